@@ -1,0 +1,20 @@
+"""ssfx: does compressed, fused gradient communication help this model on this cluster, and which scheme is best?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ssfx.runtime.sync import Sync, attach
+
+__version__ = "0.1.0"
+__all__ = ["Sync", "__version__", "attach"]
+
+
+def __getattr__(name: str) -> Any:
+    # The runtime needs torch; the vocabulary does not. Importing it on first use keeps `import ssfx` torch-free.
+    if name in ("attach", "Sync"):
+        from ssfx.runtime import sync
+
+        return getattr(sync, name)
+    raise AttributeError(f"module 'ssfx' has no attribute {name!r}")

@@ -1,0 +1,69 @@
+"""Comm: the only place that calls torch.distributed for gradients; it counts what it sends.
+
+A process group takes the tag of a collective from a counter when it is issued, so all ranks must issue the same
+operations in the same order from one thread. The runtime's exchange queue guarantees that; nothing else may use the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ssfx.lazy import torch
+
+
+@dataclass(slots=True)
+class Pending:
+    """An exchange under way: `wait()` blocks until it is done and returns its result."""
+
+    work: Any
+    result: torch.Tensor
+    finish: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+    def wait(self) -> torch.Tensor:
+        """Return the result once the exchange has ended; raises the transport's error if a peer is gone."""
+        if self.work is not None:
+            self.work.wait()
+        return self.finish(self.result) if self.finish else self.result
+
+    def done(self) -> bool:
+        """True when `wait()` would not block on the transport."""
+        return self.work is None or bool(self.work.is_completed())
+
+
+class Comm:
+    """A process group with counters: operations issued and bytes this rank contributed."""
+
+    def __init__(self, group: Any = None) -> None:
+        import torch.distributed as dist
+
+        self._dist = dist
+        self.group = group
+        self.rank: int = dist.get_rank(group) if dist.is_initialized() else 0
+        self.world_size: int = dist.get_world_size(group) if dist.is_initialized() else 1
+        self.calls = 0
+        self.contributed_bytes = 0
+
+    def all_reduce(self, tensor: torch.Tensor, *, op: str = "sum") -> Pending:
+        """Issue an in-place all-reduce of `tensor`; op is "sum" or "max"."""
+        self._count(tensor)
+        reduce_op = self._dist.ReduceOp.MAX if op == "max" else self._dist.ReduceOp.SUM
+        return Pending(self._dist.all_reduce(tensor, op=reduce_op, group=self.group, async_op=True), tensor)
+
+    def all_gather(self, tensor: torch.Tensor) -> Pending:
+        """Issue an all-gather of equal-size flat tensors; the result has shape [world_size, numel]."""
+        self._count(tensor)
+        out = torch.empty(self.world_size * tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        work = self._dist.all_gather_into_tensor(out, tensor, group=self.group, async_op=True)
+        return Pending(work, out.view(self.world_size, -1))
+
+    def broadcast(self, tensor: torch.Tensor, source: int = 0) -> Pending:
+        """Issue a broadcast of `tensor` from group rank `source`, in place."""
+        self._count(tensor)
+        group_source = self._dist.get_global_rank(self.group, source) if self.group is not None else source
+        return Pending(self._dist.broadcast(tensor, group_source, group=self.group, async_op=True), tensor)
+
+    def _count(self, tensor: torch.Tensor) -> None:
+        self.calls += 1
+        self.contributed_bytes += tensor.numel() * tensor.element_size()

@@ -1,0 +1,14 @@
+"""Gradient compressors: one file each, found by name, declared without importing torch."""
+
+from ssfx.compressors.base import Compressor, Context, Layout, Payload, build, compressors, k_ceil, k_floor
+
+__all__ = [
+    "Compressor",
+    "Context",
+    "Layout",
+    "Payload",
+    "build",
+    "compressors",
+    "k_ceil",
+    "k_floor",
+]

@@ -1,0 +1,116 @@
+"""What a compressor is: its wire layout at plan time, compress and decompress at run time.
+
+A lane's message is one contiguous byte buffer whose size is known when the plan is made. It holds, for all segments of
+the lane back to back (structure of arrays), the sections
+
+    counts int32 | scales float32 | indices int32 | values float32 or 16 bit | codes uint8
+
+so every 4-byte section is aligned. A compressor declares how much of each section a segment takes (`Layout`) and gets
+views of exactly that (`Payload`) to fill. Source: codec specification, sections 1.2, 1.5-1.9.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ssfx.lazy import torch
+from ssfx.spec import Catalog
+
+
+def k_floor(numel: int, density: float) -> int:
+    """Number of elements kept: floor(density * numel) up to 1e-6, at least 1, at most numel (0 when numel is 0)."""
+    return min(numel, max(1, math.floor(density * numel + 1e-6)))
+
+
+def k_ceil(numel: int, density: float) -> int:
+    """As `k_floor`, rounding up; the DGC rule."""
+    return min(numel, max(1, math.ceil(density * numel - 1e-6)))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How many entries of each section one segment occupies on the wire."""
+
+    counts: int = 0
+    scales: int = 0
+    indices: int = 0
+    values: int = 0
+    value_dtype: str = "float32"
+    code_bytes: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the segment's share of the message."""
+        value_bytes = 4 if self.value_dtype == "float32" else 2
+        return 4 * (self.counts + self.scales + self.indices) + value_bytes * self.values + self.code_bytes
+
+
+@dataclass(slots=True)
+class Payload:
+    """Writable views of one segment's share of a message; a section the layout does not use has length 0.
+
+    `indices` are positions inside the segment, ascending over the used part and unique; padding is index 0 value 0.
+    """
+
+    counts: torch.Tensor
+    scales: torch.Tensor
+    indices: torch.Tensor
+    values: torch.Tensor
+    codes: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a call may depend on besides its data: the step and the keys of private randomness.
+
+    `tensor_id` is the position of the segment's first tensor in the sorted list of parameter names.
+    """
+
+    step: int
+    tensor_id: int
+    rank: int
+    world_size: int
+    density: float
+    seed: int = 0
+
+
+class Compressor(ABC):
+    """Turns a flat float32 vector into a payload and back; stateless except for its options.
+
+    Class attributes are the declaration that plans are checked against and that `ssfx list` prints.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    source: ClassVar[str]
+    additive: ClassVar[bool] = False
+    """The sum of payloads is the payload of the sum, so an all-reduce may carry it (values section only)."""
+    sparse: ClassVar[bool] = False
+    """The payload is (indices, values): decoding is an indexed add, done for a whole lane at once."""
+    error_feedback: ClassVar[bool] = True
+    """A residual memory may be used; False where it would diverge (codec specification 3.9)."""
+    lossless: ClassVar[bool] = False
+    """Nothing is left out, so no memory is kept for it."""
+
+    @abstractmethod
+    def layout(self, numel: int, density: float) -> Layout:
+        """Return the wire layout of a segment of `numel` elements; a pure function, no torch."""
+
+    @abstractmethod
+    def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
+        """Fill `payload` from `a` (flat, contiguous, float32, finite); `a` is left unchanged."""
+
+    @abstractmethod
+    def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
+        """Add scale * decoded payload to `out` (flat float32); indices may repeat only as zero padding."""
+
+
+compressors: Catalog[Compressor] = Catalog("compressor", "ssfx.compressors")
+
+
+def build(spec: str) -> Compressor:
+    """Return the compressor of a spec; equal specs share one instance."""
+    return compressors.build(spec)

@@ -1,0 +1,38 @@
+"""Errors a user can cause, each one line that names what is wrong and the nearest thing that works."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SsfxError(Exception):
+    """Something the user can act on; the command line prints its text alone and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class ConfigError(SsfxError):
+    """An unknown key, a misspelt value or a combination that cannot work; raised before anything is started."""
+
+    exit_code = 2
+
+
+class RunError(SsfxError):
+    """A run that started and could not finish: a dead worker, a hang, a full disk, a corrupt file."""
+
+    exit_code = 1
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """Return the choice closest in spelling to `word`, or None when nothing resembles it."""
+    found = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)
+    return found[0] if found else None
+
+
+def unknown(kind: str, word: str, choices: Iterable[str]) -> ConfigError:
+    """Return the error for a name that is none of `choices`, naming the nearest one, or all when none is near."""
+    choices = sorted(choices)
+    close = nearest(word, choices)
+    hint = f"did you mean {close!r}?" if close else "choose one of: " + ", ".join(choices)
+    return ConfigError(f"unknown {kind} {word!r}; {hint}")

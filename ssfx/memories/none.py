@@ -1,0 +1,35 @@
+"""No memory: what is not sent is lost; for unbiased and lossless compressors and for ablations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ssfx.memories.base import Memory, State, memories
+from ssfx.spec import NoOptions
+
+if TYPE_CHECKING:
+    import torch
+
+    from ssfx.compressors.base import Compressor, Context, Payload
+
+
+@memories.register()
+class NoMemory(Memory):
+    """The gradient itself is compressed (codec specification 3.1)."""
+
+    name = "none"
+    summary = "no error feedback: what is not sent is lost"
+    source = "codecs spec 3.1"
+    buffers = ("accumulated",)
+    stateful = False
+    feedback = False
+
+    def __init__(self, options: NoOptions) -> None:
+        self.options = options
+
+    def accumulate(self, grad: torch.Tensor, old: State, new: State) -> None:
+        """Copy the gradient."""
+        new["accumulated"].copy_(grad)
+
+    def sent(self, compressor: Compressor, payload: Payload, new: State, ctx: Context) -> None:
+        """Keep nothing, so there is nothing to update."""

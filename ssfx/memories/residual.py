@@ -1,0 +1,52 @@
+"""Residual error feedback: what was not sent this step is added to the next gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ssfx.memories.base import Memory, State, memories
+
+if TYPE_CHECKING:
+    import torch
+
+    from ssfx.compressors.base import Compressor, Context, Payload
+
+
+@dataclass(frozen=True)
+class ResidualOptions:
+    """`decay` (beta) weighs the old residual, `gain` (gamma) the gradient; 1 and 1 conserve gradient mass."""
+
+    decay: float = 1.0
+    gain: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay <= 1 or self.gain <= 0:
+            raise ValueError(f"decay must be in [0, 1] and gain positive, got {self.decay} and {self.gain}")
+
+
+@memories.register(ResidualOptions())
+class Residual(Memory):
+    """a = decay * e + gain * g; after sending, e = a - decoded payload (codec specification 3.2)."""
+
+    name = "residual"
+    summary = "residual error feedback: unsent mass is added to the next gradient"
+    source = "codecs spec 3.2; Seide et al. 2014, Stich et al. 2018"
+    buffers = ("residual",)
+
+    def __init__(self, options: ResidualOptions) -> None:
+        self.options = options
+
+    def accumulate(self, grad: torch.Tensor, old: State, new: State) -> None:
+        """Write decay * e + gain * g."""
+        import torch
+
+        out, residual = new["residual"], old["residual"]
+        if self.options == ResidualOptions() and grad.dtype == out.dtype:
+            torch.add(residual, grad, out=out)
+            return
+        out.copy_(grad).mul_(self.options.gain).add_(residual, alpha=self.options.decay)
+
+    def sent(self, compressor: Compressor, payload: Payload, new: State, ctx: Context) -> None:
+        """Subtract what receivers will decode, including the rounding of 16-bit values (spec 1.7)."""
+        compressor.decompress_add(payload, new["residual"], ctx, scale=-1.0)

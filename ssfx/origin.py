@@ -1,0 +1,28 @@
+"""Where a number comes from: the label that every row, profile and cost table carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+Kind = Literal["measured", "emulated", "simulated", "published", "nominal"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a number was obtained, on what, when and with which versions.
+
+    measured: real processes, real network. emulated: real processes, shaped links. simulated: virtual time.
+    published: quoted from a paper. nominal: line rate or data sheet times a stated efficiency.
+    """
+
+    kind: Kind
+    hardware: str = ""
+    date: str = ""
+    note: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"origin must be one of {', '.join(KINDS)}, got {self.kind!r}")

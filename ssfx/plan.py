@@ -1,0 +1,223 @@
+"""The Plan: which gradients are compressed together, where, how hard, and which collective carries them, in which order.
+
+Every scheme produces one, both executors walk it. It is plain immutable data: printable, serialisable, with a digest
+that all ranks compare. Sizes are elements unless the name says bytes. Source: spec of the plan, section 0.3.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+FORMAT_VERSION = 1
+ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
+
+Placement = Literal["device", "host"]
+Decode = Literal["end", "comm_stream"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One trainable tensor: its parameter name, shape and dtype (a key of ITEM_BYTES)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def numel(self) -> int:
+        """Number of elements; a scalar has one."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dense gradient."""
+        return self.numel * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The tensors handed to one compressor call, or sent dense when `compressor` is None.
+
+    `compressor` is a spec such as "dgc" or "topk(value_dtype=float16)"; `density` in (0, 1] is the kept fraction,
+    `rank` the factor rank of low-rank compressors (0 elsewhere).
+    """
+
+    tensors: tuple[str, ...]
+    compressor: str | None = None
+    density: float = 1.0
+    rank: int = 0
+    placement: Placement = "device"
+
+    @property
+    def dense(self) -> bool:
+        """True when the values travel as they are."""
+        return self.compressor is None
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One message of one collective."""
+
+    collective: str
+    segments: tuple[Segment, ...]
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of all tensors in the lane, in segment order."""
+        return tuple(name for segment in self.segments for name in segment.tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Lanes that were planned together; each starts when its own last gradient is ready."""
+
+    lanes: tuple[Lane, ...]
+
+
+class PlanError(ValueError):
+    """A plan that breaks an invariant: a bug in the scheme that made it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Buckets in backward order and the order in which their lanes are launched, identical on every rank.
+
+    `tensors` lists every trainable tensor in backward order (0 = first gradient to become ready). `launch_order` holds
+    (bucket, lane) positions. `overlap` False means no lane starts before backward has ended. Raises PlanError when an
+    invariant of the specification (section 0.3) does not hold.
+    """
+
+    scheme: str
+    world_size: int
+    tensors: tuple[TensorSpec, ...]
+    buckets: tuple[Bucket, ...]
+    launch_order: tuple[tuple[int, int], ...]
+    overlap: bool = True
+    decode: Decode = "end"
+    notes: tuple[tuple[str, str], ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @cached_property
+    def by_name(self) -> dict[str, TensorSpec]:
+        """Tensor specs by parameter name."""
+        return {spec.name: spec for spec in self.tensors}
+
+    @cached_property
+    def order(self) -> dict[str, int]:
+        """Position of every tensor in backward order."""
+        return {spec.name: i for i, spec in enumerate(self.tensors)}
+
+    def numel(self, part: Segment | Lane) -> int:
+        """Number of elements of a segment or lane."""
+        return sum(self.by_name[name].numel for name in part.tensors)
+
+    def lane(self, position: tuple[int, int]) -> Lane:
+        """The lane at a (bucket, lane) position."""
+        return self.buckets[position[0]].lanes[position[1]]
+
+    def lanes(self) -> Iterator[tuple[tuple[int, int], Lane]]:
+        """Yield ((bucket, lane), Lane) in launch order."""
+        for position in self.launch_order:
+            yield position, self.lane(position)
+
+    def to_json(self) -> str:
+        """Return the canonical JSON text; equal plans give equal bytes."""
+        return json.dumps({"format": FORMAT_VERSION, **asdict(self)}, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Return the plan that `to_json` wrote; raises PlanError for another format version."""
+        raw: dict[str, Any] = json.loads(text)
+        if raw.pop("format", None) != FORMAT_VERSION:
+            raise PlanError(f"this plan was written in another format; expected version {FORMAT_VERSION}")
+        tensors = tuple(TensorSpec(t["name"], tuple(t["shape"]), t["dtype"]) for t in raw.pop("tensors"))
+        buckets = tuple(
+            Bucket(tuple(
+                Lane(lane["collective"], tuple(
+                    Segment(**{**s, "tensors": tuple(s["tensors"])}) for s in lane["segments"]
+                ))
+                for lane in bucket["lanes"]
+            ))
+            for bucket in raw.pop("buckets")
+        )  # fmt: skip
+        launch_order = tuple((b, k) for b, k in raw.pop("launch_order"))
+        notes = tuple((k, v) for k, v in raw.pop("notes"))
+        return cls(tensors=tensors, buckets=buckets, launch_order=launch_order, notes=notes, **raw)
+
+    @cached_property
+    def digest(self) -> str:
+        """First 16 hex digits of the SHA-256 of the canonical JSON; ranks compare it before they use a plan."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+
+def launch_in_order(plan_buckets: tuple[Bucket, ...], tensors: tuple[TensorSpec, ...]) -> tuple[tuple[int, int], ...]:
+    """Return the launch order bucket by bucket, lane by lane, leaving out lanes without elements."""
+    numel = {spec.name: spec.numel for spec in tensors}
+    return tuple(
+        (b, k)
+        for b, bucket in enumerate(plan_buckets)
+        for k, lane in enumerate(bucket.lanes)
+        if any(numel[name] for name in lane.tensors)
+    )
+
+
+def _check(plan: Plan) -> None:
+    def fail(text: str) -> None:
+        raise PlanError(f"plan of scheme {plan.scheme!r}: {text}")
+
+    if plan.world_size < 1:
+        fail(f"world size {plan.world_size} is not positive")
+    if len(plan.by_name) != len(plan.tensors):
+        fail("two tensors share a name")
+    for spec in plan.tensors:
+        if spec.dtype not in ITEM_BYTES:
+            fail(f"tensor {spec.name!r} has unsupported dtype {spec.dtype!r}")
+
+    seen: set[str] = set()
+    non_empty = set()
+    for b, bucket in enumerate(plan.buckets):
+        for k, lane in enumerate(bucket.lanes):
+            where = f"bucket {b} lane {k}"
+            if not lane.segments:
+                fail(f"{where} has no segments")
+            for segment in lane.segments:
+                _check_segment(segment, where, fail)
+                for name in segment.tensors:
+                    if name not in plan.by_name:
+                        fail(f"{where} names unknown tensor {name!r}")
+                    if name in seen:
+                        fail(f"tensor {name!r} is in two segments")
+                    seen.add(name)
+                positions = [plan.order[name] for name in segment.tensors]
+                if positions != sorted(positions):
+                    fail(f"{where}: tensors of a segment are not in backward order")
+            first = [plan.order[segment.tensors[0]] for segment in lane.segments]
+            if first != sorted(first):
+                fail(f"{where}: segments are not in backward order")
+            if len({plan.by_name[name].dtype for name in lane.tensors}) > 1:
+                fail(f"{where} mixes dtypes")
+            if plan.numel(lane):
+                non_empty.add((b, k))
+    if missing := set(plan.by_name) - seen:
+        fail(f"tensor {sorted(missing)[0]!r} is in no segment")
+    if len(plan.launch_order) != len(set(plan.launch_order)) or set(plan.launch_order) != non_empty:
+        fail("launch_order must list every non-empty lane exactly once")
+
+
+def _check_segment(segment: Segment, where: str, fail: Any) -> None:
+    if not segment.tensors:
+        fail(f"{where} has a segment without tensors")
+    if not 0 < segment.density <= 1:
+        fail(f"{where}: density {segment.density} is not in (0, 1]")
+    if segment.dense and (segment.density != 1 or segment.rank or segment.placement == "host"):
+        fail(f"{where}: a dense segment has density 1, no rank and stays on the device")
+    if segment.placement not in ("device", "host"):
+        fail(f"{where}: placement {segment.placement!r} is neither device nor host")

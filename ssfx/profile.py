@@ -1,0 +1,79 @@
+"""The Profile: what a model's gradients look like in time, as a planner sees them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ssfx.errors import ConfigError
+from ssfx.origin import Origin
+from ssfx.plan import TensorSpec
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Tensors in backward order with the backward time attributed to each, for one model and batch on one device.
+
+    `ready_gap_s[i]` is the time between the gradients of tensor i-1 and i becoming ready (for i = 0: since backward
+    began), so their sum is the backward time. Raises ValueError when lengths differ or a time is negative.
+    """
+
+    model: str
+    tensors: tuple[TensorSpec, ...]
+    ready_gap_s: tuple[float, ...]
+    forward_s: float
+    origin: Origin
+    batch_size: int = 0
+    device: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.tensors) != len(self.ready_gap_s):
+            raise ValueError(f"{len(self.tensors)} tensors but {len(self.ready_gap_s)} ready gaps")
+        if not self.tensors:
+            raise ValueError("a profile needs at least one tensor")
+        if self.forward_s < 0 or any(gap < 0 for gap in self.ready_gap_s):
+            raise ValueError("times must not be negative")
+
+    @cached_property
+    def numel(self) -> tuple[int, ...]:
+        """Elements per tensor, in backward order."""
+        return tuple(spec.numel for spec in self.tensors)
+
+    @property
+    def backward_s(self) -> float:
+        """Time of the whole backward pass."""
+        return sum(self.ready_gap_s)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one full dense gradient."""
+        return sum(spec.nbytes for spec in self.tensors)
+
+    def to_json(self) -> str:
+        """Return the profile as JSON text."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Profile:
+        """Return the profile that `to_json` wrote."""
+        raw = json.loads(text)
+        raw["tensors"] = tuple(TensorSpec(t["name"], tuple(t["shape"]), t["dtype"]) for t in raw["tensors"])
+        raw["ready_gap_s"] = tuple(raw["ready_gap_s"])
+        raw["origin"] = Origin(**raw["origin"])
+        return cls(**raw)
+
+
+def shipped_dir() -> Path:
+    """Directory of the profiles that come with the package."""
+    return Path(__file__).parent / "data" / "profiles"
+
+
+def load_shipped(model: str) -> Profile:
+    """Return the shipped profile of `model`; ConfigError names the models that have one."""
+    path = shipped_dir() / f"{model}.json"
+    if not path.exists():
+        have = ", ".join(sorted(p.stem for p in shipped_dir().glob("*.json"))) or "none"
+        raise ConfigError(f"no profile is shipped for model {model!r}; shipped: {have}")
+    return Profile.from_json(path.read_text())

@@ -1,0 +1,1 @@
+"""Rows, manifests and the store that keeps them."""

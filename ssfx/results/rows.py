@@ -1,0 +1,68 @@
+"""The Row: one run's outcome, as figures and the claims report read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ssfx.case import Case
+from ssfx.origin import Origin
+
+METRICS: dict[str, str] = {
+    "iteration_s": "median time of one optimizer step, everything included",
+    "iteration_p10_s": "10th percentile of the iteration time",
+    "iteration_p90_s": "90th percentile of the iteration time",
+    "forward_s": "median forward time",
+    "backward_s": "median backward time without compression and waiting",
+    "sparsify_s": "median time the training thread spends on compression and decompression",
+    "exposed_comm_s": "median time the training thread waits for exchanges",
+    "comm_s": "median time during which an exchange was under way, hidden or not",
+    "step_s": "median optimizer time",
+    "other_s": "iteration_s minus all of the above: data loading, zeroing, bookkeeping",
+    "throughput_samples_per_s": "samples of all ranks per second, from iteration_s",
+    "contributed_bytes": "bytes one rank hands to collectives per step",
+    "sent_bytes": "bytes one rank puts on the wire per step, by each collective's own formula",
+    "achieved_density": "elements sent over elements, mean over steps",
+    "tensor_missing_rate": "tensors of which nothing was sent over tensors, mean over steps",
+    "peak_memory_bytes": "peak resident (CPU) or allocated (GPU) memory of the worst rank",
+    "loss": "mean training loss of the last measured steps",
+    "top1": "top-1 accuracy on held-out data, in [0, 1]",
+    "perplexity": "perplexity per byte on held-out data",
+    "skipped_steps": "steps rolled back because a gradient was not finite",
+}
+"""Every metric a row may carry, with its meaning; all are of rank 0 unless said otherwise, per optimizer step."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One finished run: the case, its metrics (keys of METRICS), how they were obtained and the manifest's digest.
+
+    `samples` holds raw per-iteration times of rank 0 so that any statistic can be recomputed.
+    """
+
+    run_id: str
+    case: Case
+    metrics: Mapping[str, float | None]
+    origin: Origin
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    samples: Mapping[str, list[float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if unknown := set(self.metrics) - set(METRICS):
+            raise ValueError(f"unknown metric {sorted(unknown)[0]!r}")
+        if self.run_id != self.case.run_id:
+            raise ValueError(f"row of run {self.run_id} holds the case of run {self.case.run_id}")
+
+    def to_json(self) -> str:
+        """Return the row as one line of JSON."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, line: str) -> Row:
+        """Return the row that `to_json` wrote; ValueError, TypeError or KeyError for a corrupt line."""
+        raw = json.loads(line)
+        return cls(
+            raw["run_id"], Case(**raw["case"]), raw["metrics"], Origin(**raw["origin"]), raw["manifest"], raw["samples"]
+        )
