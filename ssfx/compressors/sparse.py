@@ -1,0 +1,37 @@
+"""What sparsifiers share: value types, and writing and adding (indices, values) payloads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ssfx.compressors.base import Compressor, Context, Payload
+
+if TYPE_CHECKING:
+    import torch
+
+VALUE_DTYPES = ("float32", "float16", "bfloat16")
+
+
+def check_value_dtype(value_dtype: str) -> None:
+    """Raise ValueError when values cannot travel as `value_dtype`."""
+    if value_dtype not in VALUE_DTYPES:
+        raise ValueError(f"value_dtype must be one of {', '.join(VALUE_DTYPES)}, got {value_dtype}")
+
+
+class Sparsifier(Compressor):
+    """A compressor whose payload is (indices, values), decoded by an indexed add."""
+
+    sparse = True
+
+    def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
+        """Add scale * values at the payload's positions."""
+        out.index_add_(0, payload.indices, payload.values.to(out.dtype), alpha=scale)
+
+
+def write(payload: Payload, indices: torch.Tensor, a: torch.Tensor) -> None:
+    """Fill the payload with `indices` (ascending, at most its capacity) and their values in `a`; pad with (0, 0)."""
+    kept = indices.numel()
+    payload.indices[:kept].copy_(indices)
+    payload.values[:kept].copy_(a.index_select(0, indices))
+    payload.indices[kept:].zero_()
+    payload.values[kept:].zero_()
