@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
 from typing import Any, Generic, TypeVar
 
 from ssfx.errors import ConfigError, unknown
 from ssfx.registry import Registry
 
-_SPEC = re.compile(r"^(?P<name>\w+)(?:\((?P<options>[^()]*)\))?$")
+_SPEC = re.compile(r"\s*(?P<name>\w+)\s*(?:\((?P<options>[^()]*)\)\s*)?")
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Catalog(Registry[Entry[C]]):
 
     def __init__(self, kind: str, package: str) -> None:
         super().__init__(kind, package)
-        self.build: Callable[[str], C] = cache(self._build)
+        self._built: dict[tuple[str, Any], C] = {}
 
-    def register(self, options: Any = NoOptions()) -> Callable[[type[C]], type[C]]:  # noqa: B008 (frozen)
+    def register(self, options: Any = NoOptions()) -> Callable[[type[C]], type[C]]:
         """Register the decorated class with `options`, a frozen dataclass instance holding the defaults."""
 
         def decorate(cls: type[C]) -> type[C]:
@@ -56,28 +56,38 @@ class Catalog(Registry[Entry[C]]):
 
         return decorate
 
-    def canonical(self, name: str, options: dict[str, Any] | None = None) -> str:
-        """Return the spec that names only the options that differ from the defaults; ConfigError if it cannot be built."""
-        entry = self[name]
-        defaults = asdict(entry.options)
-        chosen = asdict(self._options(entry, options or {}))
-        changed = [f"{key}={value}" for key, value in sorted(chosen.items()) if value != defaults[key]]
-        return f"{name}({','.join(changed)})" if changed else name
+    def build(self, spec: str) -> C:
+        """Return the component of a spec; specs that mean the same share one instance. ConfigError if it has none."""
+        entry, options = self._resolve(spec, {})
+        key = (entry.name, options)
+        if key not in self._built:
+            self._built[key] = entry.cls(options)  # type: ignore[call-arg]
+        return self._built[key]
 
-    def _build(self, spec: str) -> C:
-        match = _SPEC.match(spec.replace(" ", ""))
+    def canonical(self, spec: str, options: Mapping[str, Any] | None = None) -> str:
+        """Return `spec` with `options` applied, naming only what differs from the defaults; ConfigError if unknown."""
+        entry, chosen = self._resolve(spec, options or {})
+        defaults = asdict(entry.options)
+        changed = [f"{key}={value}" for key, value in sorted(asdict(chosen).items()) if value != defaults[key]]
+        return f"{entry.name}({','.join(changed)})" if changed else entry.name
+
+    def _resolve(self, spec: str, overrides: Mapping[str, Any]) -> tuple[Entry[C], Any]:
+        match = _SPEC.fullmatch(spec)
         if not match:
             raise ConfigError(f"{spec!r} is not a {self.kind}; write a name, or name(option=value)")
         entry = self[match["name"]]
         given: dict[str, Any] = {}
-        for part in filter(None, (match["options"] or "").split(",")):
-            key, equals, value = part.partition("=")
-            if not equals:
-                raise ConfigError(f"{spec!r}: {part!r} is not option=value")
+        text = (match["options"] or "").strip()
+        for part in text.split(",") if text else ():
+            key, equals, value = (piece.strip() for piece in part.partition("="))
+            if not (key and equals and value):
+                raise ConfigError(f"{spec!r}: {part.strip()!r} is not option=value")
+            if key in given:
+                raise ConfigError(f"{spec!r} gives option {key} twice; keep one of them")
             given[key] = value
-        return entry.cls(self._options(entry, given))  # type: ignore[call-arg]
+        return entry, self._options(entry, {**given, **overrides})
 
-    def _options(self, entry: Entry[C], given: dict[str, Any]) -> Any:
+    def _options(self, entry: Entry[C], given: Mapping[str, Any]) -> Any:
         known = {f.name for f in fields(entry.options)}
         parsed = {}
         for key, value in given.items():
@@ -92,13 +102,19 @@ class Catalog(Registry[Entry[C]]):
 
 def _parse(where: str, value: Any, default: Any) -> Any:
     kind = type(default)
+    wrong = ConfigError(f"{where} must be of type {kind.__name__}, got {value!r}")
     if kind is bool:
         if str(value).lower() not in ("true", "false"):
             raise ConfigError(f"{where} must be true or false, got {value!r}")
         return str(value).lower() == "true"
-    if kind is int and isinstance(value, float) and value != int(value):
-        raise ConfigError(f"{where} must be of type int, got {value!r}")
+    if isinstance(value, bool) or value is None:
+        raise wrong
+    if kind is int and isinstance(value, float) and not value.is_integer():
+        raise wrong
     try:
-        return kind(value)
-    except ValueError:
-        raise ConfigError(f"{where} must be of type {kind.__name__}, got {value!r}") from None
+        parsed = kind(value)
+    except (TypeError, ValueError, OverflowError):
+        raise wrong from None
+    if kind is float and not math.isfinite(parsed):
+        raise ConfigError(f"{where} must be a finite number, got {value!r}")
+    return parsed

@@ -1,6 +1,7 @@
 """Gradient compressors: one file each, found by name, declared without importing torch."""
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, build, compressors, k_ceil, k_floor
+from ssfx.compressors.warmup import warmup_density
 
 __all__ = [
     "Compressor",
@@ -11,4 +12,5 @@ __all__ = [
     "compressors",
     "k_ceil",
     "k_floor",
+    "warmup_density",
 ]

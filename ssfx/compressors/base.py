@@ -14,9 +14,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ssfx.lazy import torch
+from ssfx.plan import ITEM_BYTES
 from ssfx.spec import Catalog
 
 
@@ -44,8 +45,11 @@ class Layout:
     @property
     def nbytes(self) -> int:
         """Bytes of the segment's share of the message."""
-        value_bytes = 4 if self.value_dtype == "float32" else 2
-        return 4 * (self.counts + self.scales + self.indices) + value_bytes * self.values + self.code_bytes
+        return (
+            4 * (self.counts + self.scales + self.indices)
+            + ITEM_BYTES[self.value_dtype] * self.values
+            + self.code_bytes
+        )
 
 
 @dataclass(slots=True)
@@ -80,19 +84,22 @@ class Context:
 class Compressor(ABC):
     """Turns a flat float32 vector into a payload and back; stateless except for its options.
 
-    Class attributes are the declaration that plans are checked against and that `ssfx list` prints.
+    Class attributes are the declaration that `ssfx list` prints; plans are checked against an instance, whose options
+    may change `additive`, `sparse`, `error_feedback` and `lossless`.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
-    additive: ClassVar[bool] = False
+    options: Any
+    """The frozen dataclass that the component was built with."""
+    additive: bool = False
     """The sum of payloads is the payload of the sum, so an all-reduce may carry it (values section only)."""
-    sparse: ClassVar[bool] = False
+    sparse: bool = False
     """The payload is (indices, values): decoding is an indexed add, done for a whole lane at once."""
-    error_feedback: ClassVar[bool] = True
+    error_feedback: bool = True
     """A residual memory may be used; False where it would diverge (codec specification 3.9)."""
-    lossless: ClassVar[bool] = False
+    lossless: bool = False
     """Nothing is left out, so no memory is kept for it."""
 
     @abstractmethod

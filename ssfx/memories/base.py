@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import asdict
+from typing import Any, ClassVar
 
+from ssfx.compressors.base import Compressor, Context, Payload, compressors
+from ssfx.errors import ConfigError
+from ssfx.lazy import torch
 from ssfx.spec import Catalog
-
-if TYPE_CHECKING:
-    import torch
-
-    from ssfx.compressors.base import Compressor, Context, Payload
 
 State = Mapping[str, "torch.Tensor"]
 
@@ -27,12 +26,20 @@ class Memory(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
+    options: Any
+    """The frozen dataclass that the component was built with."""
     buffers: ClassVar[tuple[str, ...]]
     """Names of the float32 buffers per parameter; the first is what is handed to the compressor."""
     stateful: ClassVar[bool] = True
     """The buffers outlive the step; False for a memory that only needs a place to put the gradient."""
     feedback: ClassVar[bool] = True
     """What was not sent is sent later; needs a compressor with `error_feedback`."""
+    needs_indices: ClassVar[bool] = False
+    """`sent` looks at the payload's indices; needs a `sparse` compressor."""
+    forbids_optimizer_momentum: ClassVar[bool] = False
+    """The memory applies momentum itself, so an optimizer with momentum would apply it twice."""
+    dense_momentum: ClassVar[bool] = False
+    """Gradients that are sent dense go through `dense_update` after they were averaged."""
 
     @abstractmethod
     def accumulate(self, grad: torch.Tensor, old: State, new: State) -> None:
@@ -42,5 +49,23 @@ class Memory(ABC):
     def sent(self, compressor: Compressor, payload: Payload, new: State, ctx: Context) -> None:
         """Take what the payload carries out of `new`; called once per segment after compression."""
 
+    def dense_update(self, average: torch.Tensor, momentum: torch.Tensor) -> None:
+        """Apply the memory's momentum to an averaged dense gradient, both in place; only with `dense_momentum`."""
+        raise TypeError(f"memory {self.name} has no momentum for dense gradients")
+
 
 memories: Catalog[Memory] = Catalog("memory", "ssfx.memories")
+
+
+def check_pair(memory: Memory, compressor: Compressor) -> None:
+    """Raise ConfigError when `memory` would diverge, keep nothing or not work with `compressor` (codec spec 3.9)."""
+    pair = (
+        f"memory={memories.canonical(memory.name, asdict(memory.options))} with "
+        f"compressor={compressors.canonical(compressor.name, asdict(compressor.options))}"
+    )
+    if memory.feedback and compressor.lossless:
+        raise ConfigError(f"{pair}: nothing is left out, so there is nothing to keep; use memory=none")
+    if memory.feedback and not compressor.error_feedback:
+        raise ConfigError(f"{pair}: feeding back the error of an unbiased compressor diverges; use memory=none")
+    if memory.needs_indices and not compressor.sparse:
+        raise ConfigError(f"{pair}: this memory needs to see which elements were sent; use memory=residual")

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ssfx.compressors.base import Compressor, Context, Payload
+from ssfx.lazy import torch
 from ssfx.memories.base import Memory, State, memories
 from ssfx.spec import NoOptions
-
-if TYPE_CHECKING:
-    import torch
-
-    from ssfx.compressors.base import Compressor, Context, Payload
 
 
 @memories.register()

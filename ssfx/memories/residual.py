@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ssfx.compressors.base import Compressor, Context, Payload
+from ssfx.lazy import torch
 from ssfx.memories.base import Memory, State, memories
-
-if TYPE_CHECKING:
-    import torch
-
-    from ssfx.compressors.base import Compressor, Context, Payload
 
 
 @dataclass(frozen=True)
@@ -39,13 +35,12 @@ class Residual(Memory):
 
     def accumulate(self, grad: torch.Tensor, old: State, new: State) -> None:
         """Write decay * e + gain * g."""
-        import torch
-
-        out, residual = new["residual"], old["residual"]
-        if self.options == ResidualOptions() and grad.dtype == out.dtype:
-            torch.add(residual, grad, out=out)
-            return
-        out.copy_(grad).mul_(self.options.gain).add_(residual, alpha=self.options.decay)
+        out = new["residual"]
+        if grad.dtype != out.dtype:
+            grad = out.copy_(grad)  # faster than an addition of two dtypes, which makes a temporary
+        if self.options.gain != 1:
+            grad = torch.mul(grad, self.options.gain, out=out)
+        torch.add(grad, old["residual"], alpha=self.options.decay, out=out)
 
     def sent(self, compressor: Compressor, payload: Payload, new: State, ctx: Context) -> None:
         """Subtract what receivers will decode, including the rounding of 16-bit values (spec 1.7)."""

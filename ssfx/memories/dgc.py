@@ -1,0 +1,86 @@
+"""DGC memory: momentum is applied before compression, so that an element sent late carries its whole momentum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ssfx.compressors.base import Compressor, Context, Payload
+from ssfx.lazy import torch
+from ssfx.memories.base import Memory, State, memories
+
+
+@dataclass(frozen=True)
+class DGCMemoryOptions:
+    """`momentum` in [0, 1); `masking` also clears the momentum of what was sent."""
+
+    momentum: float = 0.9
+    nesterov: bool = False
+    masking: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must be in [0, 1), got {self.momentum}")
+
+
+@memories.register(DGCMemoryOptions())
+class DGCMemory(Memory):
+    """u = m * u + g, v = v + u; v is compressed, and what is sent leaves v and, masked, u (codec specification 3.5).
+
+    Nesterov: u = m * (u + g), v = v + u + g. The optimizer must run without momentum.
+    """
+
+    name = "dgc"
+    summary = "momentum correction: local momentum before compression, cleared where sent"
+    source = "codecs spec 3.5; Lin et al. 2018"
+    buffers = ("velocity", "momentum")
+    needs_indices = True
+    forbids_optimizer_momentum = True
+    dense_momentum = True
+
+    def __init__(self, options: DGCMemoryOptions) -> None:
+        self.options = options
+
+    def accumulate(self, grad: torch.Tensor, old: State, new: State) -> None:
+        """Write the new momentum and add it to the velocity."""
+        velocity, momentum = new["velocity"], new["momentum"]
+        if grad.dtype != momentum.dtype:
+            grad = momentum.copy_(grad)
+        if self.options.nesterov:
+            torch.add(old["velocity"], grad, out=velocity)
+            torch.add(grad, old["momentum"], out=momentum).mul_(self.options.momentum)
+            velocity.add_(momentum)
+        else:
+            torch.add(grad, old["momentum"], alpha=self.options.momentum, out=momentum)
+            torch.add(old["velocity"], momentum, out=velocity)
+
+    def sent(self, compressor: Compressor, payload: Payload, new: State, ctx: Context) -> None:
+        """Subtract what receivers will decode from the velocity; with masking clear the momentum there."""
+        compressor.decompress_add(payload, new["velocity"], ctx, scale=-1.0)
+        if self.options.masking:
+            # u - u is exactly zero; padding subtracts nothing, so that it cannot touch position 0
+            momentum = new["momentum"].index_select(0, payload.indices).mul_(payload.values != 0)
+            new["momentum"].index_add_(0, payload.indices, momentum, alpha=-1)
+
+    def dense_update(self, average: torch.Tensor, momentum: torch.Tensor) -> None:
+        """Turn an averaged dense gradient into the step with momentum; `momentum` (float32, flat) is updated."""
+        if self.options.nesterov:
+            momentum.add_(average).mul_(self.options.momentum)
+            average.add_(momentum)
+        else:
+            momentum.mul_(self.options.momentum).add_(average)
+            average.copy_(momentum)
+
+
+def clip_local(grads: Sequence[torch.Tensor], max_norm: float, world_size: int, eps: float = 1e-6) -> torch.Tensor:
+    """Scale one rank's `grads` in place to a joint norm of at most max_norm / sqrt(world_size); return their old norm.
+
+    `max_norm` is the threshold of a run without compression; to be called before the memory sees the gradients.
+    Source: codec specification 3.5, Lin et al. 2018.
+    """
+    norm: torch.Tensor = torch.stack([grad.norm(dtype=torch.float32) for grad in grads]).norm()
+    factor = (max_norm / math.sqrt(world_size) / (norm + eps)).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(factor)
+    return norm
