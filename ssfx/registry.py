@@ -14,10 +14,12 @@ class Named(Protocol):
     """What a registry holds: anything with a name and a one-line summary."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Key in the table."""
 
     @property
-    def summary(self) -> str: ...
+    def summary(self) -> str:
+        """What a listing prints beside the name."""
 
 
 T = TypeVar("T", bound=Named)
