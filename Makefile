@@ -1,0 +1,53 @@
+# Every target makes its own environment first, from PyPI, and reuses it: nothing else needs to be typed.
+# VENV=<directory> puts the environment elsewhere; PYTHON=<interpreter> chooses the Python that makes it.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help install figures demo test test-fast lint reference docs clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(INSTALLED) ## make or update the environment in .venv (about 2 minutes, 6 GB)
+
+$(INSTALLED): pyproject.toml
+	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "ssfx needs Python 3.11 or newer and found none; install one or say make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+figures: $(INSTALLED) ## draw every figure from results/ and results/reference/
+	@$(BIN)/ssfx figures
+
+demo: $(INSTALLED) ## a small throughput run on this machine, then the figures (about 2 minutes)
+	@$(BIN)/ssfx run experiment=throughput cluster=local preset=smoke
+	@$(BIN)/ssfx figures
+
+test: $(INSTALLED) ## every test
+	@$(BIN)/python -m pytest
+
+test-fast: $(INSTALLED) ## the tests that take seconds
+	@$(BIN)/python -m pytest -m "not slow and not torchrun"
+
+lint: $(INSTALLED) ## style and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+reference: $(INSTALLED) ## run experiment=throughput cluster=local again and replace its reference rows
+	@$(BIN)/ssfx run experiment=throughput cluster=local
+	@$(BIN)/ssfx export experiment=throughput cluster=local --to results/reference/throughput_local.jsonl
+	@$(MAKE) --no-print-directory docs
+
+docs: $(INSTALLED) ## redraw docs/img and the README's status table from the reference rows
+	@$(BIN)/python docs/build.py
+
+clean: ## remove the environment, figures and caches; runs stay
+	rm -rf $(VENV) results/figures build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

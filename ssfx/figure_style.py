@@ -1,0 +1,192 @@
+"""One look for all figures, and the one way to write them: image, PDF and the CSV of what is drawn, side by side."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ssfx.figure_rows import Panel
+from ssfx.origin import Kind
+from ssfx.results.rows import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMN_IN = 3.5
+"""Width of one column of a two-column paper, in inches."""
+
+CHARACTERS_PER_IN = 20
+"""How much caption text fits on an inch."""
+
+# Okabe and Ito's colours, told apart with every common form of colour blindness; variants of a scheme share its hue.
+SCHEME_COLOURS = {
+    "ssgd": "#9a9a9a",
+    "wfbp": "#c4c4c4",
+    "ddp": "#5f5f5f",
+    "per_tensor": "#e69f00",
+    "fused_all": "#f0e442",
+    "mergecomp": "#cc79a7",
+    "omgs": "#d55e00",
+    "omgs_fixed": "#eba36b",
+    "cupcake": "#009e73",
+    "equal_count": "#7fceb9",
+    "hipress": "#8c564b",
+    "espresso": "#6a3d9a",
+    "ssfusion": "#bfe0f5",
+    "ssfusion_naive": "#bfe0f5",
+    "ssfusion_o": "#8cc8ee",
+    "ssfusion_i": "#56b4e9",
+    "ssfusion_oi": "#0072b2",
+}
+OTHER_COLOUR = "#000000"
+
+ORIGIN_HATCHES: dict[Kind, str] = {
+    "measured": "",
+    "emulated": "////",
+    "simulated": "....",
+    "published": "xxxx",
+    "nominal": "----",
+}
+
+_STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 7,
+    "axes.titlesize": 7.5,
+    "axes.labelsize": 7,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.5,
+    "hatch.linewidth": 0.5,
+    "legend.fontsize": 6.5,
+    "legend.frameon": False,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "ytick.major.size": 0,
+    "pdf.fonttype": 42,
+    "savefig.dpi": 200,
+    "svg.hashsalt": "ssfx",
+}
+
+Table = Sequence[dict[str, Any]]
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Within the block, matplotlib draws without a display and in the style of this module."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    with matplotlib.rc_context(_STYLE):
+        yield
+
+
+def scheme_colour(scheme: str) -> str:
+    """Return the fixed colour of `scheme`; black for one that has none yet."""
+    return SCHEME_COLOURS.get(scheme, OTHER_COLOUR)
+
+
+def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> tuple[Figure, list[Axes]]:
+    """Return a figure with one axis of horizontal bars a panel, each titled with its workload and its origin.
+
+    One panel is a paper column wide, more are two columns wide. Bars stand at y = 0, 1, ... from the top; the lines of
+    `caption` stand below, wrapped to the width of the figure.
+    """
+    import matplotlib.pyplot as plt
+
+    columns = min(len(panels), 3)
+    lines = -(-len(panels) // columns)
+    width_in = COLUMN_IN if columns == 1 else 2 * COLUMN_IN
+    below = "\n".join(part for line in caption for part in textwrap.wrap(line, int(width_in * CHARACTERS_PER_IN)))
+    bars = max(len(panel.bars) for panel in panels)
+    height_in = lines * (0.75 + 0.17 * bars) + 0.35 + 0.11 * below.count("\n")
+    figure, grid = plt.subplots(lines, columns, figsize=(width_in, height_in), squeeze=False, layout="constrained")
+    figure.get_layout_engine().set(wspace=0.05)
+    figure.supxlabel(below, x=0.01, ha="left", fontsize=6, linespacing=1.35)
+    axes: list[Axes] = list(grid.flat)
+    for spare in axes[len(panels) :]:
+        spare.remove()
+    same_bars = len({tuple(panel.bars) for panel in panels}) == 1
+    for position, (panel, axis) in enumerate(zip(panels, axes, strict=False)):
+        axis.set_title(panel.workload, loc="left", fontweight="bold", pad=12)
+        axis.set_title(panel.kind, loc="right", fontsize=6.5, fontstyle="italic", pad=12)
+        subtitle = f"P = {panel.world_size}, batch {panel.case.batch_size} per worker"
+        axis.annotate(subtitle, (0, 1), (0, 4), "axes fraction", textcoords="offset points", fontsize=6.5)
+        axis.set_ylim(len(panel.bars) - 0.4, -0.6)
+        axis.set_yticks(range(len(panel.bars)), list(panel.bars))
+        axis.tick_params(labelleft=not (same_bars and position % columns))
+        axis.grid(axis="x")
+        axis.set_xlabel(xlabel)
+    return figure, axes[: len(panels)]
+
+
+def facts(panels: Sequence[Panel], *, spread: bool = True) -> list[str]:
+    """Return caption lines that say how the numbers were obtained: origin, machine, conditions, number of runs.
+
+    `spread` says that the figure draws whiskers over the runs.
+    """
+    lines = sorted({f"{panel.kind} on {panel.hardware}; {panel.conditions}." for panel in panels})
+    disturbed = max(panel.background_cores for panel in panels)
+    if disturbed >= 0.1:
+        lines.append(f"Other programs kept up to {disturbed:.1f} cores busy during a run.")
+    counts = sorted({count for panel in panels for count in panel.runs})
+    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    if counts == [1]:
+        lines.append("n = 1 run per scheme: nothing is known about the spread between runs.")
+    elif spread:
+        few = "; few runs: the range is no confidence interval" if counts[0] < 5 else ""
+        lines.append(f"Bar: median of n = {number} runs; whiskers: lowest and highest run{few}.")
+    else:
+        lines.append(f"n = {number} runs per scheme.")
+    return lines
+
+
+def csv_text(table: Table) -> str:
+    """Return `table` as CSV text, numbers with six significant digits, so that equal tables give equal text."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(table[0]), lineterminator="\n")
+    writer.writeheader()
+    for line in table:
+        writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in line.items()})
+    return out.getvalue()
+
+
+def save(figure: Figure, name: str, table: Table, rows: Sequence[Row], out: Path) -> list[Path]:
+    """Write out/name.{png,pdf,csv} and return the three paths.
+
+    The image files carry the run ids, the origins and the digest of the CSV; they hold no date, so that equal rows give
+    equal bytes.
+    """
+    import matplotlib.pyplot as plt
+
+    out.mkdir(parents=True, exist_ok=True)
+    text = csv_text(table)
+    kinds = ", ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
+    runs = " ".join(sorted(row.run_id for row in rows))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    png, pdf, data = (out / f"{name}.{ending}" for ending in ("png", "pdf", "csv"))
+    figure.savefig(png, metadata={"Title": name, "Origin": kinds, "Runs": runs, "Csv-Sha256": digest, "Software": None})
+    keywords = f"runs: {runs}; csv sha256: {digest}"
+    figure.savefig(
+        pdf,
+        metadata={
+            "Title": name,
+            "Subject": kinds,
+            "Keywords": keywords,
+            "CreationDate": None,
+            "Producer": None,
+            "Creator": "ssfx",
+        },
+    )
+    plt.close(figure)
+    data.write_text(text)
+    return [png, pdf, data]
