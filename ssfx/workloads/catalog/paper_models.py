@@ -1,0 +1,124 @@
+"""The paper's models by definition, with random weights; nothing is downloaded.
+
+Batch sizes are those of the authors' scripts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ssfx.workloads.base import Model, models
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import nn
+
+_IMAGES = "RGB images 3x224x224 of 1000 classes"
+_QUESTIONS = "tokens of a question and a context, with the answer's span"
+
+
+def _torchvision(name: str) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        from ssfx.workloads.nets.torchvision_import import import_torchvision
+
+        model: nn.Module = import_torchvision().models.get_model(name, weights=None)
+        return model
+
+    return build
+
+
+def _bert_base() -> nn.Module:
+    from ssfx.workloads.nets.hugging_face import bert_qa
+
+    return bert_qa(width=768, layers=12, heads=12, vocabulary=30528)  # 30522 padded to a multiple of 64
+
+
+def _bert_large() -> nn.Module:
+    from ssfx.workloads.nets.hugging_face import bert_qa
+
+    return bert_qa(width=1024, layers=24, heads=16, vocabulary=30522)
+
+
+def _gpt2_large() -> nn.Module:
+    from ssfx.workloads.nets.hugging_face import gpt2
+
+    return gpt2(width=1280, layers=36, heads=20, vocabulary=50257, positions=1024, dropout=0.1)
+
+
+def _vit_large() -> nn.Module:
+    from ssfx.workloads.nets.hugging_face import vit
+
+    return vit(width=1024, layers=24, heads=16)
+
+
+def _lstm_wikitext2() -> nn.Module:
+    from ssfx.workloads.nets.lstm import LstmLm
+
+    return LstmLm(vocabulary=33278, embedding=1500, hidden=1500, layers=2, dropout=0.5, tied=True)
+
+
+for _name, _size in (("resnet50", "25.6 M"), ("resnet152", "60.2 M"), ("vgg19", "143.7 M")):
+    models.add(
+        Model(
+            name=_name,
+            summary=f"ImageNet {_name} of torchvision, {_size} parameters",
+            inputs=_IMAGES,
+            build=_torchvision(_name),
+            batch_size=32,
+            source=f"torchvision.models.{_name}",
+        )
+    )
+models.add(
+    Model(
+        name="vit_large",
+        summary="ViT-L/16 with a 1000-class head, 304.3 M parameters",
+        inputs=_IMAGES,
+        build=_vit_large,
+        batch_size=32,
+        source="transformers ViTForImageClassification",
+    )
+)
+models.add(
+    Model(
+        name="bert_base",
+        summary="BERT-base with a question-answering head and no pooler, 108.9 M parameters",
+        inputs=_QUESTIONS,
+        build=_bert_base,
+        batch_size=4,
+        source="transformers BertForQuestionAnswering",
+        max_seq_len=512,
+    )
+)
+models.add(
+    Model(
+        name="bert_large",
+        summary="BERT-large with a question-answering head and no pooler, 334.1 M parameters",
+        inputs=_QUESTIONS,
+        build=_bert_large,
+        batch_size=4,
+        source="transformers BertForQuestionAnswering",
+        max_seq_len=512,
+    )
+)
+models.add(
+    Model(
+        name="gpt2_large",
+        summary="GPT-2 large with a tied head, 774.0 M parameters",
+        inputs="GPT-2 tokens",
+        build=_gpt2_large,
+        batch_size=2,
+        source="transformers GPT2LMHeadModel",
+        max_seq_len=1024,
+    )
+)
+models.add(
+    Model(
+        name="lstm_wikitext2",
+        summary="2-layer LSTM of 1500 units with a tied head over WikiText-2 words, 86.0 M parameters",
+        inputs="WikiText-2 words",
+        build=_lstm_wikitext2,
+        batch_size=80,
+        source="the 328 MiB model of Espresso (EuroSys 2023)",
+    )
+)

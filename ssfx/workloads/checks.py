@@ -1,0 +1,48 @@
+"""What a case may ask of a worker, checked before any process is started; no torch here."""
+
+from __future__ import annotations
+
+from ssfx.case import Case
+from ssfx.errors import ConfigError, unknown
+from ssfx.workloads.base import Dataset, Model, datasets, models
+
+OPTIMIZERS = ("adam", "adamw", "sgd")
+PRECISIONS = ("bf16", "fp16", "fp32")
+
+
+def check_case(case: Case) -> None:
+    """Raise ConfigError, naming the nearest thing that works, when the training loop cannot run `case`."""
+    check_fit(models[case.model], datasets.build(case.dataset))
+    if case.optimizer not in OPTIMIZERS:
+        raise unknown("optimizer", case.optimizer, OPTIMIZERS)
+    if case.precision not in PRECISIONS:
+        raise unknown("precision", case.precision, PRECISIONS)
+    if case.precision == "fp16" and case.device == "cpu":
+        raise ConfigError("precision=fp16 needs device=cuda, because loss scaling is for CUDA; on the CPU use bf16")
+    for name in ("world_size", "batch_size", "accumulate", "steps", "threads"):
+        if getattr(case, name) < 1:
+            raise ConfigError(f"{name} must be at least 1, got {getattr(case, name)}")
+    for name in ("momentum", "weight_decay", "checkpoint_every"):
+        if getattr(case, name) < 0:
+            raise ConfigError(f"{name} must not be negative, got {getattr(case, name)}")
+    if case.lr <= 0:
+        raise ConfigError(f"lr must be positive, got {case.lr}")
+    if case.optimizer != "sgd" and case.momentum >= 1:
+        raise ConfigError(f"momentum is beta1 of {case.optimizer} and must be below 1, got {case.momentum}")
+    if case.clip_norm is not None and case.clip_norm <= 0:
+        raise ConfigError(f"clip_norm must be positive, got {case.clip_norm}; leave it out for no clipping")
+
+
+def check_fit(model: Model, dataset: Dataset) -> None:
+    """Raise ConfigError when `dataset` does not hold what `model` reads."""
+    if model.inputs != dataset.inputs:
+        fitting = [entry.name for entry in datasets if entry.cls.inputs == model.inputs]
+        hint = f"use dataset={fitting[0]}" if fitting else "no data set of ssfx fits it; it can be planned, not trained"
+        raise ConfigError(
+            f"model={model.name} reads {model.inputs}, dataset={dataset.name} holds {dataset.inputs}; {hint}"
+        )
+    if model.max_seq_len and dataset.seq_len > model.max_seq_len:
+        raise ConfigError(
+            f"model={model.name} takes at most {model.max_seq_len} tokens, "
+            f"use dataset={dataset.name}(seq_len={model.max_seq_len})"
+        )

@@ -1,0 +1,1 @@
+"""Network definitions, imported by the builders of the catalog when a model is built."""

@@ -1,0 +1,40 @@
+"""The StepRecord: what one rank observed in one optimizer step, one line of its attempt-<n>/rank<r>.jsonl. No torch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """Times in seconds, named and defined as in ssfx.results.rows.METRICS; they add up to `iteration_s`.
+
+    `step` counts from 0. `comm_s` overlaps the others and is not part of the sum. `loss` is the mean over the rank's
+    micro-batches, None when it is not finite. `skipped` is true when all ranks rolled the step back.
+    """
+
+    step: int
+    iteration_s: float
+    forward_s: float
+    backward_s: float
+    sparsify_s: float
+    exposed_comm_s: float
+    step_s: float
+    other_s: float
+    comm_s: float
+    loss: float | None
+    contributed_bytes: float
+    sent_bytes: float
+    achieved_density: float
+    tensor_missing_rate: float | None
+    skipped: bool
+
+    def to_json(self) -> str:
+        """Return the record as one line of JSON without the line break."""
+        return json.dumps(asdict(self), separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, line: str) -> StepRecord:
+        """Return the record that `to_json` wrote; ValueError or TypeError for a torn or foreign line."""
+        return cls(**json.loads(line))

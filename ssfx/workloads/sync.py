@@ -1,0 +1,93 @@
+"""What the training loop needs of the runtime's `ssfx.attach`, so that it can be run and tested without it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Stats(Protocol):
+    """The latest exchange, as this rank saw it; members are named as in ssfx.results.rows.METRICS."""
+
+    @property
+    def sparsify_s(self) -> float:
+        """Seconds of compression on the training thread."""
+
+    @property
+    def decode_s(self) -> float:
+        """Seconds of decompression on the training thread."""
+
+    @property
+    def exposed_comm_s(self) -> float:
+        """Seconds the training thread waited."""
+
+    @property
+    def comm_s(self) -> float:
+        """Seconds during which an exchange was under way."""
+
+    @property
+    def contributed_bytes(self) -> float:
+        """Bytes handed to collectives."""
+
+    @property
+    def sent_bytes(self) -> float:
+        """Bytes put on the wire."""
+
+    @property
+    def achieved_density(self) -> float:
+        """Elements sent over elements."""
+
+    @property
+    def tensor_missing_rate(self) -> float | None:
+        """Tensors of which nothing was sent over tensors; None if unknown."""
+
+    @property
+    def skipped(self) -> bool:
+        """True when a gradient was not finite and all ranks skip the step."""
+
+
+@dataclass(frozen=True)
+class NoExchange:
+    """The statistics of a step of a single rank, which exchanges nothing: its own gradient arrives whole."""
+
+    skipped: bool
+    sparsify_s: float = 0.0
+    decode_s: float = 0.0
+    exposed_comm_s: float = 0.0
+    comm_s: float = 0.0
+    contributed_bytes: float = 0.0
+    sent_bytes: float = 0.0
+    achieved_density: float = 1.0
+    tensor_missing_rate: float | None = 0.0
+
+
+class Sync(Protocol):
+    """Gradient exchange attached to a model.
+
+    When `backward()` returns, `.grad` is the average over ranks. After a skipped step it holds nothing, or NaN if there
+    is a GradScaler, so that the optimizer (the scaler) leaves all parameters alone.
+    """
+
+    @property
+    def last(self) -> Stats | None:
+        """Statistics of the latest exchange; None if there is nobody to exchange with."""
+
+    def no_sync(self) -> AbstractContextManager[Any]:
+        """Backward inside this context adds to `.grad` and exchanges nothing."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run needs on this rank."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what `state_dict` returned."""
+
+    def detach(self) -> None:
+        """Remove the hooks and stop the exchange thread."""
+
+
+class Attach(Protocol):
+    """`ssfx.attach`, or something that stands in for it."""
+
+    def __call__(self, model: Any, optimizer: Any, **options: Any) -> Sync:
+        """Attach to the model; `options` are scheme, compressor, density, memory, scaler, seed and the scheme's own."""

@@ -1,0 +1,196 @@
+"""The training loop that the worker process of one rank runs: a Case in, StepRecords and final metrics out."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ssfx.case import Case
+from ssfx.errors import ConfigError, RunError
+from ssfx.workloads.base import datasets, models
+from ssfx.workloads.checkpoint import Checkpoints
+from ssfx.workloads.checks import check_case
+from ssfx.workloads.record import StepRecord
+from ssfx.workloads.step import Stepper, make_optimizer
+from ssfx.workloads.sync import Attach, Sync
+
+MAX_NON_FINITE = 3
+"""Steps in a row with a loss that is not finite after which a run is given up."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a finished rank reports. `metrics` (keys of ssfx.results.rows.METRICS): skipped_steps and, on rank 0 of a
+    case with `evaluate`, the data set's own, None where the value is not finite.
+
+    `first_step` is 0 unless a checkpoint was resumed; `notes` say what was passed over to find it.
+    """
+
+    metrics: dict[str, float | None]
+    data_fingerprint: str
+    first_step: int
+    notes: tuple[str, ...]
+
+
+def train(
+    case: Case,
+    on_step: Callable[[StepRecord], None],
+    attach: Attach,
+    *,
+    checkpoint_dir: Path | None = None,
+    set_phase: Callable[[str], None] = lambda _phase: None,
+) -> TrainResult:
+    """Train `case` on this rank to its last step, calling `on_step` after every one, and return the rank's result.
+
+    The default process group must exist when world_size > 1. A complete checkpoint in `checkpoint_dir` is resumed when
+    the case writes checkpoints. `set_phase` is told what is done next, in the words of the heartbeat. Raises ConfigError
+    for a case that cannot run here, RunError when the loss stays non-finite or data or checkpoint files fail. The
+    learning rate is constant; `repeat` does not change the seed.
+    """
+    check_case(case)
+    if case.checkpoint_every and checkpoint_dir is None:
+        raise ValueError("checkpoint_every needs a checkpoint_dir")
+    rank, group = _place(case)
+    device = _device(case)
+    torch.set_num_threads(case.threads)
+    data = datasets.build(case.dataset)
+    torch.manual_seed(case.seed)
+    model = models[case.model].build().to(device).train()
+    torch.manual_seed(case.seed * case.world_size + rank)  # from here on ranks draw different dropout masks
+    optimizer = make_optimizer(case, model)
+    scaler = torch.amp.GradScaler("cuda") if case.precision == "fp16" else None
+    batches = data.train_loader(rank, case.world_size, case.batch_size, case.seed)
+    sync = attach(
+        model, optimizer, scheme=case.scheme, compressor=case.compressor, density=case.density, memory=case.memory,
+        scaler=scaler, seed=case.seed, **case.scheme_options,
+    )  # fmt: skip
+    parts = _State(model, optimizer, sync, scaler, device)
+    checkpoints = None
+    notes: tuple[str, ...] = ()
+    if checkpoint_dir is not None and case.checkpoint_every:
+        identity = {"run": case.run_id, "data": data.fingerprint()}
+        checkpoints = Checkpoints(checkpoint_dir, identity, rank=rank, world_size=case.world_size, group=group)
+        loaded = checkpoints.load()
+        notes = loaded.skipped
+        for note in notes:
+            _log.warning("%s", note)
+        if loaded.state is not None:
+            parts.load_state_dict(loaded.state)
+    first_step = parts.step
+
+    stepper = Stepper(case, model, optimizer, sync, scaler, batches, device, set_phase)
+    while parts.step < case.steps:
+        record = stepper.run(parts.step)
+        on_step(record)
+        parts.count(record, rank)
+        if checkpoints and parts.step % case.checkpoint_every == 0:
+            set_phase("checkpoint")
+            checkpoints.save(parts.step, parts.state_dict())
+    sync.detach()
+
+    metrics: dict[str, float | None] = {"skipped_steps": parts.skipped_steps}
+    if case.evaluate:
+        set_phase("evaluate")
+        average_buffers(model, case.world_size, group)
+        if rank == 0:
+            found = data.evaluate(model)
+            metrics |= {name: value if math.isfinite(value) else None for name, value in found.items()}
+    return TrainResult(metrics, data.fingerprint(), first_step, notes)
+
+
+class _State:
+    """Everything that changes from step to step on this rank; the data position is the number of finished steps."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        sync: Sync,
+        scaler: torch.amp.GradScaler | None,
+        device: torch.device,
+    ) -> None:
+        self._parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "sync": sync}
+        if scaler is not None:
+            self._parts["scaler"] = scaler
+        self._device = device
+        self.step = 0
+        self.skipped_steps = 0
+        self._non_finite = 0
+
+    def count(self, record: StepRecord, rank: int) -> None:
+        """Count a finished step; RunError when the loss has not been finite for MAX_NON_FINITE steps in a row."""
+        self.step += 1
+        self.skipped_steps += record.skipped
+        self._non_finite = 0 if record.loss is not None else self._non_finite + 1
+        if self._non_finite >= MAX_NON_FINITE:
+            raise RunError(
+                f"the loss on rank {rank} was not finite for {MAX_NON_FINITE} steps in a row, "
+                f"up to step {record.step}; use a smaller lr, or set clip_norm"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all of it in types that torch.load accepts without running code."""
+        rng = {"cpu": torch.get_rng_state()}
+        if self._device.type == "cuda":
+            rng["cuda"] = torch.cuda.get_rng_state(self._device)
+        counters = {"step": self.step, "skipped_steps": self.skipped_steps, "non_finite": self._non_finite}
+        return {**{name: part.state_dict() for name, part in self._parts.items()}, "rng": rng, "counters": counters}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken."""
+        for name, part in self._parts.items():
+            part.load_state_dict(state[name])
+        torch.set_rng_state(state["rng"]["cpu"])
+        if self._device.type == "cuda":
+            torch.cuda.set_rng_state(state["rng"]["cuda"], self._device)
+        counters = state["counters"]
+        self.step, self.skipped_steps = counters["step"], counters["skipped_steps"]
+        self._non_finite = counters["non_finite"]
+
+
+def average_buffers(model: nn.Module, world_size: int, group: Any) -> None:
+    """Replace every floating-point buffer (running statistics) by its mean over ranks, with one all-reduce."""
+    buffers = [b for b in model.buffers() if b.is_floating_point()]
+    if world_size == 1 or not buffers:
+        return
+    flat = torch.cat([b.detach().float().flatten() for b in buffers]).cpu()
+    dist.all_reduce(flat, group=group)
+    flat /= world_size
+    for buffer, mean in zip(buffers, flat.split([b.numel() for b in buffers]), strict=True):
+        buffer.copy_(mean.view_as(buffer))
+
+
+def _place(case: Case) -> tuple[int, Any]:
+    """Return this process's rank and a CPU group for what is not gradient exchange, which has its own ordered queue."""
+    world_size = dist.get_world_size() if dist.is_initialized() else 1
+    if world_size != case.world_size:
+        raise ConfigError(f"the case has world_size={case.world_size}, but {world_size} processes were started")
+    if world_size == 1:
+        return 0, None
+    return dist.get_rank(), _control_group(dist.group.WORLD)
+
+
+@functools.cache
+def _control_group(_world: Any) -> Any:
+    # One for all cases that a batch of processes works through; closing groups one by one upsets slower peers.
+    return dist.new_group(backend="gloo")
+
+
+def _device(case: Case) -> torch.device:
+    if case.device == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ConfigError("device=cuda, but torch finds no CUDA device here; use device=cpu")
+    device = torch.device("cuda", torch.cuda.current_device())
+    return device

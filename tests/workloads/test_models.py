@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from ssfx.errors import ConfigError
+from ssfx.workloads import datasets, models
+from ssfx.workloads.nets import torchvision_import
+from ssfx.workloads.objective import cross_entropy, logits
+
+# (trainable parameters, tensors) of the specification's table; tied weights count once.
+SIZES = {
+    "resnet_tiny": (272_186, 65),
+    "lstm_tiny": (1_184_000, 11),
+    "gpt2_tiny": (1_878_144, 52),
+    "resnet50": (25_557_032, 161),
+    "resnet152": (60_192_808, 467),
+    "vgg19": (143_667_240, 38),
+    "vit_large": (304_326_632, 392),
+    "gpt2_large": (774_030_080, 436),
+    "bert_base": (108_897_794, 199),
+    "bert_large": (334_094_338, 391),
+    "lstm_wikitext2": (85_974_278, 10),
+}
+
+
+def test_the_table_is_complete() -> None:
+    assert set(models.names()) == set(SIZES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes(name: str) -> None:
+    with torch.device("meta"):
+        model = models[name].build()
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    assert (sum(p.numel() for p in parameters), len(parameters)) == SIZES[name]
+
+
+def test_tiny_resnet_and_lstm_have_their_sizes() -> None:
+    for name in ("resnet_tiny", "lstm_tiny"):
+        parameters = list(models[name].build().parameters())
+        assert (sum(p.numel() for p in parameters), len(parameters)) == SIZES[name]
+
+
+@pytest.mark.parametrize("name", ["resnet_tiny", "lstm_tiny"])
+def test_logits_have_the_shape_of_the_targets(name: str) -> None:
+    dataset = datasets.build("digits" if name == "resnet_tiny" else "stdlib_text(seq_len=16)")
+    inputs, targets = dataset.train_loader(0, 1, 3, 0)[0]
+    model = models[name].build()
+    out = logits(model, inputs)
+    assert out.shape[:-1] == targets.shape
+    assert out.shape[-1] > targets.max()
+    assert cross_entropy(model, inputs, targets).shape == ()
+
+
+def test_the_tied_lstm_shares_its_head() -> None:
+    with torch.device("meta"):
+        model = models["lstm_wikitext2"].build()
+    assert model.get_parameter("embedding.weight").shape == (33278, 1500)
+    assert "head.weight" not in dict(model.named_parameters())
+
+
+def test_an_unknown_model_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'resnet152'"):
+        models["resnet15"]
+
+
+def test_registries_need_no_torch() -> None:
+    program = (
+        "import sys\n"
+        "from ssfx.workloads import check_case, datasets, models\n"
+        "assert len(models.names()) == 11 and datasets.names() == ['digits', 'stdlib_text']\n"
+        "assert all(m.summary and m.source for m in models)\n"
+        "assert datasets.build('stdlib_text(seq_len=7)').seq_len == 7\n"
+        "from ssfx.workloads import record, summary\n"
+        "heavy = {'torch', 'torchvision', 'transformers', 'sklearn', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60)
+
+
+class _Import:
+    """Stands in for importlib.import_module: raises the given errors in turn, then returns the name."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self._errors = list(errors)
+
+    def __call__(self, name: str) -> str:
+        if self._errors:
+            raise self._errors.pop(0)
+        return name
+
+
+@pytest.fixture
+def keep_modules(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    declared: list[bool] = []
+    monkeypatch.setattr(torchvision_import, "_declare_operators", lambda: declared.append(True))
+    monkeypatch.setattr(torchvision_import.sys, "modules", dict(sys.modules))
+    return declared
+
+
+def test_torchvision_without_its_extension_is_repaired(
+    monkeypatch: pytest.MonkeyPatch, keep_modules: list[bool]
+) -> None:
+    missing = RuntimeError("operator torchvision::nms does not exist")
+    monkeypatch.setattr(torchvision_import.importlib, "import_module", _Import(missing))
+    assert torchvision_import.import_torchvision() == "torchvision"
+    assert keep_modules == [True]
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [ImportError("undefined symbol: x\nmore")],
+        [RuntimeError("something else")],
+        [RuntimeError("operator torchvision::nms does not exist"), RuntimeError("still not")],
+    ],
+)
+def test_any_other_torchvision_failure_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, keep_modules: list[bool], errors: list[Exception]
+) -> None:
+    monkeypatch.setattr(torchvision_import.importlib, "import_module", _Import(*errors))
+    with pytest.raises(ConfigError, match=r"install a matching pair.*pip install") as caught:
+        torchvision_import.import_torchvision()
+    assert "\n" not in str(caught.value)
+
+
+def test_declared_operators_are_known_to_torch() -> None:
+    program = (
+        "import torch\n"
+        "from ssfx.workloads.nets import torchvision_import\n"
+        "torchvision_import._declare_operators()\n"
+        "print(torch.ops.torchvision.nms.default._schema)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True, text=True)
+    assert done.stdout.strip() == "torchvision::nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
