@@ -65,6 +65,27 @@ class Payload:
     values: torch.Tensor
     codes: torch.Tensor
 
+    @classmethod
+    def allocate(cls, layout: Layout, device: torch.device | str = "cpu") -> Payload:
+        """Return a zeroed payload of `layout` with memory of its own, outside any message."""
+
+        def section(size: int, dtype: torch.dtype) -> torch.Tensor:
+            return torch.zeros(size, dtype=dtype, device=device)
+
+        return cls(
+            counts=section(layout.counts, torch.int32),
+            scales=section(layout.scales, torch.float32),
+            indices=section(layout.indices, torch.int32),
+            values=section(layout.values, getattr(torch, layout.value_dtype)),
+            codes=section(layout.code_bytes, torch.uint8),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all sections; equals the layout's."""
+        sections = (self.counts, self.scales, self.indices, self.values, self.codes)
+        return sum(section.nbytes for section in sections)
+
 
 @dataclass(frozen=True, slots=True)
 class Context:

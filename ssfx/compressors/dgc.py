@@ -74,7 +74,9 @@ class DGC(Sparsifier):
             return
         k = k_ceil(a.numel(), ctx.density)
         h = key(ctx.seed, ctx.tensor_id, ctx.step, ctx.rank)
-        if self.options.mode == "faithful":
+        if k >= a.numel():
+            indices = torch.arange(k, device=a.device)
+        elif self.options.mode == "faithful":
             indices = self._faithful(a, k, h, ctx)
         elif a.device.type == "cpu":
             indices = self._fast(a, k, payload.indices.numel(), h)

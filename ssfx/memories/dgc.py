@@ -79,7 +79,7 @@ def clip_local(grads: Sequence[torch.Tensor], max_norm: float, world_size: int, 
     `max_norm` is the threshold of a run without compression; to be called before the memory sees the gradients.
     Source: codec specification 3.5, Lin et al. 2018.
     """
-    norm: torch.Tensor = torch.stack([grad.norm(dtype=torch.float32) for grad in grads]).norm()
+    norm: torch.Tensor = torch.stack([grad.norm(dtype=torch.float64) for grad in grads]).norm()
     factor = (max_norm / math.sqrt(world_size) / (norm + eps)).clamp(max=1.0)
     for grad in grads:
         grad.mul_(factor)

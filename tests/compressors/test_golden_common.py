@@ -1,0 +1,64 @@
+"""Golden cases that concern every compressor: k, keys, wire sizes, byte layout, casts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from compressors.kit import decode, encode, golden, payload_bytes
+
+from ssfx.compressors import Layout, build, k_ceil, k_floor
+from ssfx.compressors.dgc import capacity
+from ssfx.compressors.keys import splitmix64
+
+
+def test_k_rule() -> None:
+    inputs, _, expected = golden("k_rule")
+    assert [k_floor(n, d) for n, d in inputs["n_density"]] == expected["floor"]
+    assert [k_ceil(n, d) for n, d in inputs["n_density"]] == expected["ceil"]
+    assert k_floor(0, 0.5) == k_ceil(0, 0.5) == 0
+
+
+def test_splitmix64() -> None:
+    inputs, _, expected = golden("splitmix64")
+    assert [hex(splitmix64(int(z, 16))) for z in inputs["z"]] == expected["out"]
+
+
+def test_wire_bytes() -> None:
+    for row in golden("wire_bytes")[2]["rows"]:
+        n, density, k = row["n"], row["density"], row["k"]
+
+        def nbytes(spec: str, n: int = n, density: float = density) -> int:
+            return build(spec).layout(n, density).nbytes
+
+        assert Layout(values=n).nbytes == row["dense_f32"]
+        assert nbytes("fp16") == nbytes("bf16") == row["dense_f16"]
+        assert nbytes("topk") == row["topk_i32_f32"] == nbytes("randomk(shared=False)")
+        assert nbytes("topk(value_dtype=float16)") == row["topk_i32_f16"]
+        assert nbytes("randomk") == row["randomk_shared_f32"]
+        slots = capacity(k, n, 1.3)
+        assert Layout(counts=1, indices=slots, values=slots).nbytes == row["threshold_cap_1p3"]
+        # DGC rounds k up (codec specification 1.2), so its payload follows the same formula from k_ceil
+        assert nbytes("dgc") == 4 + 8 * capacity(k_ceil(n, density), n, 1.3)
+        assert nbytes("dgc(mode=faithful)") == 4 + 8 * k_ceil(n, density)
+
+
+@pytest.mark.parametrize(("value_dtype", "key"), [("float32", "f32"), ("float16", "f16")])
+def test_payload_layout(value_dtype: str, key: str) -> None:
+    inputs, params, expected = golden("payload_layout")
+    x = torch.tensor(inputs["x"])
+    payload, _ = encode(f"topk(value_dtype={value_dtype})", x, params["k"] / x.numel())
+    assert payload_bytes(payload).hex() == expected[f"hex_{key}"]
+    assert payload.nbytes == expected[f"nbytes_{key}"]
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16"])
+def test_casts(name: str) -> None:
+    inputs, _, expected = golden(f"cast_{name}")
+    x = torch.tensor(inputs["x"])
+    payload, ctx = encode(name, x, 1.0)
+    bits = payload.values.view(torch.int16).numpy().astype(np.uint16)
+    assert [f"{b:04x}" for b in bits] == expected["bits_hex"]
+    decoded = decode(name, payload, ctx, x.numel())
+    assert decoded.tolist() == [float(v) for v in expected["decoded"]]
+    assert payload.nbytes == expected["wire_bytes"]

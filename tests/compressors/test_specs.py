@@ -1,0 +1,157 @@
+"""Specs, registries and lazy imports: names and options in, components out, without torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from ssfx.compressors import build, compressors
+from ssfx.compressors.topk import TopKOptions
+from ssfx.errors import ConfigError
+from ssfx.memories import memories
+from ssfx.registry import Registry
+
+
+def test_equal_specs_share_one_instance() -> None:
+    one = build("topk(value_dtype=float16)")
+    assert one is build(" topk( value_dtype = float16 ) ")
+    assert build("topk") is build("topk()") is build("topk(value_dtype=float32)")
+    assert one is not build("topk")
+    assert one.options == TopKOptions(value_dtype="float16")
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "canonical"),
+    [
+        ("topk", {}, "topk"),
+        ("topk(value_dtype=float32)", {}, "topk"),
+        ("topk", {"value_dtype": "bfloat16"}, "topk(value_dtype=bfloat16)"),
+        ("topk(value_dtype=float16)", {"value_dtype": "float32"}, "topk"),
+        ("dgc( lower=0.7 , capacity=2)", {}, "dgc(capacity=2.0,lower=0.7)"),
+        (
+            "dgc(mode=faithful,resample=FALSE)",
+            {"max_adaptation": 3.0},
+            "dgc(max_adaptation=3,mode=faithful,resample=False)",
+        ),
+        ("randomk", {"shared": False}, "randomk(shared=False)"),
+    ],
+)
+def test_canonical_form(spec: str, options: dict[str, object], canonical: str) -> None:
+    assert compressors.canonical(spec, options) == canonical
+    assert compressors.canonical(canonical) == canonical
+    assert build(canonical).name == canonical.partition("(")[0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("topj", "unknown compressor 'topj'; did you mean 'topk'"),
+        ("zzzz", "choose one of: bf16, dgc, fp16"),
+        ("topk(value_type=float16)", "did you mean 'value_dtype'"),
+        ("topk(value_dtype=int8)", "float32, float16, bfloat16"),
+        ("topk(value_dtype)", "'value_dtype' is not option=value"),
+        ("topk(value_dtype=)", "is not option=value"),
+        ("topk(value_dtype=float16,)", "'' is not option=value"),
+        ("topk(value_dtype=float16,value_dtype=float32)", "twice"),
+        ("topk(", "write a name, or name"),
+        ("to pk", "write a name, or name"),
+        ("", "write a name, or name"),
+        ("topk(a=b)(c=d)", "write a name, or name"),
+        ("randomk(shared=1)", "must be true or false"),
+        ("dgc(capacity=big)", "must be of type float"),
+        ("dgc(capacity=inf)", "finite"),
+        ("dgc(capacity=nan)", "finite"),
+        ("dgc(mode=faithful,max_adaptation=2.5)", "must be of type int"),
+    ],
+)
+def test_wrong_specs_are_one_clear_line(spec: str, words: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        build(spec)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("capacity", True, "of type float"),
+        ("capacity", None, "of type float"),
+        ("capacity", [1], "of type float"),
+        ("max_adaptation", True, "of type int"),
+        ("max_adaptation", 2.5, "of type int"),
+        ("max_adaptation", float("inf"), "of type int"),
+        ("resample", 1, "true or false"),
+        ("mode", None, "of type str"),
+    ],
+)
+def test_wrong_types_of_given_options(option: str, value: object, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        compressors.canonical("dgc(mode=faithful)", {option: value})
+
+
+def test_a_memory_is_found_like_a_compressor() -> None:
+    assert memories.names() == sorted(memories.names())
+    assert {"none", "residual", "dgc"} <= set(memories.names())
+    assert {"topk", "randomk", "dgc", "fp16", "bf16"} <= set(compressors.names())
+    assert "topk" in compressors
+    assert "residual" not in compressors
+    with pytest.raises(ConfigError, match="decay must be in"):
+        memories.build("residual(decay=2)")
+    with pytest.raises(ConfigError, match="momentum must be in"):
+        memories.build("dgc(momentum=1)")
+
+
+def test_every_entry_declares_itself() -> None:
+    for catalog in (compressors, memories):
+        for entry in catalog:
+            assert entry.cls.summary
+            assert entry.cls.source
+            assert catalog.build(entry.name).options == entry.options
+            assert len(f"{entry.name}: {entry.summary}") <= 100
+
+
+def test_registering_a_name_twice_is_a_programming_error() -> None:
+    with pytest.raises(ValueError, match="registered twice"):
+        compressors.add(compressors["topk"])
+
+
+def test_a_package_that_fails_to_import_fails_every_time() -> None:
+    broken: Registry[object] = Registry("thing", "ssfx_no_such_package")  # type: ignore[type-var]
+    for _ in range(2):
+        with pytest.raises(ModuleNotFoundError):
+            broken.names()
+
+
+def test_declarations_are_read_without_torch_or_numpy() -> None:
+    program = """
+import sys
+import ssfx.compressors, ssfx.memories
+from ssfx.compressors import compressors
+from ssfx.memories import check_pair, memories
+for catalog in (compressors, memories):
+    for entry in catalog:
+        print(entry.name, entry.summary, entry.cls.source)
+        catalog.build(entry.name)
+for entry in compressors:
+    assert compressors.build(entry.name).layout(1000, 0.01).nbytes > 0
+check_pair(memories.build("residual"), compressors.build("topk"))
+loaded = {"torch", "numpy"} & set(sys.modules)
+assert not loaded, loaded
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "topk" in done.stdout
+
+
+def test_lazy_modules_are_the_real_ones() -> None:
+    import numpy
+    import torch
+
+    from ssfx import lazy
+
+    assert lazy.torch.zeros is torch.zeros
+    assert lazy.numpy.abs is numpy.abs
+    with pytest.raises(AttributeError):
+        _ = lazy.numpy.no_such_thing
