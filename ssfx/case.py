@@ -50,6 +50,13 @@ class Case:
     seed: int = 0
     repeat: int = 0
 
+    def __post_init__(self) -> None:
+        # 1 and 1.0 are equal but differ in JSON; equal cases must have equal ids.
+        for name in ("density", "lr", "momentum", "weight_decay", "clip_norm"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, float(value))
+
     @cached_property
     def run_id(self) -> str:
         """First 12 hex digits of the SHA-256 of the canonical JSON of all fields."""

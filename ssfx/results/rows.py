@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from typing import Any
 
 from ssfx.case import Case
@@ -20,19 +21,22 @@ METRICS: dict[str, str] = {
     "exposed_comm_s": "median time the training thread waits for exchanges",
     "comm_s": "median time during which an exchange was under way, hidden or not",
     "step_s": "median optimizer time",
-    "other_s": "iteration_s minus all of the above: data loading, zeroing, bookkeeping",
+    "other_s": "iteration_s minus forward, backward, sparsify, exposed_comm and step: data loading, zeroing, rounding",
     "throughput_samples_per_s": "samples of all ranks per second, from iteration_s",
     "contributed_bytes": "bytes one rank hands to collectives per step",
     "sent_bytes": "bytes one rank puts on the wire per step, by each collective's own formula",
     "achieved_density": "elements sent over elements, mean over steps",
     "tensor_missing_rate": "tensors of which nothing was sent over tensors, mean over steps",
     "peak_memory_bytes": "peak resident (CPU) or allocated (GPU) memory of the worst rank",
-    "loss": "mean training loss of the last measured steps",
+    "loss": "mean training loss of the last 10 measured steps",
     "top1": "top-1 accuracy on held-out data, in [0, 1]",
     "perplexity": "perplexity per byte on held-out data",
     "skipped_steps": "steps rolled back because a gradient was not finite",
 }
 """Every metric a row may carry, with its meaning; all are of rank 0 unless said otherwise, per optimizer step."""
+
+LOSS_STEPS = 10
+"""Number of steps whose mean is the metric loss."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,10 @@ class Row:
     def __post_init__(self) -> None:
         if unknown := set(self.metrics) - set(METRICS):
             raise ValueError(f"unknown metric {sorted(unknown)[0]!r}")
+        for name, value in self.metrics.items():
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (number and isfinite(value)):
+                raise ValueError(f"metric {name} must be a finite number or None, got {value!r}")
         if self.run_id != self.case.run_id:
             raise ValueError(f"row of run {self.run_id} holds the case of run {self.case.run_id}")
 

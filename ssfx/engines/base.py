@@ -1,0 +1,30 @@
+"""What an engine is: it turns cases into rows and leaves them in a store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from ssfx.case import Case
+from ssfx.registry import Registry
+from ssfx.results.rows import Row
+from ssfx.results.store import Store
+
+
+class Engine(ABC):
+    """One way to obtain rows."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    @abstractmethod
+    def run(self, cases: Sequence[Case], store: Store, *, progress: bool = True) -> list[Row]:
+        """Return one row per case, in the order given; finished cases are read from the store, the others are run.
+
+        RunError at the first case that fails; rows finished before it are in the store. ConfigError before anything
+        starts when a case cannot be run by this engine.
+        """
+
+
+engines: Registry[Engine] = Registry("engine", "ssfx.engines")

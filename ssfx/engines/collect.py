@@ -1,0 +1,123 @@
+"""From the results of all ranks to one row."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ssfx.case import Case
+from ssfx.engines.job import Job
+from ssfx.errors import RunError
+from ssfx.origin import Kind, Origin
+from ssfx.results.manifest import describe, hardware, versions
+from ssfx.results.rows import LOSS_STEPS, Row
+from ssfx.runtime.faults import fired
+from ssfx.workloads.record import StepRecord
+
+SAMPLED = ("iteration_s", "forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "comm_s", "step_s")
+
+
+def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[str, str]) -> Row:
+    """Return the row of a job that is done; RunError when its ranks did not execute the same plan on the same data.
+
+    Times and counts are rank 0's, memory is the worst rank's. `code` is what `manifest.code` said when the ranks were
+    started. Steps done by an earlier attempt, before the checkpoint that this one resumed, count too.
+    """
+    results = job.results()
+    first = results[0]
+    records = _measured(job)
+    metrics = {**_statistics(job.case, records), **first["metrics"]}
+    metrics["peak_memory_bytes"] = max(result["peak_memory_bytes"] for result in results)
+    machine = {**hardware(), "gpus": first["gpus"]}
+    manifest = {
+        "code": dict(code),
+        "versions": versions(),
+        "hardware": machine,
+        "environment": dict(environment),
+        "started": first["started"],
+        "stopped": first["stopped"],
+        "attempt": job.attempt,
+        "resumed_from_step": first["first_step"],
+        "exit_reason": "finished",
+        "seed": job.case.seed,
+        "dataset_fingerprint": _agreed(job, results, "dataset_fingerprint"),
+        "plan_digest": _agreed(job, results, "plan_digest"),
+        "background_cores": _background_cores(results),
+        "faults": fired(job.run_dir),
+    }
+    samples = {name: [getattr(record, name) for record in records] for name in SAMPLED}
+    origin = Origin(kind, describe(machine), first["stopped"], versions=versions())
+    return Row(job.case.run_id, job.case, metrics, origin, manifest, samples)
+
+
+def _measured(job: Job) -> list[StepRecord]:
+    """Rank 0's records after warm-up, one a step; a step done twice counts as it was done last."""
+    by_step: dict[int, StepRecord] = {}
+    for attempt in range(1, job.attempt + 1):
+        path = job.run_dir / f"attempt-{attempt}" / "rank0.jsonl"
+        if not path.exists():
+            continue
+        *lines, torn = path.read_text().split("\n")
+        if torn and attempt == job.attempt:
+            lines.append(torn)  # only a rank that was killed may leave an unfinished line
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = StepRecord.from_json(line)
+            except (ValueError, TypeError) as error:
+                raise RunError(f"{path}:{number}: not a step record ({error})") from None
+            by_step[record.step] = record
+    missing = set(range(job.case.steps)) - set(by_step)
+    if missing:
+        raise RunError(f"{job.attempt_dir / 'rank0.jsonl'}: step {min(missing)} is missing")
+    return [by_step[step] for step in range(job.case.warmup_steps, job.case.steps)]
+
+
+def _statistics(case: Case, records: Sequence[StepRecord]) -> dict[str, float | None]:
+    def median(name: str) -> float:
+        return float(statistics.median(getattr(record, name) for record in records))
+
+    iteration_s = median("iteration_s")
+    parts = {name: median(name) for name in ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s")}
+    return {
+        "iteration_s": iteration_s,
+        "iteration_p10_s": _percentile(10, records),
+        "iteration_p90_s": _percentile(90, records),
+        **parts,
+        "other_s": max(0.0, iteration_s - sum(parts.values())),
+        "comm_s": median("comm_s"),
+        "throughput_samples_per_s": case.world_size * case.batch_size * case.accumulate / iteration_s,
+        "contributed_bytes": median("contributed_bytes"),
+        "sent_bytes": median("sent_bytes"),
+        "achieved_density": _mean([record.achieved_density for record in records]),
+        "tensor_missing_rate": _mean([record.tensor_missing_rate for record in records]),
+        "loss": _mean([record.loss for record in records[-LOSS_STEPS:]]),
+    }
+
+
+def _percentile(percent: int, records: Sequence[StepRecord]) -> float:
+    times = [record.iteration_s for record in records]
+    return statistics.quantiles(times, n=100, method="inclusive")[percent - 1] if len(times) > 1 else times[0]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean, None if any value is missing: a mean over the rest would be a value that was never observed."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if len(known) == len(values) else None
+
+
+def _agreed(job: Job, results: Sequence[Mapping[str, Any]], key: str) -> Any:
+    for result in results:
+        if result[key] != results[0][key]:
+            raise RunError(
+                f"run {job.case.run_id}: rank {result['rank']} has {key} {result[key]}, rank 0 has {results[0][key]}; "
+                f"see {job.attempt_dir}"
+            )
+    return results[0][key]
+
+
+def _background_cores(results: Sequence[Mapping[str, Any]]) -> float | None:
+    """Cores kept busy by anything but the ranks while rank 0 ran; a disturbed run shows here and nowhere else."""
+    wall_s = results[0]["wall_s"]
+    busy_s = results[0]["machine_busy_s"] - sum(result["own_busy_s"] for result in results)
+    return round(max(0.0, busy_s / wall_s), 3) if wall_s > 0 else None

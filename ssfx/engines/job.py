@@ -1,0 +1,79 @@
+"""A job: one attempt at one case, and the files in which its ranks report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ssfx.case import Case
+from ssfx.errors import RunError
+from ssfx.results.claim import Claim
+from ssfx.results.files import read_json
+from ssfx.runtime.heartbeat import Beat, read_beat
+
+
+@dataclass
+class Job:
+    """One attempt at `case` by a launcher that holds `claim`; records of rank 0 are read once, as they are written."""
+
+    case: Case
+    claim: Claim
+    attempt: int
+    _read_bytes: int = field(default=0, repr=False)
+
+    @property
+    def run_dir(self) -> Path:
+        """The run's directory."""
+        return self.claim.run_dir
+
+    @property
+    def attempt_dir(self) -> Path:
+        """The directory of this attempt; made by whoever starts it."""
+        return self.run_dir / f"attempt-{self.attempt}"
+
+    @property
+    def log(self) -> Path:
+        """What torchrun and the ranks printed."""
+        return self.attempt_dir / "torchrun.log"
+
+    def done(self) -> bool:
+        """True when every rank has left its result."""
+        return all(self._file("result", rank).exists() for rank in range(self.case.world_size))
+
+    def results(self) -> list[dict[str, Any]]:
+        """Return the results of all ranks, in rank order."""
+        return [read_json(self._file("result", rank)) for rank in range(self.case.world_size)]
+
+    def failures(self) -> dict[int, dict[str, Any]]:
+        """Return the failure reports by rank."""
+        paths = {rank: self._file("failure", rank) for rank in range(self.case.world_size)}
+        return {rank: read_json(path) for rank, path in paths.items() if path.exists()}
+
+    def beats(self) -> dict[int, Beat]:
+        """Return the latest heartbeats by rank; ranks that have not begun are absent."""
+        beats = {rank: read_beat(self.attempt_dir, rank) for rank in range(self.case.world_size)}
+        return {rank: beat for rank, beat in beats.items() if beat is not None}
+
+    def progress(self) -> tuple[object, ...]:
+        """Return something that changes whenever any rank makes progress."""
+        logs = (self.attempt_dir / f"rank{rank}.jsonl" for rank in range(self.case.world_size))
+        return (self.beats(), [log.stat().st_size if log.exists() else 0 for log in logs])
+
+    def new_records(self) -> list[dict[str, Any]]:
+        """Return rank 0's step records written since the last call; an unfinished last line is left for the next."""
+        path = self.attempt_dir / "rank0.jsonl"
+        if not path.exists():
+            return []
+        with path.open("rb") as file:
+            file.seek(self._read_bytes)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self._read_bytes += len(whole) + len(newline)
+        try:
+            return [json.loads(line) for line in whole.splitlines()]
+        except ValueError as error:
+            raise RunError(f"{path}: a line is not JSON ({error})") from None
+
+    def _file(self, kind: str, rank: int) -> Path:
+        return self.attempt_dir / f"{kind}-rank{rank}.json"

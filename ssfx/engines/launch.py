@@ -1,0 +1,187 @@
+"""One torchrun process: started, watched until its jobs are done or one fails, and ended with all it started."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import psutil
+
+from ssfx.engines.failure import Verdict, diagnose, diagnose_stall
+from ssfx.engines.job import Job
+from ssfx.errors import RunError
+from ssfx.results.files import write_atomic
+from ssfx.runtime.heartbeat import QUIET
+
+POLL_S = 0.2
+GRACE_S = 5.0
+"""Seconds between SIGTERM and SIGKILL, and for torchrun to notice a failure by itself."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds without any progress after which a run counts as hanging.
+
+    `stall_s` inside the training loop; `quiet_s` while a rank starts, evaluates or writes a checkpoint.
+    """
+
+    stall_s: float = 90.0
+    quiet_s: float = 900.0
+
+
+class Launch:
+    """A torchrun process that works through `jobs`, all of one world size, device and thread count.
+
+    Use it as a context: whatever happens inside, on leaving it no process of the launch is left.
+    """
+
+    def __init__(
+        self, jobs: Sequence[Job], train: str, patience: Patience, on_record: Callable[[Job, dict[str, Any]], None]
+    ) -> None:
+        self._jobs = jobs
+        self._train = train
+        self._patience = patience
+        self._on_record = on_record
+        self._workers: dict[int, psutil.Process] = {}
+
+    def __enter__(self) -> Launch:
+        first = self._jobs[0]
+        for job in self._jobs:
+            write_atomic(job.run_dir / "case.json", job.case.to_json() + "\n")
+        first.attempt_dir.mkdir()
+        batch = first.attempt_dir / "batch.json"
+        jobs = [{"run_dir": str(job.run_dir), "attempt": job.attempt} for job in self._jobs]
+        batch.write_text(json.dumps({"train": self._train, "jobs": jobs}))
+        with first.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable, "-m", "torch.distributed.run", "--nnodes=1",
+                    f"--nproc-per-node={first.case.world_size}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0",
+                    f"--rdzv-id={first.case.run_id}-{first.attempt}", "--local-addr=127.0.0.1", "--max-restarts=0",
+                    "-m", "ssfx.runtime.worker", str(batch),
+                ],
+                # Ranks watch this pipe: it closes when the launcher dies, even of SIGKILL, and they end.
+                stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=environment(first.case.threads),
+                start_new_session=True, pass_fds=[job.claim.file for job in self._jobs],
+            )  # fmt: skip
+        return self
+
+    def finished(self) -> Iterator[Job]:
+        """Yield each job as soon as all its ranks have left their results; RunError when one fails or hangs."""
+        for job in self._jobs:
+            self._watch(job)
+            if job is not self._jobs[0]:
+                shutil.copyfile(self._jobs[0].log, job.log)
+            yield job
+        with suppress(subprocess.TimeoutExpired):  # all results are there; a rank that will not leave is ended
+            self._process.wait(GRACE_S)
+
+    def _watch(self, job: Job) -> None:
+        seen: object = None
+        since = time.monotonic()
+        ending: float | None = None
+        while not job.done():
+            exit_code = self._process.poll()
+            for record in job.new_records():
+                self._on_record(job, record)
+            if exit_code is not None and not job.done():
+                self._fail(job, diagnose(job, exit_code))
+            beats = job.beats()
+            self._remember([beat.pid for beat in beats.values()])
+            if any(beat.error for beat in beats.values()):
+                ending = ending or time.monotonic() + GRACE_S
+            if ending is not None and time.monotonic() > ending:
+                ended = [rank for rank, beat in beats.items() if self._runs(beat.pid)]
+                self.stop()
+                self._fail(job, diagnose(job, 1, ended))
+            now = job.progress()
+            if now != seen:
+                seen, since = now, time.monotonic()
+            quiet = len(beats) < job.case.world_size or any(beat.phase in QUIET for beat in beats.values())
+            limit = self._patience.quiet_s if quiet else self._patience.stall_s
+            if time.monotonic() - since > limit:
+                verdict = diagnose_stall(job, limit)
+                self._dump_stacks()
+                self.stop()
+                self._fail(job, verdict)
+            time.sleep(POLL_S)
+        for record in job.new_records():
+            self._on_record(job, record)
+
+    def _fail(self, job: Job, verdict: Verdict) -> None:
+        first = self._jobs[0]
+        with suppress(OSError):  # the disk may be full; the message below is what counts
+            job.attempt_dir.mkdir(exist_ok=True)
+            if job is not first:
+                shutil.copyfile(first.log, job.log)
+            report = {"rank": verdict.rank, "phase": verdict.phase, "step": verdict.step, "reason": str(verdict)}
+            write_atomic(job.attempt_dir / "failure.json", json.dumps(report) + "\n")
+        log = job.log if job.log.exists() else first.log
+        raise RunError(f"run {job.case.run_id} ({job.case.label}) failed: {verdict}; see {log}")
+
+    def _remember(self, pids: Sequence[int]) -> None:
+        for pid in pids:
+            if pid not in self._workers:
+                with suppress(psutil.NoSuchProcess):
+                    self._workers[pid] = psutil.Process(pid)
+
+    def _runs(self, pid: int) -> bool:
+        worker = self._workers.get(pid)
+        with suppress(psutil.NoSuchProcess):
+            return worker is not None and worker.status() != psutil.STATUS_ZOMBIE
+        return False
+
+    def _dump_stacks(self) -> None:
+        for worker in self._workers.values():
+            with suppress(psutil.NoSuchProcess):
+                worker.send_signal(signal.SIGUSR1)
+        time.sleep(1.0)
+
+    def stop(self) -> None:
+        """Return when no process of the launch is left: SIGTERM first, SIGKILL after the grace period."""
+        processes = dict(self._workers)
+        with suppress(psutil.NoSuchProcess):
+            torchrun = psutil.Process(self._process.pid)
+            processes |= {p.pid: p for p in (torchrun, *torchrun.children(recursive=True))}
+        for process in processes.values():
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
+        _, alive = psutil.wait_procs(list(processes.values()), timeout=GRACE_S)
+        for process in alive:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(alive, timeout=GRACE_S)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def environment(threads: int) -> dict[str, str]:
+    """Return the environment of torchrun: this one, one machine's settings added."""
+    return {**os.environ, **settings(threads)}
+
+
+def settings(threads: int) -> dict[str, str]:
+    """Return the variables that the launcher sets for the ranks; they are part of a row's manifest."""
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONUNBUFFERED": "1",
+    }

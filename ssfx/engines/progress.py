@@ -1,0 +1,65 @@
+"""What a person sees while cases run: a bar with time left and live throughput, or plain lines in a log file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ssfx.case import Case
+from ssfx.results.rows import Row
+
+
+class Report:
+    """Tells about `cases` on standard error: a bar on a terminal, else plain lines; nothing when `shown` is false."""
+
+    def __init__(self, cases: Sequence[Case], shown: bool, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True, quiet=not shown, soft_wrap=True)
+        self._cases = len(cases)
+        self._finished = 0
+        self._steps_before = 0
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"),
+            TimeRemainingColumn(), TextColumn("{task.fields[rate]}"),
+            console=self._console, disable=not (shown and self._console.is_terminal), transient=True,
+        )  # fmt: skip
+        self._task = self._bar.add_task("", total=sum(case.steps for case in cases), rate="")
+
+    def __enter__(self) -> Report:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def note(self, text: str) -> None:
+        """Say one line."""
+        self._console.print(text, markup=False, highlight=False)
+
+    def step(self, case: Case, record: Mapping[str, Any]) -> None:
+        """Move the bar to the step of `record`."""
+        samples = case.batch_size * case.accumulate * case.world_size
+        rate = f"{samples / record['iteration_s']:.0f} samples/s" if record["iteration_s"] > 0 else ""
+        done = self._steps_before + record["step"] + 1
+        self._bar.update(self._task, completed=done, description=case.label, rate=rate)
+
+    def known(self, row: Row) -> None:
+        """Say that the row's run was finished earlier."""
+        self._count(row, "already finished, nothing to do")
+
+    def finished(self, row: Row) -> None:
+        """Say that the row's run is finished now."""
+        self._count(row, "finished")
+
+    def _count(self, row: Row, what: str) -> None:
+        self._finished += 1
+        self._steps_before += row.case.steps
+        self._bar.update(self._task, completed=self._steps_before, rate="")
+        seconds = row.metrics.get("iteration_s")
+        speed = f", {seconds:.4g} s/step" if seconds is not None else ""
+        self.note(f"[{self._finished}/{self._cases}] {row.run_id} {row.case.label}: {what}{speed}")

@@ -1,0 +1,136 @@
+"""The torchrun engine: real processes on this machine, one torchrun launch for all cases that can share one."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ssfx.case import Case
+from ssfx.engines.base import Engine, engines
+from ssfx.engines.collect import collect
+from ssfx.engines.job import Job
+from ssfx.engines.launch import Launch, Patience, settings
+from ssfx.engines.progress import Report
+from ssfx.errors import ConfigError, RunError
+from ssfx.results.claim import Claim
+from ssfx.results.manifest import code
+from ssfx.results.rows import Row
+from ssfx.results.store import Store
+
+TRAIN = "ssfx.workloads.train:train"
+
+
+class Torchrun(Engine):
+    """Runs each case under torchrun, one process per rank.
+
+    Cases of equal world size, device and threads share one launch, because starting one costs seconds. `train` is the
+    dotted path of the function that ranks call; `patience` decides when a silent run counts as hanging.
+    """
+
+    name = "torchrun"
+    summary = "real processes on this machine, started by torchrun"
+
+    def __init__(self, train: str = TRAIN, patience: Patience | None = None) -> None:
+        self._train = train
+        self._patience = patience or Patience()
+
+    def run(self, cases: Sequence[Case], store: Store, *, progress: bool = True) -> list[Row]:
+        """Return one row per case; see Engine. SIGTERM ends the ranks and then this process with code 143."""
+        unique = {case.run_id: case for case in cases}
+        for case in unique.values():
+            if case.steps <= case.warmup_steps:
+                raise ConfigError(
+                    f"steps={case.steps} leaves nothing to measure after warmup_steps={case.warmup_steps}; "
+                    f"use warmup_steps={case.steps // 3}"
+                )
+        rows: dict[str, Row] = {}
+        with _sigterm_exits(), Report(list(unique.values()), progress) as report:
+            try:
+                for batch in _batches(unique.values()):
+                    self._run_batch(batch, store, report, rows)
+            except OSError as error:
+                raise RunError(f"cannot keep results in {store.runs}: {error}") from error
+        return [rows[case.run_id] for case in cases]
+
+    def _run_batch(self, batch: list[Case], store: Store, report: Report, rows: dict[str, Row]) -> None:
+        # A case that failed before goes last, so that it cannot keep the others from running.
+        pending = sorted(batch, key=lambda case: store.status(case) == "failed")
+        while pending:
+            jobs = []
+            for case in list(pending):
+                row = store.row(case)
+                claim = None if row else store.claim(case)
+                if claim is not None:
+                    row = store.row(case)  # finished by another launcher just before we got the claim?
+                if row is not None:
+                    pending.remove(case)
+                    report.known(row)
+                    rows[case.run_id] = row
+                elif claim is not None:
+                    pending.remove(case)
+                    jobs.append(Job(case, claim, attempt=1 + max(store.attempts(case), default=0)))
+                    continue
+                if claim is not None:
+                    claim.release()
+            if jobs:
+                self._launch(jobs, store, report, rows)
+            elif pending:
+                self._wait(pending[0], store, report)
+
+    def _launch(self, jobs: list[Job], store: Store, report: Report, rows: dict[str, Row]) -> None:
+        first = jobs[0].case
+        report.note(f"torchrun: {len(jobs)} case(s) on {first.world_size} {first.device} rank(s)")
+        started_with = code()
+
+        def on_record(job: Job, record: dict[str, Any]) -> None:
+            report.step(job.case, record)
+
+        try:
+            with Launch(jobs, self._train, self._patience, on_record) as launch:
+                for job in launch.finished():
+                    row = collect(job, "measured", started_with, settings(first.threads))
+                    store.save(row)
+                    job.claim.release()
+                    report.finished(row)
+                    rows[row.run_id] = row
+        finally:
+            for job in jobs:
+                job.claim.release()
+
+    def _wait(self, case: Case, store: Store, report: Report) -> None:
+        run_dir = store.run_dir(case)
+        report.note(f"run {case.run_id} ({case.label}) is under way in {Claim.holder(run_dir)}; waiting for it")
+        claim = store.claim(case, wait=True)
+        assert claim is not None
+        claim.release()
+
+
+def _batches(cases: Iterable[Case]) -> list[list[Case]]:
+    """Group cases that can share a launch, in the order in which they come."""
+    groups: dict[tuple[int, str, int], list[Case]] = {}
+    for case in cases:
+        groups.setdefault((case.world_size, case.device, case.threads), []).append(case)
+    return list(groups.values())
+
+
+@contextmanager
+def _sigterm_exits() -> Iterator[None]:
+    """Turn SIGTERM into SystemExit(143), so that ranks are ended on the way out; signals reach the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+engines.add(Torchrun())

@@ -1,0 +1,50 @@
+"""The claim on a run: at most one launcher at a time works on a run directory."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+
+class Claim:
+    """An exclusive lock on `run_dir`, held until `release`.
+
+    The lock belongs to the open file, not to a file's existence, so the kernel drops it when the last process that
+    inherited it has gone: a claim of a dead launcher never has to be recognised as stale. The launcher hands the file
+    to torchrun, so that a run whose launcher was killed stays claimed until its ranks have ended too.
+    """
+
+    def __init__(self, run_dir: Path, file: int) -> None:
+        self.run_dir = run_dir
+        self.file = file
+
+    @classmethod
+    def take(cls, run_dir: Path, *, wait: bool = False) -> Claim | None:
+        """Return the claim on `run_dir`, creating it; None when another process holds it and `wait` is false."""
+        run_dir.mkdir(parents=True, exist_ok=True)
+        file = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            os.ftruncate(file, 0)
+            os.pwrite(file, str(os.getpid()).encode(), 0)
+        except BlockingIOError:
+            os.close(file)
+            return None
+        except BaseException:
+            os.close(file)
+            raise
+        return cls(run_dir, file)
+
+    @staticmethod
+    def holder(run_dir: Path) -> str:
+        """Return who claimed `run_dir` last, for messages."""
+        pid = (run_dir / "lock").read_text().strip()
+        return f"process {pid}" if pid else "another process"
+
+    def release(self) -> None:
+        """Let others claim the run; a second call does nothing."""
+        if self.file >= 0:
+            fcntl.flock(self.file, fcntl.LOCK_UN)  # closing is not enough: torchrun holds the same open file
+            os.close(self.file)
+            self.file = -1

@@ -1,0 +1,126 @@
+"""The store: run directories and their rows. Finished rows are the only truth; figures and claims read them here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ssfx.case import Case
+from ssfx.errors import RunError
+from ssfx.paths import reference_dir
+from ssfx.results.claim import Claim
+from ssfx.results.files import write_atomic
+from ssfx.results.rows import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Status = Literal["finished", "failed", "half", "new"]
+_ATTEMPT = re.compile(r"attempt-(\d+)")
+
+
+class Store:
+    """The results below `root`; `reference` holds committed rows (default: the package's own).
+
+    A corrupt file is a RunError that names file and line: it is neither skipped nor replaced by a new run.
+    """
+
+    def __init__(self, root: Path, reference: Path | None = None) -> None:
+        self.runs = Path(root).resolve() / "runs"
+        self.reference = reference if reference is not None else reference_dir()
+
+    def run_dir(self, case: Case) -> Path:
+        """Return the directory of the case's run, existing or not."""
+        return self.runs / case.run_id
+
+    def row(self, case: Case) -> Row | None:
+        """Return the row of a finished case, None when it is not finished."""
+        path = self.run_dir(case) / "row.json"
+        return _read_row_file(path) if path.exists() else None
+
+    def attempts(self, case: Case) -> list[int]:
+        """Return the numbers of the attempts made so far, ascending."""
+        directory = self.run_dir(case)
+        found = [_ATTEMPT.fullmatch(path.name) for path in directory.iterdir()] if directory.is_dir() else []
+        return sorted(int(match[1]) for match in found if match)
+
+    def status(self, case: Case) -> Status:
+        """Return how far the case got: finished, failed (the last attempt died), half (it was cut off) or new."""
+        if self.row(case) is not None:
+            return "finished"
+        attempts = self.attempts(case)
+        if not attempts:
+            return "new"
+        return "failed" if (self.run_dir(case) / f"attempt-{attempts[-1]}" / "failure.json").exists() else "half"
+
+    def claim(self, case: Case, *, wait: bool = False) -> Claim | None:
+        """Return the exclusive claim on the case's run; None when another launcher has it and `wait` is false."""
+        return Claim.take(self.run_dir(case), wait=wait)
+
+    def save(self, row: Row) -> None:
+        """Make the row's run a finished one, atomically."""
+        write_atomic(self.runs / row.run_id / "row.json", row.to_json() + "\n")
+
+    def rows(self, experiment: str | None = None) -> list[Row]:
+        """Return the rows of all finished runs, of one experiment if named, in the order of their run ids."""
+        found = (_read_row_file(path) for path in sorted(self.runs.glob("*/row.json")))
+        return [row for row in found if experiment in (None, row.case.experiment)]
+
+    def reference_rows(self, experiment: str | None = None) -> list[Row]:
+        """Return the committed rows, in the order of file names and lines."""
+        found = (row for path in sorted(self.reference.glob("*.jsonl")) for row in read_rows(path))
+        return [row for row in found if experiment in (None, row.case.experiment)]
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Return the rows of a JSONL file; RunError with file and line for the first corrupt one."""
+    lines = _text(path).split("\n")
+    return [_parse(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def export(rows: Iterable[Row], path: Path) -> None:
+    """Write `rows` to the JSONL file `path`, one a line, atomically; read_rows returns them again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, "".join(row.to_json() + "\n" for row in rows))
+
+
+def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """Return one line per row: run_id, kind (of origin), the case's fields, the metrics; a missing metric is NaN."""
+    import pandas as pd
+
+    return pd.DataFrame([dict(_cells(row)) for row in rows])
+
+
+def _cells(row: Row) -> Iterator[tuple[str, object]]:
+    yield "run_id", row.run_id
+    yield "kind", row.origin.kind
+    for name in Case.__dataclass_fields__:
+        value = getattr(row.case, name)
+        yield name, json.dumps(value, sort_keys=True) if name == "scheme_options" else value
+    yield from row.metrics.items()
+
+
+def _read_row_file(path: Path) -> Row:
+    rows = read_rows(path)
+    if len(rows) != 1 or rows[0].run_id != path.parent.name:
+        raise RunError(f"{path}:1: not the row of run {path.parent.name}; remove the file to run the case again")
+    return rows[0]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise RunError(f"{path}:1: not text ({error.reason})") from None
+
+
+def _parse(path: Path, number: int, line: str) -> Row:
+    try:
+        return Row.from_json(line)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise RunError(
+            f"{path}:{number}: not a row of this version of ssfx ({error}); remove it to run again"
+        ) from None

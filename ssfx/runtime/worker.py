@@ -1,0 +1,239 @@
+"""The process that torchrun starts: it works through a batch of cases and leaves one result file per case and rank.
+
+`python -m ssfx.runtime.worker batch.json`, under torchrun. The batch names the run directories and attempts; each case
+is read from its directory's case.json. Everything the launcher learns, it learns from files in the attempt directories.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import gc
+import importlib
+import json
+import os
+import random
+import resource
+import signal
+import stat
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import ssfx
+from ssfx.case import Case
+from ssfx.errors import RunError
+from ssfx.results.files import write_atomic
+from ssfx.results.manifest import busy_s, now
+from ssfx.runtime.faults import Injector
+from ssfx.runtime.heartbeat import Heartbeat
+from ssfx.runtime.phases import observe_phases
+from ssfx.runtime.sync import Sync
+from ssfx.workloads.record import StepRecord
+
+COLLECTIVE_TIMEOUT_S = 60
+WAIT_S = 0.05
+
+
+def main(batch_file: str) -> None:
+    """Run every case of the batch on this rank; end the process with code 1 at the first failure."""
+    batch = json.loads(Path(batch_file).read_text())
+    rank = int(os.environ["RANK"])
+    _die_with_launcher()
+    task = Task(batch["jobs"][0], rank)
+    try:
+        _join(task.case)
+        for number, job in enumerate(batch["jobs"]):
+            if number:
+                task = Task(job, rank)
+            task.run(batch["train"])
+        dist.destroy_process_group()
+    except BaseException as error:
+        task.fail(error)
+        # Not sys.exit: an exchange that waits for a dead peer must not delay the end of this rank.
+        os._exit(1)
+
+
+class Task:
+    """One case on one rank: its heartbeat, step log, fault and result."""
+
+    def __init__(self, job: Mapping[str, Any], rank: int) -> None:
+        self.run_dir = Path(job["run_dir"])
+        self.attempt_dir = self.run_dir / f"attempt-{job['attempt']}"
+        self.attempt_dir.mkdir(exist_ok=True)
+        self.rank = rank
+        self.step = 0
+        self.phase = "setup"
+        self.heartbeat = Heartbeat(self.attempt_dir, rank)
+        # Kept open on purpose: stacks are dumped on SIGUSR1 (a hang) and SIGTERM (ended because of another rank).
+        self._stacks = (self.attempt_dir / f"stacks-rank{rank}.txt").open("w")
+        faulthandler.register(signal.SIGUSR1, file=self._stacks)
+        faulthandler.register(signal.SIGTERM, file=self._stacks, chain=True)
+        self.case = Case.from_json((self.run_dir / "case.json").read_text())
+        self._sync: Sync | None = None
+        self._handles: list[Any] = []
+        self._inject = Injector(rank, self.run_dir, self.attempt_dir)
+
+    def set_phase(self, phase: str) -> None:
+        """Publish what this rank does now."""
+        self.phase = phase
+        self.heartbeat.beat(self.step, phase)
+        self._inject(self.step, phase)
+
+    def run(self, train: str) -> None:
+        """Train and evaluate the case; its result file exists afterwards."""
+        started, before = now(), (time.perf_counter(), busy_s(), time.process_time())
+        _seed(self.case.seed)
+        _reset_peak_memory(self.case.device)
+        self.set_phase("setup")
+        with (self.attempt_dir / f"rank{self.rank}.jsonl").open("w") as log:
+
+            def on_step(record: StepRecord) -> None:
+                log.write(record.to_json() + "\n")
+                log.flush()
+                self._end_step(record.step + 1)
+
+            outcome = _resolve(train)(self.case, on_step, self._attach, checkpoint_dir=self.run_dir / "checkpoint")
+        after = (time.perf_counter(), busy_s(), time.process_time())
+        wall_s, machine_s, own_s = (b - a for a, b in zip(before, after, strict=True))
+        self._save_plan()
+        result = {
+            "rank": self.rank, "metrics": outcome.metrics, "dataset_fingerprint": outcome.data_fingerprint,
+            "first_step": outcome.first_step, "notes": outcome.notes,
+            "plan_digest": self._sync.plan.digest if self._sync else None,
+            "peak_memory_bytes": _peak_memory(self.case.device), "gpus": _gpus(self.case.device),
+            "started": started, "stopped": now(),
+            "wall_s": wall_s, "machine_busy_s": machine_s, "own_busy_s": own_s,
+        }  # fmt: skip
+        write_atomic(self.attempt_dir / f"result-rank{self.rank}.json", json.dumps(result))
+        self._wait_for_peers()
+
+    def _wait_for_peers(self) -> None:
+        # Rank 0 evaluates alone, for as long as it takes. Waiting for it in a collective would end in a timeout, and
+        # going on would let a failure in the next case end the evaluation of this one.
+        results = [self.attempt_dir / f"result-rank{rank}.json" for rank in range(self.case.world_size)]
+        while not all(result.exists() for result in results):
+            time.sleep(WAIT_S)
+        if not self._stacks.tell():
+            Path(self._stacks.name).unlink()
+
+    def _attach(self, model: Any, optimizer: Any, **options: Any) -> Any:
+        """ssfx.attach, with the phases, the plan and the trace kept for this attempt."""
+        self._sync = ssfx.attach(model, optimizer, trace=self.case.trace, **options)
+        self._handles = observe_phases(model, optimizer, self.set_phase)
+        self._save_plan()
+        return self._sync
+
+    def _end_step(self, finished: int) -> None:
+        self.step = finished
+        if finished == self.case.steps:
+            for handle in self._handles:  # evaluation is another phase, whatever the model does in it
+                handle.remove()
+            self.set_phase("evaluate")
+        else:
+            every = self.case.checkpoint_every
+            self.set_phase("checkpoint" if every and finished % every == 0 else "data")
+
+    def _save_plan(self) -> None:
+        sync = self._sync
+        if sync is None:
+            return
+        if self.case.trace:
+            sync.tracer.save(self.attempt_dir / f"trace-rank{self.rank}.json")
+        if self.rank == 0:
+            for name, part in (("plan", sync.plan), ("profile", sync.profile), ("costs", sync.costs)):
+                if part is not None:
+                    (self.attempt_dir / f"{name}.json").write_text(part.to_json())
+
+    def fail(self, error: BaseException) -> None:
+        """Leave word of `error`: in the heartbeat, which needs no disk space, and with its traceback in a file."""
+        text = f"{type(error).__name__}: {error}"
+        self.heartbeat.beat(self.step, self.phase, text)
+        report = {
+            "rank": self.rank, "phase": self.phase, "step": self.step, "time": time.time(), "error": text,
+            "traceback": "".join(traceback.format_exception(error)),
+        }  # fmt: skip
+        with suppress(OSError):  # a full disk: the heartbeat has the error
+            print(report["traceback"], file=sys.stderr, flush=True)
+            write_atomic(self.attempt_dir / f"failure-rank{self.rank}.json", json.dumps(report))
+
+
+def _die_with_launcher() -> None:
+    """End this process when the launcher is gone, even killed: its end of the standard input pipe is then closed."""
+    if not stat.S_ISFIFO(os.fstat(0).st_mode):
+        return
+
+    def wait() -> None:
+        os.read(0, 1)
+        os._exit(1)
+
+    threading.Thread(target=wait, name="launcher-watch", daemon=True).start()
+
+
+def _join(case: Case) -> None:
+    started = int(os.environ["WORLD_SIZE"])
+    if started != case.world_size:
+        raise RunError(f"the case needs world size {case.world_size}, but {started} ranks were started")
+    torch.set_num_threads(case.threads)
+    timeout = timedelta(seconds=COLLECTIVE_TIMEOUT_S)
+    if case.device == "cpu":
+        dist.init_process_group("gloo", timeout=timeout)
+        return
+    local, have = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if int(os.environ["LOCAL_WORLD_SIZE"]) > have:
+        raise RunError(f"world size {case.world_size} needs as many GPUs on one machine, which has {have}")
+    torch.cuda.set_device(local)
+    dist.init_process_group("nccl", timeout=timeout, device_id=torch.device("cuda", local))
+
+
+def _resolve(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def _reset_peak_memory(device: str) -> None:
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    elif Path("/proc/self/clear_refs").exists():
+        # The peak of this case, not of the batch: what earlier cases freed goes back to the system first.
+        with suppress(AttributeError, OSError):  # only glibc has malloc_trim
+            ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_memory(device: str) -> int:
+    if device == "cuda":
+        return int(torch.cuda.max_memory_allocated())
+    status = Path("/proc/self/status")
+    if status.exists():
+        peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(peak.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _gpus(device: str) -> list[str]:
+    if device == "cpu":
+        return []
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
