@@ -41,12 +41,12 @@ lint: $(INSTALLED) ## style and types
 	@$(BIN)/mypy
 
 reference: $(INSTALLED) ## run experiment=throughput cluster=local again and replace its reference rows
-	@$(BIN)/ssfx run experiment=throughput cluster=local
-	@$(BIN)/ssfx export experiment=throughput cluster=local --to results/reference/throughput_local.jsonl
+	@$(BIN)/ssfx run experiment=throughput cluster=local preset=short
+	@$(BIN)/python tools/reference.py throughput_local experiment=throughput cluster=local preset=short
 	@$(MAKE) --no-print-directory docs
 
 docs: $(INSTALLED) ## redraw docs/img and the README's status table from the reference rows
-	@$(BIN)/python docs/build.py
+	@$(BIN)/python tools/docs.py
 
 clean: ## remove the environment, figures and caches; runs stay
 	rm -rf $(VENV) results/figures build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

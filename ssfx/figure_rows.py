@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -28,12 +27,12 @@ _SHARED = (
 
 
 def metric(row: Row, name: str) -> float:
-    """Return a metric of `row`; RunError when the row has no finite value for it, never a substitute."""
+    """Return a metric of `row`; RunError when the row has no value for it, never a substitute."""
     if name not in METRICS:
         raise ValueError(f"unknown metric {name!r}")
     value = row.metrics.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise RunError(f"row {row.run_id} ({row.case.label}) has no usable {name}: {value!r}")
+    if value is None:
+        raise RunError(f"row {row.run_id} ({row.case.label}) has no value for {name}; remove it to run the case again")
     return float(value)
 
 

@@ -1,0 +1,67 @@
+"""Grouping rows into panels, and refusing to draw what a row does not say."""
+
+import pytest
+from figures.synthetic import SCHEMES, row, throughput
+
+from ssfx.errors import RunError
+from ssfx.figure_rows import Spread, metric, panels
+
+
+def test_a_panel_holds_one_workload_with_dense_schemes_first():
+    found = panels(throughput())
+    assert sorted(panel.case.model for panel in found) == ["gpt2_tiny", "lstm_tiny", "resnet_tiny"]
+    for panel in found:
+        assert list(panel.bars) == list(SCHEMES)
+        assert panel.runs == [3] * len(SCHEMES)
+        assert len(panel.single) == 3
+        assert panel.world_size == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"kind": "simulated"},
+        {"hardware": "another machine"},
+        {"steps": 12},
+        {"threads": 2},
+        {"precision": "bf16"},
+        {"lr": 0.01},
+    ],
+)
+def test_runs_under_other_conditions_are_never_pooled(other):
+    assert [panel.runs for panel in panels([row(), row(**other)])] == [[1], [1]]
+
+
+def test_a_label_says_only_what_tells_variants_of_one_scheme_apart():
+    rows = [
+        row(scheme="per_tensor"),
+        row(scheme="per_tensor", density=0.1),
+        row(scheme="fused_all", scheme_options={"fusion_degree": 20}),
+    ]
+    (panel,) = panels(rows)
+    assert list(panel.bars) == ["per_tensor 0.01", "per_tensor 0.1", "fused_all"]
+
+
+def test_world_sizes_get_a_panel_each_and_share_the_single_worker():
+    rows = [row(world_size=1), row(world_size=2), row(world_size=4)]
+    assert [(panel.world_size, len(panel.single)) for panel in panels(rows)] == [(2, 1), (4, 1)]
+
+
+def test_one_worker_alone_is_nothing_to_compare():
+    assert panels([row(world_size=1)]) == []
+
+
+def test_a_metric_without_a_value_is_an_error_that_names_the_row():
+    bad = row(metrics={"throughput_samples_per_s": None})
+    with pytest.raises(RunError, match=bad.run_id):
+        metric(bad, "throughput_samples_per_s")
+
+
+def test_a_metric_that_does_not_exist_is_a_mistake_in_the_figure():
+    with pytest.raises(ValueError, match="iteration_ms"):
+        metric(row(), "iteration_ms")
+
+
+def test_a_spread_is_the_median_and_the_full_range():
+    values = [row(metrics={"iteration_s": float(value)}, repeat=value) for value in (1, 5, 2, 4)]
+    assert Spread.of(values, "iteration_s") == Spread(3.0, 1.0, 5.0, 4)

@@ -1,0 +1,82 @@
+"""Rebuild what the documentation shows of results, from reference rows alone: docs/img and two blocks of README.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from ssfx.figures import Figure, discover, draw_all
+from ssfx.paths import reference_dir
+from ssfx.results.rows import Row
+from ssfx.results.store import Store
+
+ROOT = Path(__file__).parent.parent
+IMAGES = ROOT / "docs" / "img"
+README = ROOT / "README.md"
+
+NOTE = "written by `make docs` from results/reference; do not edit"
+
+
+def main() -> None:
+    """Draw docs/img again and rewrite the blocks of the README."""
+    rows = reference_rows()
+    for old in IMAGES.glob("*.*"):
+        old.unlink()
+    for path in draw_all([], rows, IMAGES):
+        if path.suffix == ".pdf":
+            path.unlink()
+    README.write_text(updated(README.read_text(), rows))
+
+
+def reference_rows() -> list[Row]:
+    """Return the committed rows."""
+    return Store(ROOT / "results", reference_dir()).reference_rows()
+
+
+def updated(readme: str, rows: Sequence[Row]) -> str:
+    """Return the README's text with both blocks as `rows` give them."""
+    for name, text in (("figure", figure_block(rows)), ("status", status_block(rows))):
+        block = f"<!-- {name}: {NOTE} -->\n{text}\n<!-- end of {name} -->"
+        parts = re.split(rf"<!-- {name}: .*?<!-- end of {name} -->", readme, flags=re.DOTALL)
+        if len(parts) != 2:
+            raise ValueError(f"README.md needs exactly one block {name!r}, it has {len(parts) - 1}")
+        readme = block.join(parts)
+    return readme
+
+
+def figure_block(rows: Sequence[Row]) -> str:
+    """Return the first figure that the rows allow, as Markdown, or the command that makes the rows."""
+    for figure in discover().values():
+        if figure.select(rows):
+            return f"![{figure.title}](docs/img/{figure.name}.png)"
+    return "*No reference rows are committed yet; `make reference` makes them.*"
+
+
+def status_block(rows: Sequence[Row]) -> str:
+    """Return the table of what is reproduced: one line a figure, with origin, cost and finding of its rows."""
+    lines = ["| of the paper | what | command | status | what the rows say |", "| --- | --- | --- | --- | --- |"]
+    for figure in discover().values():
+        cells = (figure.name, figure.title, f"`{figure.command}`", *_status(figure, figure.select(rows)))
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _status(figure: Figure, rows: list[Row]) -> tuple[str, str]:
+    if not rows:
+        return "no rows yet", "-"
+    kinds = sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows})
+    dates = sorted(row.origin.date[:10] for row in rows)
+    when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    minutes = sum(_seconds(row) for row in rows) / 60
+    return f"{'; '.join(kinds)}; {len(rows)} runs, {minutes:.0f} min, {when}", figure.finding(rows)
+
+
+def _seconds(row: Row) -> float:
+    start, stop = (datetime.fromisoformat(row.manifest[name]) for name in ("started", "stopped"))
+    return (stop - start).total_seconds()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Copy the finished rows of one `ssfx run` command into results/reference/: python tools/reference.py NAME WORD..."""
+
+from __future__ import annotations
+
+import sys
+
+from ssfx.config import resolve_job
+from ssfx.errors import RunError
+from ssfx.paths import reference_dir, results_dir
+from ssfx.results.store import Store, export
+
+
+def main(name: str, words: list[str]) -> None:
+    """Write results/reference/<name>.jsonl, a row per case of `ssfx run WORDS`; RunError if one is not finished."""
+    store = Store(results_dir())
+    rows = []
+    for case in resolve_job(words).cases:
+        row = store.row(case)
+        if row is None:
+            raise RunError(f"{case.label} repeat {case.repeat} is not finished; run: ssfx run {' '.join(words)}")
+        rows.append(row)
+    path = reference_dir() / f"{name}.jsonl"
+    export(rows, path)
+    print(f"{path}: {len(rows)} rows")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
