@@ -1,4 +1,4 @@
-"""The claim ledger: what five papers state, in our words, with the outcome of checks made from shapes and algebra alone."""
+"""The claim ledger: what five papers state, in our words, with the outcome of checks from shapes and algebra."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ OUTCOMES = ("agree", "partial", "disagree")
 class Claim:
     """One statement of a paper; `value` is a number, a {lo, hi} range, or None for orderings and formulas.
 
-    `verified` is the outcome (of OUTCOMES) of a static check; it never means that an experiment was rerun. `issue` names
-    an inconsistency to know about before the number is used.
+    `verified` is the outcome (of OUTCOMES) of a static check; it never means that an experiment was rerun. `issue`
+    names an inconsistency to know about before the number is used.
     """
 
     id: str

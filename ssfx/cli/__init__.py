@@ -1,0 +1,75 @@
+"""The command line: `main` turns every user error into one line on standard error and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from ssfx.cli.completion import install_bash
+from ssfx.cli.doctor import doctor
+from ssfx.cli.figures import figures
+from ssfx.cli.listing import list_
+from ssfx.cli.plan import plan
+from ssfx.cli.run import run
+from ssfx.cli.status import status
+from ssfx.errors import SsfxError, unknown
+
+INTERRUPTED = 130
+
+
+class _Verbs(click.Group):
+    """Lists the verbs in the order one meets them, and answers a misspelt one with the nearest."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not ctx.resilient_parsing and args and not args[0].startswith("-") and args[0] not in self.commands:
+            raise unknown("command", args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog='Tab completion: eval "$(_SSFX_COMPLETE=bash_source ssfx)" in bash; zsh_source and fish_source likewise.',
+)
+@click.version_option(package_name="ssfx", message="ssfx %(version)s")
+def cli() -> None:
+    """Does compressed, fused gradient communication help this model on this cluster?
+
+    Settings are key=value words: ssfx run scheme=ddp,ssfusion_oi density=0.01
+    """
+
+
+for _verb in (run, plan, list_, figures, status, doctor):
+    cli.add_command(_verb)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0, 1 (a run failed), 2 (a request that cannot be met), 130 (Ctrl-C)."""
+    install_bash()
+    try:
+        code = cli.main(args=argv, prog_name="ssfx", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except SsfxError as error:
+        return _fail(str(error), error.exit_code)
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "ssfx"
+        return _fail(f"{error.format_message()} (see {where} --help)", 2)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("interrupted; finished runs are kept and the same command continues", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader, head for example, has seen enough; Python must not complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _fail(text: str, code: int) -> int:
+    click.echo("ssfx: " + " ".join(text.split()), err=True)
+    return code

@@ -1,0 +1,111 @@
+"""`ssfx list`: what there is to choose from, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+KINDS = ("schemes", "compressors", "memories", "models", "datasets", "clusters", "experiments", "engines")
+Table = tuple[Sequence[str], Iterable[Sequence[str]]]
+
+
+def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [kind for kind in KINDS if kind.startswith(incomplete)]
+
+
+@click.command("list", short_help="List schemes, compressors, models, clusters, ...")
+@click.argument("kind", required=False, metavar="[KIND]", shell_complete=_kinds)
+def list_(kind: str | None) -> None:
+    """Show schemes, compressors, memories, models, datasets, clusters, experiments or engines."""
+    from ssfx.errors import unknown
+
+    if kind is None:
+        for name in KINDS:
+            _print(name)
+            click.echo()
+        return
+    if kind not in KINDS:
+        raise unknown("kind", kind, KINDS)
+    _print(kind)
+
+
+def _print(kind: str) -> None:
+    if kind == "schemes":
+        header, lines = _schemes()
+    elif kind == "compressors":
+        header, lines = _compressors()
+    else:
+        header, lines = _folder(kind) if kind in ("clusters", "experiments") else _registered(kind)
+    rows = [header, *lines]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(header) - 1)]
+    for number, row in enumerate(rows):
+        text = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) + "  " + row[-1]
+        click.secho(text.rstrip(), bold=number == 0)
+
+
+def _schemes() -> Table:
+    from ssfx.schemes import schemes
+
+    def line(scheme: Any) -> Sequence[str]:
+        compressor = getattr(scheme.defaults, "compressor", None) or "none"
+        return (
+            scheme.name, scheme.fusion_unit, compressor, ", ".join(_collectives(scheme)),
+            "yes" if scheme.profiled else "no", scheme.summary,
+        )  # fmt: skip
+
+    return ("scheme", "fusion unit", "compressor", "collectives", "profiled", "summary"), map(line, schemes)
+
+
+def _collectives(scheme: Any) -> list[str]:
+    """Return the collectives of the scheme's default plan for a small and a large tensor."""
+    from ssfx.costs import Costs, Curve, ring_exchange
+    from ssfx.origin import Origin
+    from ssfx.plan import TensorSpec
+    from ssfx.planning import make_plan
+    from ssfx.profile import Profile
+
+    origin = Origin("nominal", note="made up to see which collectives a plan uses")
+    tensors = (TensorSpec("small", (64,)), TensorSpec("large", (1 << 22,)), TensorSpec("last", (64,)))
+    profile = Profile("example", tensors, (1e-3, 1e-3, 1e-3), 1e-3, origin)
+    costs = Costs(
+        8, Curve.affine(1e-4, 1e-10), Curve.affine(2e-4, 2e-10), Curve.zero(), ring_exchange(8, 1e-5, 1e-10), origin
+    )
+    return sorted({lane.collective for _, lane in make_plan(scheme.name, profile, costs).lanes()})
+
+
+def _compressors() -> Table:
+    from ssfx.compressors import build, compressors
+    from ssfx.config.components import uses_density
+
+    def line(entry: Any) -> Sequence[str]:
+        one = build(entry.name)
+        words = [
+            "additive" if one.additive else "", "error feedback" if one.error_feedback else "",
+            "density" if uses_density(one) else "",
+        ]  # fmt: skip
+        return entry.name, ", ".join(filter(None, words)) or "-", entry.summary
+
+    return ("compressor", "supports", "summary"), map(line, compressors)
+
+
+def _folder(kind: str) -> Table:
+    import yaml
+
+    from ssfx.config.groups import choices
+    from ssfx.paths import conf_dir
+
+    group = kind.removesuffix("s")
+    texts = [(name, yaml.safe_load((conf_dir() / group / f"{name}.yaml").read_text())) for name in choices(group)]
+    return (group, "summary"), [(name, (text.get(group) or text)["summary"]) for name, text in texts]
+
+
+def _registered(kind: str) -> Table:
+    from ssfx.config.groups import registry
+
+    group = {"memories": "memory"}.get(kind, kind.removesuffix("s"))
+    lines = [(entry.name, entry.summary) for entry in registry(group)]
+    if group == "engine":
+        lines.insert(0, ("auto", "the engine that can run the chosen cluster from here"))
+    return (group, "summary"), lines

@@ -1,0 +1,121 @@
+"""`ssfx plan`: which gradients are compressed together, where, how hard, and which collective carries them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from ssfx.cli.completion import overrides_argument
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ssfx.plan import Lane, Plan
+
+_COLUMNS = (
+    "bucket",
+    "lane",
+    "collective",
+    "segments",
+    "tensors",
+    "elements",
+    "compressor",
+    "density",
+    "place",
+    "payload",
+)
+PIPE_WIDTH = 120
+_RIGHT = {"bucket", "lane", "segments", "tensors", "elements", "density", "payload"}
+
+
+@click.command(short_help="Print the plan of a scheme for a model on a cluster.")
+@overrides_argument
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON, the text that its digest is made of.")
+def plan(overrides: tuple[str, ...], as_json: bool) -> None:
+    """Print the plan of a scheme for a model on a cluster, and what it sends.
+
+    For example: ssfx plan model=bert_large cluster=64gpu scheme=ssfusion_oi density=0.01
+    """
+    from ssfx.config import resolve_plan
+    from ssfx.config.plans import plan_of
+
+    planned = resolve_plan(overrides)
+    made, profile, costs = plan_of(planned)
+    if as_json:
+        click.echo(made.to_json())
+        return
+
+    from rich.console import Console
+
+    from ssfx.timeline import evaluate
+    from ssfx.wire import plan_bytes
+
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    parts = planned.parts
+    sparse = (
+        f", {parts.compressor}" + (f" at density {parts.density:g}" if parts.density else "")
+        if parts.compressor
+        else ""
+    )
+    console.print(
+        f"{made.scheme} for {planned.model} on {planned.cluster.name}, {made.world_size} ranks{sparse}", style="bold"
+    )
+    console.print(_table(made))
+    sent, dense = plan_bytes(made), profile.nbytes
+    elements = sum(spec.numel for spec in made.tensors)
+    console.print(
+        f"total: {len(made.buckets)} buckets, {len(made.launch_order)} lanes, {len(made.tensors)} tensors, "
+        f"{elements:,} elements; {_bytes(sent)} per rank and step, {100 * sent / dense:.3g} % of the dense {_bytes(dense)}"
+    )
+    line = evaluate(made, profile, costs)
+    console.print(
+        f"predicted F = {_seconds(line.total_s)} from the start of backward until all gradients are exchanged "
+        f"(backward {_seconds(profile.backward_s)}, with compression {_seconds(line.backward_end_s)})"
+    )
+    console.print(
+        f"profile: {profile.origin.kind}, {profile.device}, batch {profile.batch_size}. {profile.origin.note}",
+        markup=False,
+    )
+    console.print(f"costs: {costs.origin.kind}. {costs.origin.note}", markup=False)
+    console.print(f"digest {made.digest}")
+
+
+def _table(made: Plan) -> Table:
+    from rich.table import Table
+
+    from ssfx.wire import lane_bytes
+
+    table = Table(box=None, pad_edge=False)
+    for name in _COLUMNS:
+        table.add_column(name, justify="right" if name in _RIGHT else "left")
+    for (bucket, position), lane in made.lanes():
+        table.add_row(
+            str(bucket), str(position), lane.collective, str(len(lane.segments)), str(len(lane.tensors)),
+            f"{made.numel(lane):,}", _joined(segment.compressor or "dense" for segment in lane.segments),
+            _densities(lane), _joined(segment.placement for segment in lane.segments), _bytes(lane_bytes(made, lane)),
+        )  # fmt: skip
+    return table
+
+
+def _joined(words: Iterable[str]) -> str:
+    return "+".join(dict.fromkeys(words))
+
+
+def _densities(lane: Lane) -> str:
+    found = sorted({segment.density for segment in lane.segments})
+    return f"{found[0]:.3g}" if len(found) == 1 else f"{found[0]:.3g}..{found[-1]:.3g}"
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:.2f} {unit}"
+    return f"{count} B"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"

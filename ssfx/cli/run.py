@@ -1,0 +1,74 @@
+"""`ssfx run`: from key=value words to finished rows and figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ssfx.cli.completion import overrides_argument
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ssfx.config import Job
+    from ssfx.results.store import Store
+
+
+@click.command(short_help="Run cases, skip finished ones, draw the figures.")
+@overrides_argument
+@click.option("--dry-run", is_flag=True, help="Check and list the cases; start nothing.")
+def run(overrides: tuple[str, ...], dry_run: bool) -> None:
+    """Run the cases that KEY=VALUE words describe, skip finished ones, draw the figures.
+
+    A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1. Press Tab for keys and values.
+    """
+    from ssfx.config import resolve_job
+    from ssfx.config.plans import check_plans
+    from ssfx.engines import engines
+    from ssfx.paths import results_dir
+    from ssfx.results.store import Store
+    from ssfx.results.wandb_mirror import mirror
+
+    job = resolve_job(overrides)
+    check_plans(job.cases, job.cluster)
+    store = Store(results_dir())
+    todo = [case for case in job.cases if store.status(case) != "finished"]
+    done = len(job.cases) - len(todo)
+    click.echo(f"measured on this machine: {len(job.cases)} runs, {done} finished, {len(todo)} to do")
+    _explain(job)
+    if dry_run:
+        for case in job.cases:
+            click.echo(f"{case.run_id}  {store.status(case):8}  {case.label}  seed {case.seed} repeat {case.repeat}")
+        return
+    if todo:
+        new = {case.run_id for case in todo}
+        for row in engines[job.engine].run(job.cases, store):
+            if row.run_id in new:
+                mirror(row, job.wandb)
+    for path in _draw(job, store):
+        click.echo(str(path))
+
+
+def _explain(job: Job) -> None:
+    """Say what the summary line cannot: the preset, and to which schemes compressor and density apply."""
+    click.echo(
+        f"experiment={job.experiment} preset={job.preset} engine={job.engine} world_size={job.cluster.world_size}"
+    )
+    sparse = sorted({case.scheme for case in job.cases} - set(job.baselines))
+    if job.baselines:
+        click.echo(f"compressor, density and memory apply to {', '.join(sparse)}; dense: {', '.join(job.baselines)}")
+
+
+def _draw(job: Job, store: Store) -> list[Path]:
+    from ssfx.figures import discover, draw_all
+    from ssfx.paths import results_dir
+
+    names = [figure.name for figure in discover().values() if figure.needs.get("experiment") == job.experiment]
+    rows = [*store.reference_rows(), *store.rows()]
+    folder = results_dir() / "figures"
+    if not names:
+        click.echo(f"rows are in {store.runs}; ssfx status shows them, no figure needs experiment={job.experiment}")
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    return draw_all(names, rows, folder)

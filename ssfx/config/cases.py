@@ -1,0 +1,147 @@
+"""From the words of a command to Cases: the one place where configuration becomes what is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ssfx.case import Case
+from ssfx.cluster import Cluster
+from ssfx.config.clusters import check_here, cluster_of
+from ssfx.config.components import Components, complete, components, without_sparse_keys
+from ssfx.config.overrides import read
+from ssfx.config.schema import Settings
+from ssfx.config.sweep import Grid, Point, compose, grid, single
+from ssfx.errors import ConfigError, unknown
+from ssfx.schemes import schemes
+from ssfx.workloads import check_case, datasets, models
+
+PLAN_KEYS = ("scheme", "compressor", "model", "workload", "cluster", "density", "world_size", "device")
+"""What a plan depends on."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What `ssfx run` was asked for: the cases in the order they run, on one engine, and what to say about them."""
+
+    experiment: str
+    preset: str
+    engine: str
+    wandb: Literal["off", "offline", "online"]
+    cluster: Cluster
+    cases: tuple[Case, ...]
+    baselines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What `ssfx plan` was asked for."""
+
+    model: str
+    device: str
+    cluster: Cluster
+    parts: Components
+
+
+def resolve_job(words: Iterable[str]) -> Job:
+    """Return the job that `words` ask for; ConfigError when any of its cases is impossible.
+
+    Repeats are the outer loop, so that whatever disturbs the machine for a while hits all schemes alike.
+    """
+    request = read(words)
+    for key in request:
+        if key.startswith("cluster."):
+            raise ConfigError(
+                f"{key} describes a cluster to plan for; a run takes what is here: drop it, or use ssfx plan"
+            )
+    for key in ("preset", "engine", "cluster", "wandb"):
+        if len(request.get(key, ())) > 1:
+            raise ConfigError(f"one command takes one {key}; start ssfx run once for each")
+    found = grid(request)
+    baselines = _baselines(found)
+    resolved = [_resolve(point, found.experiment, point["scheme"] in baselines) for point in found.points]
+    config, cluster = resolved[0][0], resolved[0][1]
+    repeats = max(settings.repeats for _, _, settings, _ in resolved)
+    cases: dict[str, Case] = {}
+    for repeat in range(repeats):
+        for _, _, settings, case in resolved:
+            if repeat < settings.repeats:
+                one = replace(case, repeat=repeat)
+                cases.setdefault(one.run_id, one)
+    return Job(
+        found.experiment, config["preset"]["name"], _engine(config["engine"]["name"]), config["wandb"], cluster,
+        tuple(cases.values()), baselines,
+    )  # fmt: skip
+
+
+def resolve_plan(words: Iterable[str]) -> Planned:
+    """Return the one plan that `words` ask for; ConfigError for a sweep or a key that no plan depends on."""
+    request = read(words)
+    for key in request:
+        if key not in PLAN_KEYS and not key.startswith(("scheme.", "compressor.", "cluster.")):
+            raise ConfigError(f"a plan does not depend on {key}; it takes {', '.join(PLAN_KEYS)}")
+    point = single(request, "plan")
+    point.setdefault("scheme", compose({})["scheme"]["name"])
+    config = compose(complete(point))
+    settings = Settings.of(config)
+    cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
+    return Planned(config["model"]["name"], cluster.device, cluster, components(config, settings.density))
+
+
+def _resolve(point: Point, experiment: str, baseline: bool) -> tuple[dict[str, Any], Cluster, Settings, Case]:
+    if baseline:
+        point = without_sparse_keys(point)
+    config = compose(complete(point))
+    settings = Settings.of(config)
+    parts = components(config, settings.density if "density" in point or not schemes[point["scheme"]].dense else None)
+    cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
+    check_here(cluster)
+    dataset = {key: value for key, value in config["dataset"].items() if key != "name"}
+    case = Case(
+        experiment=experiment,
+        model=models[config["model"]["name"]].name,
+        dataset=datasets.canonical(config["dataset"]["name"], dataset),
+        scheme=parts.scheme,
+        cluster=cluster.name,
+        world_size=cluster.world_size,
+        batch_size=settings.batch_size,
+        compressor=parts.compressor,
+        density=parts.density,
+        memory=parts.memory,
+        scheme_options=parts.scheme_options,
+        device="cuda" if cluster.device == "cuda" else "cpu",
+        precision=settings.precision,
+        optimizer=settings.optimizer,
+        lr=settings.lr,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        clip_norm=settings.clip_norm,
+        accumulate=settings.accumulate,
+        steps=settings.steps,
+        warmup_steps=settings.warmup_steps,
+        evaluate=settings.evaluate,
+        checkpoint_every=settings.checkpoint_every,
+        trace=settings.trace,
+        threads=settings.threads,
+        seed=settings.seed,
+    )
+    check_case(case)
+    return config, cluster, settings, case
+
+
+def _baselines(found: Grid) -> tuple[str, ...]:
+    """Return the dense schemes of a grid that has sparse ones too."""
+    names = list(dict.fromkeys(point["scheme"] for point in found.points))
+    dense = tuple(name for name in names if schemes[name].dense)
+    return dense if len(dense) < len(names) else ()
+
+
+def _engine(name: str) -> str:
+    from ssfx.engines import engines
+
+    if name == "auto":
+        return "torchrun"
+    if name not in engines:
+        raise unknown("engine", name, ["auto", *engines.names()])
+    return name

@@ -1,0 +1,128 @@
+"""Scheme, compressor, memory and density of one point: defaults filled in, impossible pairs refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ssfx.compressors import Compressor, build, compressors
+from ssfx.config.groups import options
+from ssfx.config.sweep import Point
+from ssfx.errors import ConfigError
+from ssfx.memories import memories
+from ssfx.schemes import Scheme, schemes
+
+SPARSE_KEYS = ("compressor", "density", "memory")
+"""What a dense baseline of a sweep has none of."""
+
+
+@dataclass(frozen=True)
+class Components:
+    """The components of one run as specs; `scheme_options` holds what differs from the scheme's defaults."""
+
+    scheme: str
+    scheme_options: Mapping[str, Any]
+    compressor: str | None
+    memory: str | None
+    density: float | None
+
+    @property
+    def plan_options(self) -> dict[str, Any]:
+        """The options that `ssfx.planning.make_plan` takes."""
+        density = {} if self.density is None else {"density": self.density}
+        compressor = {} if self.compressor is None else {"compressor": self.compressor}
+        return {**self.scheme_options, **compressor, **density}
+
+
+def without_sparse_keys(point: Point) -> Point:
+    """Return `point` without what selects, compresses or remembers elements: the point of a dense baseline."""
+    return {key: value for key, value in point.items() if key.partition(".")[0] not in SPARSE_KEYS}
+
+
+def complete(point: Point) -> Point:
+    """Return `point` with the compressor and the memory it implies."""
+    scheme = schemes[point["scheme"]]
+    chosen = {**point}
+    if chosen.get("compressor") is None:
+        chosen["compressor"] = getattr(scheme.defaults, "compressor", None)
+    if chosen["compressor"] is None:
+        _refuse_without_compressor(scheme, point)
+        chosen["memory"] = None
+    elif chosen.get("memory") is None:
+        compressor = build(_spec("compressor", chosen["compressor"], chosen))
+        chosen["memory"] = "residual" if compressor.error_feedback and not compressor.lossless else "none"
+    return chosen
+
+
+def components(config: Mapping[str, Any], density: float | None) -> Components:
+    """Return the components that a composed configuration names; `density` is None unless it was set."""
+    scheme = schemes[config["scheme"]["name"]]
+    given = {key: value for key, value in config["scheme"].items() if key != "name"}
+    defaults = options("scheme", scheme.name)
+    changed = {key: value for key, value in given.items() if value != defaults[key]}
+    scheme.options(changed)  # refuses wrong types and values
+    compressor = _node_spec(compressors, config.get("compressor"))
+    if compressor is None:
+        return Components(scheme.name, changed, None, None, None)
+    memory = _node_spec(memories, config.get("memory"))
+    assert memory is not None
+    _check_pair(scheme, build(compressor), memory)
+    return Components(scheme.name, changed, compressor, memory, _density(scheme, build(compressor), density))
+
+
+def uses_density(compressor: Compressor) -> bool:
+    """True when the compressor leaves elements out, so that a density changes what it sends."""
+    return compressor.layout(1 << 20, 0.01) != compressor.layout(1 << 20, 0.5)
+
+
+def _density(scheme: Scheme, compressor: Compressor, density: float | None) -> float | None:
+    default = getattr(scheme.defaults, "density", None)
+    if density is None:
+        return default if uses_density(compressor) else None
+    if default is None:
+        scheme.options({"density": density})  # raises the one line for dense schemes
+    if not uses_density(compressor):
+        raise ConfigError(
+            f"compressor={compressor.name} sends every element, so density={density:g} would have no effect; "
+            "drop it or choose compressor=topk"
+        )
+    return density
+
+
+def _check_pair(scheme: Scheme, compressor: Compressor, memory: str) -> None:
+    if scheme.dense and not compressor.additive:
+        raise ConfigError(
+            f"scheme={scheme.name} adds gradients on the way, which {compressor.name} payloads do not allow; "
+            f"use compressor=fp16, or scheme=per_tensor compressor={compressor.name}"
+        )
+    if scheme.dense and uses_density(compressor):
+        raise ConfigError(
+            f"scheme={scheme.name} sends every element and {compressor.name} selects some; "
+            f"use compressor=fp16, or scheme=per_tensor compressor={compressor.name}"
+        )
+    if memories.build(memory).feedback and not compressor.error_feedback:
+        raise ConfigError(f"memory={memory} would diverge with compressor={compressor.name}; use memory=none")
+
+
+def _refuse_without_compressor(scheme: Scheme, point: Point) -> None:
+    for key, value in point.items():
+        if key == "density" and value is not None:
+            scheme.options({"density": value})
+        if key.partition(".")[0] in ("memory", "compressor") and value is not None:
+            raise ConfigError(
+                f"scheme={scheme.name} compresses nothing by default, so {key}={value} would have no effect; "
+                f"drop it, set compressor=fp16, or choose scheme=per_tensor"
+            )
+
+
+def _node_spec(catalog: Any, node: Mapping[str, Any] | None) -> str | None:
+    if node is None:
+        return None
+    return str(catalog.canonical(node["name"], {key: value for key, value in node.items() if key != "name"}))
+
+
+def _spec(group: str, name: str, point: Point) -> str:
+    catalog = compressors if group == "compressor" else memories
+    given = {key.partition(".")[2]: value for key, value in point.items() if key.startswith(f"{group}.")}
+    return str(catalog.canonical(name, given))

@@ -1,0 +1,83 @@
+"""The configuration groups and their choices: YAML folders of conf/, and groups generated from the registries."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import cache
+from typing import Any
+
+from ssfx.errors import unknown
+from ssfx.paths import conf_dir
+
+YAML_GROUPS = ("cluster", "experiment", "preset", "workload")
+COMPONENT_GROUPS = ("compressor", "dataset", "engine", "memory", "model", "scheme")
+GROUPS = tuple(sorted(YAML_GROUPS + COMPONENT_GROUPS))
+OPTION_GROUPS = ("cluster", "compressor", "dataset", "memory", "scheme")
+"""Groups whose choices have options of their own, written group.option=value."""
+
+CLUSTER_OPTIONS = (
+    "nodes", "devices_per_node", "device",
+    *(f"{link}.{key}" for link in ("intra", "inter") for key in ("gbps", "efficiency", "latency_s")),
+)  # fmt: skip
+
+
+@cache
+def choices(group: str) -> tuple[str, ...]:
+    """Return the names that may be written after `group=`, sorted."""
+    if group in YAML_GROUPS:
+        return tuple(sorted(path.stem for path in (conf_dir() / group).glob("*.yaml")))
+    names = [entry.name for entry in registry(group)]
+    return tuple(sorted(["auto", *names] if group == "engine" else names))
+
+
+def check_choice(group: str, name: Any) -> str:
+    """Return `name` when it is a choice of `group`; else ConfigError with the nearest one."""
+    if name not in choices(group):
+        raise unknown(group, str(name), choices(group))
+    return str(name)
+
+
+def options(group: str, name: str) -> dict[str, Any]:
+    """Return the options of one choice with their defaults, without `compressor` and `density`, which are keys."""
+    if group == "cluster":
+        return dict.fromkeys(CLUSTER_OPTIONS)
+    entry = registry(group)[name]
+    if group == "scheme":
+        return {key: value for key, value in asdict(entry.defaults).items() if key not in ("compressor", "density")}
+    return asdict(entry.options) if group in OPTION_GROUPS else {}
+
+
+@cache
+def register() -> None:
+    """Hydra's ConfigStore holds one node for every component, with the defaults that its own file declares."""
+    from hydra.core.config_store import ConfigStore
+
+    store = ConfigStore.instance()
+    for group in COMPONENT_GROUPS:
+        for name in choices(group):
+            node = {"name": name, **({} if name == "auto" else options(group, name))}
+            store.store(group=group, name=name, node=node, provider="ssfx")
+
+
+def registry(group: str) -> Any:
+    """Return the registry behind a generated group."""
+    # Late imports: a command that completes `preset=` has no use for the compressors.
+    if group == "scheme":
+        from ssfx.schemes import schemes
+
+        return schemes
+    if group == "compressor":
+        from ssfx.compressors import compressors
+
+        return compressors
+    if group == "memory":
+        from ssfx.memories import memories
+
+        return memories
+    if group == "engine":
+        from ssfx.engines import engines
+
+        return engines
+    from ssfx import workloads
+
+    return workloads.models if group == "model" else workloads.datasets

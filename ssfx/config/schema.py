@@ -1,0 +1,94 @@
+"""The typed top-level keys, those that conf/config.yaml and the workloads give defaults to, and what they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from ssfx.errors import ConfigError, unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One run's top-level values, checked; a field's comment in conf/ says what it means."""
+
+    batch_size: int
+    optimizer: Literal["sgd", "adam", "adamw"]
+    lr: float
+    momentum: float
+    weight_decay: float
+    density: float | None
+    world_size: int | None
+    device: Literal["auto", "cpu", "cuda"]
+    precision: Literal["fp32", "bf16", "fp16"]
+    threads: int
+    steps: int
+    warmup_steps: int
+    repeats: int
+    seed: int
+    accumulate: int
+    clip_norm: float | None
+    evaluate: bool
+    checkpoint_every: int
+    trace: bool
+    wandb: Literal["off", "offline", "online"]
+
+    def __post_init__(self) -> None:
+        for key in ("batch_size", "world_size", "threads", "steps", "repeats", "accumulate"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise ConfigError(f"{key} must be at least 1, got {value}")
+        for key in ("momentum", "weight_decay", "warmup_steps", "seed", "checkpoint_every"):
+            if getattr(self, key) < 0:
+                raise ConfigError(f"{key} must not be negative, got {getattr(self, key)}")
+        for key in ("lr", "clip_norm"):
+            value = getattr(self, key)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{key} must be positive, got {value:g}")
+        if self.density is not None and not 0 < self.density <= 1:
+            raise ConfigError(f"density is the kept fraction and must be in (0, 1], got {self.density:g}")
+        if self.warmup_steps >= self.steps:
+            raise ConfigError(
+                f"warmup_steps={self.warmup_steps} leaves none of steps={self.steps} to measure; "
+                f"use warmup_steps={max(0, self.steps // 3)}"
+            )
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Settings:
+        """Return the settings among `values`; ConfigError for a wrong type or an impossible value."""
+        return cls(**{key: typed(key, values[key]) for key in TYPES})
+
+
+TYPES: dict[str, Any] = get_type_hints(Settings)
+KEYS = tuple(field.name for field in fields(Settings))
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def typed(key: str, value: Any) -> Any:
+    """Return `value` as the type of the top-level key `key`; ConfigError when it is of another."""
+    hint = TYPES[key]
+    if choices := word_choices(key):
+        if value not in choices:
+            raise unknown(key, str(value), choices)
+        return value
+    kinds = get_args(hint) or (hint,)
+    if value is None and type(None) in kinds:
+        return None
+    kind = kinds[0]
+    if isinstance(value, bool) == (kind is bool):
+        if isinstance(value, kind):
+            return value
+        if kind is float and isinstance(value, int):
+            return float(value)
+        if kind is int and isinstance(value, float) and value.is_integer():
+            return int(value)
+    optional = " or null" if type(None) in kinds else ""
+    raise ConfigError(f"{key} must be {_WORDS[kind]}{optional}, got {value!r}")
+
+
+def word_choices(key: str) -> tuple[str, ...]:
+    """Return the words that a key may hold; empty for numbers and switches."""
+    hint = TYPES[key]
+    return get_args(hint) if get_origin(hint) is Literal else ()

@@ -1,0 +1,157 @@
+"""What our rows say about the papers' claims, and how far the runs are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ssfx.case import Case
+from ssfx.results.claims import Claim, Ledger
+from ssfx.results.rows import Row
+from ssfx.results.store import Store
+
+SCHEMES = {
+    "dense": "ddp",
+    "per-tensor": "per_tensor",
+    "multi-tensor(100)": "fused_all",
+    "ssfusion-naive": "ssfusion_naive",
+    "ssfusion-o": "ssfusion_o",
+    "ssfusion-i": "ssfusion_i",
+    "ssfusion-oi": "ssfusion_oi",
+}
+"""Methods of the claim ledger that are schemes here."""
+
+MODELS = {"ResNet-152": "resnet152", "BERT-large": "bert_large", "ViT-large": "vit_large", "GPT2-large": "gpt2_large"}
+"""Models of the claim ledger that are models here; a claim about another one is never compared."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How a claim's metric follows from rows of its subject (and of its baseline), and which experiment gives them."""
+
+    experiment: str
+    unit: str
+    value: Callable[[Sequence[Row], Sequence[Row]], float | None]
+    relative: bool = False
+
+
+def _median(rows: Iterable[Row], name: str) -> float | None:
+    values = [value for row in rows if (value := row.metrics.get(name)) is not None]
+    return median(values) if values else None
+
+
+def _speedup(subject: Sequence[Row], baseline: Sequence[Row]) -> float | None:
+    ours, theirs = (_median(rows, "throughput_samples_per_s") for rows in (subject, baseline))
+    return ours / theirs - 1 if ours and theirs else None
+
+
+def _percent(name: str, of: str | None = None) -> Callable[[Sequence[Row], Sequence[Row]], float | None]:
+    def value(subject: Sequence[Row], _: Sequence[Row]) -> float | None:
+        part, whole = _median(subject, name), _median(subject, of) if of else 1.0
+        return None if part is None or not whole else 100 * part / whole
+
+    return value
+
+
+MEASURES = {
+    "throughput_speedup": Measure("throughput", "fraction", _speedup, relative=True),
+    "sparsification_share": Measure("throughput", "percent", _percent("sparsify_s", "iteration_s")),
+    "missing_rate": Measure("convergence", "percent", _percent("tensor_missing_rate")),
+    "accuracy": Measure("convergence", "percent", _percent("top1")),
+}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One claim beside what our rows give for it.
+
+    `verdict` is agree, partial or disagree where the rows were obtained under the claim's conditions, "not comparable"
+    where they were not (`why` says in what they differ), and "not run" without rows. `runs` counts rows of the subject.
+    """
+
+    claim: Claim
+    low: float | None
+    high: float | None
+    how: str
+    runs: int
+    verdict: str
+    why: str
+    command: str
+
+
+def evidence(ledger: Ledger, rows: Sequence[Row]) -> list[Evidence]:
+    """Return one entry for every claim of `ledger` that an experiment of ours can speak to."""
+    return [_evidence(claim, rows) for claim in ledger.claims if _speaks_to(claim)]
+
+
+def run_counts(store: Store) -> dict[str, Counter[str]]:
+    """Return how many runs of each experiment in the store are finished, failed, half (cut off) or new."""
+    counts: dict[str, Counter[str]] = {}
+    for path in sorted(store.runs.glob("*/case.json")):
+        case = Case.from_json(path.read_text())
+        counts.setdefault(case.experiment, Counter())[store.status(case)] += 1
+    return counts
+
+
+def _speaks_to(claim: Claim) -> bool:
+    measure = MEASURES.get(claim.metric)
+    if measure is None or claim.bounds is None or claim.unit != measure.unit or claim.type != "result":
+        return False
+    return claim.subject in SCHEMES and (not measure.relative or claim.baseline in SCHEMES)
+
+
+def _evidence(claim: Claim, rows: Sequence[Row]) -> Evidence:
+    measure = MEASURES[claim.metric]
+    command = f"ssfx run experiment={measure.experiment} preset=short"
+    own = [row for row in rows if row.case.experiment == measure.experiment and row.case.world_size > 1]
+    subject = [row for row in own if row.case.scheme == SCHEMES[claim.subject]]
+    baseline = [row for row in own if row.case.scheme == SCHEMES.get(claim.baseline or "")]
+    values, used = [], []
+    for key in sorted({_setting(row) for row in subject}):
+        part = [row for row in subject if _setting(row) == key]
+        value = measure.value(part, [row for row in baseline if _setting(row) == key])
+        if value is not None:
+            values.append(value)
+            used += part
+    if not values:
+        return Evidence(claim, None, None, "-", 0, "not run", "", command)
+    low, high = min(values), max(values)
+    why = _difference(claim, used)
+    how = ", ".join(sorted({row.origin.kind for row in used}))
+    return Evidence(
+        claim, low, high, how, len(used), "not comparable" if why else _verdict(claim, low, high), why, command
+    )
+
+
+def _setting(row: Row) -> tuple[str, ...]:
+    case = row.case
+    parts = (case.model, case.dataset, case.world_size, case.device, case.batch_size, case.precision, case.threads)
+    return (row.origin.kind, row.origin.hardware, *map(str, parts), str(case.steps))
+
+
+def _difference(claim: Claim, rows: Sequence[Row]) -> str:
+    """Return in what the rows differ from the claim's conditions, "" if in nothing that matters."""
+    cases = [row.case for row in rows]
+    stated = claim.conditions.get("models", [claim.conditions.get("model", "")])
+    models = {MODELS.get(name, name) for name in stated}
+    gpus = claim.conditions.get("gpus", [])
+    sizes = set(gpus if isinstance(gpus, list) else [gpus])
+    here = f"{'/'.join(sorted({c.model for c in cases}))} on {cases[0].world_size} {cases[0].device} ranks here"
+    if any(
+        case.device != "cuda" or case.model not in models or (sizes and case.world_size not in sizes) for case in cases
+    ):
+        return here
+    return ""
+
+
+def _verdict(claim: Claim, low: float, high: float) -> str:
+    """Compare ranges; a stated single value counts as met within 5 percent of it."""
+    assert claim.bounds is not None
+    stated_low, stated_high = claim.bounds
+    if stated_low == stated_high:
+        stated_low, stated_high = sorted((0.95 * stated_low, 1.05 * stated_high))
+    if stated_low <= low and high <= stated_high:
+        return "agree"
+    return "partial" if low <= stated_high and stated_low <= high else "disagree"
