@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors, k_ceil
 from ssfx.compressors.dgc_faithful import MIN_SAMPLE_FRACTION, Bounds, sampling_plan, select
 from ssfx.compressors.keys import key
-from ssfx.compressors.selection import DIRECT, at_least, sample_rank, sample_runs, sampled_threshold, top_k
+from ssfx.compressors.selection import at_least_array, sample_rank, sample_runs, sampled_threshold, top_k_array
 from ssfx.compressors.sparse import Sparsifier, check_value_dtype, write
+from ssfx.lazy import numpy as np
 from ssfx.lazy import torch
+
+if TYPE_CHECKING:
+    from ssfx.compressors.selection import Floats, Positions
+
+_SAMPLE_ABOVE = 1 << 14  # elements up to which exact top-k is faster than sampling
 
 
 @dataclass(frozen=True)
@@ -79,23 +86,23 @@ class DGC(Sparsifier):
         elif self.options.mode == "faithful":
             indices = self._faithful(a, k, h, ctx)
         elif a.device.type == "cpu":
-            indices = self._fast(a, k, payload.indices.numel(), h)
+            indices = torch.from_numpy(self._fast(a.numpy(), k, payload.indices.numel(), h))
         else:
             self._static(a, ctx.density, payload, h)
             return
         write(payload, indices, a)
         payload.counts.fill_(indices.numel())
 
-    def _fast(self, a: torch.Tensor, k: int, slots: int, h: int) -> torch.Tensor:
-        if a.numel() > DIRECT:
-            threshold = sampled_threshold(a, k / a.numel(), self.options.sample_fraction, h)
-            survivors = at_least(a, threshold)
-            if survivors.numel() > slots:
-                return survivors[top_k(a[survivors], slots)]
-            if survivors.numel() >= self.options.lower * k or threshold == 0:
+    def _fast(self, a: Floats, k: int, slots: int, h: int) -> Positions:
+        if len(a) > _SAMPLE_ABOVE:
+            threshold = sampled_threshold(a, k / len(a), self.options.sample_fraction, h)
+            survivors = at_least_array(a, threshold)
+            if len(survivors) > slots:
+                return np.take(survivors, top_k_array(a[survivors], slots))
+            if len(survivors) >= self.options.lower * k or threshold == 0:
                 return survivors
-        exact = top_k(a, k)
-        return exact[a[exact] != 0]
+        exact = top_k_array(a, k)
+        return np.compress(a[exact] != 0, exact)
 
     def _faithful(self, a: torch.Tensor, k: int, h: int, ctx: Context) -> torch.Tensor:
         plan = sampling_plan(a.numel(), ctx.density, self.options.sample_fraction)

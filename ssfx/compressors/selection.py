@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ssfx.lazy import numpy as np
 from ssfx.lazy import torch
@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
     Positions = NDArray[np.int64]
 
-SAMPLE_FRACTION = 0.01
 RUN = 16  # consecutive floats of one sample run: a cache line
-TAIL = 128  # samples that should lie above a sampled threshold: its count is then right within about 9 %
-DIRECT = 1 << 14  # up to so many elements one partition of everything is faster than sampling first
+TAIL = 64  # samples that should lie above a sampled threshold: its count is then right within about 12 %
+SAMPLE_FRACTION = 0.01
+_DIRECT = 1 << 17  # up to so many elements one partition of everything is faster than sampling first
 _BLOCK = 1 << 16  # elements per cache-resident block
+_SMALLEST = 2.0**-149  # the smallest positive float32: "at least this" means "not zero"
 
 _workspace = threading.local()
+Vector = TypeVar("Vector", "torch.Tensor", "Floats", "Positions")
 
 
 def top_k(a: torch.Tensor, k: int) -> torch.Tensor:
@@ -36,15 +38,7 @@ def top_k(a: torch.Tensor, k: int) -> torch.Tensor:
         return torch.arange(a.numel(), device=a.device)
     if a.device.type != "cpu":
         return top_k_static(a, k)
-    values = a.numpy()
-    if len(values) > DIRECT:
-        # four standard deviations of the sample's count above k: the exact choice rarely has to look at everything
-        margin = 1 + 4 / math.sqrt(max(TAIL, SAMPLE_FRACTION * k))
-        threshold = sampled_threshold(a, min(1.0, margin * k / len(values)), SAMPLE_FRACTION)
-        candidates = _at_least(values, threshold)
-        if len(candidates) >= k:
-            return torch.from_numpy(candidates[_largest(np.abs(values[candidates]), k)])
-    return torch.from_numpy(_largest(np.abs(values), k))
+    return torch.from_numpy(top_k_array(a.numpy(), k))
 
 
 def top_k_static(a: torch.Tensor, k: int) -> torch.Tensor:
@@ -60,47 +54,24 @@ def top_k_static(a: torch.Tensor, k: int) -> torch.Tensor:
 def at_least(a: torch.Tensor, threshold: float) -> torch.Tensor:
     """Return the positions (int64) where the magnitude of flat `a` is positive and at least `threshold`."""
     if a.device.type == "cpu":
-        return torch.from_numpy(_at_least(a.numpy(), threshold))
+        return torch.from_numpy(at_least_array(a.numpy(), threshold))
     magnitude = a.abs()
     return torch.nonzero((magnitude >= threshold) & (magnitude > 0)).view(-1)
 
 
-def sampled_threshold(a: torch.Tensor, density: float, fraction: float, offset: int = 0) -> float:
-    """Return a magnitude that about `density` of flat CPU tensor `a` reaches, from a sample of at least `fraction`.
-
-    The sample is runs of RUN floats at equal distances, shifted by `offset`, and holds at least TAIL / density
-    elements, or everything when that is most of `a`.
-    """
-    sample = np.abs(sample_runs(a, density, fraction, offset).numpy()).ravel()
-    rank = len(sample) - sample_rank(len(sample), density)
-    return float(np.partition(sample, rank)[rank])
-
-
-def sample_runs(a: torch.Tensor, density: float, fraction: float, offset: int) -> torch.Tensor:
-    """Return the sample of `sampled_threshold` as a view [runs, RUN], or all of `a`."""
-    runs = math.ceil(max(fraction * a.numel(), TAIL / density) / RUN)
-    stride = a.numel() // runs
-    if stride < 2 * RUN:
-        return a
-    start = offset % (stride - RUN + 1)
-    return a[: runs * stride].view(runs, stride)[:, start : start + RUN]
+def top_k_array(a: Floats, k: int) -> Positions:
+    """As `top_k`, for 0 < k < len(a)."""
+    if len(a) > _DIRECT:
+        # four standard deviations of the sample's count above k: the exact choice rarely has to look at everything
+        margin = 1 + 4 / math.sqrt(max(TAIL, SAMPLE_FRACTION * k))
+        candidates = at_least_array(a, sampled_threshold(a, min(1.0, margin * k / len(a)), SAMPLE_FRACTION))
+        if len(candidates) >= k:
+            return candidates[_largest(np.abs(a[candidates]), k)]
+    return _largest(np.abs(a), k)
 
 
-def sample_rank(size: int, density: float) -> int:
-    """Return how many of `size` samples should reach the threshold."""
-    return min(size, max(1, math.ceil(size * density - 1e-6)))
-
-
-def _largest(magnitude: Floats, k: int) -> Positions:
-    cut = len(magnitude) - k
-    smallest = np.partition(magnitude, cut)[cut]
-    keep = magnitude > smallest
-    missing = k - np.count_nonzero(keep)
-    keep[np.flatnonzero(magnitude == smallest)[:missing]] = True
-    return np.flatnonzero(keep)
-
-
-def _at_least(a: Floats, threshold: float) -> Positions:
+def at_least_array(a: Floats, threshold: float) -> Positions:
+    """As `at_least`."""
     magnitude, reached = _block_workspace()
     threshold = max(threshold, _SMALLEST)
     found = []
@@ -115,7 +86,39 @@ def _at_least(a: Floats, threshold: float) -> Positions:
     return np.concatenate(found)
 
 
-_SMALLEST = 2.0**-149  # the smallest positive float32: "at least this" means "not zero"
+def sampled_threshold(a: Floats, density: float, fraction: float, offset: int = 0) -> float:
+    """Return a magnitude that about `density` of `a` reaches, from a sample of at least `fraction` of it.
+
+    The sample is runs of RUN floats at equal distances, shifted by `offset`, and holds at least TAIL / density
+    elements, or everything when that is most of `a`.
+    """
+    sample = np.abs(sample_runs(a, density, fraction, offset)).ravel()
+    rank = len(sample) - sample_rank(len(sample), density)
+    return float(np.partition(sample, rank)[rank])
+
+
+def sample_runs(a: Vector, density: float, fraction: float, offset: int) -> Vector:
+    """Return the sample of `sampled_threshold` as a view [runs, RUN], or all of `a`."""
+    runs = math.ceil(max(fraction * len(a), TAIL / density) / RUN)
+    stride = len(a) // runs
+    if stride < 2 * RUN:
+        return a
+    start = offset % (stride - RUN + 1)
+    return a[: runs * stride].reshape(runs, stride)[:, start : start + RUN]
+
+
+def sample_rank(size: int, density: float) -> int:
+    """Return how many of `size` samples should reach the threshold."""
+    return min(size, max(1, math.ceil(size * density - 1e-6)))
+
+
+def _largest(magnitude: Floats, k: int) -> Positions:
+    cut = len(magnitude) - k
+    smallest = np.partition(magnitude, cut)[cut]
+    keep = magnitude > smallest
+    missing = k - np.count_nonzero(keep)
+    keep[np.flatnonzero(magnitude == smallest)[:missing]] = True
+    return np.flatnonzero(keep)
 
 
 def _block_workspace() -> tuple[Floats, NDArray[np.bool_]]:

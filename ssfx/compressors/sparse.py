@@ -33,5 +33,6 @@ def write(payload: Payload, indices: torch.Tensor, a: torch.Tensor) -> None:
     kept = indices.numel()
     payload.indices[:kept].copy_(indices)
     payload.values[:kept].copy_(a.index_select(0, indices))
-    payload.indices[kept:].zero_()
-    payload.values[kept:].zero_()
+    if kept < payload.indices.numel():
+        payload.indices[kept:].zero_()
+        payload.values[kept:].zero_()

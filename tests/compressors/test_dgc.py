@@ -9,6 +9,7 @@ from compressors.kit import encode, shapes_of_data
 from ssfx.compressors import Payload, build, k_ceil
 from ssfx.compressors.dgc import DGC
 from ssfx.compressors.keys import key
+from ssfx.compressors.selection import sample_runs
 from ssfx.errors import ConfigError
 
 
@@ -51,10 +52,12 @@ def test_overflow_keeps_the_largest_survivors() -> None:
 
 def test_underflow_falls_back_to_exact() -> None:
     a = laplace(100_000)
-    a.view(-1, 50)[:, :] *= torch.linspace(0.1, 1, 2000).view(-1, 1)  # neighbours share a scale: samples mislead
-    a[:50_000] *= 1e-6
-    payload, _ = encode("dgc(sample_fraction=0.001)", a, 0.02)
-    assert int(payload.counts[0]) >= 0.8 * 2000
+    sampled = sample_runs(torch.arange(a.numel()), 0.02, 0.01, key(0, 0, 0)).reshape(-1)
+    a[sampled] *= 1e6  # the sample sees nothing else, so its threshold is far too high
+    payload, _ = encode("dgc", a, 0.02)
+    exact, _ = encode("topk", a, 0.02)
+    assert int(payload.counts[0]) == 2000
+    assert torch.equal(payload.indices[:2000], exact.indices)
 
 
 def test_few_non_zeros_are_all_sent_and_zeros_never() -> None:
