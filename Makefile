@@ -25,9 +25,8 @@ $(INSTALLED): pyproject.toml
 figures: $(INSTALLED) ## draw every figure from results/ and results/reference/
 	@$(BIN)/ssfx figures
 
-demo: $(INSTALLED) ## a small throughput run on this machine, then the figures (about 2 minutes)
+demo: $(INSTALLED) ## a small throughput run on this machine and its figures (about 2 minutes)
 	@$(BIN)/ssfx run experiment=throughput cluster=local preset=smoke
-	@$(BIN)/ssfx figures
 
 test: $(INSTALLED) ## every test
 	@$(BIN)/python -m pytest

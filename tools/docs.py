@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from ssfx.figures import Figure, discover, draw_all
 from ssfx.paths import reference_dir
+from ssfx.results.claims import ledgers
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
+from ssfx.status import evidence
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "img"
@@ -55,22 +58,34 @@ def figure_block(rows: Sequence[Row]) -> str:
 
 
 def status_block(rows: Sequence[Row]) -> str:
-    """Return the table of what is reproduced: one line a figure, with origin, cost and finding of its rows."""
-    lines = ["| of the paper | what | command | status | what the rows say |", "| --- | --- | --- | --- | --- |"]
+    """Return the table of what is reproduced: one line a figure, with origin, cost, claims and finding of its rows."""
+    lines = [
+        "| figure | what | command | rows so far | what they say | claims of the paper |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     for figure in discover().values():
-        cells = (figure.name, figure.title, f"`{figure.command}`", *_status(figure, figure.select(rows)))
+        chosen = figure.select(rows)
+        said = figure.finding(chosen) if chosen else "-"
+        cells = (figure.name, figure.title, f"`{figure.command}`", _obtained(chosen), said, _verdicts(figure, rows))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _status(figure: Figure, rows: list[Row]) -> tuple[str, str]:
+def _obtained(rows: Sequence[Row]) -> str:
     if not rows:
-        return "no rows yet", "-"
+        return "none yet"
     kinds = sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows})
     dates = sorted(row.origin.date[:10] for row in rows)
     when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     minutes = sum(_seconds(row) for row in rows) / 60
-    return f"{'; '.join(kinds)}; {len(rows)} runs, {minutes:.0f} min, {when}", figure.finding(rows)
+    return f"{'; '.join(kinds)}: {len(rows)} runs, {minutes:.0f} min, {when}"
+
+
+def _verdicts(figure: Figure, rows: Sequence[Row]) -> str:
+    """Return how many claims about this figure our rows agree with, and so on; "-" when none can be put to rows."""
+    entries = [entry for ledger in ledgers() for entry in evidence(ledger, rows)]
+    found = Counter(entry.verdict for entry in entries if {entry.claim.id, entry.claim.artifact} & set(figure.claims))
+    return ", ".join(f"{count} {verdict}" for verdict, count in sorted(found.items())) or "-"
 
 
 def _seconds(row: Row) -> float:

@@ -31,6 +31,7 @@ def row(
     hardware: str = "Invented CPU, 2 cores",
     date: str = "2026-01-01T00:00:00+00:00",
     metrics: dict[str, float | None] | None = None,
+    manifest: dict[str, Any] | None = None,
     **case: Any,
 ) -> Row:
     """Return a row whose throughput follows SCHEMES, with parts that sum to the iteration time."""
@@ -53,7 +54,7 @@ def row(
     found["comm_s"] = 0.0 if world_size == 1 else 0.3 * iteration_s
     found |= {"iteration_s": iteration_s, "throughput_samples_per_s": samples_per_s}
     found |= {"perplexity": 4.0 + repeat / 10} if dataset == "stdlib_text" else {"top1": 0.9 - repeat / 100}
-    return Row(what.run_id, what, {**found, **(metrics or {})}, Origin(kind, hardware, date))
+    return Row(what.run_id, what, {**found, **(metrics or {})}, Origin(kind, hardware, date), manifest or {})
 
 
 def throughput(**fixed: Any) -> list[Row]:

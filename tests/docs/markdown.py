@@ -1,0 +1,33 @@
+"""Reading the project's Markdown files: relative links and fenced Python code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+HIDDEN = {".venv", ".ci", ".git", "node_modules"}
+
+
+def documents() -> list[Path]:
+    """Return every Markdown file of the project."""
+    found = (path.relative_to(ROOT) for path in ROOT.rglob("*.md"))
+    return sorted(path for path in found if not any(part.startswith(".") for part in path.parts))
+
+
+def links(path: Path) -> list[str]:
+    """Return the targets of Markdown links and images, and of HTML images, that point into the project."""
+    text = re.sub(r"```.*?```", "", (ROOT / path).read_text(), flags=re.DOTALL)
+    targets = re.findall(r"\]\(([^)\s]+)[^)]*\)", text) + re.findall(r"""(?:src|href)=["']([^"']+)""", text)
+    return [target for target in targets if not re.match(r"[a-z]+:", target)]
+
+
+def python_blocks(path: Path) -> list[str]:
+    """Return the text of fenced Python blocks, in order."""
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / path).read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors of a Markdown file's headings."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
