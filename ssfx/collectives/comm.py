@@ -35,11 +35,12 @@ class Pending:
 class Comm:
     """A process group with counters: operations issued and bytes this rank contributed."""
 
-    def __init__(self, group: Any = None) -> None:
+    def __init__(self, group: Any = None, device: torch.device | None = None) -> None:
         import torch.distributed as dist
 
         self._dist = dist
         self.group = group
+        self.device = device if device is not None else torch.device("cpu")
         self.rank: int = dist.get_rank(group) if dist.is_initialized() else 0
         self.world_size: int = dist.get_world_size(group) if dist.is_initialized() else 1
         self.calls = 0

@@ -1,0 +1,1 @@
+"""The real executor: a plan on real gradients over torch.distributed."""

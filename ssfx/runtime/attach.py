@@ -1,0 +1,80 @@
+"""What is checked and settled before the first step: options, the model on every rank, the memory's demands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ssfx.collectives.comm import Comm
+from ssfx.compressors import build
+from ssfx.costs import Costs, Curve, ring_exchange
+from ssfx.errors import ConfigError
+from ssfx.memories import Memory, memories
+from ssfx.memories.base import check_pair
+from ssfx.origin import Origin
+
+
+def model_device(model: torch.nn.Module) -> torch.device:
+    """Return the one device all trainable parameters are on; ConfigError if there are several, or no parameters."""
+    devices = {p.device for p in model.parameters() if p.requires_grad}
+    if not devices:
+        raise ConfigError("the model has no trainable parameters")
+    if len(devices) > 1:
+        raise ConfigError(f"parameters are on several devices ({', '.join(map(str, devices))}); put them on one")
+    return devices.pop()
+
+
+def check_model(model: torch.nn.Module) -> None:
+    """Refuse models that already exchange gradients."""
+    for module in model.modules():
+        if type(module).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"):
+            raise ConfigError(f"{type(module).__name__} exchanges gradients itself; attach to the bare module instead")
+
+
+def choose_memory(compressor: str | None, memory: str | None, optimizer: torch.optim.Optimizer) -> Memory | None:
+    """Return the memory for a compressor: the one asked for, or residual where error feedback is sound, else none."""
+    if compressor is None:
+        if memory not in (None, "none"):
+            raise ConfigError(f"memory={memory} has no effect without a compressor; drop it or choose compressor=topk")
+        return None
+    built = build(compressor)
+    if memory is None:
+        memory = "residual" if built.error_feedback and not built.lossless else "none"
+    chosen = memories.build(memory)
+    check_pair(chosen, built)
+    if chosen.forbids_optimizer_momentum:
+        for group in optimizer.param_groups:
+            if group.get("momentum") or "betas" in group:
+                raise ConfigError(
+                    f"memory={chosen.name} applies momentum itself, so the optimizer must not; "
+                    "use SGD with momentum=0, or memory=residual"
+                )
+    return chosen
+
+
+def placeholder_costs(world_size: int) -> Costs:
+    """Return nominal costs for plans that do not consult them (10 Gbit/s, 20 us a message, compression for free)."""
+    free = Curve.zero()
+    origin = Origin("nominal", note="placeholder for schemes that need no costs")
+    return Costs(world_size, free, free, free, ring_exchange(world_size, 20e-6, 0.8e-9), origin)
+
+
+def broadcast_model(model: torch.nn.Module, comm: Comm) -> None:
+    """Make parameters and buffers of all ranks equal to rank 0's, as torch DDP does."""
+    with torch.no_grad():
+        for tensor in [*model.parameters(), *model.buffers()]:
+            if tensor.numel():
+                whole = tensor.detach().contiguous()
+                comm.broadcast(whole).wait()
+                tensor.copy_(whole)
+
+
+def scheme_options(compressor: str | None, density: float | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options given by the user, leaving out what was not given so that the scheme's defaults apply."""
+    given = dict(options)
+    if compressor is not None:
+        given["compressor"] = compressor
+    if density is not None:
+        given["density"] = density
+    return given

@@ -1,0 +1,111 @@
+"""Measuring Costs on the spot: compressor times and collective times of this group, once, before planning.
+
+The sizes cover what a plan of this model can ask for; every rank measures, the slowest counts for collectives, the mean
+for compression. Source: spec of schemes, 0.2 and 8.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from ssfx.collectives import collectives
+from ssfx.collectives.comm import Comm
+from ssfx.compressors import Context, Payload, build
+from ssfx.costs import Costs, Curve
+from ssfx.origin import Origin
+
+REPEATS = 5
+
+
+def calibrate(comm: Comm, device: torch.device, compressor: str, density: float, max_numel: int) -> Costs:
+    """Return the costs of `compressor` and of the basic collectives, equal on all ranks."""
+    top = max(2**12, min(2**24, max_numel))
+    sizes = [n for n in (2**6, 2**9, 2**12, 2**15, 2**18, 2**21, 2**24) if n < top] + [top]
+    encode, host, decode = ([], [], [])  # type: tuple[list[float], list[float], list[float]]
+    for numel in sizes:
+        times = _compressor_times(compressor, density, numel, device, comm.world_size)
+        encode.append(times[0])
+        host.append(times[1])
+        decode.append(times[2])
+    table = torch.tensor([encode, host, decode], dtype=torch.float64, device=comm.device)
+    encode, host, decode = (comm.all_reduce(table).wait() / comm.world_size).tolist()
+    exchange = {name: _exchange_curve(comm, name, 4 * top) for name in ("all_reduce", "all_gather")}
+    exchange["all_gather_v"] = exchange["all_gather"]
+    knots = tuple(float(n) for n in sizes)
+    origin = Origin("measured", date=datetime.now(UTC).date().isoformat(), note=f"online, {compressor}@{density:g}")
+    return Costs(
+        comm.world_size, Curve(knots, tuple(encode)), Curve(knots, tuple(host)), Curve(knots, tuple(decode)),
+        exchange, origin,
+    )  # fmt: skip
+
+
+def _median_s(work: Callable[[], object], device: torch.device) -> float:
+    times = []
+    for _ in range(REPEATS):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        began = perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(perf_counter() - began)
+    return median(times[1:])
+
+
+def _compressor_times(
+    spec: str, density: float, numel: int, device: torch.device, world_size: int
+) -> tuple[float, float, float]:
+    compressor = build(spec)
+    layout = compressor.layout(numel, density)
+    ctx = Context(step=0, tensor_id=0, rank=0, world_size=world_size, density=density)
+
+    def payload_on(where: torch.device) -> Payload:
+        return Payload(
+            torch.zeros(layout.counts, dtype=torch.int32, device=where),
+            torch.zeros(layout.scales, device=where),
+            torch.zeros(layout.indices, dtype=torch.int32, device=where),
+            torch.zeros(layout.values, dtype=getattr(torch, layout.value_dtype), device=where),
+            torch.zeros(layout.code_bytes, dtype=torch.uint8, device=where),
+        )
+
+    generator = torch.Generator().manual_seed(numel)
+    data = torch.randn(numel, generator=generator).pow_(3).to(device)  # heavy tails, as gradients have
+    payload, out = payload_on(device), torch.zeros(numel, device=device)
+    encode_s = _median_s(lambda: compressor.compress(data, payload, ctx), device)
+    decode_s = world_size * _median_s(lambda: compressor.decompress_add(payload, out, ctx), device)
+    if device.type == "cpu":
+        return encode_s, encode_s, decode_s
+    staging, host_payload = torch.empty(numel, pin_memory=True), payload_on(torch.device("cpu"))
+
+    def offloaded() -> None:
+        staging.copy_(data)
+        compressor.compress(staging, host_payload, ctx)
+        payload.values.copy_(host_payload.values)
+
+    return encode_s, _median_s(offloaded, device), decode_s
+
+
+def _exchange_curve(comm: Comm, name: str, max_bytes: int) -> Curve:
+    sizes = [n for n in (2**10, 2**13, 2**16, 2**19, 2**22) if n < max_bytes] + [min(max_bytes, 2**24)]
+    seconds = []
+    for nbytes in sizes:
+        message = torch.zeros(nbytes // 4, device=comm.device)
+        if name != "all_reduce":
+            message = message.view(torch.uint8)
+        times = []
+        for _ in range(REPEATS):
+            began = perf_counter()
+            collectives[name].start(message, comm).wait()
+            if comm.device.type == "cuda":
+                torch.cuda.synchronize(comm.device)
+            times.append(perf_counter() - began)
+        seconds.append(median(times[1:]))
+    slowest = comm.all_reduce(torch.tensor(seconds, dtype=torch.float64, device=comm.device), op="max").wait().tolist()
+    # A bigger message is never planned to be cheaper than a smaller one, whatever noise says.
+    steady = [max(slowest[: i + 1]) for i in range(len(slowest))]
+    return Curve(tuple(float(n) for n in sizes), tuple(steady))

@@ -1,0 +1,94 @@
+"""Compression on the host: one worker thread, pinned staging memory and a side stream when gradients live on a GPU.
+
+Source: SSFusion section IV-C; spec of schemes, 8.6. The memory of an offloaded segment lives on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import torch
+
+from ssfx.compressors import Compressor, Context, Layout, Payload
+from ssfx.memories import Memory
+from ssfx.runtime.message import poison
+
+
+class HostWorker:
+    """One thread that compresses in the order of submission and hands errors to `on_error`."""
+
+    def __init__(self, device: torch.device, on_error: Callable[[BaseException], None]) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ssfx-host")
+        self._on_error = on_error
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Run `work` after everything submitted before it."""
+        self._pool.submit(work).add_done_callback(self._note)
+
+    def close(self) -> None:
+        """Stop after the jobs under way."""
+        self._pool.shutdown(wait=True)
+
+    def _note(self, future: Future[None]) -> None:
+        error = future.exception()
+        if error is not None:
+            self._on_error(error)
+
+
+class HostSegment:
+    """Host-side staging of one offloaded segment of a GPU lane: gradient, memory and payload in pinned memory."""
+
+    def __init__(self, layout: Layout, numel: int, memory: Memory) -> None:
+        def pinned(size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+            return torch.zeros(size, dtype=dtype, pin_memory=True)
+
+        self.grad = pinned(numel)
+        self.new = {buffer: pinned(numel) for buffer in memory.buffers}
+        self.old = {buffer: pinned(numel) for buffer in memory.buffers} if memory.stateful else {}
+        self.payload = Payload(
+            pinned(layout.counts, torch.int32),
+            pinned(layout.scales),
+            pinned(layout.indices, torch.int32),
+            pinned(layout.values, getattr(torch, layout.value_dtype)),
+            pinned(layout.code_bytes, torch.uint8),
+        )
+
+    def fetch(self, pieces: list[tuple[int, int, torch.Tensor | None]], stream: torch.cuda.Stream) -> torch.cuda.Event:
+        """Copy gradients (offsets lo, hi and device tensor) to the host on `stream`; return the event of completion."""
+        stream.wait_stream(torch.cuda.current_stream())
+        done = torch.cuda.Event()
+        with torch.cuda.stream(stream):
+            for lo, hi, grad in pieces:
+                if grad is None:
+                    self.grad[lo:hi].zero_()
+                else:
+                    self.grad[lo:hi].copy_(grad.reshape(-1), non_blocking=True)
+                    grad.record_stream(stream)
+            done.record(stream)
+        return done
+
+    def compress(
+        self, fetched: torch.cuda.Event, compressor: Compressor, memory: Memory, ctx: Context, offset: int
+    ) -> None:
+        """Accumulate and compress on the host once the gradients are there."""
+        fetched.synchronize()
+        memory.accumulate(self.grad, self.old, self.new)
+        accumulated = self.new[memory.buffers[0]]
+        if not torch.isfinite(accumulated).all():
+            poison(self.payload)
+            return
+        compressor.compress(accumulated, self.payload, ctx)
+        memory.sent(compressor, self.payload, self.new, ctx)
+        self.payload.indices.add_(offset)
+
+    def ship(self, target: Payload, stream: torch.cuda.Stream) -> None:
+        """Copy the payload into its place in the device message on `stream`."""
+        with torch.cuda.stream(stream):
+            for name in ("counts", "scales", "indices", "values", "codes"):
+                getattr(target, name).copy_(getattr(self.payload, name), non_blocking=True)
+
+    def swap(self) -> None:
+        """Commit: this step's memory becomes the committed one."""
+        self.old, self.new = self.new, self.old

@@ -1,0 +1,162 @@
+"""Learning the plan's inputs from the running model: arrival order and times of gradients, agreed on by all ranks.
+
+Source: SSFusion section IV-B (online profiling in the first iterations); spec of schemes, 8.5 and 0.2.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from ssfx.collectives.comm import Comm
+from ssfx.errors import ConfigError, SsfxError
+from ssfx.origin import Origin
+from ssfx.plan import ITEM_BYTES, TensorSpec
+from ssfx.profile import Profile
+
+NEVER = float("inf")
+
+
+def parameter_names(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Return the trainable parameters by name, tied ones once, without the prefix that torch.compile adds."""
+    named = ((name.replace("_orig_mod.", ""), p) for name, p in model.named_parameters() if p.requires_grad)
+    return dict(named)
+
+
+def registration_profile(params: dict[str, torch.nn.Parameter]) -> Profile:
+    """Return a profile in reversed registration order with no times: what is known before the first backward."""
+    specs = []
+    for name, p in reversed(params.items()):
+        dtype = str(p.dtype).removeprefix("torch.")
+        if dtype not in ITEM_BYTES:
+            raise ConfigError(f"parameter {name} has dtype {dtype}; gradients may be {', '.join(ITEM_BYTES)}")
+        specs.append(TensorSpec(name, tuple(p.shape), dtype))
+    origin = Origin("nominal", note="reversed registration order; no times")
+    return Profile("model", tuple(specs), (0.0,) * len(specs), 0.0, origin)
+
+
+class Observer:
+    """Records when each gradient arrives, relative to the end of the forward pass, for a number of backward passes."""
+
+    def __init__(self, model: torch.nn.Module, names: Sequence[str], device: torch.device, steps: int) -> None:
+        self.steps = steps
+        self.records: list[dict[str, float]] = []
+        self.forward_s: list[float] = []
+        self._names = names
+        self._cuda = device.type == "cuda"
+        self._device = str(device)
+        self._now: dict[str, Any] = {}
+        self._overhead_s = 0.0
+        self._forward_start = self._forward_end = self._mark()
+        self._handles = [
+            model.register_forward_pre_hook(lambda *_: self._forward("_forward_start")),
+            model.register_forward_hook(lambda *_: self._forward("_forward_end")),
+        ]
+
+    @property
+    def complete(self) -> bool:
+        """True when enough backward passes were seen."""
+        return len(self.records) >= self.steps
+
+    def _mark(self) -> Any:
+        if self._cuda:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            return event
+        return perf_counter()
+
+    def _forward(self, which: str) -> None:
+        setattr(self, which, self._mark())
+
+    def seen(self, name: str) -> None:
+        """Note that the gradient of `name` is ready now; time spent in the runtime's own hooks does not count."""
+        mark = self._mark()
+        self._now[name] = mark if self._cuda else mark - self._overhead_s
+
+    def hook_took(self, seconds: float) -> None:
+        """Tell how long the runtime held up the backward pass."""
+        self._overhead_s += seconds
+
+    def end_step(self) -> None:
+        """Close the record of one backward pass."""
+        self.records.append({name: self._since(self._forward_end, mark) for name, mark in self._now.items()})
+        self.forward_s.append(self._since(self._forward_start, self._forward_end))
+        self._now, self._overhead_s = {}, 0.0
+
+    def _since(self, start: Any, end: Any) -> float:
+        if self._cuda:
+            end.synchronize()
+            return float(start.elapsed_time(end)) / 1e3
+        return float(max(0.0, end - start))
+
+    def close(self) -> None:
+        """Remove the forward hooks."""
+        for handle in self._handles:
+            handle.remove()
+
+    def profile(self, base: Profile, comm: Comm) -> Profile:
+        """Return the profile averaged over steps (the first dropped if there are more) and ranks, in ready order.
+
+        Parameters that never had a gradient on any rank come last.
+        """
+        kept = self.records[1:] or self.records
+        times = []
+        for name in self._names:
+            seen = [record[name] for record in kept if name in record]
+            times.append(sum(seen) / len(seen) if seen else NEVER)
+        local = torch.tensor([*times, sum(self.forward_s) / len(self.forward_s)], dtype=torch.float64)
+        everyone = comm.all_gather(local.to(comm.device)).wait().cpu()
+        finite = torch.isfinite(everyone)
+        mean = torch.where(finite, everyone, 0.0).sum(0) / finite.sum(0).clamp(min=1)
+        mean = torch.where(finite.any(0), mean, torch.tensor(NEVER, dtype=torch.float64))
+        ready = dict(zip(self._names, mean[:-1].tolist(), strict=True))
+        position = {spec.name: i for i, spec in enumerate(base.tensors)}
+        order = sorted(base.tensors, key=lambda spec: (ready[spec.name], position[spec.name]))
+        gaps, last = [], 0.0
+        for spec in order:
+            at = ready[spec.name] if ready[spec.name] != NEVER else last
+            gaps.append(max(0.0, at - last))
+            last = max(last, at)
+        origin = Origin(
+            "measured",
+            hardware=platform.machine() if not self._cuda else torch.cuda.get_device_name(),
+            date=datetime.now(UTC).date().isoformat(),
+            note=f"online, mean of {len(kept)} iterations and {comm.world_size} ranks",
+            versions={"torch": torch.__version__},
+        )
+        return Profile(base.model, tuple(order), tuple(gaps), float(mean[-1]), origin, device=self._device)
+
+
+def agree(comm: Comm, make: Any) -> Any:
+    """Return rank 0's JSON-serialisable result of `make()` on every rank; an error there is raised on every rank."""
+    text = ""
+    if comm.rank == 0:
+        try:
+            text = json.dumps({"value": make()})
+        except SsfxError as error:
+            text = json.dumps({"error": str(error)})
+    payload = torch.tensor(list(text.encode()), dtype=torch.uint8, device=comm.device)
+    length = torch.tensor([payload.numel()], dtype=torch.int64, device=comm.device)
+    comm.broadcast(length).wait()
+    if comm.rank != 0:
+        payload = torch.empty(int(length), dtype=torch.uint8, device=comm.device)
+    comm.broadcast(payload).wait()
+    answer = json.loads(bytes(payload.cpu().tolist()))
+    if "error" in answer:
+        raise ConfigError(answer["error"])
+    return answer["value"]
+
+
+def check_same(comm: Comm, digest: str, what: str) -> None:
+    """Raise RunError-like ConfigError on every rank unless all ranks hold the same hexadecimal `digest`."""
+    mine = torch.tensor([int(digest[:15], 16)], dtype=torch.int64, device=comm.device)
+    everyone = comm.all_gather(mine).wait().flatten().tolist()
+    if len(set(everyone)) > 1:
+        odd = next(rank for rank, value in enumerate(everyone) if value != everyone[0])
+        raise ConfigError(f"{what} differs between rank 0 and rank {odd}; all ranks must build the same model")

@@ -1,0 +1,103 @@
+"""What one step's exchange did, and a stopwatch that works on CPU and CUDA streams."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import torch
+
+from ssfx.runtime.lane import LaneExecutor
+from ssfx.runtime.trace import Tracer
+
+
+class Stopwatch:
+    """Sums up seconds by name; on CUDA it records events and reads them only when asked, so it never blocks a stream."""
+
+    def __init__(self, device: torch.device, tracer: Tracer) -> None:
+        self._cuda = device.type == "cuda"
+        self._tracer = tracer
+        self.reset()
+
+    def reset(self) -> None:
+        """Start a new step at zero."""
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+
+    @contextmanager
+    def time(self, stage: str, detail: str = "", track: str = "compute") -> Iterator[None]:
+        """Add the time of the block to `stage` and, if tracing, draw it on `track`."""
+        began = perf_counter()
+        if self._cuda:
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            yield
+            end.record()
+            self._events.append((stage, start, end))
+        else:
+            yield
+            self._seconds[stage] += perf_counter() - began
+        self._tracer.span(stage, began, perf_counter(), track, detail)
+
+    def seconds(self, stage: str) -> float:
+        """Return the seconds of a stage in this step; on CUDA waits for the events."""
+        total = self._seconds.get(stage, 0.0)
+        for name, start, end in self._events:
+            if name == stage:
+                end.synchronize()
+                total += start.elapsed_time(end) / 1e3
+        return total
+
+
+def union_s(spans: Sequence[Sequence[float]]) -> float:
+    """Return the length of the union of time spans (start, end); spans that never ended count nothing."""
+    total, reach = 0.0, float("-inf")
+    for start, end in sorted((s[0], s[1]) for s in spans if s[1] > s[0]):
+        total += max(0.0, end - max(start, reach))
+        reach = max(reach, end)
+    return total
+
+
+@dataclass
+class StepStats:
+    """The latest exchange. Densities are read from the message buffers, so ask before the next backward."""
+
+    step: int
+    skipped: bool
+    contributed_bytes: int
+    sent_bytes: int
+    comm_s: float
+    _watch: Stopwatch = field(repr=False)
+    _lanes: Sequence[LaneExecutor] = field(repr=False)
+    _elements: int = field(repr=False)
+    _tensors: int = field(repr=False)
+
+    @property
+    def sparsify_s(self) -> float:
+        """Seconds the training thread spent accumulating and compressing."""
+        return self._watch.seconds("compress")
+
+    @property
+    def decode_s(self) -> float:
+        """Seconds the training thread spent decoding and writing gradients."""
+        return self._watch.seconds("decompress")
+
+    @property
+    def exposed_comm_s(self) -> float:
+        """Seconds the training thread waited for exchanges (and for host compression still under way)."""
+        return self._watch.seconds("wait")
+
+    @property
+    def achieved_density(self) -> float:
+        """Elements this rank sent over all elements."""
+        return sum(lane.sent_elements() for lane in self._lanes) / max(1, self._elements)
+
+    @property
+    def tensor_missing_rate(self) -> float | None:
+        """Tensors of which this rank sent nothing over all tensors; None if the payload does not tell."""
+        counts = [lane.tensors_without_elements() for lane in self._lanes]
+        known = [count for count in counts if count is not None]
+        return sum(known) / max(1, self._tensors) if len(known) == len(counts) else None

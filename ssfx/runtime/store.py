@@ -1,0 +1,61 @@
+"""The memory of all parameters, by name: it survives re-planning, checkpoints and rollbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+State = dict[str, torch.Tensor]
+
+
+class Store:
+    """Committed float32 buffers per parameter name; lanes hand in views of their flat buffers when they are built.
+
+    Buffers have the parameter's shape in `state_dict` and are flat elsewhere.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, State] = {}
+
+    def get(self, name: str, buffer: str) -> torch.Tensor | None:
+        """Return the committed buffer of a parameter, or None when it has none yet."""
+        return self._buffers.get(name, {}).get(buffer)
+
+    def put(self, name: str, buffer: str, value: torch.Tensor) -> None:
+        """Make `value` (a view or an owned tensor) the committed buffer."""
+        self._buffers.setdefault(name, {})[buffer] = value
+
+    def drop(self, name: str, buffer: str) -> None:
+        """Forget a buffer whose content has been sent."""
+        self._buffers.get(name, {}).pop(buffer, None)
+
+    def scale(self, factor: float) -> None:
+        """Multiply everything by `factor`: the loss scale has changed (codec specification 7.5)."""
+        for state in self._buffers.values():
+            for value in state.values():
+                value.mul_(factor)
+
+    def norm(self, buffer: str) -> float:
+        """Return the Euclidean norm of one buffer over all parameters, 0 when there is none."""
+        squares = [float(state[buffer].square().sum()) for state in self._buffers.values() if buffer in state]
+        return float(sum(squares)) ** 0.5
+
+    def names(self) -> Iterable[str]:
+        """Return the parameter names that have state."""
+        return self._buffers.keys()
+
+    def state_dict(self) -> dict[str, State]:
+        """Return copies of all buffers by parameter name."""
+        return {
+            name: {buffer: value.detach().clone() for buffer, value in state.items()}
+            for name, state in self._buffers.items()
+            if state
+        }
+
+    def load_state_dict(self, state: dict[str, State]) -> None:
+        """Replace everything by copies of `state`; lanes must be rebuilt afterwards."""
+        self._buffers = {
+            name: {buffer: value.detach().clone() for buffer, value in buffers.items()}
+            for name, buffers in state.items()
+        }

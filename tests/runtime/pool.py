@@ -1,0 +1,98 @@
+"""A persistent pool of gloo processes: starting one costs seconds, so every test of the runtime shares it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def _serve(rank: int, size: int, store_file: str, inbox: Any, outbox: Any) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store_file}", rank=rank, world_size=size)
+    groups = {world: dist.new_group(list(range(world))) for world in range(1, size + 1)}
+    while True:
+        task = inbox.get()
+        if task is None:
+            break
+        number, module, name, world, args = task
+        try:
+            work = getattr(importlib.import_module(module), name)
+            outbox.put((number, rank, True, work(groups[world], rank, world, *args)))
+        except BaseException:
+            outbox.put((number, rank, False, traceback.format_exc()))
+    dist.destroy_process_group()
+
+
+class Pool:
+    """`run(work, world, *args)` calls work(group, rank, world, *args) on ranks 0..world-1 and returns their results.
+
+    A rank that raises fails the call with its traceback; a rank that does not answer in time costs the whole pool,
+    which is started anew for the next call.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._number = 0
+        self._start()
+
+    def _start(self) -> None:
+        context = mp.get_context("spawn")
+        self._folder = tempfile.TemporaryDirectory()
+        store = str(Path(self._folder.name) / "store")
+        self._inboxes = [context.SimpleQueue() for _ in range(self.size)]
+        self._outbox = context.Queue()
+        self._processes = [
+            context.Process(target=_serve, args=(r, self.size, store, self._inboxes[r], self._outbox), daemon=True)
+            for r in range(self.size)
+        ]
+        for process in self._processes:
+            process.start()
+
+    def run(self, work: Callable[..., Any], world: int, *args: Any, timeout_s: float = 120.0) -> list[Any]:
+        self._number += 1
+        for rank in range(world):
+            self._inboxes[rank].put((self._number, work.__module__, work.__qualname__, world, args))
+        results: dict[int, Any] = {}
+        failures: dict[int, str] = {}
+        while len(results) + len(failures) < world:
+            try:
+                number, rank, good, value = self._outbox.get(timeout=timeout_s)
+            except Exception:
+                self._restart()
+                told = "\n".join(f"rank {r}:\n{text}" for r, text in failures.items())
+                silent = sorted(set(range(world)) - set(results) - set(failures))
+                raise TimeoutError(f"ranks {silent} did not answer within {timeout_s} s\n{told}") from None
+            if number != self._number:
+                continue
+            (results if good else failures)[rank] = value
+            if failures:
+                timeout_s = min(timeout_s, 10.0)  # peers of a failed rank may wait for it for ever
+        if failures:
+            raise AssertionError("\n".join(f"rank {r}:\n{text}" for r, text in sorted(failures.items())))
+        return [results[rank] for rank in range(world)]
+
+    def _restart(self) -> None:
+        self.close(force=True)
+        self._start()
+
+    def close(self, force: bool = False) -> None:
+        for inbox, process in zip(self._inboxes, self._processes, strict=True):
+            if force:
+                process.kill()
+            else:
+                inbox.put(None)
+        for process in self._processes:
+            process.join(timeout=10)
+            if process.is_alive():
+                process.kill()
+        self._folder.cleanup()
