@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from ssfx.case import Case
+from ssfx.errors import RunError
 from ssfx.results.claims import Claim, Ledger
+from ssfx.results.files import read_json
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
 
@@ -90,7 +92,10 @@ def run_counts(store: Store) -> dict[str, Counter[str]]:
     """Return how many runs of each experiment in the store are finished, failed, half (cut off) or new."""
     counts: dict[str, Counter[str]] = {}
     for path in sorted(store.runs.glob("*/case.json")):
-        case = Case.from_json(path.read_text())
+        try:
+            case = Case(**read_json(path))
+        except TypeError as error:
+            raise RunError(f"{path}: not a case of this version of ssfx ({error}); remove the folder") from None
         counts.setdefault(case.experiment, Counter())[store.status(case)] += 1
     return counts
 

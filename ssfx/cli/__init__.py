@@ -36,15 +36,19 @@ class _Verbs(click.Group):
 
 @click.group(
     cls=_Verbs,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog='Tab completion: eval "$(_SSFX_COMPLETE=bash_source ssfx)" in bash; zsh_source and fish_source likewise.',
 )
 @click.version_option(package_name="ssfx", message="ssfx %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Does compressed, fused gradient communication help this model on this cluster?
 
     Settings are key=value words: ssfx run scheme=ddp,ssfusion_oi density=0.01
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 for _verb in (run, plan, list_, figures, status, doctor):

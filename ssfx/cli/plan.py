@@ -12,6 +12,7 @@ from ssfx.cli.completion import overrides_argument
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from ssfx.costs import Costs
     from ssfx.plan import Lane, Plan
 
 _COLUMNS = (
@@ -66,10 +67,11 @@ def plan(overrides: tuple[str, ...], as_json: bool) -> None:
     )
     console.print(_table(made))
     sent, dense = plan_bytes(made), profile.nbytes
+    share = f"{100 * sent / dense:.3g} % of the dense {_bytes(dense)}"
     elements = sum(spec.numel for spec in made.tensors)
     console.print(
         f"total: {len(made.buckets)} buckets, {len(made.launch_order)} lanes, {len(made.tensors)} tensors, "
-        f"{elements:,} elements; {_bytes(sent)} per rank and step, {100 * sent / dense:.3g} % of the dense {_bytes(dense)}"
+        f"{elements:,} elements; {_bytes(sent)} per rank and step, {share}"
     )
     line = evaluate(made, profile, costs)
     console.print(
@@ -80,8 +82,23 @@ def plan(overrides: tuple[str, ...], as_json: bool) -> None:
         f"profile: {profile.origin.kind}, {profile.device}, batch {profile.batch_size}. {profile.origin.note}",
         markup=False,
     )
+    if outside := _extrapolated(made, costs):
+        console.print(outside, style="yellow")
     console.print(f"costs: {costs.origin.kind}. {costs.origin.note}", markup=False)
     console.print(f"digest {made.digest}")
+
+
+def _extrapolated(made: Plan, costs: Costs) -> str:
+    """Return one line when segments are larger or smaller than anything their costs were obtained for, else ""."""
+    segments = [segment for _, lane in made.lanes() for segment in lane.segments if not segment.dense]
+    curves = {"device": costs.encode, "host": costs.host}
+    outside = [s for s in segments if not curves[s.placement].covers(made.numel(s))]
+    if not outside:
+        return ""
+    known = f"{costs.encode.sizes[0]:,.0f} .. {costs.encode.sizes[-1]:,.0f} elements"
+    return (
+        f"extrapolated: compression times are known for {known}; {len(outside)} of {len(segments)} segments lie outside"
+    )
 
 
 def _table(made: Plan) -> Table:

@@ -82,7 +82,8 @@ def resolve_plan(words: Iterable[str]) -> Planned:
         if key not in PLAN_KEYS and not key.startswith(("scheme.", "compressor.", "cluster.")):
             raise ConfigError(f"a plan does not depend on {key}; it takes {', '.join(PLAN_KEYS)}")
     point = single(request, "plan")
-    point.setdefault("scheme", compose({})["scheme"]["name"])
+    if "scheme" not in point:
+        point["scheme"] = compose({})["scheme"]["name"]
     config = compose(complete(point))
     settings = Settings.of(config)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)

@@ -1,0 +1,48 @@
+"""The doctor reports facts, and fails when runs are impossible."""
+
+import subprocess
+import sys
+
+import pytest
+
+from ssfx import doctor
+from ssfx.cli import main
+
+
+@pytest.fixture
+def no_data(monkeypatch):
+    monkeypatch.setattr(doctor, "_datasets", lambda: [("digits", ""), ("text", "text is missing")])
+
+
+def test_healthy_machine(no_data, monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "ask_torch", lambda: ({"cuda": False, "gpus": 0, "gloo": True, "nccl": True}, ""))
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "ssfx run on the CPU (gloo): runs" in out
+    assert "ssfx run device=cuda (nccl): does not run, no GPU here" in out
+    assert "dataset=text: does not run, text is missing" in out
+
+
+def test_torch_that_does_not_import_is_a_failure(no_data, monkeypatch, capsys):
+    def broken(*arguments, **options):
+        return subprocess.CompletedProcess(arguments, 1, "", "Traceback\nImportError: libcudart.so.12")
+
+    monkeypatch.setattr(doctor.subprocess, "run", broken)
+    assert main(["doctor"]) == 1
+    assert "does not import: ImportError: libcudart.so.12" in capsys.readouterr().out
+
+
+def test_torch_that_hangs_is_a_failure(no_data, monkeypatch, capsys):
+    def hang(*arguments, **options):
+        raise subprocess.TimeoutExpired(sys.executable, 1)
+
+    monkeypatch.setattr(doctor.subprocess, "run", hang)
+    assert main(["doctor"]) == 1
+    assert "did not import within" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_torch_answers():
+    answer, problem = doctor.ask_torch()
+    assert problem == ""
+    assert answer["gloo"]

@@ -1,0 +1,88 @@
+"""Exit codes, help and the promise that only runs and the doctor import torch."""
+
+import subprocess
+import sys
+
+import pytest
+
+from ssfx.cli import cli, main
+from ssfx.config import cases
+from ssfx.errors import RunError
+
+VERBS = ("run", "plan", "list", "figures", "status", "doctor")
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+@pytest.mark.parametrize("verb", [(), *((verb,) for verb in VERBS)])
+def test_help_fits_on_one_screen(verb, flag, capsys):
+    assert main([*verb, flag]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Usage: ssfx")
+    assert len(out.splitlines()) <= 24
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_no_command_shows_the_help(capsys):
+    assert main([]) == 0
+    assert "Commands:" in capsys.readouterr().out
+
+
+def test_help_names_every_verb_and_tab_completion(capsys):
+    main(["--help"])
+    out = capsys.readouterr().out
+    assert list(cli.commands) == list(VERBS)
+    assert all(f"\n  {verb} " in out for verb in VERBS)
+    assert 'eval "$(_SSFX_COMPLETE=bash_source ssfx)"' in out
+
+
+def test_a_failed_run_is_exit_1_and_one_line(monkeypatch, capsys):
+    def fail(words):
+        raise RunError("rank 1 died\nof something")
+
+    monkeypatch.setattr("ssfx.config.resolve_job", fail)
+    assert main(["run"]) == 1
+    assert capsys.readouterr().err == "ssfx: rank 1 died of something\n"
+
+
+def test_ctrl_c_is_exit_130(monkeypatch, capsys):
+    def interrupted(words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ssfx.config.resolve_job", interrupted)
+    assert main(["run"]) == 130
+    assert capsys.readouterr().err.strip().startswith("ssfx: interrupted; finished runs are kept")
+
+
+def test_a_bug_is_not_hidden(monkeypatch):
+    def broken(words):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cases, "read", broken)
+    with pytest.raises(ZeroDivisionError):
+        main(["run"])
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["--help"], ["--version"], ["list"], ["plan", "scheme=ddp"], ["figures"], ["status"], ["run", "--dry-run"]],
+    ids=" ".join,
+)
+def test_torch_is_not_imported(argv, tmp_path):
+    code = "import sys; from ssfx.cli import main; main(sys.argv[1:]); print('torch' in sys.modules, file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *argv], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=True
+    )
+    assert done.stderr.splitlines()[-1] == "False"
+
+
+def test_completion_imports_neither_torch_nor_hydra():
+    code = (
+        "import os, sys; from ssfx.cli import main\n"
+        "os.environ.update(COMP_WORDS='ssfx run scheme=', COMP_CWORD='2', _SSFX_COMPLETE='zsh_complete')\n"
+        "try: main([])\n"
+        "except SystemExit: pass\n"
+        "print([name for name in ('torch', 'hydra') if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stderr.strip() == "[]"
+    assert "scheme=ddp" in done.stdout

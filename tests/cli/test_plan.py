@@ -1,0 +1,73 @@
+"""`ssfx plan` prints what the plan says, where its numbers come from, and what was extrapolated."""
+
+import json
+
+import pytest
+
+from ssfx.cli import main
+from ssfx.plan import Plan
+from ssfx.wire import plan_bytes
+
+
+@pytest.fixture
+def run_plan(shipped, capsys):
+    def run(*words):
+        assert main(["plan", *words]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_json_is_the_plan(run_plan, shipped):
+    plan = Plan.from_json(run_plan("scheme=ddp", "--json"))
+    assert plan.scheme == "ddp"
+    assert plan.tensors == shipped.tensors
+    assert json.loads(plan.to_json())["world_size"] == 2
+
+
+def test_table_totals_and_origin(run_plan):
+    words = ("scheme=per_tensor", "density=0.05", "cluster=64gpu")
+    plan = Plan.from_json(run_plan(*words, "--json"))
+    out = run_plan(*words)
+    assert "per_tensor for resnet_tiny on 64gpu, 64 ranks, dgc at density 0.05" in out
+    assert f"{len(plan.buckets)} buckets, {len(plan.launch_order)} lanes, 4 tensors, 340,074 elements" in out
+    assert f"{plan_bytes(plan) / 2**10:.2f} KiB per rank and step" in out
+    assert "predicted F = " in out
+    assert "costs: published. encode: published, SSFusion (ICDE 2026) Table III" in out
+    assert "decode: nominal" in out
+    assert "profile: measured, cpu, batch 32. made up" in out
+    assert f"digest {plan.digest}" in out
+
+
+def test_extrapolated_times_are_told(run_plan):
+    out = run_plan("scheme=per_tensor", "cluster=64gpu")
+    assert "known for 2,500 .. 2,500,000 elements; 2 of 4 segments lie outside" in out
+    assert "extrapolated" not in run_plan("scheme=ddp", "cluster=64gpu")
+
+
+def test_a_slower_network_is_predicted_to_take_longer(run_plan):
+    def predicted(*words):
+        return run_plan("scheme=ddp", "cluster=64gpu", *words).partition("predicted F = ")[2].split()[:2]
+
+    fast, slow = predicted(), predicted("cluster.inter.gbps=1")
+    assert fast[1] == slow[1] == "ms"
+    assert float(slow[0]) > float(fast[0])
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            ["scheme=per_tensor", "compressor=topk", "cluster=64gpu"],
+            "no cost curve for compressor topk on a100; there is one for dgc",
+        ),
+        (["scheme=ddp", "model=vgg19"], "no profile is shipped for model 'vgg19'; shipped: resnet_tiny"),
+        (
+            ["scheme=per_tensor", "cluster=64gpu", "cluster.device=h100"],
+            "no cost table for device h100; there is one for a100, cpu",
+        ),
+    ],
+)
+def test_what_cannot_be_planned_is_told(shipped, words, expected, capsys):
+    assert main(["plan", *words]) == 2
+    assert expected in capsys.readouterr().err

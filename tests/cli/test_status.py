@@ -1,0 +1,82 @@
+"""The claim ledger is whole, and rows are compared with a claim only under the claim's conditions."""
+
+import pytest
+
+from ssfx.case import Case
+from ssfx.cli import main
+from ssfx.origin import Origin
+from ssfx.results.claims import ledgers
+from ssfx.results.rows import Row
+from ssfx.results.store import Store
+from ssfx.status import evidence, run_counts
+
+SSFUSION = next(ledger for ledger in ledgers() if ledger.paper == "ssfusion")
+
+
+def rows(speeds, *, model="resnet_tiny", world_size=2, device="cpu"):
+    made = []
+    for scheme, speed in speeds.items():
+        case = Case("throughput", model, "digits", scheme, "local", world_size, 32, device=device)
+        made.append(Row(case.run_id, case, {"throughput_samples_per_s": speed}, Origin("measured", "test")))
+    return made
+
+
+def entry(found, claim_id):
+    return next(one for one in found if one.claim.id == claim_id)
+
+
+def test_ledgers_hold_all_claims_with_unique_ids():
+    ids = [claim.id for ledger in ledgers() for claim in ledger.claims]
+    assert len(ids) == len(set(ids)) == 657
+    assert {ledger.paper: len(ledger.claims) for ledger in ledgers()} == {
+        "acpsgd": 162, "mergecomp": 99, "micro": 103, "s2reducer": 73, "ssfusion": 220,
+    }  # fmt: skip
+    for ledger in ledgers():
+        artifacts = {artifact["id"] for artifact in ledger.artifacts}
+        assert {claim.artifact for claim in ledger.claims} <= artifacts
+
+
+def test_without_rows_nothing_is_claimed():
+    found = evidence(SSFUSION, [])
+    assert found
+    assert {one.verdict for one in found} == {"not run"}
+
+
+def test_two_cpu_ranks_are_not_comparable_with_64_gpus():
+    found = evidence(SSFUSION, rows({"ssfusion_naive": 100.0, "ssfusion_o": 110.0}))
+    one = entry(found, "ssfusion.exp1.o_vs_naive")
+    assert one.low == one.high == pytest.approx(0.1)
+    assert (one.verdict, one.how, one.runs) == ("not comparable", "measured", 1)
+    assert one.why == "resnet_tiny on 2 cpu ranks here"
+
+
+@pytest.mark.parametrize(("speed", "verdict"), [(110.0, "agree"), (150.0, "disagree")])
+def test_the_claims_own_conditions_are_judged(speed, verdict):
+    made = rows({"ssfusion_naive": 100.0, "ssfusion_o": speed}, model="resnet152", world_size=64, device="cuda")
+    assert entry(evidence(SSFUSION, made), "ssfusion.exp1.o_vs_naive").verdict == verdict
+
+
+def test_a_range_that_leaves_the_stated_one_is_partial():
+    made = rows({"ssfusion_naive": 100.0, "ssfusion_o": 110.0}, model="resnet152", world_size=64, device="cuda")
+    made += rows({"ssfusion_naive": 100.0, "ssfusion_o": 150.0}, model="bert_large", world_size=64, device="cuda")
+    assert entry(evidence(SSFUSION, made), "ssfusion.exp1.o_vs_naive").verdict == "partial"
+
+
+def test_rows_of_different_settings_are_not_divided_by_each_other():
+    made = rows({"ssfusion_naive": 100.0}) + rows({"ssfusion_o": 110.0}, model="lstm_tiny")
+    assert entry(evidence(SSFUSION, made), "ssfusion.exp1.o_vs_naive").verdict == "not run"
+
+
+def test_status_is_one_screen(capsys):
+    assert main(["status"]) == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) <= 40
+    assert "ssfusion.exp1.o_vs_naive" in out
+
+
+def test_unfinished_runs_are_counted(tmp_path):
+    store = Store(tmp_path)
+    case = Case("throughput", "resnet_tiny", "digits", "ddp", "local", 2, 32)
+    (store.run_dir(case) / "attempt-1").mkdir(parents=True)
+    (store.run_dir(case) / "case.json").write_text(case.to_json())
+    assert run_counts(store)["throughput"]["half"] == 1

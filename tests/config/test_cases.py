@@ -1,0 +1,121 @@
+"""Requests become the right cases: grids, baselines, defaults, repeats, identities."""
+
+import pytest
+
+from ssfx import machine
+from ssfx.config import resolve_job
+from ssfx.config.groups import choices
+from ssfx.config.plans import check_plans
+from ssfx.schemes import schemes
+
+
+@pytest.fixture(autouse=True)
+def cpu_only(monkeypatch):
+    monkeypatch.setattr(machine, "gpus", tuple)
+    monkeypatch.setattr(machine, "cores", lambda: 4)
+
+
+def job(text):
+    return resolve_job(text.split())
+
+
+def test_a_request_is_the_same_cases_every_time():
+    assert [c.run_id for c in job("").cases] == [c.run_id for c in job("").cases]
+
+
+def test_defaults_come_from_the_components():
+    (case,) = job("scheme=per_tensor").cases
+    assert (case.compressor, case.density, case.memory) == ("dgc", schemes["per_tensor"].defaults.density, "residual")
+    assert case.scheme_options == {}
+    assert (case.model, case.dataset, case.device, case.world_size) == ("resnet_tiny", "digits", "cpu", 2)
+
+
+def test_compressor_without_error_feedback_gets_no_memory_and_no_density():
+    (case,) = job("scheme=per_tensor compressor=fp16").cases
+    assert (case.compressor, case.memory, case.density) == ("fp16", "none", None)
+
+
+def test_options_become_specs_that_name_only_what_differs():
+    (case,) = job("scheme=per_tensor scheme.grouping=none compressor.value_dtype=float16 memory.decay=0.5").cases
+    assert case.compressor == "dgc(value_dtype=float16)"
+    assert case.memory == "residual(decay=0.5)"
+    assert case.scheme_options == {"grouping": "none"}
+
+
+def test_an_option_set_to_its_default_is_the_same_run():
+    assert job("scheme=per_tensor compressor.value_dtype=float32").cases == job("scheme=per_tensor").cases
+
+
+def test_dense_schemes_of_a_mixed_sweep_are_baselines():
+    mixed = job("scheme=ddp,per_tensor density=0.1,0.01 compressor=topk memory=residual")
+    assert mixed.baselines == ("ddp",)
+    dense = [c for c in mixed.cases if c.scheme == "ddp"]
+    assert [(c.compressor, c.density, c.memory) for c in dense] == [(None, None, None)]
+    assert [c.density for c in mixed.cases if c.scheme == "per_tensor"] == [0.1, 0.01]
+
+
+def test_dense_schemes_alone_take_an_additive_compressor():
+    both = job("scheme=ddp,wfbp compressor=fp16")
+    assert both.baselines == ()
+    assert {c.compressor for c in both.cases} == {"fp16"}
+
+
+def test_a_user_value_replaces_the_axis_of_the_experiment():
+    full = job("experiment=throughput")
+    assert len({c.scheme for c in full.cases}) == 9
+    assert len({c.model for c in full.cases}) == 3
+    one = job("experiment=throughput scheme=ddp,wfbp workload=text_lstm")
+    assert [(c.scheme, c.model) for c in one.cases] == [("ddp", "lstm_tiny"), ("wfbp", "lstm_tiny")]
+
+
+def test_throughput_has_the_single_worker_ideal_of_every_workload():
+    ideal = [c for c in job("experiment=throughput").cases if c.world_size == 1]
+    assert [(c.scheme, c.model) for c in ideal] == [("ssgd", m) for m in ("resnet_tiny", "lstm_tiny", "gpt2_tiny")]
+
+
+def test_repeats_are_the_outer_loop():
+    cases = job("scheme=ddp,wfbp repeats=3").cases
+    assert [(c.scheme, c.repeat) for c in cases] == [(s, r) for r in range(3) for s in ("ddp", "wfbp")]
+    assert len({c.run_id for c in cases}) == 6
+
+
+def test_user_scalars_win_over_preset_workload_and_experiment():
+    (case,) = job(
+        "experiment=convergence scheme=ddp preset=full steps=7 warmup_steps=1 lr=0.25 evaluate=false repeats=1"
+    ).cases
+    assert (case.steps, case.warmup_steps, case.lr, case.evaluate) == (7, 1, 0.25, False)
+
+
+def test_convergence_trains_longer_than_a_timing_run_and_evaluates():
+    (timing,), (quality,) = job("scheme=ddp").cases, job("experiment=convergence scheme=ddp").cases
+    assert quality.steps > timing.steps
+    assert quality.evaluate
+    assert {c.density for c in job("experiment=convergence").cases} == {None, 0.01}
+
+
+def test_world_size_on_the_cpu_is_two_unless_there_is_one_core(monkeypatch):
+    assert job("scheme=ddp world_size=3").cases[0].world_size == 3
+    monkeypatch.setattr(machine, "cores", lambda: 1)
+    assert job("scheme=ddp").cases[0].world_size == 1
+
+
+def test_gpus_are_used_when_they_are_here(monkeypatch):
+    monkeypatch.setattr(machine, "gpus", lambda: ("A", "A", "A", "A"))
+    (case,) = job("scheme=ddp").cases
+    assert (case.device, case.world_size) == ("cuda", 4)
+    (case,) = job("scheme=ddp device=cpu").cases
+    assert (case.device, case.world_size) == ("cpu", 2)
+
+
+@pytest.mark.parametrize("preset", choices("preset"))
+@pytest.mark.parametrize("experiment", choices("experiment"))
+def test_every_experiment_composes_with_every_preset(experiment, preset):
+    made = job(f"experiment={experiment} preset={preset}")
+    assert made.preset == preset
+    assert all(case.experiment == experiment for case in made.cases)
+    check_plans(made.cases, made.cluster)
+
+
+@pytest.mark.parametrize("scheme", schemes.names())
+def test_every_scheme_composes(scheme):
+    assert all(case.scheme == scheme for case in job(f"scheme={scheme}").cases)

@@ -1,0 +1,131 @@
+"""Whatever is typed wrong is answered by exit 2 and one line that names the nearest thing that works."""
+
+import pytest
+
+from ssfx import machine
+from ssfx.cli import main
+
+WRONG = [
+    ("scheme=dpp", "did you mean 'ddp'?"),
+    ("scheme=", "'scheme=' is not key=value"),
+    ("scheme=1", "unknown scheme '1'; choose one of:"),
+    ("scheme.bucket_cap_byte=1", "did you mean 'bucket_cap_bytes'?"),
+    ("scheme=ddp scheme.bucket_cap_bytes=abc", "bucket_cap_bytes of scheme ddp"),
+    ("scheme=ddp scheme.bucket_cap_bytes=0", "bucket caps must be at least 1 byte"),
+    ("scheme=ddp scheme.grouping=none", "the chosen scheme has no option grouping; choose scheme="),
+    ("scheme=ddp,per_tensor scheme.grouping=none", "the chosen scheme has no option grouping"),
+    ("densty=0.1", "did you mean 'density'?"),
+    ("density=2", "must be in (0, 1], got 2"),
+    ("density=0", "must be in (0, 1], got 0"),
+    ("density=abc", "density must be a number or null, got 'abc'"),
+    ("density=true", "density must be a number or null, got True"),
+    ("density=[0.1]", "density must be a number or null"),
+    ("density=[0.1", "cannot read 'density=[0.1'"),
+    ("density=0.1 density=0.2", "density is given twice; write density=a,b"),
+    ("density", "did you mean density=...?"),
+    ("=1", "is not key=value"),
+    ("+density=0.1", "keys are only changed"),
+    ("~density", "is not key=value"),
+    ("throughput", "did you mean experiment=throughput?"),
+    ("ddp", "did you mean scheme=ddp?"),
+    ("scheme=ddp density=0.1", "density=0.1 would have no effect; drop it or choose scheme=per_tensor"),
+    ("scheme=ddp,wfbp density=0.1", "would have no effect"),
+    ("scheme=ddp memory=residual", "memory=residual would have no effect"),
+    ("compressor=topk scheme=ddp", "use compressor=fp16, or scheme=per_tensor compressor=topk"),
+    ("compressor=randomk scheme=ddp", "randomk selects some; use compressor=fp16"),
+    ("scheme=ddp compressor=fp16 memory=residual", "use memory=none"),
+    ("scheme=per_tensor compressor=fp16 density=0.1", "drop it or choose compressor=topk"),
+    ("compressor=topkk", "did you mean 'topk'?"),
+    ("compressor=topk(value_dtype=float16)", "options are written apart"),
+    ("compressor=topk compressor.value_dtyp=float16", "did you mean 'value_dtype'?"),
+    ("compressor=topk compressor.value_dtype=float17", "value_dtype must be one of float32"),
+    ("memroy.decay=1", "did you mean 'memory'?"),
+    ("model.width=3", "model has no options"),
+    ("steps.x=3", "steps has no options"),
+    ("cluster=65gpu", "did you mean '64gpu'?"),
+    ("cluster=64gpu", "simulator that would stand in is not in this version; use cluster=local"),
+    ("cluster=64gpu engine=torchrun", "cluster=64gpu is not here"),
+    ("cluster.nodes=3", "use ssfx plan"),
+    ("engine=simulate", "unknown engine 'simulate'; choose one of: auto, torchrun"),
+    ("engine=slurm", "choose one of: auto, torchrun"),
+    ("engine=netns", "choose one of: auto, torchrun"),
+    ("engine=torchrnu", "did you mean 'torchrun'?"),
+    ("preset=shrt", "did you mean 'short'?"),
+    ("preset=smoke,short", "one command takes one preset"),
+    ("experiment=throughptu", "did you mean 'throughput'?"),
+    ("experiment=throughput,convergence", "one command runs one experiment"),
+    ("experiment=throughput model=resnet_tiny", "choose one with workload=..."),
+    ("workload=digits", "did you mean 'digits_resnet'?"),
+    ("model=bert_large", "it can be planned, not trained"),
+    ("model=lstm_tiny", "use dataset=stdlib_text"),
+    ("dataset.seq_len=64", "the chosen dataset has no option seq_len; choose dataset=stdlib_text"),
+    ("world_size=0", "world_size must be at least 1"),
+    ("world_size=1.5", "world_size must be a whole number or null"),
+    ("steps=3", "leaves none of steps=3 to measure"),
+    ("seed=-1", "seed must not be negative"),
+    ("lr=0", "lr must be positive"),
+    ("clip_norm=-1", "clip_norm must be positive"),
+    ("trace=yes", "trace must be true or false, got 'yes'"),
+    ("evaluate=1", "evaluate must be true or false"),
+    ("wandb=of", "did you mean 'off'?"),
+    ("optimizer=adamm", "did you mean 'adam'?"),
+    ("precision=fp61", "did you mean 'fp16'?"),
+    ("precision=fp16", "on the CPU use bf16"),
+    ("device=gpu", "unknown device 'gpu'"),
+    ("device=cuda", "use device=cpu"),
+]
+
+
+@pytest.fixture(autouse=True)
+def cpu_only(monkeypatch):
+    monkeypatch.setattr(machine, "gpus", tuple)
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+
+
+@pytest.mark.parametrize(("words", "expected"), WRONG)
+def test_wrong_request_is_one_line_and_exit_2(words, expected, capsys):
+    assert main(["run", "--dry-run", *words.split()]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("ssfx: ")
+    assert captured.err.count("\n") == 1
+    assert expected in captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("steps=3", "a plan does not depend on steps"),
+        ("scheme=ddp,wfbp", "shows one case, got 2 values of scheme"),
+        ("cluster=64gpu world_size=8", "cluster=64gpu has 64 devices"),
+        ("cluster=64gpu device=cpu", "has a100 devices"),
+        ("cluster=64gpu cluster.nodes=0", "cluster.nodes must be a whole number of at least 1"),
+        ("cluster=64gpu cluster.nods=1", "did you mean 'nodes'?"),
+        ("cluster=64gpu cluster.inter.gbps=fast", "must be numbers"),
+        ("cluster=64gpu cluster.inter.gbps=0", "positive rate"),
+        ("cluster=64gpu cluster.device=3", "cluster.device must be the name of a device"),
+        ("model=bert_lrge", "did you mean 'bert_large'?"),
+    ],
+)
+def test_wrong_plan_request_is_one_line_and_exit_2(words, expected, capsys):
+    assert main(["plan", *words.split()]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert expected in captured.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["rnu"], "unknown command 'rnu'; did you mean 'run'?"),
+        (["list", "scheme"], "did you mean 'schemes'?"),
+        (["run", "--dryrun"], "No such option"),
+        (["status", "extra"], "unexpected extra argument"),
+        (["figures", "fig99"], "unknown figure 'fig99'"),
+    ],
+)
+def test_wrong_command_is_one_line_and_exit_2(argv, expected, capsys):
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert expected in captured.err
