@@ -39,7 +39,8 @@ class Curve:
     @classmethod
     def affine(cls, base_s: float, per_unit_s: float) -> Curve:
         """Return base_s + per_unit_s * size, valid everywhere (a model, not a measurement)."""
-        return cls((0.0, 1.0), (base_s, base_s + per_unit_s), unbounded=True)
+        far = 2.0**30  # a distant second knot, so that the slope survives the rounding of base + slope
+        return cls((0.0, far), (base_s, base_s + per_unit_s * far), unbounded=True)
 
     @classmethod
     def zero(cls) -> Curve:
@@ -66,7 +67,7 @@ class Curve:
         """Return the seconds for an array of sizes; equals calling the curve on each."""
         xs, ys = np.asarray(self.sizes), np.asarray(self.seconds)
         if len(xs) == 1:
-            out = np.full(len(sizes), ys[0])
+            out = np.full(sizes.shape, ys[0])
         else:
             hi = np.clip(np.searchsorted(xs, sizes, side="right"), 1, len(xs) - 1)
             slope = (ys[hi] - ys[hi - 1]) / (xs[hi] - xs[hi - 1])
@@ -100,7 +101,7 @@ class Costs:
     def exchange_many_s(self, collective: str, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the seconds of one collective for an array of byte counts."""
         if self.world_size == 1:
-            return np.zeros(len(nbytes))
+            return np.zeros(nbytes.shape)
         return self._curve(collective).many(nbytes)
 
     def _curve(self, collective: str) -> Curve:
@@ -139,6 +140,8 @@ def ring_exchange(world_size: int, alpha_s: float, beta_s_per_byte: float) -> di
     return {
         "all_reduce": Curve.affine(2 * (p - 1) * alpha_s, 2 * share * beta_s_per_byte),
         "all_gather": Curve.affine((p - 1) * alpha_s, (p - 1) * beta_s_per_byte),
+        # Variable sizes: the 8-byte lengths are gathered first.
+        "all_gather_v": Curve.affine((p - 1) * (2 * alpha_s + 8 * beta_s_per_byte), (p - 1) * beta_s_per_byte),
         "reduce_scatter": Curve.affine((p - 1) * alpha_s, share * beta_s_per_byte),
         "all_to_all": Curve.affine((p - 1) * alpha_s, share * beta_s_per_byte),
     }

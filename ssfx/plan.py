@@ -175,6 +175,8 @@ def _check(plan: Plan) -> None:
 
     if plan.world_size < 1:
         fail(f"world size {plan.world_size} is not positive")
+    if plan.decode not in ("end", "comm_stream"):
+        fail(f"decode {plan.decode!r} is neither end nor comm_stream")
     if len(plan.by_name) != len(plan.tensors):
         fail("two tensors share a name")
     for spec in plan.tensors:
@@ -184,6 +186,8 @@ def _check(plan: Plan) -> None:
     seen: set[str] = set()
     non_empty = set()
     for b, bucket in enumerate(plan.buckets):
+        if not bucket.lanes:
+            fail(f"bucket {b} has no lanes")
         for k, lane in enumerate(bucket.lanes):
             where = f"bucket {b} lane {k}"
             if not lane.segments:

@@ -12,6 +12,9 @@ from ssfx.plan import Plan
 from ssfx.profile import Profile
 from ssfx.schemes import schemes
 
+MAX_INDEX = 2**31 - 1
+"""Largest number of elements that the 32-bit indices of one message can address."""
+
 
 def make_plan(scheme: str, profile: Profile, costs: Costs, options: dict[str, Any] | None = None) -> Plan:
     """Return the plan of `scheme`; ConfigError when the options or the combination of components cannot work."""
@@ -22,18 +25,29 @@ def make_plan(scheme: str, profile: Profile, costs: Costs, options: dict[str, An
 
 
 def check_capabilities(plan: Plan) -> None:
-    """Raise ConfigError when a lane's collective cannot carry what its compressors produce."""
+    """Raise ConfigError when a lane's collective cannot carry what its compressors produce.
+
+    Payloads that are added on the way must all be of one kind; gathered ones may have dense tensors beside them.
+    """
     for bucket in plan.buckets:
         for lane in bucket.lanes:
             collective = collectives[lane.collective]
-            for segment in lane.segments:
-                if segment.compressor is None:
-                    continue
-                compressor = build(segment.compressor)
-                if collective.additive_only and not compressor.additive:
+            specs = sorted({segment.compressor for segment in lane.segments if segment.compressor is not None})
+            for spec in specs:
+                if collective.additive_only and not build(spec).additive:
                     raise ConfigError(
-                        f"scheme={plan.scheme} with compressor={compressor.name}: {collective.name} adds payloads on the "
-                        f"way, which {compressor.name} payloads do not allow; use all_gather, or compressor=fp16"
+                        f"scheme={plan.scheme} with compressor={spec}: {collective.name} adds payloads on the way, "
+                        f"which {spec} payloads do not allow; choose scheme=per_tensor, or compressor=fp16"
                     )
-            if collective.additive_only and len({s.compressor for s in lane.segments}) > 1:
-                raise ConfigError(f"scheme={plan.scheme}: one {collective.name} cannot mix {lane.segments}")
+            dense = any(segment.dense for segment in lane.segments)
+            if len(specs) > 1 or (collective.additive_only and specs and dense):
+                mixed = ", ".join([*specs, "dense"] if dense else specs)
+                raise ConfigError(
+                    f"scheme={plan.scheme}: one {collective.name} message cannot mix {mixed}; give each its own lane"
+                )
+            compressed = sum(plan.numel(segment) for segment in lane.segments if not segment.dense)
+            if compressed > MAX_INDEX:
+                raise ConfigError(
+                    f"scheme={plan.scheme} puts {compressed} compressed elements into one message, but indices are 32 bit "
+                    f"(at most {MAX_INDEX}); choose a scheme with smaller buckets, such as scheme=per_tensor"
+                )

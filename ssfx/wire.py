@@ -6,11 +6,21 @@ from ssfx.compressors import Layout, build
 from ssfx.plan import Lane, Plan, Segment
 
 
-def segment_layout(segment: Segment, numel: int, dtype: str = "float32") -> Layout:
-    """Return the wire layout of a segment of `numel` elements; dense segments travel as values of their own dtype."""
-    if segment.compressor is None:
+def payload_layout(compressor: str | None, numel: int, density: float, dtype: str = "float32") -> Layout:
+    """Return the wire layout of `numel` elements; without a compressor they travel as values of their own dtype.
+
+    No elements take no bytes, whatever the compressor.
+    """
+    if numel == 0:
+        return Layout()
+    if compressor is None:
         return Layout(values=numel, value_dtype=dtype)
-    return build(segment.compressor).layout(numel, segment.density)
+    return build(compressor).layout(numel, density)
+
+
+def segment_layout(segment: Segment, numel: int, dtype: str = "float32") -> Layout:
+    """Return the wire layout of a segment of `numel` elements of `dtype`."""
+    return payload_layout(segment.compressor, numel, segment.density, dtype)
 
 
 def segment_bytes(plan: Plan, segment: Segment) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ssfx.costs import Costs
 from ssfx.errors import ConfigError, unknown
@@ -27,10 +27,15 @@ class DenseOptions(SchemeOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SparseOptions(SchemeOptions):
-    """Options of schemes that select elements: the compressor spec and the kept fraction in (0, 1]."""
+    """Options of schemes that compress: the compressor spec, the kept fraction in (0, 1], and how messages are sized.
 
-    compressor: str | None = "dgc"
+    `sizes` "fixed" gathers messages of the planned size (all_gather); "variable" first exchanges the sizes that ranks
+    really have (all_gather_v), which pays off for compressors whose count varies a lot below their capacity.
+    """
+
+    compressor: str = "dgc"
     density: float = 0.01
+    sizes: Literal["fixed", "variable"] = "fixed"
 
     def __post_init__(self) -> None:
         if not 0 < self.density <= 1:
@@ -44,7 +49,7 @@ Planner = Callable[[Profile, Costs, Any], Plan]
 class Scheme:
     """A registered scheme.
 
-    `profiled` schemes need ready times and costs that only a running model has: the runtime first trains a few
+    `fusion_unit` says what one compressor call handles: tensor, bucket, large tensor. `profiled` schemes need ready times and costs that only a running model has: the runtime first trains a few
     iterations with a dense plan, then asks for the real one.
     """
 
@@ -65,6 +70,7 @@ class Scheme:
         """Return the defaults with `given` applied; ConfigError for an unknown key, a wrong type or a bad value."""
         known = {f.name for f in fields(self.defaults)}
         hints = get_type_hints(type(self.defaults))
+        chosen = dict(given)
         for key, value in given.items():
             if key not in known:
                 if self.dense and key == "density":
@@ -73,17 +79,22 @@ class Scheme:
                         "drop it or choose scheme=per_tensor"
                     )
                 raise unknown(f"option of scheme {self.name}", key, known)
+            if key == "compressor" and value is None and not self.dense:
+                raise ConfigError(
+                    f"scheme={self.name} compresses gradients, so it needs a compressor; "
+                    "choose compressor=dgc, or scheme=ddp to send every gradient dense"
+                )
             if not _fits(value, hints[key]):
-                raise ConfigError(f"option {key} of scheme {self.name} must be of type {hints[key]}, got {value!r}")
+                raise ConfigError(f"option {key} of scheme {self.name} must be {_text(hints[key])}, got {value!r}")
+            if hints[key] is float:
+                chosen[key] = float(value)  # 1 and 1.0 are one plan with one digest
         try:
-            return replace(self.defaults, **given)
+            return replace(self.defaults, **chosen)
         except ValueError as error:
             raise ConfigError(f"scheme {self.name}: {error}") from None
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    from typing import Literal, get_args, get_origin
-
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     if args := get_args(hint):
@@ -93,6 +104,13 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, hint)
+
+
+def _text(hint: Any) -> str:
+    if args := get_args(hint):
+        names = [str(arg) if get_origin(hint) is Literal else _text(arg) for arg in args]
+        return " or ".join(names)
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(hint, "null")
 
 
 schemes: Registry[Scheme] = Registry("scheme", "ssfx.schemes")

@@ -1,0 +1,87 @@
+"""The Carrier: how a scheme's payloads travel, resolved once from its options, the compressor and the world size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ssfx.compressors import build
+from ssfx.errors import ConfigError
+from ssfx.plan import Lane, Segment
+from ssfx.schemes.base import SparseOptions
+from ssfx.schemes.grouping import Group, joined
+from ssfx.wire import payload_layout
+
+_PROBE_NUMEL = 1 << 20
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """A compressor (None: dense), the density it is asked for, and the collective that carries its payloads."""
+
+    compressor: str | None
+    density: float
+    collective: str
+
+    @property
+    def dense(self) -> bool:
+        """True when values travel as they are."""
+        return self.compressor is None
+
+    def segment(self, group: Group, density: float | None = None) -> Segment:
+        """Return the segment that hands `group` to one compressor call; a group without elements is dense."""
+        names = tuple(spec.name for spec in group)
+        if self.compressor is None or not any(spec.numel for spec in group):
+            return Segment(names)
+        return Segment(names, self.compressor, self.density if density is None else density)
+
+    def lane(self, groups: Iterable[Group]) -> Lane:
+        """Return one message with a compressor call per group; dense groups become one segment."""
+        groups = [joined(groups)] if self.dense else list(groups)
+        return Lane(self.collective, tuple(self.segment(group) for group in groups))
+
+    def nbytes(self, numel: int, density: float | None = None, dtype: str = "float32") -> int:
+        """Return the bytes of the payload of `numel` elements."""
+        return payload_layout(self.compressor, numel, density or self.density, dtype).nbytes
+
+
+def dense_carrier(scheme: str, compressor: str | None = None) -> Carrier:
+    """Return the carrier of a dense scheme; ConfigError unless `compressor` is None or keeps every element addable."""
+    if compressor is not None:
+        if not build(compressor).additive:
+            raise ConfigError(
+                f"scheme={scheme} adds gradients in an all_reduce, which cannot add {compressor} payloads; "
+                "choose compressor=fp16, or scheme=per_tensor"
+            )
+        if keeps_fraction(compressor):
+            raise ConfigError(
+                f"scheme={scheme} sends every element, so compressor={compressor} would leave nothing out; "
+                "choose compressor=fp16, or scheme=per_tensor"
+            )
+    return Carrier(compressor, 1.0, "all_reduce")
+
+
+def sparse_carrier(scheme: str, options: SparseOptions, world_size: int) -> Carrier:
+    """Return the carrier of a compressing scheme.
+
+    Additive payloads travel in an all_reduce, others in an all_gather. One rank alone, or density 1 with a compressor
+    that selects elements, needs no compression: everything is dense. Compressors that send every element in fewer bits
+    have density 1.
+    """
+    additive = build(options.compressor).additive
+    if additive and options.sizes == "variable":
+        raise ConfigError(
+            f"scheme={scheme} with compressor={options.compressor}: sizes=variable has no effect on payloads that an "
+            "all_reduce adds; drop it, or choose compressor=dgc"
+        )
+    selects = keeps_fraction(options.compressor)
+    if world_size == 1 or (selects and options.density == 1):
+        return Carrier(None, 1.0, "all_reduce")
+    gather = "all_gather" if options.sizes == "fixed" else "all_gather_v"
+    return Carrier(options.compressor, options.density if selects else 1.0, "all_reduce" if additive else gather)
+
+
+def keeps_fraction(compressor: str) -> bool:
+    """True when the density decides how much the compressor sends."""
+    layout = build(compressor).layout
+    return layout(_PROBE_NUMEL, 0.5) != layout(_PROBE_NUMEL, 1.0)

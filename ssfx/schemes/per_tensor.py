@@ -1,0 +1,53 @@
+"""Per-tensor compression: every tensor is compressed on its own, and the payloads of neighbours share a message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ssfx.costs import Costs
+from ssfx.plan import Bucket, Plan
+from ssfx.profile import Profile
+from ssfx.schemes.base import SparseOptions, scheme
+from ssfx.schemes.carrier import Carrier, sparse_carrier
+from ssfx.schemes.grouping import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, Group, cap_groups, plan_per_dtype, units
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerTensorOptions(SparseOptions):
+    """`grouping` of payloads into messages.
+
+    "cap": PyTorch DDP's 1 MiB and 25 MiB of dense gradient. "scaled_cap": the same caps times payload bytes over dense
+    bytes, counted in payload bytes (ACP-SGD, section IV-B). "none": one message per tensor.
+    """
+
+    grouping: Literal["cap", "scaled_cap", "none"] = "cap"
+
+
+@scheme(
+    "per_tensor",
+    summary="every tensor compressed on its own, payloads fused into buckets",
+    source="schemes spec 2; SSFusion section II-D, ACP-SGD section IV-B",
+    defaults=PerTensorOptions(),
+    fusion_unit="tensor",
+)
+def plan_per_tensor(profile: Profile, costs: Costs, options: PerTensorOptions) -> Plan:
+    """Return the plan with one compressor call per tensor, so that no tensor goes missing."""
+    carrier = sparse_carrier("per_tensor", options, costs.world_size)
+
+    def buckets(part: Profile) -> list[Bucket]:
+        tensors = units(part.tensors)
+        return [Bucket((carrier.lane(tensors[g.start : g.stop]),)) for g in _groups(tensors, carrier, options.grouping)]
+
+    return plan_per_dtype("per_tensor", profile, costs.world_size, buckets)
+
+
+def _groups(tensors: list[Group], carrier: Carrier, grouping: str) -> list[range]:
+    if grouping == "none":
+        return [range(i, i + 1) for i in range(len(tensors))]
+    dense = [sum(spec.nbytes for spec in group) for group in tensors]
+    if grouping == "cap" or not sum(dense):
+        return cap_groups(dense, FIRST_BUCKET_BYTES, BUCKET_CAP_BYTES)
+    payload = [carrier.nbytes(sum(spec.numel for spec in group), dtype=group[0].dtype) for group in tensors]
+    share = sum(payload) / sum(dense)
+    return cap_groups(payload, share * FIRST_BUCKET_BYTES, share * BUCKET_CAP_BYTES)

@@ -1,0 +1,38 @@
+"""S-SGD: the plain baseline that communicates only after backward has ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ssfx.costs import Costs
+from ssfx.plan import Bucket, Plan
+from ssfx.profile import Profile
+from ssfx.schemes.base import DenseOptions, scheme
+from ssfx.schemes.carrier import dense_carrier
+from ssfx.schemes.grouping import plan_per_dtype, units
+
+
+@dataclass(frozen=True, kw_only=True)
+class SsgdOptions(DenseOptions):
+    """`variant` "fused" sends one message for all tensors, "per_tensor" one message for each."""
+
+    variant: Literal["fused", "per_tensor"] = "fused"
+
+
+@scheme(
+    "ssgd",
+    summary="dense all-reduce after backward, no overlap; one message, or one per tensor",
+    source="schemes spec 1a; ACP-SGD's naive baseline (variant=per_tensor)",
+    defaults=SsgdOptions(),
+    fusion_unit="bucket",
+)
+def plan_ssgd(profile: Profile, costs: Costs, options: SsgdOptions) -> Plan:
+    """Return the dense plan in which no message starts before backward has ended."""
+    carrier = dense_carrier("ssgd", options.compressor)
+
+    def buckets(part: Profile) -> list[Bucket]:
+        messages = units(part.tensors) if options.variant == "per_tensor" else [part.tensors]
+        return [Bucket((carrier.lane([message]),)) for message in messages]
+
+    return plan_per_dtype("ssgd", profile, costs.world_size, buckets, overlap=False)

@@ -1,0 +1,28 @@
+"""WFBP: every tensor's all-reduce starts as soon as its gradient exists."""
+
+from __future__ import annotations
+
+from ssfx.costs import Costs
+from ssfx.plan import Bucket, Plan
+from ssfx.profile import Profile
+from ssfx.schemes.base import DenseOptions, scheme
+from ssfx.schemes.carrier import dense_carrier
+from ssfx.schemes.grouping import plan_per_dtype, units
+
+
+@scheme(
+    "wfbp",
+    summary="wait-free backpropagation: one dense all-reduce per tensor, overlapped with backward",
+    source="schemes spec 1b; Poseidon, Zhang et al. 2017",
+    defaults=DenseOptions(),
+    fusion_unit="tensor",
+)
+def plan_wfbp(profile: Profile, costs: Costs, options: DenseOptions) -> Plan:
+    """Return the dense plan with one message per tensor."""
+    carrier = dense_carrier("wfbp", options.compressor)
+    return plan_per_dtype(
+        "wfbp",
+        profile,
+        costs.world_size,
+        lambda part: [Bucket((carrier.lane([unit]),)) for unit in units(part.tensors)],
+    )
