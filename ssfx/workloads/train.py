@@ -54,9 +54,9 @@ def train(
     """Train `case` on this rank to its last step, calling `on_step` after every one, and return the rank's result.
 
     The default process group must exist when world_size > 1. A complete checkpoint in `checkpoint_dir` is resumed when
-    the case writes checkpoints. `set_phase` is told what is done next, in the words of the heartbeat. Raises ConfigError
-    for a case that cannot run here, RunError when the loss stays non-finite or data or checkpoint files fail. The
-    learning rate is constant; `repeat` does not change the seed.
+    the case writes checkpoints. `set_phase` is told what is done next, in the words of the heartbeat. The learning rate
+    is constant; `repeat` does not change the seed. Raises ConfigError for a case that cannot run here, RunError when
+    the loss stays non-finite or data or checkpoint files fail.
     """
     check_case(case)
     if case.checkpoint_every and checkpoint_dir is None:

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ssfx.errors import ConfigError, RunError
+from ssfx.workloads.checkpoint import Checkpoints
+
+IDENTITY = {"run": "abc", "data": "def"}
+
+
+def _checkpoints(folder: Path, **changes: Any) -> Checkpoints:
+    return Checkpoints(folder, IDENTITY | changes)
+
+
+def _state(step: int) -> dict[str, Any]:
+    return {"tensor": torch.full((3,), float(step)), "counters": {"step": step}}
+
+
+def _assert_loads(folder: Path, step: int) -> tuple[str, ...]:
+    loaded = _checkpoints(folder).load()
+    assert loaded.step == step
+    assert loaded.state is not None
+    assert loaded.state["counters"] == {"step": step}
+    assert torch.equal(loaded.state["tensor"], _state(step)["tensor"])
+    return loaded.skipped
+
+
+def test_nothing_to_load(tmp_path: Path) -> None:
+    loaded = _checkpoints(tmp_path / "none").load()
+    assert (loaded.step, loaded.state, loaded.skipped) == (0, None, ())
+
+
+def test_the_newest_loads_and_the_last_two_stay(tmp_path: Path) -> None:
+    for step in (5, 10, 15, 100):
+        _checkpoints(tmp_path).save(step, _state(step))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-100", "step-15"]
+    assert sorted(path.name for path in (tmp_path / "step-15").iterdir()) == ["COMPLETE", "rank0.pt"]
+    assert _assert_loads(tmp_path, 100) == ()
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda folder: (folder / "COMPLETE").unlink(), "COMPLETE is missing"),
+        (lambda folder: (folder / "rank0.pt").unlink(), "rank0.pt is missing"),
+        (lambda folder: (folder / "rank0.pt").write_bytes(b"torn"), "checksum of rank0.pt does not match"),
+        (lambda folder: (folder / "COMPLETE").write_text("{"), "Expecting"),
+        (lambda folder: (folder / "COMPLETE").write_text("{}"), "world_size"),
+    ],
+)
+def test_a_damaged_checkpoint_is_passed_over_and_named(
+    tmp_path: Path, damage: Callable[[Path], Any], said: str
+) -> None:
+    for step in (1, 2):
+        _checkpoints(tmp_path).save(step, _state(step))
+    damage(tmp_path / "step-2")
+    (note,) = _assert_loads(tmp_path, 1)
+    assert note.startswith("checkpoint step-2 skipped")
+    assert said in note
+
+
+def test_another_world_size_is_refused(tmp_path: Path) -> None:
+    _checkpoints(tmp_path).save(1, _state(1))
+    with pytest.raises(ConfigError, match=r"written by 1 ranks.*2 ranks cannot resume.*use world_size=1"):
+        Checkpoints(tmp_path, IDENTITY, rank=0, world_size=2).load()
+
+
+def test_another_data_set_is_refused(tmp_path: Path) -> None:
+    _checkpoints(tmp_path).save(1, _state(1))
+    with pytest.raises(ConfigError, match="belongs to data def, this run has xyz"):
+        _checkpoints(tmp_path, data="xyz").load()
+
+
+def test_a_full_disk_is_a_run_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _checkpoints(tmp_path).save(1, _state(1))
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunError, match=r"step-2 cannot be written: No space left on device"):
+        _checkpoints(tmp_path).save(2, _state(2))
+    monkeypatch.undo()
+    _assert_loads(tmp_path, 1)
+
+
+class Killed(BaseException):
+    """As SIGKILL, nothing may catch it."""
+
+
+class Killer:
+    """Lets `allowed` file operations happen, then raises in place of every further one."""
+
+    operations = ("fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "open")
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, allowed: int) -> None:
+        self.left = allowed
+        self.calls = 0
+        for name in self.operations:
+            monkeypatch.setattr(os, name, self._wrap(getattr(os, name)))
+        monkeypatch.setattr(io, "open", self._wrap(io.open))
+        monkeypatch.setattr(torch, "save", self._torn(torch.save))
+
+    def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.calls += 1
+            if self.calls > self.left:
+                raise Killed
+            return original(*arguments, **options)
+
+        return call
+
+    def _torn(self, save: Callable[..., Any]) -> Callable[..., Any]:
+        def call(state: Any, file: Any) -> None:
+            whole = io.BytesIO()
+            save(state, whole)
+            half = len(whole.getvalue()) // 2
+            file.write(whole.getvalue()[:half])
+            self._wrap(lambda: None)()
+            file.write(whole.getvalue()[half:])
+
+        return call
+
+
+def test_a_kill_at_any_file_operation_leaves_the_previous_checkpoint(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    for step in (1, 2):
+        _checkpoints(ready).save(step, _state(step))
+    allowed, outcomes = 0, []
+    while True:
+        folder = tmp_path / f"run-{allowed}"
+        shutil.copytree(ready, folder)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            killer = Killer(monkeypatch, allowed)
+            try:
+                _checkpoints(folder).save(3, _state(3))
+                killed = False
+            except Killed:
+                killed = True
+        if not killed:
+            break
+        loaded = _checkpoints(folder).load()
+        assert loaded.step in (2, 3)
+        _assert_loads(folder, loaded.step)
+        outcomes.append(loaded.step)
+        _checkpoints(folder).save(3, _state(3))  # the next attempt gets past it
+        _assert_loads(folder, 3)
+        allowed += 1
+    assert allowed > 8
+    assert outcomes == sorted(outcomes)  # complete from one operation on, never before
+    assert {2, 3} == set(outcomes)
+    assert killer.calls == allowed
+
+
+def test_the_seal_holds_a_checksum_for_every_rank(tmp_path: Path) -> None:
+    _checkpoints(tmp_path).save(1, _state(1))
+    seal = json.loads((tmp_path / "step-1" / "COMPLETE").read_text())
+    assert seal["identity"] == IDENTITY
+    assert [len(digest) for digest in seal["sha256"]] == [64]

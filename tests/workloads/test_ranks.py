@@ -1,0 +1,84 @@
+"""Two real ranks over gloo: what only shows with more than one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from runtime.pool import Pool
+from workloads import work
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pool]:
+    made = Pool(2)
+    yield made
+    made.close()
+
+
+def test_running_statistics_are_averaged(pair: Pool) -> None:
+    assert pair.run(work.average, 2) == [[0.5, 0.5]] * 2
+
+
+def test_ranks_agree_on_the_newest_whole_checkpoint(pair: Pool, tmp_path: Path) -> None:
+    first, second = pair.run(work.save_and_load, 2, str(tmp_path))
+    assert first[:2] == (2, 20)
+    assert second[:2] == (2, 21)
+    assert first[2] == second[2] == ("checkpoint step-3 skipped: the checksum of rank1.pt does not match",)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"scheme": "ddp", "optimizer": "adamw", "lr": 1e-3, "model": "lstm_tiny", "dataset": "stdlib_text(seq_len=8)"},
+        {"scheme": "per_tensor", "compressor": "topk", "density": 0.05, "lr": 0.01},
+    ],
+    ids=["ddp", "topk"],
+)
+def test_a_case_runs_and_resumes_on_two_ranks(pair: Pool, tmp_path: Path, changes: dict[str, object]) -> None:
+    changes = {**changes, "steps": 6, "checkpoint_every": 2, "evaluate": True, "trace": True}
+    whole = pair.run(work.run, 2, str(tmp_path / "whole"), 1, changes, None)
+    assert pair.run(work.run, 2, str(tmp_path / "cut"), 1, changes, 3) == [None, None]
+    resumed = pair.run(work.run, 2, str(tmp_path / "cut"), 2, changes, None)
+
+    metric = "top1" if "model" not in changes else "perplexity"
+    assert whole[0]["metrics"][metric] == resumed[0]["metrics"][metric]
+    assert metric not in whole[1]["metrics"]
+    assert len(resumed[0]["samples"]["iteration_s"]) == 6
+    assert resumed[0]["first_step"] == 2
+    for rank in range(2):
+        for key in ("dataset_fingerprint", "plan_digest"):
+            assert whole[rank][key] == resumed[0][key]
+        assert whole[rank]["metrics"]["loss"] == resumed[rank]["metrics"]["loss"]
+        one, two = (
+            torch.load(tmp_path / folder / "checkpoint" / "step-6" / f"rank{rank}.pt", weights_only=True)
+            for folder in ("whole", "cut")
+        )
+        for part in ("model", "optimizer", "sync", "rng", "counters"):
+            _assert_same(one[part], two[part], part)
+        assert json.loads((tmp_path / "whole" / "attempt-1" / f"trace-rank{rank}.json").read_text())["traceEvents"]
+    assert whole[0]["metrics"]["loss"] != whole[1]["metrics"]["loss"]  # each rank has its own samples
+    assert json.loads((tmp_path / "whole" / "attempt-1" / "plan.json").read_text())["scheme"] == changes["scheme"]
+
+
+def _assert_same(one: object, two: object, where: str) -> None:
+    if isinstance(one, torch.Tensor):
+        assert isinstance(two, torch.Tensor)
+        assert torch.equal(one, two), where
+    elif isinstance(one, dict):
+        assert isinstance(two, dict)
+        assert one.keys() == two.keys(), where
+        for key in one:
+            if key not in ("profile", "observed"):  # measured times
+                _assert_same(one[key], two[key], f"{where}.{key}")
+    elif isinstance(one, list | tuple):
+        assert isinstance(two, list | tuple)
+        for number, (a, b) in enumerate(zip(one, two, strict=True)):
+            _assert_same(a, b, f"{where}[{number}]")
+    else:
+        assert one == two, where
