@@ -41,13 +41,15 @@ def test_selection_is_ordered_by_magnitude(spec: str) -> None:
         assert a[kept].abs().min() >= a[~kept].abs().max()
 
 
-def test_overflow_keeps_the_largest_survivors() -> None:
-    a = torch.ones(100_000)
+@pytest.mark.parametrize("every", [1, 30])
+def test_overflow_keeps_the_largest_survivors(every: int) -> None:
+    a = torch.full((100_000,), 1e-6)
+    a[::every] = 1.0  # 100 % or 3.3 % of one magnitude, where 1 % is wanted and 1.3 % fits
     a[70_000:70_100] = 2.0
     payload, _ = encode("dgc", a, 0.01)
     slots = payload.indices.numel()
     assert int(payload.counts[0]) == slots == 1300
-    assert payload.indices.tolist() == [*range(slots - 100), *range(70_000, 70_100)]
+    assert payload.indices.tolist() == [*range(0, (slots - 100) * every, every), *range(70_000, 70_100)]
 
 
 def test_underflow_falls_back_to_exact() -> None:
