@@ -39,7 +39,7 @@ def plan(overrides: tuple[str, ...], as_json: bool) -> None:
 
     For example: ssfx plan model=bert_large cluster=64gpu scheme=ssfusion_oi density=0.01
     """
-    from ssfx.config import resolve_plan
+    from ssfx.config.cases import resolve_plan
     from ssfx.config.plans import plan_of
 
     planned = resolve_plan(overrides)

@@ -11,7 +11,7 @@ from ssfx.cli.completion import overrides_argument
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ssfx.config import Job
+    from ssfx.config.cases import Job
     from ssfx.results.store import Store
 
 
@@ -23,7 +23,7 @@ def run(overrides: tuple[str, ...], dry_run: bool) -> None:
 
     A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1. Press Tab for keys and values.
     """
-    from ssfx.config import resolve_job
+    from ssfx.config.cases import resolve_job
     from ssfx.config.plans import check_plans
     from ssfx.engines import engines
     from ssfx.paths import results_dir

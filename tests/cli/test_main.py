@@ -39,7 +39,7 @@ def test_a_failed_run_is_exit_1_and_one_line(monkeypatch, capsys):
     def fail(words):
         raise RunError("rank 1 died\nof something")
 
-    monkeypatch.setattr("ssfx.config.resolve_job", fail)
+    monkeypatch.setattr("ssfx.config.cases.resolve_job", fail)
     assert main(["run"]) == 1
     assert capsys.readouterr().err == "ssfx: rank 1 died of something\n"
 
@@ -48,7 +48,7 @@ def test_ctrl_c_is_exit_130(monkeypatch, capsys):
     def interrupted(words):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ssfx.config.resolve_job", interrupted)
+    monkeypatch.setattr("ssfx.config.cases.resolve_job", interrupted)
     assert main(["run"]) == 130
     assert capsys.readouterr().err.strip().startswith("ssfx: interrupted; finished runs are kept")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ssfx import machine
-from ssfx.config import resolve_job
+from ssfx.config.cases import resolve_job
 from ssfx.config.groups import choices
 from ssfx.config.plans import check_plans
 from ssfx.schemes import schemes
