@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -46,7 +45,6 @@ class Stepper:
         scaler: torch.amp.GradScaler | None,
         batches: Stream,
         device: torch.device,
-        set_phase: Callable[[str], None],
     ) -> None:
         self._case = case
         self._model = model
@@ -56,7 +54,6 @@ class Stepper:
         self._batches = batches
         self._device = device
         self._clock = Clock(device)
-        self._set_phase = set_phase
 
     def run(self, step: int) -> StepRecord:
         """Do step number `step` and return what was observed; the device has finished when this returns."""
@@ -67,22 +64,18 @@ class Stepper:
         began = mark()
         self._optimizer.zero_grad()
         for micro in range(self._case.accumulate):
-            self._set_phase("data")
             inputs, targets = (t.to(self._device) for t in self._batches[step * self._case.accumulate + micro])
             last = micro == self._case.accumulate - 1
             with contextlib.nullcontext() if last else self._sync.no_sync():
-                self._set_phase("forward")
                 start = mark()
                 loss = self._forward(inputs, targets)
                 middle = mark()
-                self._set_phase("backward")
                 self._backward(loss / self._case.accumulate)
                 end = mark()
             forward.append((start, middle))
             backward.append((middle, end))
             losses.append(loss.detach())
         stats = self._exchanged()
-        self._set_phase("step")
         update_began = mark()
         self._update()
         ended = mark()

@@ -49,14 +49,12 @@ def train(
     attach: Attach,
     *,
     checkpoint_dir: Path | None = None,
-    set_phase: Callable[[str], None] = lambda _phase: None,
 ) -> TrainResult:
     """Train `case` on this rank to its last step, calling `on_step` after every one, and return the rank's result.
 
     The default process group must exist when world_size > 1. A complete checkpoint in `checkpoint_dir` is resumed when
-    the case writes checkpoints. `set_phase` is told what is done next, in the words of the heartbeat. The learning rate
-    is constant; `repeat` does not change the seed. Raises ConfigError for a case that cannot run here, RunError when
-    the loss stays non-finite or data or checkpoint files fail.
+    the case writes checkpoints. The learning rate is constant; `repeat` does not change the seed. Raises ConfigError
+    for a case that cannot run here, RunError when the loss stays non-finite or data or checkpoint files fail.
     """
     check_case(case)
     if case.checkpoint_every and checkpoint_dir is None:
@@ -89,19 +87,17 @@ def train(
             parts.load_state_dict(loaded.state)
     first_step = parts.step
 
-    stepper = Stepper(case, model, optimizer, sync, scaler, batches, device, set_phase)
+    stepper = Stepper(case, model, optimizer, sync, scaler, batches, device)
     while parts.step < case.steps:
         record = stepper.run(parts.step)
         on_step(record)
         parts.count(record, rank)
         if checkpoints and parts.step % case.checkpoint_every == 0:
-            set_phase("checkpoint")
             checkpoints.save(parts.step, parts.state_dict())
     sync.detach()
 
     metrics: dict[str, float | None] = {"skipped_steps": parts.skipped_steps}
     if case.evaluate:
-        set_phase("evaluate")
         average_buffers(model, case.world_size, group)
         if rank == 0:
             found = data.evaluate(model)

@@ -76,7 +76,7 @@ def test_registries_need_no_torch() -> None:
         "assert len(models.names()) == 11 and datasets.names() == ['digits', 'stdlib_text']\n"
         "assert all(m.summary and m.source for m in models)\n"
         "assert datasets.build('stdlib_text(seq_len=7)').seq_len == 7\n"
-        "from ssfx.workloads import record, summary\n"
+        "from ssfx.workloads import record\n"
         "heavy = {'torch', 'torchvision', 'transformers', 'sklearn', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

@@ -55,7 +55,7 @@ def test_attach_gets_the_case() -> None:
         )
     )
     assert recorder.sync.options == {
-        "scheme": "x", "compressor": "topk", "density": 0.1, "memory": "none", "seed": 3, "scaler": None, "a": 1,
+        "scheme": "wfbp", "compressor": "topk", "density": 0.1, "memory": "none", "seed": 3, "scaler": None, "a": 1,
     }  # fmt: skip
 
 

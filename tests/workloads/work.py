@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from workloads.fakes import make_case
 
+import ssfx
 from ssfx.workloads.checkpoint import Checkpoints
-from ssfx.workloads.run import run_case
-from ssfx.workloads.train import average_buffers
+from ssfx.workloads.record import StepRecord
+from ssfx.workloads.train import average_buffers, train
 
 
 class Interrupted(Exception):
@@ -40,24 +40,24 @@ def save_and_load(group: Any, rank: int, world: int, folder: str) -> tuple[int, 
 
 
 def run(
-    group: Any, rank: int, world: int, folder: str, attempt: int, changes: dict[str, Any], stop_at: int | None
+    group: Any, rank: int, world: int, folder: str, changes: dict[str, Any], stop_at: int | None
 ) -> dict[str, Any] | None:
-    case = make_case(world_size=world, **changes)
-    run_dir = Path(folder)
-    attempt_dir = run_dir / f"attempt-{attempt}"
-    attempt_dir.mkdir(parents=True, exist_ok=True)
-    with (attempt_dir / f"rank{rank}.jsonl").open("w") as log:
+    losses = {}
 
-        def on_step(record: Any) -> None:
-            log.write(json.dumps(record) + "\n")
-            log.flush()
-            if record["step"] == stop_at:
-                raise Interrupted
+    def on_step(record: StepRecord) -> None:
+        losses[record.step] = record.loss
+        if record.step == stop_at:
+            raise Interrupted
 
-        try:
-            return run_case(
-                case, run_dir=run_dir, attempt_dir=attempt_dir, rank=rank, world_size=world, on_step=on_step,
-                set_phase=lambda _phase: None,
-            )  # fmt: skip
-        except Interrupted:
-            return None
+    attached: list[ssfx.Sync] = []
+
+    def attach(*arguments: Any, **options: Any) -> ssfx.Sync:
+        attached.append(ssfx.attach(*arguments, **options))
+        return attached[0]
+
+    try:
+        result = train(make_case(world_size=world, **changes), on_step, attach, checkpoint_dir=Path(folder))
+    except Interrupted:
+        attached[0].detach()
+        return None
+    return {"result": result, "losses": losses, "plan": attached[0].plan.digest}
