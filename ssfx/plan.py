@@ -1,4 +1,4 @@
-"""The Plan: which gradients are compressed together, where, how hard, and which collective carries them, in which order.
+"""The Plan: which gradients are compressed together, where and how hard, and which collective carries them, and when.
 
 Every scheme produces one, both executors walk it. It is plain immutable data: printable, serialisable, with a digest
 that all ranks compare. Sizes are elements unless the name says bytes. Source: spec of the plan, section 0.3.

@@ -48,6 +48,6 @@ def check_capabilities(plan: Plan) -> None:
             compressed = sum(plan.numel(segment) for segment in lane.segments if not segment.dense)
             if compressed > MAX_INDEX:
                 raise ConfigError(
-                    f"scheme={plan.scheme} puts {compressed} compressed elements into one message, but indices are 32 bit "
-                    f"(at most {MAX_INDEX}); choose a scheme with smaller buckets, such as scheme=per_tensor"
+                    f"scheme={plan.scheme} puts {compressed} compressed elements into one message, but indices have 32 "
+                    f"bits (at most {MAX_INDEX}); choose a scheme with smaller buckets, such as scheme=per_tensor"
                 )

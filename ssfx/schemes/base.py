@@ -49,8 +49,9 @@ Planner = Callable[[Profile, Costs, Any], Plan]
 class Scheme:
     """A registered scheme.
 
-    `fusion_unit` says what one compressor call handles: tensor, bucket, large tensor. `profiled` schemes need ready times and costs that only a running model has: the runtime first trains a few
-    iterations with a dense plan, then asks for the real one.
+    `fusion_unit` says what one compressor call handles: tensor, bucket, model, large tensor. `profiled` schemes need
+    ready times and costs that only a running model has: the runtime first trains a few iterations with a dense plan,
+    then asks for the real one.
     """
 
     name: str

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ssfx.compressors import build
 from ssfx.errors import ConfigError
+from ssfx.lazy import numpy as np
 from ssfx.plan import Lane, Segment
 from ssfx.schemes.base import SparseOptions
 from ssfx.schemes.grouping import Group, joined
 from ssfx.wire import payload_layout
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 _PROBE_NUMEL = 1 << 20
+_EXACT_SIZES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,16 @@ class Carrier:
     def nbytes(self, numel: int, density: float | None = None, dtype: str = "float32") -> int:
         """Return the bytes of the payload of `numel` elements."""
         return payload_layout(self.compressor, numel, density or self.density, dtype).nbytes
+
+    def nbytes_many(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return `nbytes` for ascending sizes; beyond 65536 of them, linear between as many evenly chosen ones.
+
+        Payloads grow almost linearly, so the interpolation is off by about one kept element.
+        """
+        known = sizes
+        if len(sizes) > _EXACT_SIZES:
+            known = sizes[np.linspace(0, len(sizes) - 1, _EXACT_SIZES).astype(np.int64)]
+        return np.interp(sizes, known, [self.nbytes(int(size)) for size in known])
 
 
 def dense_carrier(scheme: str, compressor: str | None = None) -> Carrier:

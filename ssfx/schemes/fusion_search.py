@@ -23,7 +23,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ssfx.costs import Costs
 from ssfx.lazy import numpy as np
+from ssfx.profile import Profile
+from ssfx.schemes.carrier import Carrier
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,6 +50,18 @@ class Fusion:
     total_s: float
 
 
+def joint_groups(part: Profile, costs: Costs, carrier: Carrier) -> list[range]:
+    """Return the positions of each group of the best fusion, when every group is compressed jointly."""
+    fusion = best_fusion(
+        part.ready_gap_s,
+        part.numel,
+        encode=costs.encode.many,
+        decode=costs.decode.many,
+        message=lambda sizes: costs.exchange_many_s(carrier.collective, carrier.nbytes_many(sizes)),
+    )
+    return [range(a, b) for a, b in zip((0, *fusion.stops), fusion.stops, strict=False)]
+
+
 def best_fusion(
     gap_s: Sequence[float],
     numel: Sequence[int],
@@ -55,7 +70,7 @@ def best_fusion(
     decode: Seconds,
     message: Seconds,
 ) -> Fusion:
-    """Return the contiguous grouping that ends first; ties go to fewer groups.
+    """Return the contiguous grouping that ends first; ties go to fewer groups, then to the larger last group.
 
     `gap_s` and `numel` are per tensor in backward order. `encode`, `decode` and `message` map arrays of group sizes in
     elements to seconds. Tensors without elements stay with their successor. Exact for up to MAX_CUTS tensors, O(L^2)
@@ -127,7 +142,7 @@ class _Search:
     def _cheapest_rest(self) -> Array:
         """Return rest[j, s]: a solution (p, q) at cut j ends no earlier than s * p + (1 - s) * q + rest[j, s].
 
-        Each share s weighs the two branches of max(p, ready + q + encode), and a weighted mean never exceeds the maximum.
+        Each share s weighs the two branches of max(p, ready + q + encode); a weighted mean never exceeds the maximum.
         Backward over the cuts; at the last one the end is p, and p >= q + ready.
         """
         ready, s = self.ready_s[:, None], self.shares
@@ -142,8 +157,9 @@ class _Search:
 
 
 def _front(p: Array, q: Array, count: Ints) -> Ints:
-    """Return the positions of the solutions that no other one beats in p and q."""
-    order = np.lexsort((count, p, np.rint(q / _TICK_S)))
+    """Return the positions of the solutions that no other one beats in p and q; of equal ones the earliest cut's."""
+    order = np.lexsort((count, np.rint(p / _TICK_S), np.rint(q / _TICK_S)))
     ordered = p[order]
     lowest = np.minimum.accumulate(ordered)
-    return order[np.concatenate([[True], ordered[1:] < lowest[:-1] - _TICK_S])[: len(p)]]
+    kept: Ints = order[np.concatenate([[True], ordered[1:] < lowest[:-1] - _TICK_S])[: len(p)]]
+    return kept

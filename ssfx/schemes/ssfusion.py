@@ -1,0 +1,126 @@
+"""SSFusion: small tensors of a fusion buffer travel dense; large ones are compressed one by one, harder to make up.
+
+Four variants of one planner: naive, -O (some compression moves to the host), -I (dense tensors are all-reduced while
+the rest is still being compressed), and both. Source: spec of schemes, section 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+from ssfx.compressors import build
+from ssfx.costs import Costs
+from ssfx.errors import ConfigError
+from ssfx.plan import Bucket, Plan
+from ssfx.profile import Profile
+from ssfx.schemes.base import Planner, SparseOptions, scheme
+from ssfx.schemes.carrier import keeps_fraction, sparse_carrier
+from ssfx.schemes.ddp import ddp_buckets
+from ssfx.schemes.grouping import plan_per_dtype
+from ssfx.schemes.ssfusion_buffers import BufferPlanner
+from ssfx.timeline import evaluate
+
+
+@dataclass(frozen=True, kw_only=True)
+class SsfusionOptions(SparseOptions):
+    """Options of all four variants; those marked [code] reproduce the authors' public code.
+
+    offload, interleave: the two extensions; together they name the variant. buffers: "cupcake" searches the best
+    contiguous grouping, "equal_count" [code] cuts L // `groups` tensors each (null: 20). rule: "eq2" of the paper, or
+    "code" [code]. guard: how many elements may stay dense (volume, strict, none). first_buffer: "budget" lets the first
+    buffer leave out as much as the guard allows, "skip" nothing. rho_min: lowest density after compensation; compensate
+    false [code] keeps the density. late_dense_index true [code] sends gathered dense tensors with their indices.
+    separate "if_better" keeps an all-reduce only where the predicted step does not get longer. dense_escape makes a
+    buffer dense where that is predicted to be faster. profile_iters: dense iterations before the plan, the first of
+    which is not counted.
+    """
+
+    offload: bool = False
+    interleave: bool = False
+    buffers: Literal["cupcake", "equal_count"] = "cupcake"
+    groups: int | None = None
+    rule: Literal["eq2", "code"] = "eq2"
+    guard: Literal["volume", "strict", "none"] = "volume"
+    first_buffer: Literal["budget", "skip"] = "budget"
+    rho_min: float = 0.001
+    compensate: bool = True
+    late_dense_index: bool = False
+    separate: Literal["local", "if_better"] = "local"
+    dense_escape: bool = False
+    profile_iters: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.rho_min <= 1:
+            raise ValueError(f"rho_min must be in (0, 1], got {self.rho_min:g}")
+        if self.groups is not None and self.groups < 1:
+            raise ValueError(f"groups must be at least 1, got {self.groups}")
+        if self.profile_iters < 2:
+            raise ValueError(f"profile_iters must be at least 2, as the first is not counted; got {self.profile_iters}")
+        default = {f.name: f.default for f in fields(self)}
+        for condition, option, remedy in (
+            (self.buffers != "equal_count", "groups", "buffers=equal_count"),
+            (self.rule == "code", "guard", "rule=eq2"),
+            (self.rule == "code", "first_buffer", "rule=eq2"),
+            (not self.compensate and self.guard != "strict", "rho_min", "compensate=true"),
+            (not self.interleave, "separate", "interleave=true"),
+        ):
+            if condition and getattr(self, option) != default[option]:
+                raise ValueError(f"{option}={getattr(self, option)} has no effect here; drop it or set {remedy}")
+
+    @property
+    def variant(self) -> str:
+        """Name of the scheme that these options describe."""
+        letters = ("o" if self.offload else "") + ("i" if self.interleave else "")
+        return f"ssfusion_{letters or 'naive'}"
+
+
+def _variant(name: str, summary: str, defaults: SsfusionOptions) -> Callable[[Planner], Planner]:
+    return scheme(
+        name,
+        summary=summary,
+        source="schemes spec 8; SSFusion, ICDE 2026, section IV",
+        defaults=defaults,
+        fusion_unit="large tensor",
+        profiled=True,
+    )
+
+
+@_variant("ssfusion_naive", "small tensors dense, large ones compressed one by one, one gather", SsfusionOptions())
+@_variant("ssfusion_o", "SSFusion with part of the compression on the host", SsfusionOptions(offload=True))
+@_variant("ssfusion_i", "SSFusion with dense tensors all-reduced early", SsfusionOptions(interleave=True))
+@_variant(
+    "ssfusion_oi", "SSFusion with host offload and early all-reduce", SsfusionOptions(offload=True, interleave=True)
+)
+def plan_ssfusion(profile: Profile, costs: Costs, options: SsfusionOptions) -> Plan:
+    """Return the plan of the variant that `options` describes; its notes hold the predicted time and every buffer.
+
+    One rank alone, or density 1, gives PyTorch DDP's dense buckets.
+    """
+    name = options.variant
+    if build(options.compressor).additive or not keeps_fraction(options.compressor):
+        raise ConfigError(
+            f"scheme={name} gathers selected elements next to dense tensors, which compressor={options.compressor} "
+            "does not produce; choose compressor=topk, or scheme=per_tensor"
+        )
+    carrier = sparse_carrier(name, options, costs.world_size)
+    if carrier.dense:
+        return plan_per_dtype(name, profile, costs.world_size, lambda part: ddp_buckets(part, carrier))
+    plan = plan_per_dtype(
+        name, profile, costs.world_size, lambda part: BufferPlanner(part, costs, carrier, options).buckets()
+    )
+    predicted = ("predicted_ms", f"{1e3 * evaluate(plan, profile, costs).total_s:.6g}")
+    notes = [(f"bucket {b}", _describe(bucket)) for b, bucket in enumerate(plan.buckets)]
+    return replace(plan, notes=(predicted, *notes))
+
+
+def _describe(bucket: Bucket) -> str:
+    reduced = sum(len(lane.tensors) for lane in bucket.lanes if lane.collective == "all_reduce")
+    segments = [segment for lane in bucket.lanes for segment in lane.segments]
+    packed = [segment for segment in segments if not segment.dense and segment.density < 1]
+    host = sum(segment.placement == "host" for segment in packed)
+    density = f" at density {packed[0].density:.4g}" if packed else ""
+    dense = sum(len(segment.tensors) for segment in segments) - len(packed)
+    return f"{dense} dense ({reduced} all-reduced), {len(packed)} compressed{density} ({host} on the host)"
