@@ -80,8 +80,7 @@ class Launch:
         """Yield each job as soon as all its ranks have left their results; RunError when one fails or hangs."""
         for job in self._jobs:
             self._watch(job)
-            if job is not self._jobs[0]:
-                shutil.copyfile(self._jobs[0].log, job.log)
+            self._keep_log(job)
             yield job
         with suppress(subprocess.TimeoutExpired):  # all results are there; a rank that will not leave is ended
             self._process.wait(GRACE_S)
@@ -95,6 +94,7 @@ class Launch:
             for record in job.new_records():
                 self._on_record(job, record)
             if exit_code is not None and not job.done():
+                self._keep_log(job)
                 self._fail(job, diagnose(job, exit_code))
             beats = job.beats()
             self._remember([beat.pid for beat in beats.values()])
@@ -103,6 +103,7 @@ class Launch:
             if ending is not None and time.monotonic() > ending:
                 ended = [rank for rank, beat in beats.items() if self._runs(beat.pid)]
                 self.stop()
+                self._keep_log(job)
                 self._fail(job, diagnose(job, 1, ended))
             now = job.progress()
             if now != seen:
@@ -113,21 +114,24 @@ class Launch:
                 verdict = diagnose_stall(job, limit)
                 self._dump_stacks()
                 self.stop()
+                self._keep_log(job)
                 self._fail(job, verdict)
             time.sleep(POLL_S)
         for record in job.new_records():
             self._on_record(job, record)
 
     def _fail(self, job: Job, verdict: Verdict) -> None:
-        first = self._jobs[0]
         with suppress(OSError):  # the disk may be full; the message below is what counts
-            job.attempt_dir.mkdir(exist_ok=True)
-            if job is not first:
-                shutil.copyfile(first.log, job.log)
             report = {"rank": verdict.rank, "phase": verdict.phase, "step": verdict.step, "reason": str(verdict)}
             write_atomic(job.attempt_dir / "failure.json", json.dumps(report) + "\n")
-        log = job.log if job.log.exists() else first.log
+        log = job.log if job.log.exists() else self._jobs[0].log
         raise RunError(f"run {job.case.run_id} ({job.case.label}) failed: {verdict}; see {log}")
+
+    def _keep_log(self, job: Job) -> None:
+        if job is not self._jobs[0]:
+            with suppress(OSError):
+                job.attempt_dir.mkdir(exist_ok=True)
+                shutil.copyfile(self._jobs[0].log, job.log)
 
     def _remember(self, pids: Sequence[int]) -> None:
         for pid in pids:

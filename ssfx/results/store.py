@@ -62,7 +62,9 @@ class Store:
 
     def save(self, row: Row) -> None:
         """Make the row's run a finished one, atomically."""
-        write_atomic(self.runs / row.run_id / "row.json", row.to_json() + "\n")
+        path = self.runs / row.run_id / "row.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, row.to_json() + "\n")
 
     def rows(self, experiment: str | None = None) -> list[Row]:
         """Return the rows of all finished runs, of one experiment if named, in the order of their run ids."""

@@ -87,6 +87,8 @@ class Task:
     def set_phase(self, phase: str) -> None:
         """Publish what this rank does now."""
         self.phase = phase
+        if phase == "forward" and self._sync is not None:
+            self.step = max(self.step, self._sync.step)  # a resumed run does not begin at step 0
         self.heartbeat.beat(self.step, phase)
         self._inject(self.step, phase)
 

@@ -1,0 +1,111 @@
+"""From result files to a row."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from engines.helpers import make_case
+
+from ssfx.engines.collect import collect
+from ssfx.engines.job import Job
+from ssfx.errors import RunError
+from ssfx.results.claim import Claim
+from ssfx.workloads.record import StepRecord
+
+RECORD = StepRecord(
+    step=0, iteration_s=1.0, forward_s=0.2, backward_s=0.3, sparsify_s=0.1, exposed_comm_s=0.1, step_s=0.1,
+    other_s=0.2, comm_s=0.2, loss=2.0, contributed_bytes=100, sent_bytes=150, achieved_density=0.01,
+    tensor_missing_rate=0.5, skipped=False,
+)  # fmt: skip
+
+
+def result(rank, **changes):
+    fields = {
+        "rank": rank, "metrics": {"skipped_steps": 0}, "dataset_fingerprint": "d", "plan_digest": "p", "first_step": 0,
+        "notes": [], "peak_memory_bytes": 100 + rank, "gpus": [], "started": "2026-01-01T00:00:00+00:00",
+        "stopped": "2026-01-01T00:00:10+00:00", "wall_s": 10.0, "machine_busy_s": 19.0, "own_busy_s": 8.0,
+    }  # fmt: skip
+    return {**fields, **changes}
+
+
+@pytest.fixture
+def job(tmp_path):
+    claim = Claim.take(tmp_path / make_case().run_id)
+    yield Job(make_case(), claim, 1)
+    claim.release()
+
+
+def leave(job, records, results=None):
+    job.attempt_dir.mkdir()
+    (job.attempt_dir / "rank0.jsonl").write_text("".join(record.to_json() + "\n" for record in records))
+    for entry in results or (result(0), result(1)):
+        (job.attempt_dir / f"result-rank{entry['rank']}.json").write_text(json.dumps(entry))
+
+
+def row_of(job):
+    return collect(job, "measured", {"version": "1"}, {"OMP_NUM_THREADS": "1"})
+
+
+def test_medians_leave_out_the_warm_up_and_memory_is_the_worst_ranks(job):
+    times = [100, 100, 1, 2, 3, 4]
+    leave(job, [replace(RECORD, step=i, iteration_s=float(t)) for i, t in enumerate(times)])
+    row = row_of(job)
+    assert row.metrics["iteration_s"] == 2.5
+    assert row.metrics["iteration_p10_s"] == pytest.approx(1.3)
+    assert row.metrics["iteration_p90_s"] == pytest.approx(3.7)
+    assert row.metrics["other_s"] == pytest.approx(2.5 - 0.8)
+    assert row.metrics["throughput_samples_per_s"] == pytest.approx(2 * 4 / 2.5)
+    assert row.metrics["peak_memory_bytes"] == 101
+    assert row.metrics["tensor_missing_rate"] == 0.5
+    assert row.samples["iteration_s"] == [1.0, 2.0, 3.0, 4.0]
+    assert row.manifest["background_cores"] == pytest.approx(0.3)  # 19 - 16 busy seconds in 10
+    assert row.origin.kind == "measured"
+
+
+def test_a_mean_with_a_missing_value_is_missing(job):
+    leave(job, [replace(RECORD, step=i, loss=None if i == 5 else 1.0, tensor_missing_rate=None) for i in range(6)])
+    row = row_of(job)
+    assert row.metrics["loss"] is None
+    assert row.metrics["tensor_missing_rate"] is None
+
+
+def test_a_resumed_run_counts_each_step_once_and_forgives_a_torn_last_line(job):
+    leave(job, [replace(RECORD, step=i, iteration_s=1.0) for i in range(4)])
+    with (job.attempt_dir / "rank0.jsonl").open("a") as log:
+        log.write('{"step": 4, "iter')
+    second = Job(job.case, job.claim, 2)
+    leave(second, [replace(RECORD, step=i, iteration_s=2.0) for i in (3, 4, 5)], [result(0, first_step=3), result(1)])
+    row = row_of(second)
+    assert row.samples["iteration_s"] == [1.0, 2.0, 2.0, 2.0]
+    assert row.manifest["resumed_from_step"] == 3
+
+
+def test_a_corrupt_step_record_is_named_with_its_line(job):
+    leave(job, [replace(RECORD, step=i) for i in range(6)])
+    path = job.attempt_dir / "rank0.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], "{", *lines[2:]]) + "\n")
+    with pytest.raises(RunError, match=r"rank0\.jsonl:2: not a step record"):
+        row_of(job)
+
+
+def test_a_missing_step_is_named(job):
+    leave(job, [replace(RECORD, step=i) for i in (0, 1, 2, 4, 5)])
+    with pytest.raises(RunError, match="step 3 is missing"):
+        row_of(job)
+
+
+@pytest.mark.parametrize("key", ["plan_digest", "dataset_fingerprint"])
+def test_ranks_must_agree(job, key):
+    leave(job, [replace(RECORD, step=i) for i in range(6)], [result(0), result(1, **{key: "other"})])
+    with pytest.raises(RunError, match=f"rank 1 has {key} other"):
+        row_of(job)
+
+
+def test_a_corrupt_result_is_named(job):
+    leave(job, [replace(RECORD, step=i) for i in range(6)])
+    (job.attempt_dir / "result-rank1.json").write_text('{"rank": 1,')
+    with pytest.raises(RunError, match=r"result-rank1\.json:1: not JSON"):
+        row_of(job)

@@ -1,0 +1,160 @@
+"""Heartbeats, faults, step logs, the report and the engine's registry; no process is started."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import time
+
+import pytest
+from engines.helpers import make_case
+from rich.console import Console
+
+from ssfx.engines import engines
+from ssfx.engines.job import Job
+from ssfx.engines.progress import Report
+from ssfx.engines.torchrun import Torchrun
+from ssfx.errors import ConfigError, RunError
+from ssfx.origin import Origin
+from ssfx.results.claim import Claim
+from ssfx.results.rows import Row
+from ssfx.results.store import Store
+from ssfx.runtime.faults import VARIABLE, Fault, InjectedFault, Injector, fired
+from ssfx.runtime.heartbeat import SIZE, Heartbeat, heartbeat_path, read_beat
+
+
+def test_a_beat_is_readable_and_never_grows_the_file(tmp_path):
+    assert read_beat(tmp_path, 0) is None
+    heart = Heartbeat(tmp_path, 0)
+    heart.beat(17, "backward", "OSError: " + "x" * 2000 + "\nsecond line")
+    beat = read_beat(tmp_path, 0)
+    assert (beat.step, beat.phase) == (17, "backward")
+    assert beat.error.startswith("OSError: xxx")
+    assert heartbeat_path(tmp_path, 0).stat().st_size == SIZE
+    heart.beat(18, "step")
+    assert (read_beat(tmp_path, 0).step, read_beat(tmp_path, 0).error) == (18, "")
+
+
+def test_faults_are_parsed_and_typing_errors_are_named():
+    assert Fault.parse("kill:rank=1,step=5,phase=backward") == Fault("kill", 1, 5, "backward")
+    assert Fault.parse("slow") == Fault("slow")
+    with pytest.raises(ConfigError, match="did you mean 'kill'"):
+        Fault.parse("kil:rank=1")
+    with pytest.raises(ConfigError, match="did you mean 'phase'"):
+        Fault.parse("kill:fase=step")
+    with pytest.raises(ConfigError, match="step must be a number"):
+        Fault.parse("kill:step=x")
+    with pytest.raises(ConfigError, match="did you mean 'backward'"):
+        Fault.parse("kill:phase=backwards")
+    with pytest.raises(ConfigError, match="nan happens in phase forward"):
+        Fault.parse("nan:phase=step")
+
+
+def test_a_fault_hits_one_rank_one_step_one_run_and_only_once(tmp_path, monkeypatch):
+    run_dir = tmp_path / "abc123"
+    attempts = [run_dir / f"attempt-{n}" for n in (1, 2)]
+    for attempt in attempts:
+        attempt.mkdir(parents=True)
+    monkeypatch.setenv(VARIABLE, "raise:rank=1,step=2,phase=step,run=abc")
+    other_run = tmp_path / "def"
+    for bystander in (Injector(0, run_dir, attempts[0]), Injector(1, other_run, attempts[0])):
+        bystander(2, "step")
+    injector = Injector(1, run_dir, attempts[0])
+    injector(1, "step")
+    injector(2, "forward")
+    with pytest.raises(InjectedFault):
+        injector(2, "step")
+    injector(2, "step")
+    assert fired(run_dir) == [{"kind": "raise", "rank": 1, "step": 2, "phase": "step"}]
+    Injector(1, run_dir, attempts[1])(2, "step")  # a later attempt knows that it has happened
+
+
+def test_a_slow_rank_sleeps(tmp_path, monkeypatch):
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setenv(VARIABLE, "slow")
+    Injector(0, tmp_path / "run", tmp_path)(0, "forward")
+    assert slept == [1.0]
+
+
+def test_without_the_variable_nothing_happens(tmp_path, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    Injector(0, tmp_path, tmp_path)(0, "forward")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_step_records_are_read_once_and_a_line_under_way_later(tmp_path):
+    claim = Claim.take(tmp_path / "run")
+    job = Job(make_case(), claim, 1)
+    assert job.new_records() == []
+    job.attempt_dir.mkdir()
+    log = job.attempt_dir / "rank0.jsonl"
+    log.write_text('{"step": 0}\n{"step"')
+    assert job.new_records() == [{"step": 0}]
+    assert job.new_records() == []
+    log.write_text('{"step": 0}\n{"step": 1}\n')
+    assert job.new_records() == [{"step": 1}]
+    log.write_text('{"step": 0}\n{"step": 1}\nnonsense\n')
+    with pytest.raises(RunError, match="not JSON"):
+        job.new_records()
+    claim.release()
+
+
+def row_of(case) -> Row:
+    return Row(case.run_id, case, {"iteration_s": 0.25}, Origin("measured"))
+
+
+def test_the_report_is_plain_lines_in_a_file_and_silent_on_request():
+    case = make_case()
+    text = io.StringIO()
+    with Report([case, make_case(seed=1)], True, Console(file=text, soft_wrap=True)) as report:
+        report.note("torchrun: 2 case(s)")
+        report.step(case, {"step": 0, "iteration_s": 0.25})
+        report.known(row_of(case))
+        report.finished(row_of(make_case(seed=1)))
+    assert text.getvalue().splitlines() == [
+        "torchrun: 2 case(s)",
+        f"[1/2] {case.run_id} fake/ddp x2: already finished, nothing to do, 0.25 s/step",
+        f"[2/2] {make_case(seed=1).run_id} fake/ddp x2: finished, 0.25 s/step",
+    ]
+
+
+def test_the_report_shows_steps_and_throughput_on_a_terminal():
+    case = make_case()
+    text = io.StringIO()
+    with Report([case], True, Console(file=text, force_terminal=True, width=120)) as report:
+        report.step(case, {"step": 2, "iteration_s": 0.25})
+    assert "3/6" in text.getvalue()
+    assert "32 samples/s" in text.getvalue()
+
+
+def test_nothing_to_measure_is_refused_before_anything_starts(tmp_path):
+    with pytest.raises(ConfigError, match="steps=6 leaves nothing to measure after warmup_steps=6; use warmup_steps=2"):
+        Torchrun().run([make_case(warmup_steps=6)], Store(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unwritable_store_is_a_run_error(tmp_path):
+    (tmp_path / "runs").write_text("a file where a directory should be")
+    with pytest.raises(RunError, match="cannot keep results in"):
+        Torchrun().run([make_case()], Store(tmp_path), progress=False)
+
+
+def test_a_corrupt_row_stops_the_launcher_and_is_not_run_over(tmp_path):
+    store = Store(tmp_path)
+    run_dir = store.run_dir(make_case())
+    run_dir.mkdir(parents=True)
+    (run_dir / "row.json").write_text('{"run_id": ')
+    with pytest.raises(RunError, match=r"row\.json:1: not a row"):
+        Torchrun().run([make_case()], store, progress=False)
+    assert [path.name for path in run_dir.iterdir()] == ["row.json"]
+
+
+def test_the_registry_has_torchrun_and_needs_no_torch():
+    assert engines["torchrun"].summary
+    code = (
+        "import sys; from ssfx.engines import engines; engines.names(); "
+        "sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -1,0 +1,201 @@
+"""The launcher with real torchrun processes, undisturbed and with every kind of fault."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from engines.helpers import HERE, make_case, processes_of, wait_until
+
+from ssfx.engines.launch import Launch, Patience
+from ssfx.engines.torchrun import Torchrun
+from ssfx.errors import RunError
+from ssfx.plan import Plan
+
+pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
+FAKE = "fake_train:train"
+
+
+@pytest.fixture
+def drive(store):
+    """Start launchers in processes of their own."""
+    with ExitStack() as stack:
+
+        def start(*cases, **environment) -> subprocess.Popen:
+            command = [sys.executable, str(HERE / "drive.py"), str(store.runs.parent), *(c.to_json() for c in cases)]
+            environment = {**os.environ, **environment}
+            return stack.enter_context(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+
+        yield start
+
+
+def wait_for_first_step(store, launcher):
+    def written():
+        assert launcher.poll() is None, launcher.stderr.read()
+        return any(path.stat().st_size for path in store.runs.glob("*/attempt-1/rank0.jsonl"))
+
+    wait_until(written)
+
+
+def test_three_cases_share_one_launch_and_a_second_call_does_nothing(store, monkeypatch, capfd):
+    cases = [make_case(seed=seed) for seed in (3, 1, 2)]
+    spoilt = cases[1]
+    monkeypatch.setenv("SSFX_FAULT", f"nan:rank=1,step=3,phase=forward,run={spoilt.run_id}")
+    rows = Torchrun(train=FAKE).run(cases, store)
+
+    assert [row.case for row in rows] == cases
+    assert len(list(store.runs.glob("*/attempt-1/batch.json"))) == 1
+    lines = capfd.readouterr().err.splitlines()
+    assert "3 case(s) on 2 cpu rank(s)" in lines[0]
+    assert ["finished" in line for line in lines[1:]] == [True] * 3
+
+    metrics = rows[0].metrics
+    assert metrics["iteration_s"] == 4.0  # the median of 2.5 .. 5.5, the steps after warm-up
+    assert metrics["throughput_samples_per_s"] == 2.0
+    assert metrics["other_s"] == pytest.approx(4.0 - 0.4)
+    assert metrics["top1"] == 0.5
+    assert metrics["peak_memory_bytes"] > 50 * 2**20
+    assert rows[0].samples["iteration_s"] == [2.5, 3.5, 4.5, 5.5]
+
+    # A NaN on one rank: the step is skipped on both, and the row says that the fault was injected.
+    assert [row.metrics["skipped_steps"] for row in rows] == [0, 1, 0]
+    assert rows[1].manifest["faults"] == [{"kind": "nan", "rank": 1, "step": 3, "phase": "forward"}]
+    assert rows[0].manifest["faults"] == []
+
+    manifest = rows[0].manifest
+    assert manifest["attempt"] == 1
+    assert manifest["exit_reason"] == "finished"
+    plan = Plan.from_json((store.run_dir(cases[0]) / "attempt-1" / "plan.json").read_text())
+    assert manifest["plan_digest"] == plan.digest
+    assert manifest["versions"]["torch"]
+    assert manifest["background_cores"] >= 0
+    text = rows[0].to_json()
+    assert not re.search(r'"/\w', text)
+    for private in (socket.gethostname(), str(Path.home()), str(store.runs), f'"{getpass.getuser()}"'):
+        assert private not in text
+
+    def forbidden(*_):
+        raise AssertionError("a finished case was started again")
+
+    monkeypatch.setattr(Launch, "__enter__", forbidden)
+    assert Torchrun(train=FAKE).run(cases, store) == rows
+    lines = capfd.readouterr().err.splitlines()
+    assert ["already finished, nothing to do" in line for line in lines] == [True] * 3
+
+
+def test_a_killed_rank_is_named_and_costs_only_its_case(store, monkeypatch):
+    cases = [make_case(seed=seed) for seed in (1, 2, 3)]
+    monkeypatch.setenv("SSFX_FAULT", f"kill:rank=1,step=4,phase=backward,run={cases[1].run_id}")
+    with pytest.raises(RunError, match="rank 1 was killed by SIGKILL in backward at step 4") as caught:
+        Torchrun(train=FAKE).run(cases, store, progress=False)
+
+    log = store.run_dir(cases[1]) / "attempt-1" / "torchrun.log"
+    assert str(log) in str(caught.value)
+    assert "SIGKILL" in log.read_text()
+    assert [store.status(case) for case in cases] == ["finished", "failed", "new"]
+    first = store.row(cases[0])
+
+    rows = Torchrun(train=FAKE).run(cases, store, progress=False)
+    assert rows[0] == first
+    assert [row.manifest["attempt"] for row in rows] == [1, 2, 1]
+    assert len(rows[1].manifest["faults"]) == 1  # it fires once, and is remembered
+    assert log.exists()
+
+
+def test_an_exception_on_one_rank_is_named(store, monkeypatch):
+    monkeypatch.setenv("SSFX_FAULT", "raise:rank=1,step=2,phase=exchange")
+    with pytest.raises(RunError, match=r"rank 1 raised InjectedFault: injected .* in exchange at step 2"):
+        Torchrun(train=FAKE).run([make_case()], store, progress=False)
+    report = json.loads(next(store.runs.glob("*/attempt-1/failure-rank1.json")).read_text())
+    assert report["phase"] == "exchange"
+    assert "InjectedFault" in report["traceback"]
+
+
+def test_a_hanging_rank_is_found_and_all_stacks_are_kept(store, monkeypatch):
+    monkeypatch.setenv("SSFX_FAULT", "hang:rank=1,step=3,phase=forward")
+    with pytest.raises(RunError, match="rank 1 hangs, without progress for 3 s, in forward at step 3"):
+        Torchrun(train=FAKE, patience=Patience(stall_s=3)).run([make_case()], store, progress=False)
+    stacks = [next(store.runs.glob(f"*/attempt-1/stacks-rank{rank}.txt")).read_text() for rank in (0, 1)]
+    assert "faults.py" in stacks[1]
+    assert "fake_train.py" in stacks[0]
+
+
+def test_a_full_disk_is_named_although_no_report_can_be_written(store, monkeypatch):
+    monkeypatch.setenv("SSFX_FAULT", "disk_full:rank=0,step=3,phase=step")
+    with pytest.raises(RunError, match=r"rank 0 raised OSError: .* in step at step 3"):
+        Torchrun(train=FAKE).run([make_case()], store, progress=False)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_to_the_launcher_ends_all_ranks(store, drive, number, code):
+    case = make_case(steps=1000)
+    launcher = drive(case, FAKE_STEP_S="0.05")
+    wait_for_first_step(store, launcher)
+    launcher.send_signal(number)
+    assert launcher.wait(30) == code
+    assert processes_of(store.runs.parent) == []
+    assert store.status(case) == "half"
+
+
+def test_ranks_of_a_killed_launcher_end_and_its_claim_is_free(store, drive):
+    case = make_case(steps=1000)
+    launcher = drive(case, FAKE_STEP_S="0.05")
+    wait_for_first_step(store, launcher)
+    assert store.claim(case) is None
+    launcher.kill()
+    launcher.wait(10)
+    wait_until(lambda: not processes_of(store.runs.parent), 30)
+    claims = []
+    wait_until(lambda: claims.append(store.claim(case)) or claims[-1])  # a process that ends lets go of its files last
+    claims[-1].release()
+
+
+def test_two_launchers_run_a_case_once(store, drive):
+    case = make_case(steps=40)
+    launchers = [drive(case, FAKE_STEP_S="0.05") for _ in range(2)]
+    outputs = [launcher.communicate(timeout=120)[1] for launcher in launchers]
+    assert [launcher.returncode for launcher in launchers] == [0, 0], outputs
+    assert store.attempts(case) == [1]
+    waiting = [f"process {launchers[1 - i].pid}; waiting" in text for i, text in enumerate(outputs)]
+    assert waiting.count(True) == 1
+    assert "already finished, nothing to do" in outputs[waiting.index(True)]
+
+
+def test_a_worker_refuses_another_world_size(store):
+    case = make_case()
+    run_dir = store.run_dir(case)
+    run_dir.mkdir(parents=True)
+    (run_dir / "case.json").write_text(case.to_json())
+    batch = store.runs / "batch.json"
+    batch.write_text(json.dumps({"train": FAKE, "jobs": [{"run_dir": str(run_dir), "attempt": 1}]}))
+    environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    command = [sys.executable, "-m", "ssfx.runtime.worker", str(batch)]
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    assert done.returncode == 1
+    failure = json.loads((run_dir / "attempt-1" / "failure-rank0.json").read_text())
+    assert failure["error"] == "RunError: the case needs world size 2, but 1 ranks were started"
+    assert failure["phase"] == "setup"
+
+
+def test_the_real_training_resumes_from_its_checkpoint(store, monkeypatch):
+    case = make_case(model="resnet_tiny", dataset="digits", checkpoint_every=2, steps=5, warmup_steps=1)
+    monkeypatch.setenv("SSFX_FAULT", "kill:rank=0,step=3,phase=exchange")
+    with pytest.raises(RunError, match="rank 0 was killed by SIGKILL in exchange at step 3"):
+        Torchrun().run([case], store, progress=False)
+    row = Torchrun().run([case], store, progress=False)[0]
+    assert row.manifest["attempt"] == 2
+    assert row.manifest["resumed_from_step"] == 2
+    steps = [
+        json.loads(line)["step"] for line in (store.run_dir(case) / "attempt-2/rank0.jsonl").read_text().splitlines()
+    ]
+    assert steps == [2, 3, 4]
+    assert len(row.samples["iteration_s"]) == 4

@@ -1,0 +1,163 @@
+"""The store: what is finished, what is claimed, and what a corrupt file does."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ssfx.case import Case
+from ssfx.errors import RunError
+from ssfx.origin import Origin
+from ssfx.results.claim import Claim
+from ssfx.results.files import write_atomic
+from ssfx.results.rows import METRICS, Row
+from ssfx.results.store import Store, export, read_rows, to_frame
+
+
+def make_row(seed=0, experiment="a", **metrics) -> Row:
+    case = Case(experiment, "m", "d", "ddp", "local", 2, 4, seed=seed, scheme_options={"bucket_mb": 25})
+    return Row(
+        case.run_id, case, {"iteration_s": 0.5, **metrics}, Origin("measured"), {"attempt": 1}, {"iteration_s": [0.5]}
+    )
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "results", reference=tmp_path / "reference")
+
+
+def test_a_run_goes_from_new_to_half_to_failed_to_finished(store):
+    row = make_row()
+    run_dir = store.run_dir(row.case)
+    assert store.status(row.case) == "new"
+    (run_dir / "attempt-1").mkdir(parents=True)
+    assert store.status(row.case) == "half"
+    (run_dir / "attempt-1" / "failure.json").write_text("{}")
+    assert store.status(row.case) == "failed"
+    (run_dir / "attempt-10").mkdir()
+    assert store.attempts(row.case) == [1, 10]
+    assert store.status(row.case) == "half"
+    store.save(row)
+    assert store.status(row.case) == "finished"
+    assert store.row(row.case) == row
+
+
+def test_rows_are_selected_by_experiment(store):
+    assert store.rows() == []
+    rows = [make_row(seed, experiment) for seed, experiment in ((1, "a"), (2, "b"), (3, "a"))]
+    for row in rows:
+        store.save(row)
+    assert sorted(row.case.seed for row in store.rows("a")) == [1, 3]
+    assert len(store.rows()) == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "{}", '{"run_id": "x"}', "\x00\x01", make_row(seed=99).to_json(), "\udcff"]
+)
+def test_a_corrupt_row_is_an_error_with_file_and_line(store, text):
+    case = make_row().case
+    path = store.run_dir(case) / "row.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    for read in (store.rows, lambda: store.row(case), lambda: store.status(case)):
+        with pytest.raises(RunError, match=r"row\.json:1: not "):
+            read()
+
+
+def test_reference_rows_come_back_and_a_corrupt_line_is_named(store, tmp_path):
+    rows = [make_row(seed) for seed in range(3)]
+    path = tmp_path / "reference" / "fig.jsonl"
+    export(rows, path)
+    assert store.reference_rows() == rows == read_rows(path)
+    assert store.reference_rows("other") == []
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], lines[1][:-20], lines[2]]))
+    with pytest.raises(RunError, match=r"fig\.jsonl:2: not a row"):
+        store.reference_rows()
+
+
+def test_a_value_that_is_no_number_is_no_row():
+    row = make_row()
+    for bad in ("0.5", float("nan"), float("inf"), True, [1]):
+        with pytest.raises(ValueError, match="metric iteration_s must be a finite number"):
+            Row(row.run_id, row.case, {"iteration_s": bad}, row.origin)
+    with pytest.raises(ValueError, match="unknown metric 'speed'"):
+        Row(row.run_id, row.case, {"speed": 1.0}, row.origin)
+
+
+@given(
+    metrics=st.dictionaries(
+        st.sampled_from(sorted(METRICS)), st.none() | st.floats(allow_nan=False, allow_infinity=False)
+    ),
+    seed=st.integers(0, 2**31),
+    times=st.lists(st.floats(0, 1e6)),
+)
+def test_a_row_survives_its_json(metrics, seed, times):
+    case = make_row(seed).case
+    row = Row(case.run_id, case, metrics, Origin("simulated", "hw"), {"x": [1, None]}, {"iteration_s": times})
+    assert Row.from_json(row.to_json()) == row
+    assert "\n" not in row.to_json()
+
+
+@given(number=st.integers(0, 10))
+def test_equal_cases_have_equal_ids(number):
+    base = make_row().case
+    fields = {name: getattr(base, name) for name in Case.__dataclass_fields__}
+    one, other = (Case(**{**fields, "lr": kind(number), "density": 1, "clip_norm": 1.0}) for kind in (int, float))
+    assert one == other
+    assert one.run_id == other.run_id
+    assert Case.from_json(one.to_json()).run_id == one.run_id
+
+
+def test_the_frame_has_one_line_a_row_and_nan_for_what_is_missing():
+    frame = to_frame([make_row(1, top1=0.9), make_row(2)])
+    assert list(frame["seed"]) == [1, 2]
+    assert frame["kind"].tolist() == ["measured"] * 2
+    assert frame["scheme_options"][0] == '{"bucket_mb": 25}'
+    assert frame["top1"][0] == 0.9
+    assert math.isnan(frame["top1"][1])
+
+
+def test_a_claim_is_exclusive_until_released(store):
+    case = make_row().case
+    claim = store.claim(case)
+    assert store.claim(case) is None
+    assert Claim.holder(store.run_dir(case)) == f"process {os.getpid()}"
+    claim.release()
+    claim.release()
+    again = store.claim(case)
+    assert again is not None
+    again.release()
+
+
+def test_the_claim_of_a_dead_process_is_free(store):
+    case = make_row().case
+    code = (
+        "import os, sys; from pathlib import Path; from ssfx.results.claim import Claim\n"
+        "claim = Claim.take(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(store.run_dir(case))], timeout=60)
+    assert done.returncode == -9
+    claim = store.claim(case)
+    assert claim is not None
+    claim.release()
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "row.json"
+    write_atomic(path, "old")
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomic(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
