@@ -95,7 +95,8 @@ class Panel:
     def conditions(self) -> str:
         """What all bars have in common beside the workload: network, workers, device, compression."""
         case = self.case
-        parts = [f"cluster {case.cluster}", f"{case.device} {case.precision}"]
+        network = "workers on one machine" if case.cluster == "local" else f"cluster {case.cluster}"
+        parts = [network, f"{case.device} {case.precision}"]
         if case.device == "cpu":
             parts.append(f"{case.threads} thread{'s' if case.threads > 1 else ''} per worker")
         sparse = {(r.case.compressor, r.case.density) for rows in self.bars.values() for r in rows if r.case.density}

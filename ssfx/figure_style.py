@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COLUMN_IN = 3.5
 """Width of one column of a two-column paper, in inches."""
 
-CHARACTERS_PER_IN = 20
+CHARACTERS_PER_IN = 21
 """How much caption text fits on an inch."""
 
 # Okabe and Ito's colours, told apart with every common form of colour blindness; variants of a scheme share its hue.

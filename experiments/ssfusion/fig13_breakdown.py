@@ -36,8 +36,8 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
     tables = [lines(panel) for panel in shown]
     text = [
         *facts(shown, spread=False),
-        "Each bar is the run with the (lower) median iteration time of its scheme, so its parts belong to one run; "
-        "the tick marks the iteration time.",
+        "Each bar is the run with the (lower) median iteration time of its scheme. Its parts are medians over steps and "
+        "need not add up to the iteration time, the tick.",
     ]
     with style():
         figure, axes = panel_grid(shown, text, "time per iteration (ms)")
@@ -86,8 +86,7 @@ def _draw_panel(panel: Panel, table: list[dict[str, Any]], axis: Axes) -> None:
     places = range(len(table))
     left = [0.0] * len(table)
     for name, (label, colour) in PARTS.items():
-        # A negative rest means that the parts overlap; the tick at the iteration time then lies inside the bar.
-        width = [max(0.0, line[name]) * 1e3 for line in table]
+        width = [line[name] * 1e3 for line in table]
         axis.barh(
             places, width, 0.72, left=left, label=label, color=colour, hatch=ORIGIN_HATCHES[panel.kind],
             edgecolor="white", linewidth=0,
