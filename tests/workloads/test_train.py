@@ -218,8 +218,8 @@ def test_the_world_size_must_be_the_processes() -> None:
         _train(make_case(world_size=2))
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_cuda_must_be_there() -> None:
+def test_cuda_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="use device=cpu"):
         _train(make_case(device="cuda", precision="fp16"))
 
