@@ -137,18 +137,29 @@ def _setting(row: Row) -> tuple[str, ...]:
 
 
 def _difference(claim: Claim, rows: Sequence[Row]) -> str:
-    """Return in what the rows differ from the claim's conditions, "" if in nothing that matters."""
+    """Return what the rows were obtained on, if that is not what the claim's conditions say; else ""."""
     cases = [row.case for row in rows]
-    stated = claim.conditions.get("models", [claim.conditions.get("model", "")])
-    models = {MODELS.get(name, name) for name in stated}
-    gpus = claim.conditions.get("gpus", [])
-    sizes = set(gpus if isinstance(gpus, list) else [gpus])
-    here = f"{'/'.join(sorted({c.model for c in cases}))} on {cases[0].world_size} {cases[0].device} ranks here"
-    if any(
-        case.device != "cuda" or case.model not in models or (sizes and case.world_size not in sizes) for case in cases
-    ):
-        return here
-    return ""
+    if all(_fits(claim, case) for case in cases):
+        return ""
+    models = "/".join(sorted({case.model for case in cases}))
+    return f"{models} on {cases[0].world_size} {cases[0].device} ranks here"
+
+
+def _fits(claim: Claim, case: Case) -> bool:
+    """True when the case ran under the claim's conditions; times also need the network, which "local" does not say."""
+    stated = claim.conditions
+    models = {MODELS.get(name, name) for name in stated.get("models", [stated.get("model")])}
+    gpus = stated.get("gpus", case.world_size)
+    timed = MEASURES[claim.metric].experiment == "throughput"
+    return (
+        case.device == "cuda"
+        and case.model in models
+        and case.dataset == str(stated.get("dataset", case.dataset)).lower().replace("-", "")
+        and case.world_size in (gpus if isinstance(gpus, list) else [gpus])
+        and case.density in (None, stated.get("density", case.density))
+        and case.compressor in (None, stated.get("compressor", case.compressor))
+        and not (timed and case.cluster == "local")
+    )
 
 
 def _verdict(claim: Claim, low: float, high: float) -> str:

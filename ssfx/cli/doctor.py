@@ -8,12 +8,12 @@ import click
 @click.command(short_help="Show what is here, and what would run.")
 def doctor() -> None:
     """Show versions, hardware, backends and data sets, and what would run here."""
-    from rich.console import Console
     from rich.table import Table
 
+    from ssfx.cli.console import wide_console
     from ssfx.doctor import examine
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = wide_console()
     found = examine()
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)

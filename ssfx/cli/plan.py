@@ -27,7 +27,6 @@ _COLUMNS = (
     "place",
     "payload",
 )
-PIPE_WIDTH = 120
 _RIGHT = {"bucket", "lane", "segments", "tensors", "elements", "density", "payload"}
 
 
@@ -48,14 +47,11 @@ def plan(overrides: tuple[str, ...], as_json: bool) -> None:
         click.echo(made.to_json())
         return
 
-    from rich.console import Console
-
+    from ssfx.cli.console import wide_console
     from ssfx.timeline import evaluate
     from ssfx.wire import plan_bytes
 
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = PIPE_WIDTH
+    console = wide_console()
     parts = planned.parts
     sparse = (
         f", {parts.compressor}" + (f" at density {parts.density:g}" if parts.density else "")

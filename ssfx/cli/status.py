@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Show claims beside our numbers, and the runs.")
 def status() -> None:
     """Show what our rows say about the papers' claims, and which runs are finished."""
-    from rich.console import Console
-
+    from ssfx.cli.console import wide_console
     from ssfx.paths import results_dir
     from ssfx.results.claims import ledgers
     from ssfx.results.store import Store
@@ -24,10 +23,12 @@ def status() -> None:
 
     store = Store(results_dir())
     rows = [*store.reference_rows(), *store.rows()]
-    console = Console(highlight=False, soft_wrap=True)
+    console = wide_console()
     console.print(_ledgers())
     found = [entry for ledger in ledgers() for entry in evidence(ledger, rows)]
     console.print(_claims(found))
+    for why in sorted({entry.why for entry in found if entry.why}):
+        console.print(f"not comparable with the paper's conditions: {why}")
     for command in sorted({entry.command for entry in found}):
         metrics = sorted({entry.claim.metric for entry in found if entry.command == command})
         console.print(f"{', '.join(metrics)}: {command}", markup=False)
@@ -64,15 +65,14 @@ def _claims(found: list[Evidence]) -> Table:
 
     table = Table(title="claims that our experiments speak to", title_justify="left", box=None)
     for name in ("claim", "paper", "here", "how", "N", "verdict"):
-        table.add_column(
-            name, justify="right" if name == "N" else "left", no_wrap=name in ("claim", "paper", "here", "how")
-        )
+        table.add_column(name, justify="right" if name == "N" else "left", no_wrap=True)
     for entry in found:
         assert entry.claim.bounds is not None
         unit = entry.claim.unit or ""
         here = "-" if entry.low is None or entry.high is None else _range(entry.low, entry.high, unit)
-        verdict = entry.verdict + (f": {entry.why}" if entry.why else "")
-        table.add_row(entry.claim.id, _range(*entry.claim.bounds, unit), here, entry.how, str(entry.runs), verdict)
+        table.add_row(
+            entry.claim.id, _range(*entry.claim.bounds, unit), here, entry.how, str(entry.runs), entry.verdict
+        )
     return table
 
 

@@ -10,6 +10,7 @@ from ssfx.case import Case
 from ssfx.cluster import Cluster
 from ssfx.config.clusters import check_here, cluster_of
 from ssfx.config.components import Components, complete, components, without_sparse_keys
+from ssfx.config.groups import default_choice
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
 from ssfx.config.sweep import Grid, Point, compose, grid, single
@@ -83,7 +84,7 @@ def resolve_plan(words: Iterable[str]) -> Planned:
             raise ConfigError(f"a plan does not depend on {key}; it takes {', '.join(PLAN_KEYS)}")
     point = single(request, "plan")
     if "scheme" not in point:
-        point["scheme"] = compose({})["scheme"]["name"]
+        point["scheme"] = default_choice("scheme")
     config = compose(complete(point))
     settings = Settings.of(config)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)

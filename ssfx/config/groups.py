@@ -30,6 +30,14 @@ def choices(group: str) -> tuple[str, ...]:
     return tuple(sorted(["auto", *names] if group == "engine" else names))
 
 
+def default_choice(group: str) -> str:
+    """Return the choice of `group` in the defaults of conf/config.yaml."""
+    import yaml
+
+    defaults = yaml.safe_load((conf_dir() / "config.yaml").read_text())["defaults"]
+    return next(str(entry[group]) for entry in defaults if group in entry)
+
+
 def check_choice(group: str, name: Any) -> str:
     """Return `name` when it is a choice of `group`; else ConfigError with the nearest one."""
     if name not in choices(group):

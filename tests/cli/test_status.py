@@ -13,10 +13,13 @@ from ssfx.status import evidence, run_counts
 SSFUSION = next(ledger for ledger in ledgers() if ledger.paper == "ssfusion")
 
 
-def rows(speeds, *, model="resnet_tiny", world_size=2, device="cpu"):
+CLOUD = {"cluster": "64gpu", "world_size": 64, "device": "cuda"}
+
+
+def rows(speeds, *, model="resnet_tiny", cluster="local", world_size=2, device="cpu"):
     made = []
     for scheme, speed in speeds.items():
-        case = Case("throughput", model, "digits", scheme, "local", world_size, 32, device=device)
+        case = Case("throughput", model, "digits", scheme, cluster, world_size, 32, "dgc", 0.01, device=device)
         made.append(Row(case.run_id, case, {"throughput_samples_per_s": speed}, Origin("measured", "test")))
     return made
 
@@ -52,13 +55,19 @@ def test_two_cpu_ranks_are_not_comparable_with_64_gpus():
 
 @pytest.mark.parametrize(("speed", "verdict"), [(110.0, "agree"), (150.0, "disagree")])
 def test_the_claims_own_conditions_are_judged(speed, verdict):
-    made = rows({"ssfusion_naive": 100.0, "ssfusion_o": speed}, model="resnet152", world_size=64, device="cuda")
+    made = rows({"ssfusion_naive": 100.0, "ssfusion_o": speed}, model="resnet152", **CLOUD)
     assert entry(evidence(SSFUSION, made), "ssfusion.exp1.o_vs_naive").verdict == verdict
 
 
+@pytest.mark.parametrize("change", [{"cluster": "local"}, {"world_size": 8}, {"device": "cpu"}])
+def test_any_other_condition_is_not_comparable(change):
+    made = rows({"ssfusion_naive": 100.0, "ssfusion_o": 110.0}, model="resnet152", **{**CLOUD, **change})
+    assert entry(evidence(SSFUSION, made), "ssfusion.exp1.o_vs_naive").verdict == "not comparable"
+
+
 def test_a_range_that_leaves_the_stated_one_is_partial():
-    made = rows({"ssfusion_naive": 100.0, "ssfusion_o": 110.0}, model="resnet152", world_size=64, device="cuda")
-    made += rows({"ssfusion_naive": 100.0, "ssfusion_o": 150.0}, model="bert_large", world_size=64, device="cuda")
+    made = rows({"ssfusion_naive": 100.0, "ssfusion_o": 110.0}, model="resnet152", **CLOUD)
+    made += rows({"ssfusion_naive": 100.0, "ssfusion_o": 150.0}, model="bert_large", **CLOUD)
     assert entry(evidence(SSFUSION, made), "ssfusion.exp1.o_vs_naive").verdict == "partial"
 
 
