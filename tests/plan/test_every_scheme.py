@@ -1,0 +1,107 @@
+"""What holds for every registered scheme on any model: a valid, reproducible plan with a sensible predicted time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from plan.instances import affine_costs, cost_tables, instance_a, make_profile, profiles
+
+from ssfx.costs import Costs, Curve
+from ssfx.plan import Plan
+from ssfx.planning import make_plan
+from ssfx.profile import Profile
+from ssfx.schemes import schemes
+from ssfx.timeline import evaluate
+from ssfx.wire import plan_bytes
+
+relaxed = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+every_scheme = pytest.mark.parametrize("scheme", schemes.names())
+
+
+def options(scheme: str, density: float = 0.01) -> dict[str, Any]:
+    return {} if schemes[scheme].dense else {"compressor": "topk", "density": density}
+
+
+def scaled(curve: Curve, factor: float) -> Curve:
+    return replace(curve, seconds=tuple(factor * s for s in curve.seconds))
+
+
+@every_scheme
+@relaxed
+@given(profile=profiles(), costs=cost_tables(), density=st.sampled_from([0.001, 0.01, 0.3, 1.0]))
+def test_plans_are_valid_and_a_pure_function_of_their_inputs(
+    scheme: str, profile: Profile, costs: Costs, density: float
+) -> None:
+    plan = make_plan(scheme, profile, costs, options(scheme, density))
+    again = make_plan(
+        scheme, Profile.from_json(profile.to_json()), Costs.from_json(costs.to_json()), options(scheme, density)
+    )
+    assert plan.to_json() == again.to_json()
+    assert Plan.from_json(plan.to_json()) == plan
+    assert plan.scheme == scheme
+    assert plan.tensors == profile.tensors
+    assert plan.world_size == costs.world_size
+    for bucket in plan.buckets:
+        for lane in bucket.lanes:
+            assert all(segment.dense or plan.numel(segment) for segment in lane.segments), "an empty compressor call"
+    if costs.world_size == 1 or density == 1:
+        assert all(segment.dense for _, lane in plan.lanes() for segment in lane.segments)
+        assert plan_bytes(plan) == profile.nbytes
+
+
+@every_scheme
+@relaxed
+@given(profile=profiles(), costs=cost_tables())
+def test_the_predicted_time_lies_between_its_bounds(scheme: str, profile: Profile, costs: Costs) -> None:
+    plan = make_plan(scheme, profile, costs, options(scheme))
+    total_s = evaluate(plan, profile, costs).total_s
+    exchange_s = sum(lane.end_s - lane.start_s for lane in evaluate(plan, profile, costs).lanes)
+    packed = [s for bucket in plan.buckets for lane in bucket.lanes for s in lane.segments if not s.dense]
+    codec_s = sum(
+        (costs.host if s.placement == "host" else costs.encode)(plan.numel(s)) + costs.decode(plan.numel(s))
+        for s in packed
+    )
+    assert total_s >= max(profile.backward_s, exchange_s) * (1 - 1e-12)
+    assert total_s <= (profile.backward_s + codec_s + exchange_s) * (1 + 1e-12) + 1e-15
+
+
+@every_scheme
+@relaxed
+@given(profile=profiles(), factor=st.floats(1, 10))
+def test_a_given_plan_never_gets_faster_when_something_gets_slower(
+    scheme: str, profile: Profile, factor: float
+) -> None:
+    base = affine_costs()
+    plan = make_plan(scheme, profile, base, options(scheme))
+    before_s = evaluate(plan, profile, base).total_s
+    slower = [
+        affine_costs(alpha_s=2e-5 * factor),
+        affine_costs(beta=8e-10 * factor),
+        replace(base, encode=scaled(base.encode, factor)),
+        replace(base, host=scaled(base.host, factor)),
+        replace(base, decode=scaled(base.decode, factor)),
+    ]
+    for costs in slower:
+        assert evaluate(plan, profile, costs).total_s >= before_s * (1 - 1e-12)
+
+
+@every_scheme
+@pytest.mark.parametrize("numel", [[7], [0], [0, 0, 0], [0, 5, 0, 0, 9, 0]])
+def test_tiny_and_empty_models_have_a_plan(scheme: str, numel: list[int]) -> None:
+    profile = make_profile(numel, [1e-3] * len(numel))
+    plan = make_plan(scheme, profile, affine_costs(), options(scheme))
+    assert (plan_bytes(plan) > 0) == (sum(numel) > 0)
+
+
+@every_scheme
+def test_dtypes_are_planned_apart_and_launched_by_readiness(scheme: str) -> None:
+    a = instance_a()
+    profile = make_profile(a.numel, a.ready_gap_s, ["float32", "bfloat16"] * 6)
+    plan = make_plan(scheme, profile, affine_costs(), options(scheme))
+    last = [max(plan.order[name] for lane in bucket.lanes for name in lane.tensors) for bucket in plan.buckets]
+    assert last == sorted(last)
+    assert [bucket for bucket, _ in plan.launch_order] == sorted(bucket for bucket, _ in plan.launch_order)
