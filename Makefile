@@ -25,7 +25,7 @@ $(INSTALLED): pyproject.toml
 figures: $(INSTALLED) ## draw every figure from results/ and results/reference/
 	@$(BIN)/ssfx figures
 
-demo: $(INSTALLED) ## a small throughput run on this machine and its figures (about 2 minutes)
+demo: $(INSTALLED) ## a small throughput run on this machine and its figures (about 3 minutes)
 	@$(BIN)/ssfx run experiment=throughput cluster=local preset=smoke
 
 test: $(INSTALLED) ## every test

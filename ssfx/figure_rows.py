@@ -102,7 +102,7 @@ class Panel:
         sparse = {(r.case.compressor, r.case.density) for rows in self.bars.values() for r in rows if r.case.density}
         if len(sparse) == 1:
             ((compressor, density),) = sparse
-            parts.append(f"sparse schemes send density {density:g} chosen by {compressor}")
+            parts.append(f"sparse schemes: {compressor}, density {density:g}")
         return ", ".join(parts)
 
     def columns(self) -> dict[str, str | int]:

@@ -36,8 +36,8 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
     tables = [lines(panel) for panel in shown]
     text = [
         *facts(shown, spread=False),
-        "Each bar is the run with the (lower) median iteration time of its scheme. Its parts are medians over steps "
-        "and need not add up to the iteration time, the tick.",
+        "Bar: the run with the (lower) median iteration time. Its parts are medians over steps and need not add up to "
+        "that time (tick).",
     ]
     with style():
         figure, axes = panel_grid(shown, text, "time per iteration (ms)")
