@@ -1,7 +1,7 @@
 """Comm: the only place that calls torch.distributed for gradients; it counts what it sends.
 
 A process group takes the tag of a collective from a counter when it is issued, so all ranks must issue the same
-operations in the same order from one thread. The runtime's exchange queue guarantees that; nothing else may use the group.
+operations in the same order from one thread. The runtime's exchange queue guarantees that; nothing else may use it.
 """
 
 from __future__ import annotations

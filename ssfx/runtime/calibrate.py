@@ -64,23 +64,14 @@ def _compressor_times(
     layout = compressor.layout(numel, density)
     ctx = Context(step=0, tensor_id=0, rank=0, world_size=world_size, density=density)
 
-    def payload_on(where: torch.device) -> Payload:
-        return Payload(
-            torch.zeros(layout.counts, dtype=torch.int32, device=where),
-            torch.zeros(layout.scales, device=where),
-            torch.zeros(layout.indices, dtype=torch.int32, device=where),
-            torch.zeros(layout.values, dtype=getattr(torch, layout.value_dtype), device=where),
-            torch.zeros(layout.code_bytes, dtype=torch.uint8, device=where),
-        )
-
     generator = torch.Generator().manual_seed(numel)
     data = torch.randn(numel, generator=generator).pow_(3).to(device)  # heavy tails, as gradients have
-    payload, out = payload_on(device), torch.zeros(numel, device=device)
+    payload, out = Payload.allocate(layout, device), torch.zeros(numel, device=device)
     encode_s = _median_s(lambda: compressor.compress(data, payload, ctx), device)
     decode_s = world_size * _median_s(lambda: compressor.decompress_add(payload, out, ctx), device)
     if device.type == "cpu":
         return encode_s, encode_s, decode_s
-    staging, host_payload = torch.empty(numel, pin_memory=True), payload_on(torch.device("cpu"))
+    staging, host_payload = torch.empty(numel, pin_memory=True), Payload.allocate(layout, torch.device("cpu"))
 
     def offloaded() -> None:
         staging.copy_(data)

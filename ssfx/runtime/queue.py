@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from queue import SimpleQueue
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -32,8 +35,13 @@ class ExchangeQueue:
         self._error: BaseException | None = None
         self._closed = self._hold = False
         self.spans: list[list[float]] = []
-        self._thread = threading.Thread(target=self._run, name="ssfx-exchange", daemon=True)
-        self._thread.start()
+        self._under_way: SimpleQueue[tuple[Any, list[float]] | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=target, name=f"ssfx-{name}", daemon=True)
+            for name, target in (("exchange", self._run), ("watch", self._watch))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def begin(self, lanes: Sequence[LaneExecutor], hold: bool = False) -> None:
         """Start a step whose lanes are issued in the order given; with `hold`, not before `drain` is called."""
@@ -65,11 +73,13 @@ class ExchangeQueue:
                 raise self._error
 
     def close(self) -> None:
-        """Stop the thread; nothing may be under way."""
+        """Stop the threads; nothing may be under way."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
-        self._thread.join(timeout=5)
+        self._under_way.put(None)
+        for thread in self._threads:
+            thread.join(timeout=5)
 
     def _run(self) -> None:
         while True:
@@ -108,4 +118,13 @@ class ExchangeQueue:
         if lane.pending.work is None:
             span[1] = perf_counter()
         elif self._stream is None:
-            lane.pending.work.get_future().then(lambda _: span.__setitem__(1, perf_counter()))
+            self._under_way.put((lane.pending.work, span))
+
+    def _watch(self) -> None:
+        # A thread of its own notes when exchanges end. A callback on the transport's thread would do it too, but may
+        # still want the interpreter when the process is on its way out, which aborts it.
+        while (item := self._under_way.get()) is not None:
+            work, span = item
+            with suppress(RuntimeError):  # the training thread waits for the same work and reports its error
+                work.wait()
+            span[1] = perf_counter()

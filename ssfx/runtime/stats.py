@@ -15,7 +15,7 @@ from ssfx.runtime.trace import Tracer
 
 
 class Stopwatch:
-    """Sums up seconds by name; on CUDA it records events and reads them only when asked, so it never blocks a stream."""
+    """Sums up seconds by name; on CUDA events are read only when asked for, so no stream is ever blocked."""
 
     def __init__(self, device: torch.device, tracer: Tracer) -> None:
         self._cuda = device.type == "cuda"

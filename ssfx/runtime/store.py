@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -39,7 +40,7 @@ class Store:
     def norm(self, buffer: str) -> float:
         """Return the Euclidean norm of one buffer over all parameters, 0 when there is none."""
         squares = [float(state[buffer].square().sum()) for state in self._buffers.values() if buffer in state]
-        return float(sum(squares)) ** 0.5
+        return math.sqrt(sum(squares))
 
     def names(self) -> Iterable[str]:
         """Return the parameter names that have state."""

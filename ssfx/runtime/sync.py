@@ -34,9 +34,10 @@ from ssfx.runtime.attach import (
     scheme_options,
 )
 from ssfx.runtime.calibrate import calibrate
-from ssfx.runtime.lane import LaneExecutor, StepKey, make_lane
+from ssfx.runtime.lane import LaneExecutor, StepKey
 from ssfx.runtime.offload import HostWorker
 from ssfx.runtime.online import Observer, agree, check_same, parameter_names, registration_profile
+from ssfx.runtime.packed import make_lane
 from ssfx.runtime.queue import ExchangeQueue
 from ssfx.runtime.stats import StepStats, Stopwatch, union_s
 from ssfx.runtime.store import Store
@@ -182,7 +183,7 @@ class Sync:
         self._finish()
 
     def stats(self) -> dict[str, float | int | str | None]:
-        """Return what the exchange did so far: step counts, the plan's digest, the latest step's bytes and densities."""
+        """Return what the exchange did so far: step counts, the plan, the latest step's bytes and densities."""
         last = self.last
         summary: dict[str, float | int | str | None] = {
             "steps": self.step,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 TRACKS = ("compute", "host", "network")
@@ -42,4 +41,4 @@ class Tracer:
         process = {"name": "process_name", "ph": "M", "pid": self.rank, "args": {"name": f"rank {self.rank}"}}
         part = path.with_suffix(".part")
         part.write_text(json.dumps({"traceEvents": [process, *names, *self._events], "displayTimeUnit": "ms"}))
-        os.replace(part, path)
+        part.replace(path)

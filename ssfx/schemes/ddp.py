@@ -14,10 +14,14 @@ from ssfx.schemes.grouping import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_grou
 
 @dataclass(frozen=True, kw_only=True)
 class DdpOptions(DenseOptions):
-    """Caps in dense bytes: of the first bucket of each dtype, and of all later ones."""
+    """Caps in dense bytes: of the first bucket of each dtype, and of all later ones.
+
+    `rebuild`: after the first exchange the runtime groups again in the order in which gradients really arrived.
+    """
 
     first_bucket_bytes: int = FIRST_BUCKET_BYTES
     bucket_cap_bytes: int = BUCKET_CAP_BYTES
+    rebuild: bool = True
 
     def __post_init__(self) -> None:
         if self.first_bucket_bytes < 1 or self.bucket_cap_bytes < 1:

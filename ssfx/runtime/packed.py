@@ -1,0 +1,272 @@
+"""The lane of compressed segments: one message of counts, indices, values and codes, with dense tensors beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from ssfx.collectives import collectives
+from ssfx.collectives.comm import Comm
+from ssfx.compressors import Context, Payload, build
+from ssfx.memories import Memory
+from ssfx.plan import Lane, Plan
+from ssfx.runtime.lane import DenseLane, LaneExecutor
+from ssfx.runtime.message import MessageLayout, poison
+from ssfx.runtime.offload import HostSegment
+from ssfx.runtime.store import Store
+
+
+class PackedLane(LaneExecutor):
+    """Compressed segments (and dense ones beside them) in one message.
+
+    The memory's buffers are flat over all compressed tensors and exist twice: `old` is committed, `new` this step's.
+    `commit` swaps them and the free one receives the decoded average: error feedback costs one extra gradient copy.
+    """
+
+    def __init__(self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory) -> None:
+        super().__init__(lane, plan, comm)
+        self.memory = memory
+        self.layout = MessageLayout(lane, plan)
+        self.nbytes = self.layout.nbytes
+        self.message = torch.zeros(self.nbytes, dtype=torch.uint8, device=device)
+        self.packed = [i for i in self.layout.order if not lane.segments[i].dense]
+        spec = lane.segments[self.packed[0]].compressor if self.packed else None
+        self.compressor = build(spec) if spec else None
+        self._store = store
+        self._device = device
+        self._slots: dict[str, tuple[int, int]] = {}
+        self._shapes = {name: plan.by_name[name].shape for name in lane.tensors}
+        self._segment_at: dict[int, tuple[int, int]] = {}
+        offset = 0
+        for i in self.layout.order:
+            start = offset
+            for name in lane.segments[i].tensors:
+                self._slots[name] = (offset, offset + plan.by_name[name].numel)
+                offset += plan.by_name[name].numel
+            self._segment_at[i] = (start, offset)
+        self.total = offset
+        self.packed_total = sum(self.numel[i] for i in self.packed)
+        self.payloads: dict[int, Payload] = {i: self.layout.payload(self.message, i) for i in self.packed}
+        self.host: dict[int, HostSegment] = {}
+        if device.type == "cuda":
+            hosted = [i for i in self.packed if lane.segments[i].placement == "host"]
+            self.host = {i: HostSegment(self.layout.layouts[i], self.numel[i], memory) for i in hosted}
+        self.new = self._flat_state()
+        self.old = self._flat_state() if memory.stateful else {}
+        # The decoded average needs room for the dense tensors too; with a memory it shares the free state buffer.
+        self.out = torch.zeros(self.total, device=device) if not memory.stateful else self._room(self.new)
+        self._dense = self.layout.dense.of(self.message)
+        self._dense_at = self.packed_total
+        self._adopt_state()
+        plain = [name for i in self.layout.order if lane.segments[i].dense for name in lane.segments[i].tensors]
+        self._collect_owed(plain, store, memory)
+        self._rows: torch.Tensor | None = None
+
+    def _flat_state(self) -> dict[str, torch.Tensor]:
+        first = self.memory.buffers[0]
+        sizes = {buffer: self.total if buffer == first else self.packed_total for buffer in self.memory.buffers}
+        return {buffer: torch.zeros(size, device=self._device) for buffer, size in sizes.items()}
+
+    def _room(self, state: dict[str, torch.Tensor]) -> torch.Tensor:
+        return state[self.memory.buffers[0]]
+
+    def _committed(self) -> Iterator[tuple[str, str, torch.Tensor]]:
+        """Yield (parameter, buffer, committed flat view) for all compressed tensors, wherever they live."""
+        for i in self.packed:
+            staged = self.host.get(i)
+            start = self._segment_at[i][0] if staged else 0
+            state = staged.old if staged else self.old
+            for name in self.lane.segments[i].tensors:
+                lo, hi = self._slots[name]
+                for buffer in self.memory.buffers:
+                    yield name, buffer, state[buffer][lo - start : hi - start]
+
+    def _adopt_state(self) -> None:
+        if not self.memory.stateful:
+            return
+        for name, buffer, view in self._committed():
+            kept = self._store.get(name, buffer)
+            if kept is not None:
+                view.copy_(kept.reshape(-1))
+        self._publish_state()
+
+    def _publish_state(self) -> None:
+        for name, buffer, view in self._committed():
+            self._store.put(name, buffer, view.view(self._shapes[name]))
+
+    def add(self, name: str, grad: torch.Tensor | None) -> None:
+        """Accumulate one tensor: memory plus gradient if compressed, the plain values if dense."""
+        lo, hi = self._slots[name]
+        if lo >= self._dense_at:
+            target = self._dense[lo - self._dense_at : hi - self._dense_at]
+            if grad is None:
+                target.zero_()
+            else:
+                target.view(self._shapes[name]).copy_(grad)
+            if name in self._owed:
+                target.add_(self._owed[name].view(-1))
+            return
+        flat = torch.zeros(hi - lo, device=self._device) if grad is None else grad.reshape(-1)
+        old = {buffer: value[lo:hi] for buffer, value in self.old.items()}
+        new = {buffer: value[lo:hi] for buffer, value in self.new.items()}
+        self.memory.accumulate(flat, old, new)
+
+    def compress(self, segment: int) -> None:
+        """Fill the segment's payload and update its memory; a non-finite segment sends NaN so that all ranks see it."""
+        if self.compressor is None or self.lane.segments[segment].dense or not self.numel[segment]:
+            return
+        lo, hi = self._segment_at[segment]
+        new = {buffer: value[lo:hi] for buffer, value in self.new.items()}
+        payload = self.payloads[segment]
+        accumulated = new[self.memory.buffers[0]]
+        total = accumulated.sum()
+        if total.device.type == "cpu" and not (torch.isfinite(total) or torch.isfinite(accumulated).all()):
+            poison(payload)
+            return
+        ctx = self._context(segment, self.comm.rank)
+        self.compressor.compress(accumulated, payload, ctx)
+        self.memory.sent(self.compressor, payload, new, ctx)
+        if lo and payload.indices.numel():
+            payload.indices.add_(lo)  # on the wire, indices are positions in the lane's flat buffer
+        if total.device.type != "cpu":  # no branch on a device value: 0 * total is 0, or NaN if total is not finite
+            payload.values.add_(total * 0)
+            payload.scales.add_(total * 0)
+
+    def offload(
+        self, segment: int, grads: dict[str, torch.Tensor | None], stream: torch.cuda.Stream | None
+    ) -> Callable[[], list[torch.cuda.Event]]:
+        """As the general case; on a GPU the gradients are fetched to pinned memory on a side stream first."""
+        staged = self.host.get(segment)
+        if staged is None or stream is None or self.compressor is None:
+            return super().offload(segment, grads, stream)
+        lo = self._segment_at[segment][0]
+        pieces = [(self._slots[name][0] - lo, self._slots[name][1] - lo, grad) for name, grad in grads.items()]
+        fetched = staged.fetch(pieces, stream)
+        compressor, ctx = self.compressor, self._context(segment, self.comm.rank)
+
+        def work() -> list[torch.cuda.Event]:
+            staged.compress(fetched, compressor, self.memory, ctx, lo)
+            staged.ship(self.payloads[segment], stream)
+            shipped = torch.cuda.Event()
+            shipped.record(stream)
+            return [shipped]
+
+        return work
+
+    def _context(self, segment: int, rank: int) -> Context:
+        spec = self.lane.segments[segment]
+        return Context(
+            step=self.key.step,
+            tensor_id=self.key.tensor_ids[spec.tensors[0]],
+            rank=rank,
+            world_size=self.comm.world_size,
+            density=spec.density,
+            seed=self.key.seed,
+        )
+
+    def start(self) -> None:
+        """Issue the exchange: the value section as a sum, or the whole message as a gather."""
+        if self.collective.additive_only:
+            self.pending = self.collective.start(self.layout.values.of(self.message), self.comm)
+        elif self.collective.variable:
+            self.pending = self.collective.start(self.layout.trim(self.message, self.packed), self.comm)
+        else:
+            self.pending = self.collective.start(self.message, self.comm)
+
+    def finish(self) -> list[torch.Tensor]:
+        """Wait; return the numbers that were received."""
+        assert self.pending is not None
+        received = self.pending.wait()
+        if self.collective.additive_only:
+            return [received]
+        if self.collective.variable:
+            received = torch.stack([self.layout.untrim(row, self.packed) for row in received])
+        if received.shape[1] % 4:  # 16-bit values may end a row on an odd place; typed views need aligned rows
+            aligned = received.new_zeros(received.shape[0], -(-received.shape[1] // 4) * 4)
+            aligned[:, : received.shape[1]] = received
+            received = aligned[:, : received.shape[1]]
+        self._rows = received
+        parts = (self.layout.values, self.layout.dense, self.layout.scales)
+        return [part.of(received) for part in parts if part.length]
+
+    def commit(self) -> None:
+        """Swap the memory's buffers: this step's becomes the committed one."""
+        self._settle_owed()
+        if not self.memory.stateful:
+            return
+        self.old, self.new = self.new, self.old
+        for staged in self.host.values():
+            staged.swap()
+        self._publish_state()
+        self.out = self._room(self.new)
+
+    def decode(self) -> None:
+        """Write the average over ranks into `out`, adding ranks in order so that all replicas stay bit-identical."""
+        out, share = self.out, 1.0 / self.comm.world_size
+        out.zero_()
+        if self.collective.additive_only:
+            assert self.compressor is not None
+            for i in self.packed:
+                lo, hi = self._segment_at[i]
+                ctx = self._context(i, self.comm.rank)
+                self.compressor.decompress_add(self.payloads[i], out[lo:hi], ctx, scale=share)
+            return
+        assert self._rows is not None
+        for rank in range(self.comm.world_size):
+            row = self._rows[rank]
+            if self.compressor is not None and self.compressor.sparse:
+                values = self.layout.values.of(row).float().mul_(share)
+                out.index_add_(0, self.layout.indices.of(row), values)
+            elif self.compressor is not None:
+                for i in self.packed:
+                    lo, hi = self._segment_at[i]
+                    ctx = self._context(i, rank)
+                    self.compressor.decompress_add(self.layout.payload(row, i), out[lo:hi], ctx, scale=share)
+            if self.layout.dense.length:
+                out[self._dense_at :].add_(self.layout.dense.of(row), alpha=share)
+
+    def result(self, name: str) -> torch.Tensor:
+        """Return the averaged gradient."""
+        lo, hi = self._slots[name]
+        return self.out[lo:hi].view(self._shapes[name])
+
+    def sent_elements(self) -> int:
+        """Return this rank's count: reported by the compressor where it varies, else fixed by the layout."""
+        total = sum(n for i, n in enumerate(self.numel) if self.lane.segments[i].dense)
+        for i in self.packed:
+            layout, payload = self.layout.layouts[i], self.payloads[i]
+            total += int(payload.counts.sum()) if layout.counts else (layout.values or self.numel[i])
+        return total
+
+    def tensors_without_elements(self) -> int | None:
+        """Return how many tensors have no index in this rank's latest message."""
+        if self.compressor is None or all(
+            layout.values >= n for layout, n in zip(self.layout.layouts, self.numel, strict=True)
+        ):
+            return 0
+        if not self.compressor.sparse:
+            return None
+        missing = 0
+        for i in self.packed:
+            names = self.lane.segments[i].tensors
+            payload = self.payloads[i]
+            used = int(payload.counts.sum()) if len(payload.counts) else len(payload.indices)
+            if len(names) == 1:
+                missing += used == 0 and self.numel[i] > 0
+                continue
+            ends = torch.tensor([self._slots[name][1] for name in names])
+            hit = torch.bucketize(payload.indices[:used].cpu(), ends, right=True).unique()
+            filled = sum(self._slots[name][1] > self._slots[name][0] for name in names)
+            missing += filled - len(hit)
+        return missing
+
+
+def make_lane(
+    lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory | None
+) -> LaneExecutor:
+    """Return the executor of a lane: dense if none of its segments is compressed."""
+    if all(segment.dense for segment in lane.segments) and collectives[lane.collective].additive_only:
+        return DenseLane(lane, plan, comm, device, store, memory)
+    assert memory is not None
+    return PackedLane(lane, plan, comm, device, store, memory)
