@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ssfx.config import resolve_job
-from ssfx.errors import RunError
+from ssfx.errors import RunError, SsfxError
 from ssfx.paths import reference_dir, results_dir
 from ssfx.results.store import Store, export
 
@@ -25,4 +25,7 @@ def main(name: str, words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    try:
+        main(sys.argv[1], sys.argv[2:])
+    except SsfxError as error:
+        sys.exit(str(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.figure_rows import Panel, Spread, panels
+from ssfx.figure_rows import DENSE_BASELINE, Panel, Spread, panels
 from ssfx.figure_style import ORIGIN_HATCHES, facts, panel_grid, save, scheme_colour, style
 from ssfx.results.rows import Row
 
@@ -39,14 +39,26 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
 
 
 def finding(rows: list[Row]) -> str:
-    """Return, per workload, the best and the worst sparse scheme relative to dense DDP."""
+    """Return, per workload, the worst and the best sparse scheme relative to dense DDP, and how sure that is."""
     parts = []
     for panel in panels(rows):
-        ratios = {line["scheme"]: line["vs_ddp"] for line in lines(panel) if line["sparse"] and line["vs_ddp"]}
-        if ratios:
-            best, worst = max(ratios, key=ratios.__getitem__), min(ratios, key=ratios.__getitem__)
-            parts.append(f"{panel.case.model}: {ratios[worst]:.2f}x ({worst}) to {ratios[best]:.2f}x ({best})")
-    return "sparse schemes relative to dense DDP: " + "; ".join(parts) if parts else "no sparse scheme beside DDP"
+        table = lines(panel)
+        dense = next((line for line in table if line["scheme"] == DENSE_BASELINE), None)
+        sparse = sorted((line for line in table if line["sparse"]), key=lambda line: line["samples_per_s"])
+        if dense and sparse:
+            worst, best = (_relative(line, dense) for line in (sparse[0], sparse[-1]))
+            parts.append(f"{panel.case.model}: {worst} to {best}")
+    if not parts:
+        return "no sparse scheme beside dense DDP"
+    fewest = min(count for panel in panels(rows) for count in panel.runs)
+    caveat = "one run each, so no order is certain" if fewest == 1 else f"n = {fewest} or more"
+    return f"sparse schemes relative to dense DDP ({caveat}): " + "; ".join(parts)
+
+
+def _relative(line: dict[str, Any], dense: dict[str, Any]) -> str:
+    apart = line["lowest"] > dense["highest"] or line["highest"] < dense["lowest"]
+    note = "" if apart else ", ranges overlap"
+    return f"{line['vs_ddp']:.2f}x ({line['scheme']}{note})"
 
 
 def lines(panel: Panel) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ def test_the_blocks_quote_origin_cost_and_finding_of_the_rows():
     )
     line = next(line for line in docs.status_block(rows).splitlines() if line.startswith("| ssfusion.fig11 "))
     assert f"measured on Invented CPU, 2 cores: {len(rows)} runs, {2 * len(rows)} min, 2026-01-01" in line
-    assert "resnet_tiny: 0.67x (per_tensor) to 0.95x (fused_all)" in line
+    assert "resnet_tiny: 0.67x (per_tensor) to 0.95x (fused_all, ranges overlap)" in line
     assert "2 not comparable" in line
 
 

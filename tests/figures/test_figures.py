@@ -159,6 +159,9 @@ def test_two_figures_of_one_name_are_refused(tmp_path, monkeypatch):
 def test_findings_quote_the_rows():
     found = discover()
     rows = [*throughput(), *quality()]
-    assert "resnet_tiny: 0.67x (per_tensor) to 0.95x (fused_all)" in found["ssfusion.fig11"].finding(rows)
+    said = found["ssfusion.fig11"].finding(found["ssfusion.fig11"].select(rows))
+    assert "(n = 3 or more): " in said
+    assert "resnet_tiny: 0.67x (per_tensor) to 0.95x (fused_all, ranges overlap)" in said
+    assert "one run each, so no order is certain" in found["ssfusion.fig11"].finding([row(), row(scheme="per_tensor")])
     assert "resnet_tiny 15%" in found["ssfusion.fig13"].finding(found["ssfusion.fig13"].select(rows))
     assert "ddp 0.89" in found["ssfusion.fig12"].finding(found["ssfusion.fig12"].select(rows))
