@@ -170,9 +170,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--only", choices=("times", "hooks", "memory"))
     options = parser.parse_args()
-    console = Console()
+    console = Console(width=110)
+    if options.only in (None, "times"):
+        print_times(console, options)
+    if options.only in (None, "hooks"):
+        overhead = launch(options.workers, hook_overhead_us, options.rounds)
+        for variant, values in overhead.items():
+            console.print(f"exchange overhead per tensor, {variant}: {median(values):.1f} us (400 tensors of <= 64)")
+    if options.only in (None, "memory"):
+        print_memory(console, options.workers)
 
+
+def print_times(console: Console, options: argparse.Namespace) -> None:
     times = launch(options.workers, iteration_times, options.workers, options.rounds, options.steps)
     for name, by_variant in times.items():
         setting = f"{options.workers} gloo workers, 1 thread each, {options.rounds} rounds"
@@ -188,11 +199,10 @@ def main() -> None:
             )  # fmt: skip
         console.print(table)
 
-    overhead = launch(options.workers, hook_overhead_us, options.rounds)
-    for variant, values in overhead.items():
-        console.print(f"exchange overhead per tensor, {variant}: median {median(values):.1f} us (400 tensors of <= 64)")
+
+def print_memory(console: Console, workers: int) -> None:
     copy_bytes = 4 * 16 * (1000 * 1000 + 1000)
-    peaks = {variant: launch(options.workers, peak_memory, variant) for variant in MEMORY_VARIANTS}
+    peaks = {variant: launch(workers, peak_memory, variant) for variant in MEMORY_VARIANTS}
     for variant, peak in peaks.items():
         above = (peak - peaks["torch DDP"]) / copy_bytes
         console.print(f"peak memory, {variant}: {peak / 2**20:.0f} MiB, {above:+.2f} gradient copies over torch DDP")

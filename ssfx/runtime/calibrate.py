@@ -20,12 +20,14 @@ from ssfx.costs import Costs, Curve
 from ssfx.origin import Origin
 
 REPEATS = 5
+MAX_NUMEL = 2**22
+"""Largest vector that compression is timed on; beyond it the curve goes on as a line, and memory stays small."""
 
 
 def calibrate(comm: Comm, device: torch.device, compressor: str, density: float, max_numel: int) -> Costs:
     """Return the costs of `compressor` and of the basic collectives, equal on all ranks."""
-    top = max(2**12, min(2**24, max_numel))
-    sizes = [n for n in (2**6, 2**9, 2**12, 2**15, 2**18, 2**21, 2**24) if n < top] + [top]
+    top = max(2**12, min(MAX_NUMEL, max_numel))
+    sizes = [n for n in (2**6, 2**9, 2**12, 2**15, 2**18, 2**21) if n < top] + [top]
     encode, host, decode = ([], [], [])  # type: tuple[list[float], list[float], list[float]]
     for numel in sizes:
         times = _compressor_times(compressor, density, numel, device, comm.world_size)

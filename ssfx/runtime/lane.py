@@ -35,7 +35,6 @@ class LaneExecutor(ABC):
         self.lane = lane
         self.comm = comm
         self.collective: Collective = collectives[lane.collective]
-        self.segment_of = {name: i for i, s in enumerate(lane.segments) for name in s.tensors}
         self.numel = [plan.numel(segment) for segment in lane.segments]
         self.missing: list[int] = []
         self.pending: Pending | None = None
@@ -63,11 +62,10 @@ class LaneExecutor(ABC):
             self._store.drop(name, self._owed_buffer)
         self._owed = {}
 
-    def arrived(self, name: str) -> int | None:
-        """Note that `name` is in; return its segment's position when that segment is now complete."""
-        segment = self.segment_of[name]
+    def arrived(self, segment: int) -> bool:
+        """Note that one more tensor of a segment is in; return whether the segment is now complete."""
         self.missing[segment] -= 1
-        return segment if self.missing[segment] == 0 else None
+        return self.missing[segment] == 0
 
     @abstractmethod
     def add(self, name: str, grad: torch.Tensor | None) -> None:

@@ -74,6 +74,7 @@ class StepStats:
     _lanes: Sequence[LaneExecutor] = field(repr=False)
     _elements: int = field(repr=False)
     _tensors: int = field(repr=False)
+    _read: tuple[float, float | None] | None = field(default=None, repr=False)
 
     @property
     def sparsify_s(self) -> float:
@@ -90,14 +91,25 @@ class StepStats:
         """Seconds the training thread waited for exchanges (and for host compression still under way)."""
         return self._watch.seconds("wait")
 
+    def freeze(self) -> None:
+        """Read the buffers now and let go of them."""
+        self._read = (self._density(), self._missing())
+        self._lanes = ()
+
     @property
     def achieved_density(self) -> float:
         """Elements this rank sent over all elements."""
-        return sum(lane.sent_elements() for lane in self._lanes) / max(1, self._elements)
+        return self._read[0] if self._read else self._density()
 
     @property
     def tensor_missing_rate(self) -> float | None:
         """Tensors of which this rank sent nothing over all tensors; None if the payload does not tell."""
+        return self._read[1] if self._read else self._missing()
+
+    def _density(self) -> float:
+        return sum(lane.sent_elements() for lane in self._lanes) / max(1, self._elements)
+
+    def _missing(self) -> float | None:
         counts = [lane.tensors_without_elements() for lane in self._lanes]
         known = [count for count in counts if count is not None]
         return sum(known) / max(1, self._tensors) if len(known) == len(counts) else None

@@ -194,7 +194,7 @@ def average_with_plan(
     from ssfx.runtime.attach import choose_memory
 
     memory = choose_memory(compressor, None, torch.optim.SGD(model.parameters(), lr=0.1))
-    sync.memory = memory
+    sync.memory = sync._exchange.memory = memory
     segments = tuple(Segment(g, compressor, density, placement=placement) for g in groups)  # type: ignore[arg-type]
     buckets = (Bucket((Lane(collective, segments),)),)
     plan = Plan("by_hand", world, specs, buckets, launch_in_order(buckets, specs))

@@ -1,0 +1,231 @@
+"""One step's exchange under a plan: gradients in as they arrive, averages out, memory committed or rolled back.
+
+The training thread calls `begin`, `arrive` per gradient and `finish`; lanes are issued by the queue's thread, offloaded
+segments are compressed by the host worker's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from time import perf_counter
+
+import torch
+
+from ssfx.collectives import collectives
+from ssfx.collectives.comm import Comm
+from ssfx.errors import ConfigError
+from ssfx.memories import Memory
+from ssfx.plan import Plan
+from ssfx.runtime.lane import LaneExecutor, StepKey
+from ssfx.runtime.offload import HostWorker
+from ssfx.runtime.packed import make_lane
+from ssfx.runtime.queue import ExchangeQueue
+from ssfx.runtime.stats import StepStats, Stopwatch, union_s
+from ssfx.runtime.store import Store
+from ssfx.runtime.trace import Tracer
+
+
+class Slot:
+    """One parameter and where its gradient goes under the plan in use."""
+
+    __slots__ = ("dense", "host", "index", "lane", "name", "param", "segment", "waiting")
+
+    def __init__(self, name: str, param: torch.nn.Parameter) -> None:
+        self.name = name
+        self.param = param
+        self.lane: LaneExecutor | None = None  # None: the tensor is empty and in no message
+        self.index = self.segment = 0
+        self.dense = self.host = self.waiting = False
+
+
+class Exchange:
+    """Executes a plan step by step; `install` may change the plan between steps and keeps the memory."""
+
+    def __init__(
+        self, comm: Comm, params: dict[str, torch.nn.Parameter], memory: Memory | None, store: Store, tracer: Tracer
+    ) -> None:
+        self.comm = comm
+        self.memory = memory
+        self.slots = {name: Slot(name, param) for name, param in params.items()}
+        self.lanes: list[LaneExecutor] = []
+        self._store = store
+        self._tracer = tracer
+        self._cuda = comm.device.type == "cuda"
+        self._watch = Stopwatch(comm.device, tracer)
+        self._queue = ExchangeQueue(comm.device)
+        self._host = HostWorker(comm.device, self._queue.fail)
+        self._lock = threading.Lock()
+        self._tensor_ids = {name: i for i, name in enumerate(sorted(params))}
+
+    def install(self, plan: Plan) -> None:
+        """Use `plan` from the next step on; memory moves over by parameter name."""
+        self.plan = plan
+        self.lanes = []
+        self._queue.begin([])
+        for slot in self.slots.values():
+            slot.lane = None  # so that each old lane's buffers go as soon as the new ones hold its memory
+        for index, (_, lane) in enumerate(plan.lanes()):
+            executor = make_lane(lane, plan, self.comm, self.comm.device, self._store, self.memory)
+            self.lanes.append(executor)
+            for segment, spec in enumerate(lane.segments):
+                for name in spec.tensors:
+                    slot = self.slots[name]
+                    slot.lane, slot.index, slot.segment = executor, index, segment
+                    slot.dense, slot.host = spec.dense, spec.placement == "host"
+        self._active = [slot for slot in self.slots.values() if slot.lane is not None]
+        self._contributed = sum(lane.nbytes for lane in self.lanes)
+        traffic = (collectives[x.lane.collective].traffic(x.nbytes, self.comm.world_size) for x in self.lanes)
+        self._sent = sum(t.sent_bytes for t in traffic)
+        self._hosted: dict[tuple[int, int], dict[str, torch.Tensor | None]] = {}
+
+    def begin(self, step: int, seed: int) -> None:
+        """Start a step: nothing has arrived yet."""
+        self._watch.reset()
+        self._step = step
+        key = StepKey(step, seed, self._tensor_ids)
+        for lane in self.lanes:
+            lane.begin(key)
+        for slot in self._active:
+            slot.waiting = True
+        self._segments_left = [len(lane.lane.segments) for lane in self.lanes]
+        self._events: list[list[torch.cuda.Event]] = [[] for _ in self.lanes]
+        self._queue.begin(self.lanes, hold=not self.plan.overlap)
+
+    def arrive(self, slot: Slot) -> None:
+        """Take one gradient in; the last of a segment compresses it, the last of a lane makes the lane ready.
+
+        A gradient that is accumulated again in the same backward pass is taken once.
+        """
+        lane = slot.lane
+        if lane is None or not slot.waiting:
+            return
+        slot.waiting = False
+        grad = slot.param.grad
+        if grad is not None and grad.layout is not torch.strided:
+            raise ConfigError(f"parameter {slot.name} has a {grad.layout} gradient; build its layer with sparse=False")
+        if slot.host:
+            self._arrive_on_host(slot, lane, grad)
+            return
+        if slot.dense:
+            lane.add(slot.name, grad)
+            complete = lane.arrived(slot.segment)
+        else:
+            with self._watch.time("compress", slot.name):
+                lane.add(slot.name, grad)
+                complete = lane.arrived(slot.segment)
+                if complete:
+                    lane.compress(slot.segment)
+        if complete:
+            self._segment_done(slot.index, self._mark())
+
+    def _arrive_on_host(self, slot: Slot, lane: LaneExecutor, grad: torch.Tensor | None) -> None:
+        key = (slot.index, slot.segment)
+        self._hosted.setdefault(key, {})[slot.name] = grad
+        if not lane.arrived(slot.segment):
+            return
+        grads = self._hosted.pop(key)
+        work = lane.offload(slot.segment, grads, self._host.stream)
+        names = ",".join(grads)
+
+        def job() -> None:
+            began = perf_counter()
+            with torch.no_grad():
+                events = work()
+            self._tracer.span("compress", began, perf_counter(), "host", names)
+            self._segment_done(slot.index, events)
+
+        self._host.submit(job)
+
+    def _mark(self) -> list[torch.cuda.Event]:
+        if not self._cuda:
+            return []
+        event = torch.cuda.Event()
+        event.record()
+        return [event]
+
+    def _segment_done(self, index: int, events: list[torch.cuda.Event]) -> None:
+        with self._lock:
+            self._events[index] += events
+            self._segments_left[index] -= 1
+            if self._segments_left[index]:
+                return
+        self._queue.ready(index, self._events[index])
+
+    def finish(self) -> bool:
+        """Fill in what did not arrive, wait, and write the averages if every exchanged number is finite on all ranks.
+
+        Returns whether it was. If not, the memory is as before the step and gradients are left to the caller. What did
+        not arrive counts as zeros, or as what micro-steps under no_sync left in `.grad`.
+        """
+        for slot in self._active:
+            if slot.waiting:
+                self.arrive(slot)
+        with self._watch.time("wait"):
+            self._queue.drain()
+            received = [part for lane in self.lanes for part in lane.finish()]
+        with self._watch.time("decompress"):
+            finite = all_finite(received)
+            if finite:
+                self._commit()
+        return finite
+
+    def _commit(self) -> None:
+        for lane in self.lanes:
+            lane.commit()
+            lane.decode()
+        grads, results = [], []
+        for slot in self._active:
+            assert slot.lane is not None
+            param, result = slot.param, slot.lane.result(slot.name)
+            if slot.dense and self.memory is not None and self.memory.dense_momentum:
+                self.memory.dense_update(result.view(-1), self._momentum(slot.name, result))
+            if param.grad is not None:
+                grads.append(param.grad)
+                results.append(result)
+            elif param.requires_grad:
+                param.grad = result.to(param.dtype, copy=True)
+        if grads:
+            torch._foreach_copy_(grads, results)
+
+    def _momentum(self, name: str, like: torch.Tensor) -> torch.Tensor:
+        buffer = self._store.get(name, "momentum")
+        if buffer is None:
+            buffer = torch.zeros(like.shape, dtype=torch.float32, device=like.device)
+            self._store.put(name, "momentum", buffer)
+        return buffer.view(-1)
+
+    def stats(self, skipped: bool) -> StepStats:
+        """Return what the step that just finished did."""
+        spans = self._queue.spans
+        for lane, (start, end) in zip(self.lanes, spans, strict=True):
+            self._tracer.span("exchange", start, end, "network", f"{lane.lane.collective} {lane.nbytes} B")
+        elements, tensors = sum(spec.numel for spec in self.plan.tensors), len(self.plan.tensors)
+        return StepStats(
+            self._step,
+            skipped,
+            self._contributed,
+            self._sent,
+            union_s(spans),
+            self._watch,
+            self.lanes,
+            elements,
+            tensors,
+        )
+
+    def close(self) -> None:
+        """Stop the threads and free the buffers; the memory in the store stays."""
+        self._host.close()
+        self._queue.close()
+        self.lanes = []
+        for slot in self.slots.values():
+            slot.lane = None
+
+
+def all_finite(parts: Iterable[torch.Tensor]) -> bool:
+    """Return whether every number is finite; sums first, element by element only if a sum is not."""
+    parts = list(parts)
+    if not parts:
+        return True
+    total = torch.stack([part.sum(dtype=torch.float32).reshape(()) for part in parts]).sum()
+    return bool(torch.isfinite(total)) or all(bool(torch.isfinite(part).all()) for part in parts)
