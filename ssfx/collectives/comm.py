@@ -33,7 +33,10 @@ class Pending:
 
 
 class Comm:
-    """A process group with counters: operations issued and bytes this rank contributed."""
+    """A process group with counters: operations issued and bytes this rank contributed.
+
+    One rank alone needs no group: its sum is its own tensor, its gather a copy.
+    """
 
     def __init__(self, group: Any = None, device: torch.device | None = None) -> None:
         import torch.distributed as dist
@@ -49,12 +52,16 @@ class Comm:
     def all_reduce(self, tensor: torch.Tensor, *, op: str = "sum") -> Pending:
         """Issue an in-place all-reduce of `tensor`; op is "sum" or "max"."""
         self._count(tensor)
+        if self.world_size == 1:
+            return Pending(None, tensor)
         reduce_op = self._dist.ReduceOp.MAX if op == "max" else self._dist.ReduceOp.SUM
         return Pending(self._dist.all_reduce(tensor, op=reduce_op, group=self.group, async_op=True), tensor)
 
     def all_gather(self, tensor: torch.Tensor) -> Pending:
         """Issue an all-gather of equal-size flat tensors; the result has shape [world_size, numel]."""
         self._count(tensor)
+        if self.world_size == 1:
+            return Pending(None, tensor.clone().view(1, -1))
         out = torch.empty(self.world_size * tensor.numel(), dtype=tensor.dtype, device=tensor.device)
         work = self._dist.all_gather_into_tensor(out, tensor, group=self.group, async_op=True)
         return Pending(work, out.view(self.world_size, -1))
@@ -62,6 +69,8 @@ class Comm:
     def broadcast(self, tensor: torch.Tensor, source: int = 0) -> Pending:
         """Issue a broadcast of `tensor` from group rank `source`, in place."""
         self._count(tensor)
+        if self.world_size == 1:
+            return Pending(None, tensor)
         group_source = self._dist.get_global_rank(self.group, source) if self.group is not None else source
         return Pending(self._dist.broadcast(tensor, group_source, group=self.group, async_op=True), tensor)
 

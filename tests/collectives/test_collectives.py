@@ -1,0 +1,102 @@
+"""The basic collectives on real groups against direct computation, their traffic, and the golden cases of the spec."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from collectives import work
+from runtime.pool import Pool
+
+from ssfx.collectives import collectives
+
+GOLDEN: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parent.parent / "data" / "golden_collectives_foundation.json").read_text()
+)
+ROWS = [[1, 2, 3, 255], [5, 0, 7, 8], [9, 10, 11, 12]]
+UNEQUAL = [
+    [[1, 2, 3], [4], [5, 6, 7, 8, 9]],
+    [[], [4, 5], [6]],
+    [[1], [], []],
+    [[], [], []],
+]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_all_reduce_leaves_the_sum_in_place(pool: Pool, world: int, dtype: str) -> None:
+    data = [[1.0, -2.0, 0.5], [3.0, 4.0, 0.25], [-8.0, 16.0, 1.0]]
+    expected = torch.tensor(data[:world], dtype=getattr(torch, dtype)).sum(0)
+    for result in pool.run(work.reduced, world, data, dtype):
+        assert torch.equal(result, expected)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("name", ["all_gather", "all_gather_v"])
+def test_gathers_give_every_message_in_rank_order(pool: Pool, world: int, name: str) -> None:
+    for result, _ in pool.run(work.gathered, world, name, ROWS):
+        assert result.dtype == torch.uint8
+        assert result.tolist() == ROWS[:world]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("rows", UNEQUAL, ids=lambda rows: "-".join(str(len(row)) for row in rows))
+def test_all_gather_v_pads_with_zeros_to_the_longest(pool: Pool, world: int, rows: list[list[int]]) -> None:
+    longest = max(len(row) for row in rows[:world])
+    expected = [row + [0] * (longest - len(row)) for row in rows[:world]]
+    for result, contributed in pool.run(work.gathered, world, "all_gather_v", rows):
+        assert result.shape == (world, longest)
+        assert result.tolist() == expected
+        assert contributed == 8 + longest
+
+
+@pytest.mark.parametrize("name", ["all_gather", "all_gather_v", "all_reduce"])
+def test_without_a_group_a_collective_returns_the_own_message(name: str) -> None:
+    if name == "all_reduce":
+        assert work.reduced(None, 0, 1, [[1.0, 2.0]], "float32").tolist() == [1.0, 2.0]
+    else:
+        result, _ = work.gathered(None, 0, 1, name, [[1, 2, 3]])
+        assert result.tolist() == [[1, 2, 3]]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 8, 64])
+@pytest.mark.parametrize("nbytes", [0, 8, 1000])
+def test_traffic_follows_the_ring_formulas(world: int, nbytes: int) -> None:
+    reduce, gather, gather_v = (
+        collectives[n].traffic(nbytes, world) for n in ("all_reduce", "all_gather", "all_gather_v")
+    )
+    assert reduce.messages == 2 * (world - 1)
+    assert reduce.sent_bytes == pytest.approx(2 * nbytes * (world - 1) / world, abs=1)
+    assert (gather.messages, gather.sent_bytes) == (world - 1, nbytes * (world - 1))
+    assert (gather_v.messages, gather_v.sent_bytes) == (2 * (world - 1), (nbytes + 8) * (world - 1))
+
+
+def test_golden_dense_ring(pool: Pool) -> None:
+    case = GOLDEN["dense_ring_P3"]
+    world, n = case["params"]["P"], case["params"]["n"]
+    for result in pool.run(work.reduced, world, case["inputs"]["x"], "float32"):
+        assert result.tolist() == case["expected"]["sum"]
+    assert {collectives["all_reduce"].traffic(4 * n, world).sent_bytes} == set(case["expected"]["bytes_sent_per_rank"])
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDEN if name.startswith("sag")])
+def test_golden_sparse_all_gather(pool: Pool, name: str) -> None:
+    case = GOLDEN[name]
+    params, expected = case["params"], case["expected"]
+    variable = "k_per_rank" in params
+    counts = params["k_per_rank"] if variable else [min(params["k"], params["n"])] * params["P"]
+    collective = "all_gather_v" if variable else "all_gather"
+    results = pool.run(work.sparse_gather, params["P"], case["inputs"]["acc"], counts, collective)
+    for rank, (total, residual, indices) in enumerate(results):
+        assert total.tolist() == expected["sum"]
+        assert residual.tolist() == expected["residual"][rank]
+        assert indices == expected["selected"][rank]
+    padded = 8 * max(counts)
+    sent = collectives["all_gather"].traffic(padded, params["P"]).sent_bytes
+    assert [sent] * params["P"] == expected["payload_bytes_sent_ring_padded"]
+    if variable:  # the sizes come on top: 8 bytes to each peer
+        extra = collectives["all_gather_v"].traffic(padded, params["P"]).sent_bytes - sent
+        assert extra == 8 * (params["P"] - 1)
