@@ -41,11 +41,11 @@ lint: $(INSTALLED) ## style and types
 
 reference: $(INSTALLED) ## run experiment=throughput cluster=local again and replace its reference rows
 	@$(BIN)/ssfx run experiment=throughput cluster=local preset=short
-	@$(BIN)/python tools/reference.py throughput_local experiment=throughput cluster=local preset=short
+	@$(BIN)/python -m ssfx.results.reference throughput_local experiment=throughput cluster=local preset=short
 	@$(MAKE) --no-print-directory docs
 
 docs: $(INSTALLED) ## redraw docs/img and the README's status table from the reference rows
-	@$(BIN)/python tools/docs.py
+	@$(BIN)/python -m ssfx.results.readme
 
 clean: ## remove the environment, figures and caches; runs stay
 	rm -rf $(VENV) results/figures build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

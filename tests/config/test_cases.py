@@ -116,6 +116,14 @@ def test_every_experiment_composes_with_every_preset(experiment, preset):
     check_plans(made.cases, made.cluster)
 
 
+def test_steps_that_profile_are_not_timed():
+    made = job("scheme=ssfusion_o warmup_steps=5")
+    with pytest.raises(ConfigError, match="profiles for 5 steps .* use warmup_steps=8"):
+        check_plans(made.cases, made.cluster)
+    dense = job("scheme=ddp warmup_steps=5")
+    check_plans(dense.cases, dense.cluster)
+
+
 @pytest.mark.parametrize("scheme", schemes.names())
 def test_every_scheme_composes(scheme):
     assert all(case.scheme == scheme for case in job(f"scheme={scheme}").cases)

@@ -8,8 +8,8 @@ from docs.markdown import ROOT
 from figures.synthetic import throughput
 
 from ssfx.figures import check_all, discover
+from ssfx.results import readme as docs
 from ssfx.results.claims import ledgers
-from tools import docs
 
 AGAIN = "run `make docs` and commit what it changed"
 

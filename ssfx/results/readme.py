@@ -15,7 +15,7 @@ from ssfx.results.rows import Row
 from ssfx.results.store import Store
 from ssfx.status import evidence
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "img"
 README = ROOT / "README.md"
 
