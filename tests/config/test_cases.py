@@ -6,6 +6,7 @@ from ssfx import machine
 from ssfx.config.cases import resolve_job
 from ssfx.config.groups import choices
 from ssfx.config.plans import check_plans
+from ssfx.errors import ConfigError
 from ssfx.schemes import schemes
 
 
@@ -118,7 +119,7 @@ def test_every_experiment_composes_with_every_preset(experiment, preset):
 
 def test_steps_that_profile_are_not_timed():
     made = job("scheme=ssfusion_o warmup_steps=5")
-    with pytest.raises(ConfigError, match="profiles for 5 steps .* use warmup_steps=8"):
+    with pytest.raises(ConfigError, match=r"profiles for 5 steps .* use warmup_steps=8"):
         check_plans(made.cases, made.cluster)
     dense = job("scheme=ddp warmup_steps=5")
     check_plans(dense.cases, dense.cluster)
