@@ -33,7 +33,7 @@ def sparse_gather(
     """Select with topk, keep the rest in a residual, gather; return (sum over ranks, residual, indices sent)."""
     topk, residual = build("topk"), memories.build("residual")
     ctx = Context(step=0, tensor_id=0, rank=rank, world_size=world, density=1.0)
-    gradient = torch.tensor(acc[rank])
+    gradient = torch.tensor(acc[rank], dtype=torch.float32)
     old = {"residual": torch.zeros_like(gradient)}
     new = {"residual": torch.zeros_like(gradient)}
     residual.accumulate(gradient, old, new)
