@@ -36,6 +36,7 @@ class AllGatherVariable(Collective):
     source = "collectives spec 2.2"
     additive_only = False
     variable = True
+    blocking = True
 
     def start(self, message: torch.Tensor, comm: Comm) -> Pending:
         """Exchange lengths, then issue the gather padded with zeros; rows keep the padding."""

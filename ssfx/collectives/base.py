@@ -35,6 +35,8 @@ class Collective(ABC):
     additive_only: ClassVar[bool]
     variable: ClassVar[bool] = False
     """Ranks may send different numbers of bytes; sizes are exchanged first."""
+    blocking: ClassVar[bool] = False
+    """`start` itself waits for other ranks, because the exchange has several phases."""
 
     @abstractmethod
     def start(self, message: torch.Tensor, comm: Comm) -> Pending:

@@ -1,7 +1,7 @@
 """One step's exchange under a plan: gradients in as they arrive, averages out, memory committed or rolled back.
 
-The training thread calls `begin`, `arrive` per gradient and `finish`; lanes are issued by the queue's thread, offloaded
-segments are compressed by the host worker's.
+The training thread calls `begin`, `arrive` per gradient and `finish`; offloaded segments are compressed by the host
+worker's thread, and exchanges of several phases run in the queue's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ssfx.runtime.lane import LaneExecutor, StepKey
 from ssfx.runtime.offload import HostWorker
 from ssfx.runtime.packed import make_lane
 from ssfx.runtime.queue import ExchangeQueue
-from ssfx.runtime.stats import StepStats, Stopwatch, union_s
+from ssfx.runtime.stats import StepStats, Stopwatch
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
 
@@ -101,6 +101,7 @@ class Exchange:
         if lane is None or not slot.waiting:
             return
         slot.waiting = False
+        self._queue.poll()
         grad = slot.param.grad
         if grad is not None and grad.layout is not torch.strided:
             raise ConfigError(f"parameter {slot.name} has a {grad.layout} gradient; build its layer with sparse=False")
@@ -163,7 +164,10 @@ class Exchange:
                 self.arrive(slot)
         with self._watch.time("wait"):
             self._queue.drain()
-            received = [part for lane in self.lanes for part in lane.finish()]
+            received = []
+            for index, lane in enumerate(self.lanes):
+                received += lane.finish()
+                self._queue.ended(index)
         with self._watch.time("decompress"):
             finite = all_finite(received)
             if finite:
@@ -206,7 +210,7 @@ class Exchange:
             skipped,
             self._contributed,
             self._sent,
-            union_s(spans),
+            self._queue,
             self._watch,
             self.lanes,
             elements,

@@ -35,6 +35,7 @@ class LaneExecutor(ABC):
         self.lane = lane
         self.comm = comm
         self.collective: Collective = collectives[lane.collective]
+        self.blocking = self.collective.blocking
         self.numel = [plan.numel(segment) for segment in lane.segments]
         self.missing: list[int] = []
         self.pending: Pending | None = None

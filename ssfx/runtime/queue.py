@@ -1,17 +1,17 @@
-"""The exchange queue: one thread that issues lanes strictly in plan order, on every rank alike.
+"""The exchange queue: lanes are issued strictly in plan order, on every rank alike, whatever order they get ready in.
 
-A process group pairs operations of different ranks by the order in which they are issued, so order is everything: lanes
-may become ready in any order, from any thread, and are still issued in the plan's.
+A process group pairs operations of different ranks by the order in which they are issued, so order is everything. A
+lane whose exchange is a single asynchronous operation is issued by the thread that makes it ready, which saves a change
+of threads per message; one whose exchange has several phases is worked through by a thread of the queue's own, so that
+it overlaps with backward too. One lock orders both.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
-from queue import SimpleQueue
 from time import perf_counter
-from typing import Any
 
 import torch
 
@@ -19,43 +19,39 @@ from ssfx.runtime.lane import LaneExecutor
 
 
 class ExchangeQueue:
-    """Issues ready lanes head first from a thread of its own, so that multi-phase exchanges overlap with backward too.
+    """One step is `begin(lanes)`, `ready(i)` for every lane in any order and from any thread, then `drain()`.
 
-    One step is `begin(lanes)`, `ready(i)` for every lane in any order, `drain()`. An error of the transport surfaces in
-    `drain`. `spans` holds (issued, ended) of every lane of the latest step, by `perf_counter`.
+    `spans` holds [issued, ended] of every lane of the latest step, by `perf_counter`; an end is seen by the next call
+    of `poll` or `ended`, and stays 0 on a GPU, where `comm_s` reads events instead.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._condition = threading.Condition()
         self._lanes: Sequence[LaneExecutor] = ()
         self._ready: list[Sequence[torch.cuda.Event] | None] = []
         self._next = 0
+        self._hold = self._busy = self._closed = False
         self._error: BaseException | None = None
-        self._closed = self._hold = False
+        self._thread: threading.Thread | None = None
+        self._under_way: deque[int] = deque()
+        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self.spans: list[list[float]] = []
-        self._under_way: SimpleQueue[tuple[Any, list[float]] | None] = SimpleQueue()
-        self._threads = [
-            threading.Thread(target=target, name=f"ssfx-{name}", daemon=True)
-            for name, target in (("exchange", self._run), ("watch", self._watch))
-        ]
-        for thread in self._threads:
-            thread.start()
 
     def begin(self, lanes: Sequence[LaneExecutor], hold: bool = False) -> None:
         """Start a step whose lanes are issued in the order given; with `hold`, not before `drain` is called."""
         with self._condition:
             self._lanes, self._next, self._error, self._hold = lanes, 0, None, hold
             self._ready = [None] * len(lanes)
+            self._under_way.clear()
+            self._events = []
             self.spans = [[0.0, 0.0] for _ in lanes]
 
     def ready(self, index: int, after: Sequence[torch.cuda.Event] = ()) -> None:
         """Tell that lane `index` may be issued once all earlier ones have been and the events `after` have passed."""
         with self._condition:
             self._ready[index] = after
-            if index == self._next:
-                self._condition.notify_all()
+            self._pump()
 
     def fail(self, error: BaseException) -> None:
         """Make `drain` raise `error`: something that a lane was waiting for has failed."""
@@ -64,67 +60,113 @@ class ExchangeQueue:
             self._condition.notify_all()
 
     def drain(self) -> None:
-        """Return once every lane of the step has been issued; raises what issuing raised."""
+        """Return once every lane of the step has been issued; raises what issuing, or a lane's preparation, raised."""
         with self._condition:
             self._hold = False
-            self._condition.notify_all()
+            self._pump()
             self._condition.wait_for(lambda: self._error is not None or self._next == len(self._lanes))
             if self._error is not None:
                 raise self._error
 
+    def poll(self) -> None:
+        """Note which exchanges have ended by now."""
+        while self._under_way:
+            pending = self._lanes[self._under_way[0]].pending
+            if pending is None or not pending.done():
+                return
+            self.ended(self._under_way[0])
+
+    def ended(self, index: int) -> None:
+        """Note that the exchange of lane `index` has ended, unless that is known already."""
+        if self._under_way and self._under_way[0] == index:
+            self._under_way.popleft()
+        if not self.spans[index][1] and self._stream is None:
+            self.spans[index][1] = perf_counter()
+
+    def comm_s(self) -> float:
+        """Return the seconds during which at least one exchange of the latest step was under way."""
+        if self._stream is None:
+            return union_s(self.spans)
+        for _, end in self._events:
+            end.synchronize()
+        return float(sum(start.elapsed_time(end) for start, end in self._events)) / 1e3
+
     def close(self) -> None:
-        """Stop the threads; nothing may be under way."""
+        """Stop the thread, if there is one; nothing may be under way."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
-        self._under_way.put(None)
-        for thread in self._threads:
-            thread.join(timeout=5)
+        if self._thread is not None:
+            self._thread.join(timeout=5)
 
-    def _run(self) -> None:
-        while True:
-            with self._condition:
-                self._condition.wait_for(lambda: self._closed or self._issuable())
-                if self._closed:
-                    return
-                index, lane, after = self._next, self._lanes[self._next], self._ready[self._next]
+    def _pump(self) -> None:
+        """Issue what can be issued; the lock is held."""
+        while not self._busy and self._issuable():
+            if self._lanes[self._next].blocking:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="ssfx-exchange", daemon=True)
+                    self._thread.start()
+                self._condition.notify_all()
+                return
             try:
-                self._issue(lane, after or (), self.spans[index])
+                self._issue(self._next)
             except BaseException as error:
-                with self._condition:
-                    self._error = error
-                    self._condition.notify_all()
-                continue
-            with self._condition:
+                self._error = error
+            else:
                 self._next += 1
-                if self._next == len(self._lanes):
-                    self._condition.notify_all()
+        if self._error is not None or self._next == len(self._lanes):
+            self._condition.notify_all()
 
     def _issuable(self) -> bool:
         if self._hold or self._error is not None or self._next == len(self._lanes):
             return False
         return self._ready[self._next] is not None
 
-    def _issue(self, lane: LaneExecutor, after: Sequence[torch.cuda.Event], span: list[float]) -> None:
-        span[0] = perf_counter()
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(
+                    lambda: self._closed or (self._issuable() and self._lanes[self._next].blocking)
+                )
+                if self._closed:
+                    return
+                self._busy = True
+            error: BaseException | None = None
+            try:
+                self._issue(self._next)
+            except BaseException as raised:
+                error = raised
+            with self._condition:
+                self._busy = False
+                if error is not None:
+                    self._error = error
+                else:
+                    self._next += 1
+                self._pump()
+
+    def _issue(self, index: int) -> None:
+        lane = self._lanes[index]
+        self.spans[index][0] = perf_counter()
         if self._stream is None:
             lane.start()
-        else:
-            with torch.cuda.stream(self._stream):
-                for event in after:
-                    self._stream.wait_event(event)
-                lane.start()
-        assert lane.pending is not None
-        if lane.pending.work is None:
-            span[1] = perf_counter()
-        elif self._stream is None:
-            self._under_way.put((lane.pending.work, span))
+            self._under_way.append(index)
+            return
+        with torch.cuda.stream(self._stream):
+            for event in self._ready[index] or ():
+                self._stream.wait_event(event)
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            lane.start()
+            if lane.pending is not None and lane.pending.work is not None:
+                lane.pending.work.wait()  # the stream waits, not this thread
+            end.record()
+            self._events.append((start, end))
 
-    def _watch(self) -> None:
-        # A thread of its own notes when exchanges end. A callback on the transport's thread would do it too, but may
-        # still want the interpreter when the process is on its way out, which aborts it.
-        while (item := self._under_way.get()) is not None:
-            work, span = item
-            with suppress(RuntimeError):  # the training thread waits for the same work and reports its error
-                work.wait()
-            span[1] = perf_counter()
+
+def union_s(spans: Sequence[Sequence[float]]) -> float:
+    """Return the length of the union of time spans (start, end); spans that never ended count nothing."""
+    total, reach = 0.0, float("-inf")
+    for start, end in sorted((s[0], s[1]) for s in spans if s[1] > s[0]):
+        total += max(0.0, end - max(start, reach))
+        reach = max(reach, end)
+    return total

@@ -11,6 +11,7 @@ from time import perf_counter
 import torch
 
 from ssfx.runtime.lane import LaneExecutor
+from ssfx.runtime.queue import ExchangeQueue
 from ssfx.runtime.trace import Tracer
 
 
@@ -52,15 +53,6 @@ class Stopwatch:
         return total
 
 
-def union_s(spans: Sequence[Sequence[float]]) -> float:
-    """Return the length of the union of time spans (start, end); spans that never ended count nothing."""
-    total, reach = 0.0, float("-inf")
-    for start, end in sorted((s[0], s[1]) for s in spans if s[1] > s[0]):
-        total += max(0.0, end - max(start, reach))
-        reach = max(reach, end)
-    return total
-
-
 @dataclass
 class StepStats:
     """The latest exchange. Densities are read from the message buffers, so ask before the next backward."""
@@ -69,12 +61,12 @@ class StepStats:
     skipped: bool
     contributed_bytes: int
     sent_bytes: int
-    comm_s: float
+    _queue: ExchangeQueue = field(repr=False)
     _watch: Stopwatch = field(repr=False)
     _lanes: Sequence[LaneExecutor] = field(repr=False)
     _elements: int = field(repr=False)
     _tensors: int = field(repr=False)
-    _read: tuple[float, float | None] | None = field(default=None, repr=False)
+    _read: tuple[float, float | None, float] | None = field(default=None, repr=False)
 
     @property
     def sparsify_s(self) -> float:
@@ -91,9 +83,14 @@ class StepStats:
         """Seconds the training thread waited for exchanges (and for host compression still under way)."""
         return self._watch.seconds("wait")
 
+    @property
+    def comm_s(self) -> float:
+        """Seconds during which an exchange was under way, hidden or not."""
+        return self._read[2] if self._read else self._queue.comm_s()
+
     def freeze(self) -> None:
         """Read the buffers now and let go of them."""
-        self._read = (self._density(), self._missing())
+        self._read = (self._density(), self._missing(), self._queue.comm_s())
         self._lanes = ()
 
     @property
