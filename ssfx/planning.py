@@ -11,15 +11,24 @@ from ssfx.errors import ConfigError
 from ssfx.plan import Plan
 from ssfx.profile import Profile
 from ssfx.schemes import schemes
+from ssfx.schemes.base import SparseOptions
+from ssfx.schemes.carrier import check_density
 
 MAX_INDEX = 2**31 - 1
 """Largest number of elements that the 32-bit indices of one message can address."""
 
 
 def make_plan(scheme: str, profile: Profile, costs: Costs, options: dict[str, Any] | None = None) -> Plan:
-    """Return the plan of `scheme`; ConfigError when the options or the combination of components cannot work."""
+    """Return the plan of `scheme`; ConfigError when the options or the combination of components cannot work.
+
+    A density that is among the options must have an effect; the default one need not.
+    """
     entry = schemes[scheme]
-    plan = entry.planner(profile, costs, entry.options(options or {}))
+    given = options or {}
+    chosen = entry.options(given)
+    plan = entry.planner(profile, costs, chosen)
+    if isinstance(chosen, SparseOptions) and "density" in given:
+        check_density(chosen.compressor, chosen.density)
     check_capabilities(plan)
     return plan
 
@@ -44,6 +53,12 @@ def check_capabilities(plan: Plan) -> None:
                 mixed = ", ".join([*specs, "dense"] if dense else specs)
                 raise ConfigError(
                     f"scheme={plan.scheme}: one {collective.name} message cannot mix {mixed}; give each its own lane"
+                )
+            double = [n for s in lane.segments if not s.dense for n in s.tensors if plan.by_name[n].dtype == "float64"]
+            if double:
+                raise ConfigError(
+                    f"scheme={plan.scheme} would send parameter {double[0]}, which is float64, compressed as float32; "
+                    "convert it with .float(), or choose scheme=ddp"
                 )
             compressed = sum(plan.numel(segment) for segment in lane.segments if not segment.dense)
             if compressed > MAX_INDEX:

@@ -1,0 +1,453 @@
+"""What the pool's ranks run for the promises of `ssfx.attach`: mostly a run with ssfx beside one with torch DDP."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from runtime.models import Mlp, batch, build, loss_of
+from runtime.work import costs_for
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import ssfx
+from ssfx.errors import ConfigError
+
+Options = dict[str, Any]
+SPARSE: Options = {"scheme": "per_tensor", "compressor": "topk", "density": 0.05}
+STEPS = 4
+
+
+def sgd(params: Any, momentum: float = 0.9) -> torch.optim.SGD:
+    return torch.optim.SGD(params, lr=0.1, momentum=momentum)
+
+
+def same_on_all_ranks(group: Any, model: nn.Module) -> bool:
+    same = True
+    for p in model.parameters():
+        first = p.detach().clone()
+        dist.broadcast(first, 0, group=group)
+        same &= torch.equal(first, p)
+    return same
+
+
+def distance(a: nn.Module, b: nn.Module) -> float:
+    return max(float((x - y).detach().abs().max()) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+
+
+class Conv(nn.Module):
+    """A small convolutional net whose weights and activations are channels_last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.norm = nn.BatchNorm2d(8)
+        self.head = nn.Linear(8, 5)
+        self.register_buffer("mask", torch.tensor([True, False, True, True, True]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.norm(self.conv(x))).mean((2, 3))
+        return self.head(y) * self.mask
+
+
+# ---- beside torch DDP ------------------------------------------------------------------------------------------------
+
+
+def _twins(group: Any, options: Options, kind: str = "mlp", optimizer: Callable[[Any], Any] = sgd) -> tuple[Any, ...]:
+    model, twin = build(kind), build(kind)
+    mine, theirs = optimizer(model.parameters()), optimizer(twin.parameters())
+    sync = ssfx.attach(model, mine, process_group=group, **options)
+    return model, mine, sync, DistributedDataParallel(twin, process_group=group), theirs
+
+
+def _step(model: Any, optimizer: Any, rank: int, step: int, kind: str, habit: str) -> None:
+    if habit == "set_to_none=False":
+        optimizer.zero_grad(set_to_none=False)
+    elif habit != "never zeroed":
+        optimizer.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16, enabled=habit == "autocast"):
+        loss = loss_of(model, rank, step, kind)
+    loss.backward()
+    if habit == "clip":
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    optimizer.step()
+
+
+def beside_ddp(group: Any, rank: int, world: int, habit: str, kind: str, options: Options) -> tuple[float, float]:
+    """Train in a `habit` with ssfx and with DDP; return the largest differences of gradients and of parameters."""
+    optimizers: dict[str, Callable[[Any], Any]] = {
+        "adam": lambda params: torch.optim.AdamW(params, lr=1e-2),
+        "groups": lambda params: torch.optim.SGD(
+            [{"params": (every := list(params))[:3], "lr": 0.01}, {"params": every[3:], "weight_decay": 0.1}], lr=0.1
+        ),
+    }
+    model, mine, sync, ddp, theirs = _twins(group, options, kind, optimizers.get(habit, sgd))
+    worst = 0.0
+    for step in range(STEPS):
+        _step(model, mine, rank, step, kind, habit)
+        _step(ddp, theirs, rank, step, kind, habit)
+        for p, q in zip(model.parameters(), ddp.module.parameters(), strict=True):
+            assert (p.grad is None) == (q.grad is None)
+            if p.grad is not None:
+                worst = max(worst, float((p.grad - q.grad).abs().max() / (1e-12 + q.grad.abs().max())))
+    sync.detach()
+    return worst, distance(model, ddp.module)
+
+
+def channels_last(group: Any, rank: int, world: int, options: Options) -> tuple[float, bool]:
+    """Return the distance from DDP for strided parameters, gradients and buffers, and whether strides were kept."""
+    models = []
+    for _ in range(2):
+        torch.manual_seed(rank)  # attaching makes them equal, as DDP does
+        models.append(Conv().to(memory_format=torch.channels_last))  # type: ignore[call-overload]
+    model, twin = models
+    mine, theirs = sgd(model.parameters()), sgd(twin.parameters())
+    sync = ssfx.attach(model, mine, process_group=group, **options)
+    ddp = DistributedDataParallel(twin, process_group=group)
+    strides = []
+    for step in range(STEPS):
+        x = torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(10 * rank + step))
+        x = x.to(memory_format=torch.channels_last)
+        for net, optimizer in ((model, mine), (ddp, theirs)):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+        strides.append(model.conv.weight.grad.stride() == model.conv.weight.stride())
+    sync.detach()
+    return distance(model, twin), all(strides)
+
+
+def compiled(group: Any, rank: int, world: int, options: Options) -> tuple[float, list[str], list[str]]:
+    """Train a compiled model beside an eager one; return their distance, and the names in both states."""
+    eager, inner = build("mlp"), build("mlp")
+    model = torch.compile(inner, backend="aot_eager")
+    mine, theirs = sgd(model.parameters()), sgd(eager.parameters())
+    given = {"costs": costs_for(world), **options}
+    sync = ssfx.attach(model, mine, process_group=group, **given)
+    twin = ssfx.attach(eager, theirs, process_group=group, **given)
+    for step in range(STEPS):
+        for net, optimizer in ((model, mine), (eager, theirs)):
+            optimizer.zero_grad()
+            loss_of(net, rank, step).backward()
+            optimizer.step()
+    names = [sorted(spec.name for spec in s.plan.tensors) for s in (sync, twin)]
+    sync.detach()
+    twin.detach()
+    torch._dynamo.reset()
+    return distance(inner, eager), names[0], names[1]
+
+
+def bf16(group: Any, rank: int, world: int, options: Options) -> tuple[float, str, bool]:
+    """Train in bfloat16; return the worst violation of mass conservation, the residual's dtype, and equal replicas."""
+    model = build("mlp").to(torch.bfloat16)
+    optimizer = sgd(model.parameters())
+    sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
+    worst, dtypes = 0.0, set()
+    for step in range(8):
+        local = build("mlp").to(torch.bfloat16)
+        local.load_state_dict(model.state_dict())
+        x, y = batch(rank, step)
+        nn.functional.cross_entropy(local(x.bfloat16()), y).backward()
+        before = sync.store.state_dict()
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x.bfloat16()), y).backward()
+        after = sync.store.state_dict()
+        dtypes |= {str(kept.dtype) for state in after.values() for kept in state.values()}
+        own = dict(local.named_parameters())
+        for name, p in model.named_parameters():
+            zero = torch.zeros(p.shape)
+            old = before.get(name, {}).get("residual", zero)
+            new = after.get(name, {}).get("residual", zero)
+            mass = own[name].grad.float() + old - new
+            dist.all_reduce(mass, group=group)
+            worst = max(worst, float((mass - world * p.grad.float()).abs().max() / (mass.abs().max() + 1e-12)))
+        optimizer.step()
+    same = same_on_all_ranks(group, model)
+    sync.detach()
+    return worst, ",".join(sorted(dtypes)), same
+
+
+def float64(group: Any, rank: int, world: int) -> float:
+    """Return the distance from DDP of a dense exchange in double precision."""
+    model, twin = build("mlp").double(), build("mlp").double()
+    mine, theirs = sgd(model.parameters()), sgd(twin.parameters())
+    sync = ssfx.attach(model, mine, process_group=group)
+    ddp = DistributedDataParallel(twin, process_group=group)
+    for step in range(STEPS):
+        x, y = batch(rank, step)
+        for net, optimizer in ((model, mine), (ddp, theirs)):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(x.double()), y).backward()
+            optimizer.step()
+    sync.detach()
+    return distance(model, twin)
+
+
+def frozen_after_attach(group: Any, rank: int, world: int, options: Options) -> dict[str, bool]:
+    model = build("mlp")
+    optimizer = sgd(model.parameters())
+    sync = ssfx.attach(model, optimizer, process_group=group, **options)
+    for step in range(2):
+        _step(model, optimizer, rank, step, "mlp", "")
+    optimizer.zero_grad()
+    model.middle.weight.requires_grad_(False)
+    weight = model.middle.weight.detach().clone()
+    for step in range(2, 5):
+        _step(model, optimizer, rank, step, "mlp", "")
+    report = {
+        "kept": torch.equal(weight, model.middle.weight),
+        "without_grad": model.middle.weight.grad is None,
+        "same": same_on_all_ranks(group, model),
+        "goes_on": sync.step == 5 and sync.skipped_steps == 0,
+    }
+    sync.detach()
+    return report
+
+
+def nested_no_sync(group: Any, rank: int, world: int) -> list[int]:
+    """Return the number of exchanges after backward passes inside, between and after nested no_sync blocks."""
+    model = build("mlp")
+    sync = ssfx.attach(model, sgd(model.parameters()), process_group=group)
+    seen = []
+    with sync.no_sync():
+        with sync.no_sync():
+            loss_of(model, rank, 0).backward()
+        seen.append(sync.step)
+        loss_of(model, rank, 1).backward()
+        seen.append(sync.step)
+    loss_of(model, rank, 2).backward()
+    seen.append(sync.step)
+    sync.detach()
+    return seen
+
+
+def detaches(group: Any, rank: int, world: int, options: Options) -> dict[str, bool]:
+    model = build("mlp")
+    optimizer = sgd(model.parameters())
+
+    def hooks() -> int:
+        count = len(model._forward_hooks) + len(model._forward_pre_hooks)
+        count += len(optimizer._optimizer_step_pre_hooks) + len(optimizer._optimizer_step_post_hooks)
+        return count + sum(len(p._post_accumulate_grad_hooks or ()) for p in model.parameters())
+
+    threads = threading.active_count()
+    report = {}
+    for turn in ("first", "second"):
+        sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
+        for step in range(7):
+            _step(model, optimizer, rank, step, "mlp", "")
+        report[f"{turn} replicas equal"] = same_on_all_ranks(group, model)
+        sync.detach()
+        sync.detach()
+        report[f"{turn} no hooks"] = hooks() == 0
+        report[f"{turn} no threads"] = threading.active_count() == threads
+    local = build("mlp")
+    local.load_state_dict(model.state_dict())
+    loss_of(local, rank, 9).backward()
+    optimizer.zero_grad()
+    loss_of(model, rank, 9).backward()
+    pairs = zip(model.parameters(), local.parameters(), strict=True)
+    report["local gradients"] = all(torch.equal(p.grad, q.grad) for p, q in pairs)
+    return report
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+
+def refusal(group: Any, rank: int, world: int, case: str) -> str:
+    """Return the text of the ConfigError that `case` raises on this rank."""
+    try:
+        REFUSED[case](group, rank)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _ddp_wrapped(group: Any, rank: int) -> None:
+    model = DistributedDataParallel(build("mlp"), process_group=group)
+    ssfx.attach(model, sgd(model.parameters()), process_group=group)
+
+
+def _another_model(group: Any, rank: int) -> None:
+    model = nn.Linear(4, 4 + (rank == 1))
+    ssfx.attach(model, sgd(model.parameters()), process_group=group)
+
+
+def _another_frozen_part(group: Any, rank: int) -> None:
+    model = Mlp()
+    model.frozen = nn.Linear(3, 3 + (rank == 1)).requires_grad_(False)
+    ssfx.attach(model, sgd(model.parameters()), process_group=group)
+
+
+def _sparse_gradient(group: Any, rank: int) -> None:
+    model = nn.Embedding(10, 4, sparse=True)
+    sync = ssfx.attach(model, sgd(model.parameters(), 0.0), process_group=group)
+    try:
+        model(torch.tensor([1, 2])).sum().backward()
+    finally:
+        sync.detach()
+
+
+def _state_of(options: Options, model: nn.Module, change: Callable[[dict[str, Any]], None]) -> Callable[..., None]:
+    def load(group: Any, rank: int) -> None:
+        mine = build("mlp")
+        sync = ssfx.attach(mine, sgd(mine.parameters()), process_group=group, **options)
+        other = ssfx.attach(model, sgd(model.parameters()), process_group=group)
+        state = other.state_dict()
+        change(state)
+        other.detach()
+        try:
+            sync.load_state_dict(state)
+        finally:
+            sync.detach()
+
+    return load
+
+
+REFUSED: dict[str, Callable[[Any, int], None]] = {
+    "ddp": _ddp_wrapped,
+    "another model": _another_model,
+    "another frozen part": _another_frozen_part,
+    "sparse gradient": _sparse_gradient,
+    "state of another world size": _state_of({}, build("mlp"), lambda s: s.update(world_size=8)),
+    "state of another rank": _state_of({}, build("mlp"), lambda s: s.update(rank=7)),
+    "state of another scheme": _state_of(SPARSE, build("mlp"), lambda s: None),
+    "state of another model": _state_of({}, build("tied"), lambda s: None),
+}
+
+
+# ---- state and dgc memory --------------------------------------------------------------------------------------------
+
+DGC: Options = {"scheme": "ssfusion_oi", "compressor": "topk", "density": 0.05, "memory": "dgc"}
+
+
+def state_is_plain(group: Any, rank: int, world: int, options: Options) -> list[bool]:
+    """Return whether states saved after 1 and 7 steps load with weights_only and are equal to what was saved."""
+    model = build("mlp")
+    optimizer = sgd(model.parameters(), 0.0)
+    sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
+    good = []
+    for step in range(7):
+        _step(model, optimizer, rank, step, "mlp", "")
+        if step in (0, 6):
+            file, state = io.BytesIO(), sync.state_dict()
+            torch.save(state, file)
+            file.seek(0)
+            loaded = torch.load(file, weights_only=True)
+            good.append(
+                {k: v for k, v in loaded.items() if k != "memory"} == {k: v for k, v in state.items() if k != "memory"}
+            )
+            for name, buffers in state["memory"].items():
+                good += [torch.equal(value, loaded["memory"][name][buffer]) for buffer, value in buffers.items()]
+            sync.load_state_dict(loaded)
+    sync.detach()
+    return good
+
+
+def momentum_correction(group: Any, rank: int, world: int, nesterov: bool) -> tuple[float, float]:
+    """Compare dgc memory at density 1 and SGD without momentum with dense SGD with momentum, and partly sent ones.
+
+    Returns the distance of the parameters, and the worst deviation of a compressed run from the memory's equations.
+    """
+    spec = f"dgc(momentum=0.9,nesterov={str(nesterov).lower()},masking=false)"
+    dense, twin = build("mlp"), build("mlp")
+    optimizer = sgd(dense.parameters(), 0.0)
+    # The last tensors are compressed although nothing is left out; fusion_degree splits them from nothing.
+    sync = ssfx.attach(
+        dense, optimizer, process_group=group, scheme="fused_all", compressor="topk", density=1.0, memory=spec
+    )
+    ddp = DistributedDataParallel(twin, process_group=group)
+    theirs = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9, nesterov=nesterov)
+    for step in range(STEPS):
+        _step(dense, optimizer, rank, step, "mlp", "")
+        _step(ddp, theirs, rank, step, "mlp", "")
+    sync.detach()
+
+    model = build("mlp")
+    optimizer = sgd(model.parameters(), 0.0)
+    sync = ssfx.attach(model, optimizer, process_group=group, memory=spec, **SPARSE)
+    momentum = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    worst = 0.0
+    for step in range(STEPS):
+        local = build("mlp")
+        local.load_state_dict(model.state_dict())
+        loss_of(local, rank, step).backward()
+        before = sync.store.state_dict()
+        _step(model, optimizer, rank, step, "mlp", "")
+        after = sync.store.state_dict()
+        for name, p in model.named_parameters():
+            g = dict(local.named_parameters())[name].grad
+            if nesterov:
+                momentum[name] = 0.9 * (momentum[name] + g)
+                push = momentum[name] + g
+            else:
+                momentum[name] = 0.9 * momentum[name] + g
+                push = momentum[name]
+            old = before.get(name, {}).get("velocity", torch.zeros_like(p))
+            sent = old + push - after[name]["velocity"]
+            dist.all_reduce(sent, group=group)
+            worst = max(worst, float((sent / world - p.grad).abs().max()))
+            worst = max(worst, float((after[name]["momentum"] - momentum[name]).abs().max()))
+    sync.detach()
+    return distance(dense, twin), worst
+
+
+def dgc_end_to_end(group: Any, rank: int, world: int) -> dict[str, bool]:
+    """Train through the dense plan, the profiled one and a resume; report equal replicas and an exact resume."""
+
+    def start() -> tuple[Any, Any, Any]:
+        model = build("mlp")
+        optimizer = sgd(model.parameters(), 0.0)
+        return model, optimizer, ssfx.attach(model, optimizer, process_group=group, costs=costs_for(world), **DGC)
+
+    model, optimizer, sync = start()
+    for step in range(8):
+        _step(model, optimizer, rank, step, "mlp", "")
+    kept, weights = sync.state_dict(), model.state_dict()
+    weights = {name: value.clone() for name, value in weights.items()}
+    for step in range(8, 12):
+        _step(model, optimizer, rank, step, "mlp", "")
+    again, again_optimizer, again_sync = start()
+    again.load_state_dict(weights)
+    again_sync.load_state_dict(kept)
+    for step in range(8, 12):
+        _step(again, again_optimizer, rank, step, "mlp", "")
+    dense = [n for _, lane in sync.plan.lanes() for s in lane.segments if s.dense for n in s.tensors]
+    report = {
+        "some dense, some not": 0 < len(dense) < len(sync.plan.tensors),
+        "dense ones have momentum": all(bool(sync.store.get(n, "momentum").any()) for n in dense),
+        "same": same_on_all_ranks(group, model),
+        "resumed": all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True)),
+        "state": all(
+            torch.equal(v, again_sync.store.state_dict()[n][b])
+            for n, state in sync.store.state_dict().items()
+            for b, v in state.items()
+        ),
+    }
+    sync.detach()
+    again_sync.detach()
+    return report
+
+
+def scaler_with_clipping(group: Any, rank: int, world: int, options: Options) -> float:
+    """Return how far a scaled run with clipping is from the unscaled one."""
+    ends = []
+    for enabled in (True, False):
+        model = build("mlp")
+        optimizer = sgd(model.parameters())
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2, enabled=enabled)
+        sync = ssfx.attach(model, optimizer, process_group=group, scaler=scaler, **options)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(model, rank, step)).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            scaler.step(optimizer)
+            scaler.update()
+        sync.detach()
+        ends.append(model)
+    return distance(*ends)
