@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from ssfx.errors import ConfigError
 from ssfx.memories import Memory, memories
 from ssfx.memories.base import check_pair
 from ssfx.origin import Origin
+from ssfx.runtime.online import check_same
 
 
 def model_device(model: torch.nn.Module) -> torch.device:
@@ -61,9 +63,12 @@ def placeholder_costs(world_size: int) -> Costs:
 
 
 def broadcast_model(model: torch.nn.Module, comm: Comm) -> None:
-    """Make parameters and buffers of all ranks equal to rank 0's, as torch DDP does."""
+    """Make parameters and buffers of all ranks equal to rank 0's, as torch DDP does; ConfigError if they cannot be."""
+    tensors = [*model.parameters(), *model.buffers()]
+    shapes = ";".join(f"{t.dtype}{tuple(t.shape)}" for t in tensors)
+    check_same(comm, hashlib.sha256(shapes.encode()).hexdigest(), "the list of parameters and buffers")
     with torch.no_grad():
-        for tensor in [*model.parameters(), *model.buffers()]:
+        for tensor in tensors:
             if tensor.numel():
                 whole = tensor.detach().contiguous()
                 comm.broadcast(whole).wait()
