@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ssfx.collectives.comm import Comm
-from ssfx.errors import ConfigError, SsfxError
+from ssfx.errors import ConfigError, RunError, SsfxError
 from ssfx.origin import Origin
 from ssfx.plan import ITEM_BYTES, TensorSpec
 from ssfx.profile import Profile
@@ -133,28 +133,35 @@ class Observer:
         return Profile(base.model, tuple(order), tuple(gaps), float(mean[-1]), origin, device=self._device)
 
 
-def agree(comm: Comm, make: Any) -> Any:
+def agree(comm: Comm, make: Callable[[], Any]) -> Any:
     """Return rank 0's JSON-serialisable result of `make()` on every rank; an error there is raised on every rank."""
+    failure: Exception | None = None
     text = ""
     if comm.rank == 0:
         try:
             text = json.dumps({"value": make()})
-        except SsfxError as error:
-            text = json.dumps({"error": str(error)})
+        except Exception as error:  # whatever it is, the other ranks are waiting for an answer
+            failure = error
+            known = "ConfigError" if isinstance(error, ConfigError) else "RunError"
+            told = str(error) if isinstance(error, SsfxError) else f"rank 0 failed with {type(error).__name__}: {error}"
+            text = json.dumps({known: told})
     payload = torch.tensor(list(text.encode()), dtype=torch.uint8, device=comm.device)
     length = torch.tensor([payload.numel()], dtype=torch.int64, device=comm.device)
     comm.broadcast(length).wait()
     if comm.rank != 0:
         payload = torch.empty(int(length), dtype=torch.uint8, device=comm.device)
     comm.broadcast(payload).wait()
+    if failure is not None:
+        raise failure
     answer = json.loads(bytes(payload.cpu().tolist()))
-    if "error" in answer:
-        raise ConfigError(answer["error"])
+    for error_type in (ConfigError, RunError):
+        if error_type.__name__ in answer:
+            raise error_type(answer[error_type.__name__])
     return answer["value"]
 
 
 def check_same(comm: Comm, digest: str, what: str) -> None:
-    """Raise RunError-like ConfigError on every rank unless all ranks hold the same hexadecimal `digest`."""
+    """Raise ConfigError on every rank unless all ranks hold the same hexadecimal `digest`."""
     mine = torch.tensor([int(digest[:15], 16)], dtype=torch.int64, device=comm.device)
     everyone = comm.all_gather(mine).wait().flatten().tolist()
     if len(set(everyone)) > 1:

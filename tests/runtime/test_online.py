@@ -1,0 +1,96 @@
+"""Online profiling, agreement between ranks, and calibration."""
+
+from __future__ import annotations
+
+import pytest
+from runtime import work_online as work
+from runtime.pool import Pool
+
+
+def test_a_profile_is_in_order_of_mean_arrival(pool: Pool) -> None:
+    slow_start = {"a": 9.0, "b": 9.0, "c": 9.0, "d": 9.0}  # the first of several passes does not count
+    ranks = [
+        [slow_start, {"a": 0.3, "b": 0.1, "c": 0.2}],
+        [slow_start, {"a": 0.1, "b": 0.2, "c": 0.4}],
+    ]
+    first, second = pool.run(work.profile_of, 2, ranks)
+    assert first == second
+    assert [spec.name for spec in first.tensors] == ["b", "a", "c", "d"]
+    assert first.ready_gap_s == pytest.approx((0.15, 0.05, 0.1, 0.0))
+    assert first.forward_s == 0.5
+    assert first.origin.kind == "measured"
+
+
+def test_a_parameter_seen_by_one_rank_takes_its_time_and_one_seen_by_none_comes_last(pool: Pool) -> None:
+    ranks = [[{"c": 0.2, "a": 0.3}], [{"a": 0.3, "d": 0.1}]]
+    for profile in pool.run(work.profile_of, 2, ranks):
+        assert [spec.name for spec in profile.tensors] == ["d", "c", "a", "b"]
+        assert profile.ready_gap_s == pytest.approx((0.1, 0.1, 0.1, 0.0))
+
+
+def test_parameters_that_never_had_a_gradient_keep_reversed_registration_order(pool: Pool) -> None:
+    for profile in pool.run(work.profile_of, 2, [[{"b": 0.2}], [{"b": 0.2}]]):
+        assert [spec.name for spec in profile.tensors] == ["b", "d", "c", "a"]
+        assert sum(profile.ready_gap_s) == pytest.approx(0.2)
+
+
+def test_an_observer_records_what_arrives_and_leaves_no_hooks(pool: Pool) -> None:
+    for records, order, hooks in pool.run(work.observed, 2):
+        assert hooks == 0
+        for record in records:
+            assert set(record) == {"a.weight", "a.bias", "b.weight", "b.bias", "head.weight", "head.bias"}
+            assert all(second >= 0 for second in record.values())
+        assert {*order[:2]} == {"head.weight", "head.bias"}
+        assert {*order[-2:]} == {"spare.weight", "spare.bias"}
+
+
+def test_ddp_groups_again_in_the_order_of_arrival_on_every_rank_alike(pool: Pool) -> None:
+    results = pool.run(work.replanned, 3)
+    for before, after, digest in results:
+        assert before[0] == "spare.bias"
+        assert {*after[-2:]} == {"spare.weight", "spare.bias"}
+        assert (after, digest) == results[0][1:]
+
+
+def test_agree_gives_rank_0s_answer_to_all(pool: Pool) -> None:
+    assert pool.run(work.agreed, 3, "") == ["{'made by': 0}"] * 3
+
+
+@pytest.mark.parametrize("failure", ["ConfigError", "RunError"])
+def test_agree_raises_rank_0s_error_on_all(pool: Pool, failure: str) -> None:
+    assert pool.run(work.agreed, 3, failure) == [f"{failure}: no plan: ü"] * 3
+
+
+def test_agree_tells_other_ranks_of_a_bug_on_rank_0(pool: Pool) -> None:
+    first, *others = pool.run(work.agreed, 3, "ValueError", timeout_s=20.0)
+    assert first == "ValueError: no plan: ü"
+    assert others == ["RunError: rank 0 failed with ValueError: no plan: ü"] * 2
+
+
+@pytest.mark.parametrize(("odd", "world"), [(1, 2), (1, 3), (2, 3)])
+def test_check_same_names_the_rank_that_differs_on_all_ranks(pool: Pool, odd: int, world: int) -> None:
+    digests = ["f" * 16 if rank == odd else "0123456789abcdef" for rank in range(world)]
+    for text in pool.run(work.differing, world, digests):
+        assert "the plan" in text
+        assert f"rank {odd}" in text
+        assert "\n" not in text
+
+
+def test_check_same_is_silent_when_all_agree(pool: Pool) -> None:
+    assert pool.run(work.differing, 3, ["f" * 16] * 3) == ["", "", ""]
+
+
+@pytest.mark.parametrize("compressor", ["topk", "dgc", "fp16"])
+def test_calibration_is_monotone_and_equal_on_all_ranks(pool: Pool, compressor: str) -> None:
+    first, *others = pool.run(work.costs, 3, compressor)
+    assert others == [first] * 2
+    assert set(first.exchange) == {"all_reduce", "all_gather", "all_gather_v"}
+    for curve in first.exchange.values():
+        assert list(curve.seconds) == sorted(curve.seconds)
+        assert curve.seconds[0] > 0
+        assert curve.covers(4 * 5000)
+    for curve in (first.encode, first.host, first.decode):
+        assert curve.covers(5000)
+        assert min(curve.seconds) > 0
+    assert first.host == first.encode  # a CPU has no other host
+    assert first.world_size == 3
