@@ -1,0 +1,100 @@
+"""The statistics of a step against cases worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from runtime import work_stats as work
+from runtime.pool import Pool
+
+from ssfx.runtime.queue import union_s
+from ssfx.runtime.stats import Stopwatch
+from ssfx.runtime.trace import Tracer
+from ssfx.schemes import schemes
+
+
+@pytest.mark.parametrize(
+    ("spans", "seconds"),
+    [
+        ([], 0.0),
+        ([(1.0, 3.0)], 2.0),
+        ([(1.0, 3.0), (5.0, 6.0)], 3.0),
+        ([(1.0, 3.0), (2.0, 6.0)], 5.0),
+        ([(1.0, 9.0), (2.0, 3.0), (8.0, 10.0)], 9.0),
+        ([(5.0, 6.0), (1.0, 5.0)], 5.0),
+        ([(1.0, 3.0), (2.0, 0.0)], 2.0),  # one that never ended
+        ([(4.0, 4.0)], 0.0),
+    ],
+)
+def test_union_of_spans(spans: list[tuple[float, float]], seconds: float) -> None:
+    assert union_s(spans) == seconds
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12))
+def test_union_counts_every_covered_second_once(spans: list[tuple[int, int]]) -> None:
+    covered = {second for start, end in spans for second in range(start, end)}
+    assert union_s(spans) == len(covered)
+
+
+def test_a_stopwatch_adds_up_by_stage_and_starts_again() -> None:
+    watch = Stopwatch(torch.device("cpu"), Tracer(False, 0))
+    with watch.time("compress"):
+        pass
+    once = watch.seconds("compress")
+    with watch.time("compress"), watch.time("wait"):
+        pass
+    assert 0 < once < watch.seconds("compress")
+    assert watch.seconds("wait") <= watch.seconds("compress")
+    assert watch.seconds("decompress") == 0
+    watch.reset()
+    assert watch.seconds("compress") == 0
+
+
+FUSED = {"scheme": "fused_all", "compressor": "topk", "density": 0.3}  # 18 of 60 elements
+
+
+@pytest.mark.parametrize(
+    ("options", "rates", "density"),
+    [
+        (FUSED, (2, 2), 18 / 60),  # rank 0 sends of `large` alone, rank 1 of `small` alone
+        ({**FUSED, "density": 0.5}, (1, 1), 30 / 60),  # 20 of one tensor and 10 of the next
+        ({**FUSED, "compressor": "dgc"}, (2, 2), 18 / 60),
+        ({**FUSED, "scheme": "per_tensor"}, (0, 0), 18 / 60),
+        ({**FUSED, "scheme": "per_tensor", "grouping": "none"}, (0, 0), 18 / 60),
+        ({**FUSED, "density": 1.0}, (0, 0), 1.0),
+        ({"scheme": "ddp"}, (0, 0), 1.0),
+        ({"scheme": "ddp", "compressor": "fp16"}, (0, 0), 1.0),
+    ],
+    ids=["fused", "fused half", "fused dgc", "per tensor", "one message each", "all of it", "ddp", "fp16"],
+)
+def test_density_and_missing_tensors(
+    pool: Pool, options: dict[str, Any], rates: tuple[int, int], density: float
+) -> None:
+    for (achieved, missing, tensors), expected in zip(pool.run(work.missing, 2, options), rates, strict=True):
+        assert tensors == 4
+        assert achieved == pytest.approx(density)
+        assert missing == expected / 4
+
+
+def cases() -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = []
+    for scheme in schemes:
+        if scheme.dense:
+            made += [{"scheme": scheme.name}, {"scheme": scheme.name, "compressor": "fp16"}]
+        else:
+            made += [{"scheme": scheme.name, "compressor": c, "density": 0.05} for c in ("topk", "dgc")]
+    return made
+
+
+@pytest.mark.parametrize("options", cases(), ids=lambda options: "-".join(map(str, options.values())))
+def test_bytes_are_the_plans(pool: Pool, options: dict[str, Any]) -> None:
+    for rank in pool.run(work.contributed, 2, options):
+        for contributed, planned, sent in rank:
+            assert contributed == planned
+            assert sent == planned  # of two ranks, each sends its whole contribution once, in either collective
+    dense = 4 * (20 * 300 + 300 + 300 * 40 + 40 + 80 + 40 * 5 + 5 + 1)
+    assert contributed == dense / (2 if options.get("compressor") == "fp16" else 1) or contributed < dense
