@@ -65,9 +65,10 @@ class Case:
 
     @property
     def label(self) -> str:
-        """Short human text: model/scheme/compressor@density xP."""
-        sparse = f"/{self.compressor}@{self.density:g}" if self.density is not None else ""
-        return f"{self.model}/{self.scheme}{sparse} x{self.world_size}"
+        """Short human text: model/scheme/compressor@density xP, without what the case does not have."""
+        density = f"@{self.density:g}" if self.density is not None else ""
+        compressor = f"/{self.compressor}{density}" if self.compressor is not None else ""
+        return f"{self.model}/{self.scheme}{compressor} x{self.world_size}"
 
     def to_json(self) -> str:
         """Return the case as indented JSON, the text of a run directory's case.json."""

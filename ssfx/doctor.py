@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -16,18 +17,8 @@ from ssfx import machine
 from ssfx.errors import SsfxError
 from ssfx.paths import conf_dir, reference_dir, results_dir
 
-PACKAGES = (
-    "ssfx",
-    "torch",
-    "torchvision",
-    "transformers",
-    "datasets",
-    "numpy",
-    "hydra-core",
-    "rich",
-    "matplotlib",
-    "wandb",
-)
+CORE_PACKAGES = ("ssfx", "torch", "numpy", "hydra-core", "matplotlib")
+OTHER_PACKAGES = ("torchvision", "transformers", "datasets", "wandb")
 TORCH_TIMEOUT_S = 120
 FREE_BYTES_WANTED = 2**30
 
@@ -66,15 +57,16 @@ def examine() -> Examination:
     backends = [name for name in ("gloo", "nccl") if torch.get(name)]
     facts = (
         ("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
-        ("packages", ", ".join(f"{name} {_version(name)}" for name in PACKAGES)),
-        ("cores", str(machine.cores())),
+        ("core packages", _versions(CORE_PACKAGES)),
+        ("other packages", _versions(OTHER_PACKAGES)),
+        ("CPU cores", str(machine.cores())),
         ("memory", f"{machine.memory_bytes() / 2**30:.1f} GiB free"),
-        ("gpus", ", ".join(machine.gpus()) or "none"),
+        ("GPUs", ", ".join(machine.gpus()) or "none"),
         ("torch", problem or f"imports; backends {', '.join(backends)}; {torch['gpus']} CUDA devices"),
-        ("data sets", ", ".join(f"{name} ({why})" if why else name for name, why in datasets)),
-        ("disk", f"{free / 2**30:.1f} GiB free for results"),
+        ("data sets", ", ".join(f"{name} (cannot be read)" if why else name for name, why in datasets)),
+        ("results", f"{results_dir()}, {free / 2**30:.1f} GiB free"),
         ("installed", "from a checkout" if (conf_dir().parent / "pyproject.toml").exists() else "from a wheel"),
-        ("reference", f"{len(list(reference_dir().glob('*.jsonl')))} files of committed rows"),
+        ("reference rows", f"{len(list(reference_dir().glob('*.jsonl')))} files that came with ssfx"),
     )
     return Examination(facts, (*_engines(torch, problem), *_data(datasets), *_space(free)))
 
@@ -99,7 +91,7 @@ def _engines(torch: dict[str, Any], problem: str) -> list[Check]:
     return [
         Check("ssfx run on the CPU (gloo)", bool(torch.get("gloo")), problem, required=True),
         Check("ssfx run device=cuda (nccl)", has_cuda and has_gpu and bool(torch.get("nccl")), gpu_why),
-        Check("clusters other than local", False, "this version plans for them and does not simulate them"),
+        Check("ssfx run on clusters other than local", False, "this version plans for them: ssfx plan cluster=64gpu"),
     ]
 
 
@@ -127,6 +119,10 @@ def _datasets() -> list[tuple[str, str]]:
         except SsfxError as error:
             found.append((entry.name, str(error)))
     return found
+
+
+def _versions(packages: Iterable[str]) -> str:
+    return ", ".join(f"{name} {_version(name)}" for name in packages)
 
 
 def _version(package: str) -> str:

@@ -1,4 +1,4 @@
-"""`torch` and `numpy`, imported when first used.
+"""`torch`, `numpy` and `psutil`, imported when first used.
 
 Components declare what they are (name, wire size, capabilities) in the same file as their tensor code, and the command
 line reads those declarations without paying the seconds that importing torch costs. They import the name from here.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as numpy
+    import psutil as psutil
     import torch as torch
 else:
 
@@ -25,3 +26,4 @@ else:
 
     torch = _LazyModule("torch")
     numpy = _LazyModule("numpy")
+    psutil = _LazyModule("psutil")

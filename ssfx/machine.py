@@ -7,6 +7,8 @@ import shutil
 import subprocess
 from functools import cache
 
+from ssfx.lazy import psutil
+
 
 def cores() -> int:
     """Return the number of CPU cores this process may run on."""
@@ -17,8 +19,6 @@ def cores() -> int:
 
 def memory_bytes() -> int:
     """Return the bytes of memory that are free for a new process."""
-    import psutil
-
     return int(psutil.virtual_memory().available)
 
 

@@ -11,15 +11,24 @@ from ssfx.errors import ConfigError
 from ssfx.plan import Plan
 from ssfx.profile import Profile
 from ssfx.schemes import schemes
+from ssfx.schemes.base import SparseOptions
+from ssfx.schemes.carrier import check_density
 
 MAX_INDEX = 2**31 - 1
 """Largest number of elements that the 32-bit indices of one message can address."""
 
 
 def make_plan(scheme: str, profile: Profile, costs: Costs, options: dict[str, Any] | None = None) -> Plan:
-    """Return the plan of `scheme`; ConfigError when the options or the combination of components cannot work."""
+    """Return the plan of `scheme`; ConfigError when the options or the combination of components cannot work.
+
+    A density that is among the options must have an effect; the default one need not.
+    """
     entry = schemes[scheme]
-    plan = entry.planner(profile, costs, entry.options(options or {}))
+    given = options or {}
+    chosen = entry.options(given)
+    plan = entry.planner(profile, costs, chosen)
+    if isinstance(chosen, SparseOptions) and "density" in given:
+        check_density(chosen.compressor, chosen.density)
     check_capabilities(plan)
     return plan
 

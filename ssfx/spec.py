@@ -46,6 +46,7 @@ class Catalog(Registry[Entry[C]]):
     def __init__(self, kind: str, package: str) -> None:
         super().__init__(kind, package)
         self._built: dict[tuple[str, Any], C] = {}
+        self._by_spec: dict[str, C] = {}
 
     def register(self, options: Any = NoOptions()) -> Callable[[type[C]], type[C]]:
         """Register the decorated class with `options`, a frozen dataclass instance holding the defaults."""
@@ -58,11 +59,13 @@ class Catalog(Registry[Entry[C]]):
 
     def build(self, spec: str) -> C:
         """Return the component of a spec; specs that mean the same share one instance. ConfigError if it has none."""
-        entry, options = self._resolve(spec, {})
-        key = (entry.name, options)
-        if key not in self._built:
-            self._built[key] = entry.cls(options)  # type: ignore[call-arg]
-        return self._built[key]
+        if spec not in self._by_spec:  # planners ask for the same spec thousands of times
+            entry, options = self._resolve(spec, {})
+            key = (entry.name, options)
+            if key not in self._built:
+                self._built[key] = entry.cls(options)  # type: ignore[call-arg]
+            self._by_spec[spec] = self._built[key]
+        return self._by_spec[spec]
 
     def canonical(self, spec: str, options: Mapping[str, Any] | None = None) -> str:
         """Return `spec` with `options` applied, naming only what differs from the defaults; ConfigError if unknown."""

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import click
 
+from ssfx.cli.table import print_table
+
 
 @click.command(short_help="Show what is here, and what would run.")
 def doctor() -> None:
     """Show versions, hardware, backends and data sets, and what would run here."""
-    from rich.table import Table
-
-    from ssfx.cli.console import wide_console
     from ssfx.doctor import examine
 
-    console = wide_console()
     found = examine()
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    for name, text in found.facts:
-        table.add_row(name, text)
-    console.print(table)
+    print_table(("what", "here"), found.facts)
+    click.echo()
     for check in found.checks:
-        mark, style = ("runs", "green") if check.runs else ("does not run", "red")
-        console.print(f"{check.what}: {mark}{f', {check.why}' if check.why else ''}", style=style, markup=False)
-    if not all(check.runs for check in found.checks if check.required):
+        colour = "green" if check.runs else "red" if check.required else "yellow"
+        mark = "runs" if check.runs else "does not run"
+        click.secho(f"{check.what}: {mark}{f', {check.why}' if check.why else ''}", fg=colour)
+    broken = [check.what for check in found.checks if check.required and not check.runs]
+    click.echo()
+    if broken:
+        click.secho(f"ssfx run cannot work here before this does: {', '.join(broken)}", fg="red", bold=True)
         raise click.exceptions.Exit(1)
+    click.secho("all that ssfx run needs is here; start with: ssfx run", bold=True)

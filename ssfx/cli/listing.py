@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from ssfx.cli.table import print_table
+
 KINDS = ("schemes", "compressors", "memories", "models", "datasets", "clusters", "experiments", "engines")
 Table = tuple[Sequence[str], Iterable[Sequence[str]]]
 
@@ -38,11 +40,7 @@ def _print(kind: str) -> None:
         header, lines = _compressors()
     else:
         header, lines = _folder(kind) if kind in ("clusters", "experiments") else _registered(kind)
-    rows = [header, *lines]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(header) - 1)]
-    for number, row in enumerate(rows):
-        text = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) + "  " + row[-1]
-        click.secho(text.rstrip(), bold=number == 0)
+    print_table(header, lines)
 
 
 def _schemes() -> Table:
@@ -51,39 +49,22 @@ def _schemes() -> Table:
     def line(scheme: Any) -> Sequence[str]:
         compressor = getattr(scheme.defaults, "compressor", None) or "none"
         return (
-            scheme.name, scheme.fusion_unit, compressor, ", ".join(_collectives(scheme)),
+            scheme.name, scheme.fusion_unit, compressor, ", ".join(scheme.collectives),
             "yes" if scheme.profiled else "no", scheme.summary,
         )  # fmt: skip
 
     return ("scheme", "fusion unit", "compressor", "collectives", "profiled", "summary"), map(line, schemes)
 
 
-def _collectives(scheme: Any) -> list[str]:
-    """Return the collectives of the scheme's default plan for a small and a large tensor."""
-    from ssfx.costs import Costs, Curve, ring_exchange
-    from ssfx.origin import Origin
-    from ssfx.plan import TensorSpec
-    from ssfx.planning import make_plan
-    from ssfx.profile import Profile
-
-    origin = Origin("nominal", note="made up to see which collectives a plan uses")
-    tensors = (TensorSpec("small", (64,)), TensorSpec("large", (1 << 22,)), TensorSpec("last", (64,)))
-    profile = Profile("example", tensors, (1e-3, 1e-3, 1e-3), 1e-3, origin)
-    costs = Costs(
-        8, Curve.affine(1e-4, 1e-10), Curve.affine(2e-4, 2e-10), Curve.zero(), ring_exchange(8, 1e-5, 1e-10), origin
-    )
-    return sorted({lane.collective for _, lane in make_plan(scheme.name, profile, costs).lanes()})
-
-
 def _compressors() -> Table:
     from ssfx.compressors import build, compressors
-    from ssfx.config.components import uses_density
+    from ssfx.schemes.carrier import keeps_fraction
 
     def line(entry: Any) -> Sequence[str]:
         one = build(entry.name)
         words = [
             "additive" if one.additive else "", "error feedback" if one.error_feedback else "",
-            "density" if uses_density(one) else "",
+            "density" if keeps_fraction(entry.name) else "",
         ]  # fmt: skip
         return entry.name, ", ".join(filter(None, words)) or "-", entry.summary
 

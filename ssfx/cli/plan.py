@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from ssfx.cli.completion import overrides_argument
+from ssfx.cli.table import print_table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ssfx.costs import Costs
     from ssfx.plan import Lane, Plan
 
@@ -47,41 +46,36 @@ def plan(overrides: tuple[str, ...], as_json: bool) -> None:
         click.echo(made.to_json())
         return
 
-    from ssfx.cli.console import wide_console
     from ssfx.timeline import evaluate
     from ssfx.wire import plan_bytes
 
-    console = wide_console()
     parts = planned.parts
     sparse = (
         f", {parts.compressor}" + (f" at density {parts.density:g}" if parts.density else "")
         if parts.compressor
         else ""
     )
-    console.print(
-        f"{made.scheme} for {planned.model} on {planned.cluster.name}, {made.world_size} ranks{sparse}", style="bold"
+    click.secho(
+        f"{made.scheme} for {planned.model} on {planned.cluster.name}, {made.world_size} ranks{sparse}", bold=True
     )
-    console.print(_table(made))
+    print_table(_COLUMNS, _lanes(made), right=_RIGHT)
     sent, dense = plan_bytes(made), profile.nbytes
     share = f"{100 * sent / dense:.3g} % of the dense {_bytes(dense)}"
     elements = sum(spec.numel for spec in made.tensors)
-    console.print(
+    click.echo(
         f"total: {len(made.buckets)} buckets, {len(made.launch_order)} lanes, {len(made.tensors)} tensors, "
         f"{elements:,} elements; {_bytes(sent)} per rank and step, {share}"
     )
     line = evaluate(made, profile, costs)
-    console.print(
+    click.echo(
         f"predicted F = {_seconds(line.total_s)} from the start of backward until all gradients are exchanged "
         f"(backward {_seconds(profile.backward_s)}, with compression {_seconds(line.backward_end_s)})"
     )
-    console.print(
-        f"profile: {profile.origin.kind}, {profile.device}, batch {profile.batch_size}. {profile.origin.note}",
-        markup=False,
-    )
+    click.echo(f"profile: {profile.origin.kind}, {profile.device}, batch {profile.batch_size}. {profile.origin.note}")
     if outside := _extrapolated(made, costs):
-        console.print(outside, style="yellow")
-    console.print(f"costs: {costs.origin.kind}. {costs.origin.note}", markup=False)
-    console.print(f"digest {made.digest}")
+        click.secho(outside, fg="yellow")
+    click.echo(f"costs: {costs.origin.kind}. {costs.origin.note}")
+    click.echo(f"digest {made.digest}")
 
 
 def _extrapolated(made: Plan, costs: Costs) -> str:
@@ -97,21 +91,15 @@ def _extrapolated(made: Plan, costs: Costs) -> str:
     )
 
 
-def _table(made: Plan) -> Table:
-    from rich.table import Table
-
+def _lanes(made: Plan) -> Iterator[Sequence[str]]:
     from ssfx.wire import lane_bytes
 
-    table = Table(box=None, pad_edge=False)
-    for name in _COLUMNS:
-        table.add_column(name, justify="right" if name in _RIGHT else "left")
     for (bucket, position), lane in made.lanes():
-        table.add_row(
+        yield (
             str(bucket), str(position), lane.collective, str(len(lane.segments)), str(len(lane.tensors)),
             f"{made.numel(lane):,}", _joined(segment.compressor or "dense" for segment in lane.segments),
             _densities(lane), _joined(segment.placement for segment in lane.segments), _bytes(lane_bytes(made, lane)),
         )  # fmt: skip
-    return table
 
 
 def _joined(words: Iterable[str]) -> str:

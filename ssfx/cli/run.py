@@ -42,10 +42,13 @@ def run(overrides: tuple[str, ...], dry_run: bool) -> None:
             click.echo(f"{case.run_id}  {store.status(case):8}  {case.label}  seed {case.seed} repeat {case.repeat}")
         return
     if todo:
-        new = {case.run_id for case in todo}
-        for row in engines[job.engine].run(job.cases, store):
-            if row.run_id in new:
-                mirror(row, job.wandb)
+        try:
+            engines[job.engine].run(job.cases, store, stall_timeout_s=job.stall_timeout_s)
+        finally:
+            # After the last run, so that no upload disturbs a measurement; also when one failed, as none is run twice.
+            for case in todo if job.wandb != "off" else ():
+                if (row := store.row(case)) is not None:
+                    mirror(row, job.wandb)
     for path in _draw(job, store):
         click.echo(str(path))
 
@@ -58,6 +61,9 @@ def _explain(job: Job) -> None:
     sparse = sorted({case.scheme for case in job.cases} - set(job.baselines))
     if job.baselines:
         click.echo(f"compressor, density and memory apply to {', '.join(sparse)}; dense: {', '.join(job.baselines)}")
+    if job.without_density:
+        others = sorted({case.compressor for case in job.cases if case.compressor and case.density is not None})
+        click.echo(f"density applies to {', '.join(others)}; every element is sent: {', '.join(job.without_density)}")
 
 
 def _draw(job: Job, store: Store) -> list[Path]:

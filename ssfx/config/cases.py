@@ -16,6 +16,7 @@ from ssfx.config.schema import Settings
 from ssfx.config.sweep import Grid, Point, compose, grid, single
 from ssfx.errors import ConfigError, unknown
 from ssfx.schemes import schemes
+from ssfx.schemes.carrier import keeps_fraction
 from ssfx.workloads import check_case, datasets, models
 
 PLAN_KEYS = ("scheme", "compressor", "model", "workload", "cluster", "density", "world_size", "device")
@@ -24,15 +25,21 @@ PLAN_KEYS = ("scheme", "compressor", "model", "workload", "cluster", "density", 
 
 @dataclass(frozen=True)
 class Job:
-    """What `ssfx run` was asked for: the cases in the order they run, on one engine, and what to say about them."""
+    """What `ssfx run` was asked for: the cases in the order they run, on one engine, and what to say about them.
+
+    `baselines` are dense schemes beside sparse ones, `without_density` compressors that send every element beside
+    compressors that do not: what was asked of the others does not apply to them.
+    """
 
     experiment: str
     preset: str
     engine: str
     wandb: Literal["off", "offline", "online"]
+    stall_timeout_s: float
     cluster: Cluster
     cases: tuple[Case, ...]
     baselines: tuple[str, ...]
+    without_density: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -56,13 +63,19 @@ def resolve_job(words: Iterable[str]) -> Job:
             raise ConfigError(
                 f"{key} describes a cluster to plan for; a run takes what is here: drop it, or use ssfx plan"
             )
-    for key in ("preset", "engine", "cluster", "wandb"):
+    for key in ("preset", "engine", "cluster", "wandb", "stall_timeout_s"):
         if len(request.get(key, ())) > 1:
             raise ConfigError(f"one command takes one {key}; start ssfx run once for each")
     found = grid(request)
     baselines = _baselines(found)
-    resolved = [_resolve(point, found.experiment, point["scheme"] in baselines) for point in found.points]
-    config, cluster = resolved[0][0], resolved[0][1]
+    points = [without_sparse_keys(point) if point["scheme"] in baselines else point for point in found.points]
+    points = [complete(point) for point in points]
+    without_density = _without_density(points)
+    for point in points:
+        if point["compressor"] in without_density:
+            point.pop("density", None)
+    resolved = [_resolve(point, found.experiment) for point in points]
+    config, cluster, shared, _ = resolved[0]
     repeats = max(settings.repeats for _, _, settings, _ in resolved)
     cases: dict[str, Case] = {}
     for repeat in range(repeats):
@@ -71,8 +84,8 @@ def resolve_job(words: Iterable[str]) -> Job:
                 one = replace(case, repeat=repeat)
                 cases.setdefault(one.run_id, one)
     return Job(
-        found.experiment, config["preset"]["name"], _engine(config["engine"]["name"]), config["wandb"], cluster,
-        tuple(cases.values()), baselines,
+        found.experiment, config["preset"]["name"], _engine(config["engine"]["name"]), shared.wandb,
+        shared.stall_timeout_s, cluster, tuple(cases.values()), baselines, without_density,
     )  # fmt: skip
 
 
@@ -88,15 +101,14 @@ def resolve_plan(words: Iterable[str]) -> Planned:
     config = compose(complete(point))
     settings = Settings.of(config)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
-    return Planned(config["model"]["name"], cluster.device, cluster, components(config, settings.density))
+    parts = components(config, settings.density, asked="density" in point)
+    return Planned(config["model"]["name"], cluster.device, cluster, parts)
 
 
-def _resolve(point: Point, experiment: str, baseline: bool) -> tuple[dict[str, Any], Cluster, Settings, Case]:
-    if baseline:
-        point = without_sparse_keys(point)
-    config = compose(complete(point))
+def _resolve(point: Point, experiment: str) -> tuple[dict[str, Any], Cluster, Settings, Case]:
+    config = compose(point)
     settings = Settings.of(config)
-    parts = components(config, settings.density if "density" in point or not schemes[point["scheme"]].dense else None)
+    parts = components(config, settings.density, asked="density" in point)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
     check_here(cluster)
     dataset = {key: value for key, value in config["dataset"].items() if key != "name"}
@@ -137,6 +149,13 @@ def _baselines(found: Grid) -> tuple[str, ...]:
     names = list(dict.fromkeys(point["scheme"] for point in found.points))
     dense = tuple(name for name in names if schemes[name].dense)
     return dense if len(dense) < len(names) else ()
+
+
+def _without_density(points: Iterable[Point]) -> tuple[str, ...]:
+    """Return the compressors that send every element, if there are others among the points of a sweep."""
+    names = list(dict.fromkeys(point["compressor"] for point in points if point["compressor"] is not None))
+    whole = tuple(name for name in names if not keeps_fraction(name))
+    return whole if len(whole) < len(names) else ()
 
 
 def _engine(name: str) -> str:

@@ -10,8 +10,10 @@ from ssfx.compressors import Compressor, build, compressors
 from ssfx.config.groups import options
 from ssfx.config.sweep import Point
 from ssfx.errors import ConfigError
-from ssfx.memories import memories
+from ssfx.memories import check_pair, memories
 from ssfx.schemes import Scheme, schemes
+from ssfx.schemes.base import SparseOptions
+from ssfx.schemes.carrier import check_density, keeps_fraction
 
 SPARSE_KEYS = ("compressor", "density", "memory")
 """What a dense baseline of a sweep has none of."""
@@ -55,8 +57,11 @@ def complete(point: Point) -> Point:
     return chosen
 
 
-def components(config: Mapping[str, Any], density: float | None) -> Components:
-    """Return the components that a composed configuration names; `density` is None unless it was set."""
+def components(config: Mapping[str, Any], density: float | None, *, asked: bool) -> Components:
+    """Return the components that a composed configuration names.
+
+    ConfigError when the user `asked` for this density and it has no effect; an experiment's applies where it can.
+    """
     scheme = schemes[config["scheme"]["name"]]
     given = {key: value for key, value in config["scheme"].items() if key != "name"}
     defaults = options("scheme", scheme.name)
@@ -67,42 +72,32 @@ def components(config: Mapping[str, Any], density: float | None) -> Components:
         return Components(scheme.name, changed, None, None, None)
     memory = _node_spec(memories, config.get("memory"))
     assert memory is not None
-    _check_pair(scheme, build(compressor), memory)
-    return Components(scheme.name, changed, compressor, memory, _density(scheme, build(compressor), density))
+    _check_dense(scheme, build(compressor))
+    check_pair(memories.build(memory), build(compressor))
+    return Components(scheme.name, changed, compressor, memory, _density(scheme, compressor, density, asked))
 
 
-def uses_density(compressor: Compressor) -> bool:
-    """True when the compressor leaves elements out, so that a density changes what it sends."""
-    return compressor.layout(1 << 20, 0.01) != compressor.layout(1 << 20, 0.5)
-
-
-def _density(scheme: Scheme, compressor: Compressor, density: float | None) -> float | None:
-    default = getattr(scheme.defaults, "density", None)
-    if density is None:
-        return default if uses_density(compressor) else None
-    if default is None:
+def _density(scheme: Scheme, compressor: str, density: float | None, asked: bool) -> float | None:
+    if density is not None and asked:
         scheme.options({"density": density})  # raises the one line for dense schemes
-    if not uses_density(compressor):
-        raise ConfigError(
-            f"compressor={compressor.name} sends every element, so density={density:g} would have no effect; "
-            "drop it or choose compressor=topk"
-        )
-    return density
+        check_density(compressor, density)
+    defaults = scheme.defaults
+    if not isinstance(defaults, SparseOptions) or not keeps_fraction(compressor):
+        return None
+    return defaults.density if density is None else density
 
 
-def _check_pair(scheme: Scheme, compressor: Compressor, memory: str) -> None:
+def _check_dense(scheme: Scheme, compressor: Compressor) -> None:
     if scheme.dense and not compressor.additive:
         raise ConfigError(
             f"scheme={scheme.name} adds gradients on the way, which {compressor.name} payloads do not allow; "
             f"use compressor=fp16, or scheme=per_tensor compressor={compressor.name}"
         )
-    if scheme.dense and uses_density(compressor):
+    if scheme.dense and keeps_fraction(compressor.name):
         raise ConfigError(
             f"scheme={scheme.name} sends every element and {compressor.name} selects some; "
             f"use compressor=fp16, or scheme=per_tensor compressor={compressor.name}"
         )
-    if memories.build(memory).feedback and not compressor.error_feedback:
-        raise ConfigError(f"memory={memory} would diverge with compressor={compressor.name}; use memory=none")
 
 
 def _refuse_without_compressor(scheme: Scheme, point: Point) -> None:

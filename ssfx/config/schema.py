@@ -32,6 +32,7 @@ class Settings:
     evaluate: bool
     checkpoint_every: int
     trace: bool
+    stall_timeout_s: float
     wandb: Literal["off", "offline", "online"]
 
     def __post_init__(self) -> None:
@@ -42,7 +43,7 @@ class Settings:
         for key in ("momentum", "weight_decay", "warmup_steps", "seed", "checkpoint_every"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"{key} must not be negative, got {getattr(self, key)}")
-        for key in ("lr", "clip_norm"):
+        for key in ("lr", "clip_norm", "stall_timeout_s"):
             value = getattr(self, key)
             if value is not None and not value > 0:
                 raise ConfigError(f"{key} must be positive, got {value:g}")

@@ -19,9 +19,12 @@ class Engine(ABC):
     summary: ClassVar[str]
 
     @abstractmethod
-    def run(self, cases: Sequence[Case], store: Store, *, progress: bool = True) -> list[Row]:
+    def run(
+        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None
+    ) -> list[Row]:
         """Return one row per case, in the order given; finished cases are read from the store, the others are run.
 
+        `stall_timeout_s` without any progress end a run as hanging; None: as long as the engine finds right.
         RunError at the first case that fails; rows finished before it are in the store. ConfigError before anything
         starts when a case cannot be run by this engine.
         """

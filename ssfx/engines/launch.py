@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-import psutil
-
 from ssfx.engines.failure import Verdict, diagnose, diagnose_stall
 from ssfx.engines.job import Job
 from ssfx.errors import RunError
+from ssfx.lazy import psutil
 from ssfx.results.files import write_atomic
 from ssfx.runtime.heartbeat import QUIET
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from typing import TYPE_CHECKING, Any
 
 from ssfx.case import Case
 from ssfx.results.rows import Row
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Report:
     """Tells about `cases` on standard error: a bar on a terminal, else plain lines; nothing when `shown` is false."""
 
     def __init__(self, cases: Sequence[Case], shown: bool, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, quiet=not shown, soft_wrap=True)
+        # Imported here: listing the engines must not cost what a progress bar needs.
+        from rich.console import Console as Rich
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._console = console or Rich(stderr=True, quiet=not shown, soft_wrap=True)
         self._cases = len(cases)
         self._finished = 0
         self._steps_before = 0

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from ssfx.case import Case
@@ -37,7 +38,9 @@ class Torchrun(Engine):
         self._train = train
         self._patience = patience or Patience()
 
-    def run(self, cases: Sequence[Case], store: Store, *, progress: bool = True) -> list[Row]:
+    def run(
+        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None
+    ) -> list[Row]:
         """Return one row per case; see Engine. SIGTERM ends the ranks and then this process with code 143."""
         unique = {case.run_id: case for case in cases}
         for case in unique.values():
@@ -46,16 +49,19 @@ class Torchrun(Engine):
                     f"steps={case.steps} leaves nothing to measure after warmup_steps={case.warmup_steps}; "
                     f"use warmup_steps={case.steps // 3}"
                 )
+        patience = self._patience if stall_timeout_s is None else replace(self._patience, stall_s=stall_timeout_s)
         rows: dict[str, Row] = {}
         with _sigterm_exits(), Report(list(unique.values()), progress) as report:
             try:
                 for batch in _batches(unique.values()):
-                    self._run_batch(batch, store, report, rows)
+                    self._run_batch(batch, store, report, rows, patience)
             except OSError as error:
                 raise RunError(f"cannot keep results in {store.runs}: {error}") from error
         return [rows[case.run_id] for case in cases]
 
-    def _run_batch(self, batch: list[Case], store: Store, report: Report, rows: dict[str, Row]) -> None:
+    def _run_batch(
+        self, batch: list[Case], store: Store, report: Report, rows: dict[str, Row], patience: Patience
+    ) -> None:
         # A case that failed before goes last, so that it cannot keep the others from running.
         pending = sorted(batch, key=lambda case: store.status(case) == "failed")
         while pending:
@@ -76,11 +82,11 @@ class Torchrun(Engine):
                 if claim is not None:
                     claim.release()
             if jobs:
-                self._launch(jobs, store, report, rows)
+                self._launch(jobs, store, report, rows, patience)
             elif pending:
                 self._wait(pending[0], store, report)
 
-    def _launch(self, jobs: list[Job], store: Store, report: Report, rows: dict[str, Row]) -> None:
+    def _launch(self, jobs: list[Job], store: Store, report: Report, rows: dict[str, Row], patience: Patience) -> None:
         first = jobs[0].case
         report.note(f"torchrun: {len(jobs)} case(s) on {first.world_size} {first.device} rank(s)")
         started_with = code()
@@ -89,7 +95,7 @@ class Torchrun(Engine):
             report.step(job.case, record)
 
         try:
-            with Launch(jobs, self._train, self._patience, on_record) as launch:
+            with Launch(jobs, self._train, patience, on_record) as launch:
                 for job in launch.finished():
                     row = collect(job, "measured", started_with, settings(first.threads))
                     store.save(row)

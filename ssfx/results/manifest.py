@@ -7,13 +7,11 @@ import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 import ssfx
+from ssfx.lazy import psutil
 from ssfx.machine import cores
 
 PACKAGES = ("torch", "numpy", "torchvision", "transformers", "datasets", "scikit-learn")
@@ -51,6 +49,8 @@ def _git(checkout: Path, *arguments: str) -> str | None:
 @cache
 def versions() -> dict[str, str]:
     """Return the versions of Python, the operating system's kernel and the packages that can change a number."""
+    from importlib import metadata  # costs more than the rest of this file, and only a finished run needs it
+
     found = {"python": platform.python_version(), "system": f"{platform.system()} {platform.release()}"}
     for package in PACKAGES:
         try:

@@ -49,9 +49,9 @@ Planner = Callable[[Profile, Costs, Any], Plan]
 class Scheme:
     """A registered scheme.
 
-    `fusion_unit` says what one compressor call handles: tensor, bucket, model, large tensor. `profiled` schemes need
-    ready times and costs that only a running model has: the runtime first trains a few iterations with a dense plan,
-    then asks for the real one.
+    `fusion_unit` says what one compressor call handles: tensor, bucket, model, large tensor. `collectives` names all
+    that its plans may use, whatever the options. `profiled` schemes need ready times and costs that only a running
+    model has: the runtime first trains a few iterations with a dense plan, then asks for the real one.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Scheme:
     planner: Planner
     defaults: SchemeOptions
     fusion_unit: str
+    collectives: tuple[str, ...]
     profiled: bool = False
 
     @property
@@ -124,12 +125,13 @@ def scheme(
     source: str,
     defaults: SchemeOptions,
     fusion_unit: str,
+    collectives: tuple[str, ...],
     profiled: bool = False,
 ) -> Callable[[Planner], Planner]:
     """Register the decorated planner under `name`; stack the decorator to register variants with other defaults."""
 
     def decorate(planner: Planner) -> Planner:
-        schemes.add(Scheme(name, summary, source, planner, defaults, fusion_unit, profiled))
+        schemes.add(Scheme(name, summary, source, planner, defaults, fusion_unit, collectives, profiled))
         return planner
 
     return decorate

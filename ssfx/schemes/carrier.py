@@ -97,6 +97,15 @@ def sparse_carrier(scheme: str, options: SparseOptions, world_size: int) -> Carr
     return Carrier(options.compressor, options.density if selects else 1.0, "all_reduce" if additive else gather)
 
 
+def check_density(compressor: str, density: float) -> None:
+    """Raise ConfigError when `density`, which somebody asked for, would not change what the compressor sends."""
+    if not keeps_fraction(compressor):
+        raise ConfigError(
+            f"compressor={compressor} sends every element, so density={density:g} would have no effect; "
+            "drop it or choose compressor=topk"
+        )
+
+
 def keeps_fraction(compressor: str) -> bool:
     """True when the density decides how much the compressor sends."""
     layout = build(compressor).layout

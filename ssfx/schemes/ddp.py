@@ -34,6 +34,7 @@ class DdpOptions(DenseOptions):
     source="schemes spec 1c; PyTorch DistributedDataParallel, Li et al. 2020",
     defaults=DdpOptions(),
     fusion_unit="bucket",
+    collectives=("all_reduce",),
 )
 def plan_ddp(profile: Profile, costs: Costs, options: DdpOptions) -> Plan:
     """Return the dense plan with PyTorch DDP's buckets, in the profile's order.

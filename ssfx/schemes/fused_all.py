@@ -31,6 +31,7 @@ class FusedAllOptions(SparseOptions):
     source="schemes spec 2; SSFusion section III-A",
     defaults=FusedAllOptions(),
     fusion_unit="model",
+    collectives=("all_gather", "all_gather_v", "all_reduce"),
 )
 def plan_fused_all(profile: Profile, costs: Costs, options: FusedAllOptions) -> Plan:
     """Return the plan with one bucket per dtype; joint selection may leave out whole tensors.

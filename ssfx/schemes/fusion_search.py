@@ -11,7 +11,7 @@ that no other one beats in both is exact for encode, decode and message curves o
 counts the groups, and this is the dynamic program V[k][j] of the specification (section 5).
 
 To keep the fronts short, a partial solution is dropped when a lower bound of all its continuations exceeds the best
-known complete solution; a first pass with narrow fronts finds a good one. The number of groups is free: the
+known complete solution; a first pass over few of the cuts finds a good one. The number of groups is free: the
 specification's limit of 64 only bounded the work of its program.
 
 Source: spec of schemes, section 5 (a reconstruction: the authors' FindOptFusion is not public).
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 MAX_CUTS = 1024
 """Larger models are cut only at this many positions, evenly spread over elements and backward time."""
-_NARROW = 8  # width of the fronts in the first pass
+_COARSE_CUTS = 48  # cuts of the first pass
+_NARROW = 8  # width of its fronts
 _NUM_SHARES = 9  # lines in the lower bound
 _TICK_S = 1e-12  # sums that differ by less are equal: additions in another order
 
@@ -79,8 +80,8 @@ def best_fusion(
     cuts = _candidate_cuts(np.asarray(gap_s, dtype=float), np.asarray(numel, dtype=float))
     ready_s = np.concatenate([[0.0], np.cumsum(gap_s)])[cuts]
     total = np.concatenate([[0], np.cumsum(numel, dtype=np.int64)])[cuts]
-    search = _Search(ready_s, _pair_costs(total, encode), _pair_costs(total, decode), _pair_costs(total, message))
-    _, good_s = search.forward(np.inf, width=_NARROW)
+    search = _Search(ready_s, *_pair_costs(total, encode, decode, message))
+    _, good_s = search.coarse().forward(np.inf, width=_NARROW)
     stops, total_s = search.forward(good_s, width=None)
     return Fusion(tuple(int(cuts[stop]) for stop in stops), total_s)
 
@@ -94,13 +95,16 @@ def _candidate_cuts(gap_s: Array, numel: Array) -> Ints:
     return np.concatenate([[0], inner, [len(numel)]]).astype(np.int64)
 
 
-def _pair_costs(total: Ints, seconds: Seconds) -> Array:
-    """Return cost[j, i], the seconds of the group between cuts i < j; infinite elsewhere."""
-    j, i = np.tril_indices(len(total), -1)
-    sizes, inverse = np.unique(total[j] - total[i], return_inverse=True)
-    cost = np.full((len(total), len(total)), np.inf)
-    cost[j, i] = seconds(sizes.astype(float))[inverse]
-    return cost
+def _pair_costs(total: Ints, *curves: Seconds) -> list[Array]:
+    """Return for every curve cost[j, i], the seconds of the group between cuts i < j; infinite elsewhere."""
+    pairs = np.tril_indices(len(total), -1)
+    sizes, inverse = np.unique(total[pairs[0]] - total[pairs[1]], return_inverse=True)
+    costs = []
+    for seconds in curves:
+        cost = np.full((len(total), len(total)), np.inf)
+        cost[pairs] = seconds(sizes.astype(float))[inverse]
+        costs.append(cost)
+    return costs
 
 
 class _Search:
@@ -111,6 +115,12 @@ class _Search:
         self.encode, self.decode, self.message = encode, decode, message
         self.shares = np.linspace(0.0, 1.0, _NUM_SHARES)
         self.rest = self._cheapest_rest()
+
+    def coarse(self) -> _Search:
+        """Return the search among a few of the cuts, evenly spread; its solutions are solutions of this one."""
+        cuts = np.unique(np.linspace(0, self.last, _COARSE_CUTS + 1).astype(np.int64))
+        among = np.ix_(cuts, cuts)
+        return _Search(self.ready_s[cuts], self.encode[among], self.decode[among], self.message[among])
 
     def forward(self, best_s: float, width: int | None) -> tuple[list[int], float]:
         """Return stops and end of the best solution; exact if one ends by `best_s` and `width` is None.
@@ -125,6 +135,8 @@ class _Search:
             new_q = q + encode + decode
             bound = (new_q[:, None] + self.shares * (new_p - new_q)[:, None] + self.rest[j]).max(axis=1)
             keep = np.flatnonzero(bound <= best_s + _TICK_S)
+            if not len(keep):
+                continue
             keep = keep[_front(new_p[keep], new_q[keep], count[keep])]
             if width is not None:
                 keep = keep[np.argsort(bound[keep], kind="stable")[:width]]

@@ -30,6 +30,7 @@ class PerTensorOptions(SparseOptions):
     source="schemes spec 2; SSFusion section II-D, ACP-SGD section IV-B",
     defaults=PerTensorOptions(),
     fusion_unit="tensor",
+    collectives=("all_gather", "all_gather_v", "all_reduce"),
 )
 def plan_per_tensor(profile: Profile, costs: Costs, options: PerTensorOptions) -> Plan:
     """Return the plan with one compressor call per tensor, so that no tensor goes missing."""

@@ -84,6 +84,7 @@ def _variant(name: str, summary: str, defaults: SsfusionOptions) -> Callable[[Pl
         source="schemes spec 8; SSFusion, ICDE 2026, section IV",
         defaults=defaults,
         fusion_unit="large tensor",
+        collectives=("all_gather", "all_gather_v", "all_reduce"),
         profiled=True,
     )
 

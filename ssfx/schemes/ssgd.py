@@ -26,6 +26,7 @@ class SsgdOptions(DenseOptions):
     source="schemes spec 1a; ACP-SGD's naive baseline (variant=per_tensor)",
     defaults=SsgdOptions(),
     fusion_unit="bucket",
+    collectives=("all_reduce",),
 )
 def plan_ssgd(profile: Profile, costs: Costs, options: SsgdOptions) -> Plan:
     """Return the dense plan in which no message starts before backward has ended."""

@@ -16,6 +16,7 @@ from ssfx.schemes.grouping import plan_per_dtype, units
     source="schemes spec 1b; Poseidon, Zhang et al. 2017",
     defaults=DenseOptions(),
     fusion_unit="tensor",
+    collectives=("all_reduce",),
 )
 def plan_wfbp(profile: Profile, costs: Costs, options: DenseOptions) -> Plan:
     """Return the dense plan with one message per tensor."""

@@ -1,9 +1,14 @@
 """`ssfx run` checks, counts, runs what is missing, and draws; with an engine that finishes cases at once."""
 
+import sys
+from types import ModuleType, SimpleNamespace
+
 import pytest
+from results.test_wandb_mirror import FakeRun
 
 from ssfx.cli import main
 from ssfx.engines import Engine, engines
+from ssfx.errors import RunError
 from ssfx.origin import Origin
 from ssfx.results.rows import Row
 
@@ -16,10 +21,14 @@ class Instant(Engine):
 
     def __init__(self):
         self.ran = []
+        self.fails = None
 
-    def run(self, cases, store, *, progress=True):
+    def run(self, cases, store, *, progress=True, stall_timeout_s=None):
+        self.stall_timeout_s = stall_timeout_s
         rows = []
         for case in cases:
+            if case.scheme == self.fails:
+                raise RunError("rank 1 died")
             if store.row(case) is None:
                 self.ran.append(case)
                 store.run_dir(case).mkdir(parents=True)
@@ -59,6 +68,56 @@ def test_finished_cases_are_skipped_and_that_is_said(engine, capsys):
 def test_baselines_are_named(engine, capsys):
     assert main(["run", "--dry-run", "scheme=ddp,per_tensor", "density=0.1"]) == 0
     assert "compressor, density and memory apply to per_tensor; dense: ddp" in capsys.readouterr().out
+
+
+def test_a_density_in_a_sweep_of_compressors_applies_where_it_can(engine, capsys):
+    assert main(["run", "--dry-run", "scheme=per_tensor", "compressor=topk,fp16", "density=0.1,0.01"]) == 0
+    out = capsys.readouterr().out
+    assert "measured on this machine: 3 runs" in out
+    assert "density applies to topk; every element is sent: fp16" in out
+    assert [line.split()[2] for line in out.splitlines()[-3:]] == [
+        "resnet_tiny/per_tensor/topk@0.1", "resnet_tiny/per_tensor/topk@0.01", "resnet_tiny/per_tensor/fp16",
+    ]  # fmt: skip
+
+
+def test_the_engine_learns_how_long_to_wait(engine):
+    assert main(["run", "scheme=ddp"]) == 0
+    assert engine.stall_timeout_s == 90
+    assert main(["run", "scheme=ddp", "stall_timeout_s=600", "seed=1"]) == 0
+    assert engine.stall_timeout_s == 600
+    assert main(["run", "scheme=ddp", "stall_timeout_s=300"]) == 0
+    assert len(engine.ran) == 2, "how long to wait is no part of a case"
+
+
+@pytest.fixture
+def mirrored(monkeypatch):
+    """A stand-in for the wandb package; the list of what it was given."""
+    given = []
+
+    def init(**settings):
+        given.append(settings)
+        return FakeRun()
+
+    module = ModuleType("wandb")
+    module.init, module.Settings = init, lambda **settings: SimpleNamespace(**settings)
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    return given
+
+
+def test_new_rows_are_mirrored_and_old_ones_are_not(engine, mirrored):
+    assert main(["run", "scheme=ddp"]) == 0
+    assert mirrored == []
+    assert main(["run", "scheme=ddp,wfbp", "wandb=offline"]) == 0
+    assert [(one["id"], one["mode"]) for one in mirrored] == [(engine.ran[1].run_id, "offline")]
+    assert main(["run", "scheme=ddp,wfbp", "wandb=offline"]) == 0
+    assert len(mirrored) == 1
+
+
+def test_rows_finished_before_a_failure_are_mirrored(engine, mirrored, capsys):
+    engine.fails = "wfbp"
+    assert main(["run", "scheme=ddp,wfbp", "wandb=online"]) == 1
+    assert capsys.readouterr().err == "ssfx: rank 1 died\n"
+    assert [one["config"]["scheme"] for one in mirrored] == ["ddp"]
 
 
 def test_impossible_plans_are_refused_before_anything_starts(engine, shipped, monkeypatch, capsys):

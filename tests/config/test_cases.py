@@ -94,6 +94,26 @@ def test_convergence_trains_longer_than_a_timing_run_and_evaluates():
     assert {c.density for c in job("experiment=convergence").cases} == {None, 0.01}
 
 
+def test_an_experiments_density_applies_where_it_can():
+    (case,) = job("experiment=convergence scheme=per_tensor compressor=fp16").cases
+    assert (case.compressor, case.density) == ("fp16", None)
+
+
+def test_a_density_in_a_sweep_of_compressors_applies_where_it_can():
+    swept = job("scheme=ddp,per_tensor compressor=bf16,topk,fp16 density=0.1")
+    assert (swept.baselines, swept.without_density) == (("ddp",), ("bf16", "fp16"))
+    assert [(c.compressor, c.density) for c in swept.cases] == [
+        (None, None), ("bf16", None), ("topk", 0.1), ("fp16", None),
+    ]  # fmt: skip
+
+
+def test_how_long_to_wait_for_a_silent_run_is_no_part_of_a_case():
+    assert job("").stall_timeout_s == 90
+    patient = job("stall_timeout_s=600")
+    assert patient.stall_timeout_s == 600
+    assert patient.cases == job("").cases
+
+
 def test_world_size_on_the_cpu_is_two_unless_there_is_one_core(monkeypatch):
     assert job("scheme=ddp world_size=3").cases[0].world_size == 3
     monkeypatch.setattr(machine, "cores", lambda: 1)

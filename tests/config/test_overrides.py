@@ -35,6 +35,10 @@ WRONG = [
     ("compressor=randomk scheme=ddp", "randomk selects some; use compressor=fp16"),
     ("scheme=ddp compressor=fp16 memory=residual", "use memory=none"),
     ("scheme=per_tensor compressor=fp16 density=0.1", "drop it or choose compressor=topk"),
+    ("scheme=per_tensor compressor=fp16,bf16 density=0.1", "drop it or choose compressor=topk"),
+    ("scheme=per_tensor compressor=randomk memory=dgc", "needs to see which elements were sent; use memory=residual"),
+    ("stall_timeout_s=0", "stall_timeout_s must be positive"),
+    ("stall_timeout_s=60,90", "one command takes one stall_timeout_s"),
     ("compressor=topkk", "did you mean 'topk'?"),
     ("compressor=topk(value_dtype=float16)", "options are written apart"),
     ("compressor=topk compressor.value_dtyp=float16", "did you mean 'value_dtype'?"),
@@ -104,6 +108,7 @@ def test_wrong_request_is_one_line_and_exit_2(words, expected, capsys):
         ("cluster=64gpu cluster.inter.gbps=fast", "must be numbers"),
         ("cluster=64gpu cluster.inter.gbps=0", "positive rate"),
         ("cluster=64gpu cluster.device=3", "cluster.device must be the name of a device"),
+        ("scheme=per_tensor compressor=bf16 density=0.1", "drop it or choose compressor=topk"),
         ("model=bert_lrge", "did you mean 'bert_large'?"),
     ],
 )

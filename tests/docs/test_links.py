@@ -16,3 +16,9 @@ def test_relative_links_lead_somewhere(document):
 
 def test_the_documents_are_found():
     assert {"README.md", "CONTRIBUTING.md", "docs/index.md"} <= {str(path) for path in documents()}
+
+
+def test_the_index_leads_to_every_page():
+    index = ROOT / "docs/index.md"
+    linked = {(index.parent / target.partition("#")[0]).resolve() for target in links(index)}
+    assert set((ROOT / "docs").rglob("*.md")) - {index} <= linked

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from engines.helpers import HERE, make_case, processes_of, wait_until
 
-from ssfx.engines.launch import Launch, Patience
+from ssfx.engines.launch import Launch
 from ssfx.engines.torchrun import Torchrun
 from ssfx.errors import RunError
 from ssfx.plan import Plan
@@ -123,7 +123,7 @@ def test_an_exception_on_one_rank_is_named(store, monkeypatch):
 def test_a_hanging_rank_is_found_and_all_stacks_are_kept(store, monkeypatch):
     monkeypatch.setenv("SSFX_FAULT", "hang:rank=1,step=3,phase=forward")
     with pytest.raises(RunError, match="rank 1 hangs, without progress for 3 s, in forward at step 3"):
-        Torchrun(train=FAKE, patience=Patience(stall_s=3)).run([make_case()], store, progress=False)
+        Torchrun(train=FAKE).run([make_case()], store, progress=False, stall_timeout_s=3)
     stacks = [next(store.runs.glob(f"*/attempt-1/stacks-rank{rank}.txt")).read_text() for rank in (0, 1)]
     assert "faults.py" in stacks[1]
     assert "fake_train.py" in stacks[0]

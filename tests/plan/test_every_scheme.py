@@ -10,7 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan.instances import affine_costs, cost_tables, instance_a, make_profile, profiles
 
+from ssfx.collectives import collectives
 from ssfx.costs import Costs, Curve
+from ssfx.errors import ConfigError
 from ssfx.plan import Plan
 from ssfx.planning import make_plan
 from ssfx.profile import Profile
@@ -105,3 +107,30 @@ def test_dtypes_are_planned_apart_and_launched_by_readiness(scheme: str) -> None
     last = [max(plan.order[name] for lane in bucket.lanes for name in lane.tensors) for bucket in plan.buckets]
     assert last == sorted(last)
     assert [bucket for bucket, _ in plan.launch_order] == sorted(bucket for bucket, _ in plan.launch_order)
+
+
+@every_scheme
+@relaxed
+@given(profile=profiles(), costs=cost_tables(), data=st.data())
+def test_plans_use_only_declared_collectives(scheme: str, profile: Profile, costs: Costs, data: st.DataObject) -> None:
+    choices: list[dict[str, Any]] = [{}]
+    if not schemes[scheme].dense:
+        choices += [{"sizes": "variable"}, {"compressor": "topk", "density": 0.3}, {"density": 1.0}]
+    if schemes[scheme].dense or scheme in ("per_tensor", "fused_all"):
+        choices.append({"compressor": "fp16"})
+    plan = make_plan(scheme, profile, costs, data.draw(st.sampled_from(choices)))
+    assert {lane.collective for _, lane in plan.lanes()} <= set(schemes[scheme].collectives)
+
+
+@every_scheme
+def test_every_declared_collective_is_one(scheme: str) -> None:
+    assert schemes[scheme].collectives
+    assert set(schemes[scheme].collectives) <= set(collectives.names())
+
+
+@pytest.mark.parametrize("compressor", ["fp16", "bf16"])
+def test_a_density_that_was_asked_for_must_have_an_effect(compressor: str) -> None:
+    with pytest.raises(ConfigError, match=f"compressor={compressor} sends every element, so density=0.05 would have"):
+        make_plan("per_tensor", instance_a(), affine_costs(), {"compressor": compressor, "density": 0.05})
+    plan = make_plan("per_tensor", instance_a(), affine_costs(), {"compressor": compressor})
+    assert {segment.density for _, lane in plan.lanes() for segment in lane.segments} == {1.0}
