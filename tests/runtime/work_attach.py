@@ -349,14 +349,11 @@ def state_is_plain(group: Any, rank: int, world: int, options: Options) -> list[
 
 
 def momentum_correction(group: Any, rank: int, world: int, nesterov: bool) -> tuple[float, float]:
-    """Compare dgc memory at density 1 and SGD without momentum with dense SGD with momentum, and partly sent ones.
-
-    Returns the distance of the parameters, and the worst deviation of a compressed run from the memory's equations.
-    """
+    """Return how far dgc memory at density 1 is from DDP with momentum, and a compressed run from its equations."""
     spec = f"dgc(momentum=0.9,nesterov={str(nesterov).lower()},masking=false)"
     dense, twin = build("mlp"), build("mlp")
     optimizer = sgd(dense.parameters(), 0.0)
-    # The last tensors are compressed although nothing is left out; fusion_degree splits them from nothing.
+    # At density 1 every tensor travels dense, so the memory's momentum is applied to the averages.
     sync = ssfx.attach(
         dense, optimizer, process_group=group, scheme="fused_all", compressor="topk", density=1.0, memory=spec
     )
