@@ -32,22 +32,37 @@ class Pending:
         return self.work is None or bool(self.work.is_completed())
 
 
+_free_groups: list[Any] = []
+
+
 class Comm:
     """A process group with counters: operations issued and bytes this rank contributed.
 
-    One rank alone needs no group: its sum is its own tensor, its gather a copy.
+    For all ranks (`group` None) the group is one of its own, so that collectives of the model (SyncBatchNorm) or of the
+    script cannot mix with the exchange; it is used again after `release`, never closed: a peer may still be reading. A
+    group that is given is used as it is and must be left to the exchange during backward. One rank alone needs no
+    group: its sum is its own tensor, its gather a copy.
     """
 
     def __init__(self, group: Any = None, device: torch.device | None = None) -> None:
         import torch.distributed as dist
 
         self._dist = dist
-        self.group = group
         self.device = device if device is not None else torch.device("cpu")
         self.rank: int = dist.get_rank(group) if dist.is_initialized() else 0
         self.world_size: int = dist.get_world_size(group) if dist.is_initialized() else 1
+        self._own = group is None and self.world_size > 1
+        if self._own:
+            group = _free_groups.pop() if _free_groups else dist.new_group()
+        self.group = group
         self.calls = 0
         self.contributed_bytes = 0
+
+    def release(self) -> None:
+        """Give a group of its own back for the next Comm; nothing may be under way."""
+        if self._own:
+            _free_groups.append(self.group)
+            self._own = False
 
     def all_reduce(self, tensor: torch.Tensor, *, op: str = "sum") -> Pending:
         """Issue an in-place all-reduce of `tensor`; op is "sum" or "max"."""

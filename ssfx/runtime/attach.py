@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -15,6 +16,8 @@ from ssfx.memories import Memory, memories
 from ssfx.memories.base import check_pair
 from ssfx.origin import Origin
 from ssfx.runtime.online import check_same
+
+_attached: WeakSet[torch.nn.Module] = WeakSet()
 
 
 def model_device(model: torch.nn.Module) -> torch.device:
@@ -29,9 +32,21 @@ def model_device(model: torch.nn.Module) -> torch.device:
 
 def check_model(model: torch.nn.Module) -> None:
     """Refuse models that already exchange gradients."""
+    if model in _attached:
+        raise ConfigError("this model has an exchange attached already; detach() that one first")
     for module in model.modules():
         if type(module).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"):
             raise ConfigError(f"{type(module).__name__} exchanges gradients itself; attach to the bare module instead")
+
+
+def claim_model(model: torch.nn.Module) -> None:
+    """Note that an exchange is attached to `model`."""
+    _attached.add(model)
+
+
+def release_model(model: torch.nn.Module) -> None:
+    """Note that `model` is free again."""
+    _attached.discard(model)
 
 
 def choose_memory(compressor: str | None, memory: str | None, optimizer: torch.optim.Optimizer) -> Memory | None:

@@ -56,6 +56,7 @@ class Exchange:
         self._queue = ExchangeQueue(comm.device)
         self._host = HostWorker(comm.device, self._queue.fail)
         self._lock = threading.Lock()
+        self._hosted: dict[tuple[int, int], dict[str, torch.Tensor | None]] = {}
         self._tensor_ids = {name: i for i, name in enumerate(sorted(params))}
 
     def install(self, plan: Plan) -> None:
@@ -77,7 +78,6 @@ class Exchange:
         self._contributed = sum(lane.nbytes for lane in self.lanes)
         traffic = (collectives[x.lane.collective].traffic(x.nbytes, self.comm.world_size) for x in self.lanes)
         self._sent = sum(t.sent_bytes for t in traffic)
-        self._hosted: dict[tuple[int, int], dict[str, torch.Tensor | None]] = {}
 
     def begin(self, step: int, seed: int) -> None:
         """Start a step: nothing has arrived yet."""
@@ -88,6 +88,7 @@ class Exchange:
             lane.begin(key)
         for slot in self._active:
             slot.waiting = True
+        self._hosted = {}
         self._segments_left = [len(lane.lane.segments) for lane in self.lanes]
         self._events: list[list[torch.cuda.Event]] = [[] for _ in self.lanes]
         self._queue.begin(self.lanes, hold=not self.plan.overlap)
@@ -95,11 +96,16 @@ class Exchange:
     def arrive(self, slot: Slot) -> None:
         """Take one gradient in; the last of a segment compresses it, the last of a lane makes the lane ready.
 
-        A gradient that is accumulated again in the same backward pass is taken once.
+        Raises ConfigError when a parameter gets a second gradient in one backward pass: the first one has gone.
         """
         lane = slot.lane
-        if lane is None or not slot.waiting:
+        if lane is None:
             return
+        if not slot.waiting:
+            raise ConfigError(
+                f"parameter {slot.name} got two gradients in one backward pass; if its layer is checkpointed twice, "
+                "use checkpoint(..., use_reentrant=False)"
+            )
         slot.waiting = False
         self._queue.poll()
         grad = slot.param.grad
@@ -152,6 +158,10 @@ class Exchange:
             if self._segments_left[index]:
                 return
         self._queue.ready(index, self._events[index])
+
+    def incomplete(self) -> bool:
+        """Return whether some gradient of the step has not arrived."""
+        return any(slot.waiting for slot in self._active)
 
     def finish(self) -> bool:
         """Fill in what did not arrive, wait, and write the averages if every exchanged number is finite on all ranks.

@@ -48,7 +48,7 @@ class LaneExecutor(ABC):
         self.pending = None
         self.key = key
 
-    def _collect_owed(self, names: Iterable[str], store: Store, memory: Memory | None) -> None:
+    def _collect_owed(self, names: Iterable[str], store: Store, memory: Memory | None, device: torch.device) -> None:
         # A tensor compressed under an earlier plan and dense now still owes what it kept back (codec spec 7.6).
         if memory is None or not memory.stateful:
             return
@@ -56,7 +56,7 @@ class LaneExecutor(ABC):
         for name in names:
             kept = store.get(name, self._owed_buffer)
             if kept is not None:
-                self._owed[name] = kept
+                self._owed[name] = kept.to(device)  # it may have lived on the host
 
     def _settle_owed(self) -> None:
         for name in self._owed:
@@ -137,7 +137,7 @@ class DenseLane(LaneExecutor):
             offset += spec.numel
         self.nbytes = self.flat.numel() * self.flat.element_size()
         self._share = 1.0 / comm.world_size
-        self._collect_owed(self.views, store, memory)
+        self._collect_owed(self.views, store, memory, device)
 
     def add(self, name: str, grad: torch.Tensor | None) -> None:
         """Write grad / world size, plus what an earlier plan kept back, into the flat buffer."""

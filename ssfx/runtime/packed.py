@@ -60,7 +60,7 @@ class PackedLane(LaneExecutor):
         self._dense_at = self.packed_total
         self._adopt_state()
         plain = [name for i in self.layout.order if lane.segments[i].dense for name in lane.segments[i].tensors]
-        self._collect_owed(plain, store, memory)
+        self._collect_owed(plain, store, memory, device)
         self._rows: torch.Tensor | None = None
 
     def _flat_state(self) -> dict[str, torch.Tensor]:

@@ -30,7 +30,7 @@ class ExchangeQueue:
         self._condition = threading.Condition()
         self._lanes: Sequence[LaneExecutor] = ()
         self._ready: list[Sequence[torch.cuda.Event] | None] = []
-        self._next = 0
+        self._next = self._step = 0
         self._hold = self._busy = self._closed = False
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -42,6 +42,7 @@ class ExchangeQueue:
         """Start a step whose lanes are issued in the order given; with `hold`, not before `drain` is called."""
         with self._condition:
             self._lanes, self._next, self._error, self._hold = lanes, 0, None, hold
+            self._step += 1
             self._ready = [None] * len(lanes)
             self._under_way.clear()
             self._events = []
@@ -130,7 +131,7 @@ class ExchangeQueue:
                 )
                 if self._closed:
                     return
-                self._busy = True
+                self._busy, step = True, self._step
             error: BaseException | None = None
             try:
                 self._issue(self._next)
@@ -138,10 +139,9 @@ class ExchangeQueue:
                 error = raised
             with self._condition:
                 self._busy = False
-                if error is not None:
-                    self._error = error
-                else:
-                    self._next += 1
+                if step == self._step:  # else the step was given up meanwhile and another one has begun
+                    self._error = self._error or error
+                    self._next += self._error is None
                 self._pump()
 
     def _issue(self, index: int) -> None:

@@ -54,9 +54,9 @@ class Store:
             if state
         }
 
-    def load_state_dict(self, state: dict[str, State]) -> None:
-        """Replace everything by copies of `state`; lanes must be rebuilt afterwards."""
+    def load_state_dict(self, state: dict[str, State], device: torch.device) -> None:
+        """Replace everything by copies of `state` on `device`; lanes must be rebuilt afterwards."""
         self._buffers = {
-            name: {buffer: value.detach().clone() for buffer, value in buffers.items()}
+            name: {buffer: value.detach().to(device, copy=True) for buffer, value in buffers.items()}
             for name, buffers in state.items()
         }

@@ -8,8 +8,10 @@ optimizer work as usual. Nothing is subclassed or wrapped; `sync.detach()` remov
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -19,7 +21,7 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.costs import Costs
 from ssfx.errors import ConfigError
-from ssfx.memories import Memory
+from ssfx.memories import Memory, memories
 from ssfx.plan import Plan
 from ssfx.planning import make_plan
 from ssfx.profile import Profile
@@ -27,10 +29,13 @@ from ssfx.runtime.attach import (
     broadcast_model,
     check_model,
     choose_memory,
+    claim_model,
     model_device,
     placeholder_costs,
+    release_model,
     scheme_options,
 )
+from ssfx.runtime.backward import BackwardPass, nested
 from ssfx.runtime.calibrate import calibrate
 from ssfx.runtime.exchange import Exchange, Slot
 from ssfx.runtime.online import Observer, agree, check_same, parameter_names, registration_profile
@@ -61,7 +66,9 @@ def attach(
     gradients pass through untouched). Parameters and buffers are made equal to rank 0's. `compressor` and `memory` are
     specs such as "topk" or "dgc(value_dtype=float16)"; None takes the scheme's default, and residual error feedback.
     `scaler`: pass the GradScaler if you use one, so that residuals follow its scale. `costs`: planning input for
-    profiled schemes; None measures it when planning. Raises ConfigError when the combination cannot work.
+    profiled schemes; None measures it when planning. `process_group`: None makes one of all ranks for the exchange
+    alone; a group that is given must not be used by anything else during backward. Raises ConfigError when the
+    combination cannot work.
     """
     check_model(model)
     entry = schemes[scheme]
@@ -109,34 +116,35 @@ class Sync:
         self.last: StepStats | None = None
         self.tracer = Tracer(trace, comm.rank)
         self.store = Store()
-        self._scaler = scaler
+        self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self._scale = 1.0
+        self._model = model
         self._params = parameter_names(model)
+        self._frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
         self._base = registration_profile(self._params)
         self.profile: Profile = self._base
+        self._backward = BackwardPass()
         self._enabled = True
         self._open = False
         self._exchanged = False
         self._handles: list[Any] = []
         self._observer: Observer | None = None
-        options: Any = self.scheme.options(given)
         make_plan(scheme, self._base, placeholder_costs(max(2, comm.world_size)), given)  # refuse early, on every rank
         self.plan: Plan = self._first_plan()
         if comm.world_size == 1:
+            claim_model(model)
             return
-        check_same(comm, self.plan.digest, "the list of trainable parameters or the scheme")
+        check_same(comm, self._base_digest(), "the list of trainable parameters")
+        check_same(comm, self._identity_digest(costs is not None), "the scheme, its options, the memory or the seed")
         broadcast_model(model, comm)
         self._exchange = Exchange(comm, self._params, memory, self.store, self.tracer)
-        watched = (
-            getattr(options, "profile_iters", 1) if self.scheme.profiled else int(getattr(options, "rebuild", True))
-        )
-        if watched:
-            self._observer = Observer(model, list(self._params), comm.device, watched)
+        self._observe()
         self._install(self.plan)
         slots = self._exchange.slots.values()
         self._handles = [s.param.register_post_accumulate_grad_hook(partial(self._hook, s)) for s in slots]
         self._handles.append(optimizer.register_step_pre_hook(self._before_optimizer))
         self._handles.append(optimizer.register_step_post_hook(self._after_optimizer))
+        claim_model(model)
 
     # ---- the public handle ------------------------------------------------------------------------------------------
 
@@ -182,7 +190,7 @@ class Sync:
             "format": 1,
             "world_size": self.comm.world_size,
             "rank": self.comm.rank,
-            "scheme": self.scheme.name,
+            **self._identity(),
             "plan": self.plan.to_json(),
             "profile": self.profile.to_json(),
             "step": self.step,
@@ -195,28 +203,27 @@ class Sync:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken; ConfigError for another rank, world size, scheme or model."""
-        for key, mine in (
-            ("world_size", self.comm.world_size), ("rank", self.comm.rank), ("scheme", self.scheme.name),
-        ):  # fmt: skip
-            if state[key] != mine:
+        mine = {"world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed, **self._identity()}
+        for key, value in mine.items():
+            if state[key] != value:
                 raise ConfigError(
-                    f"this state was saved with {key}={state[key]}, not {mine}; resume with the same {key}"
+                    f"this state was saved with {key}={state[key]}, not {value}; resume with the same {key}"
                 )
         plan = Plan.from_json(state["plan"])
         if {spec.name: spec.shape for spec in plan.tensors} != {s.name: s.shape for s in self._base.tensors}:
             raise ConfigError("this state was saved for another model: parameter names or shapes differ")
-        self.store.load_state_dict(state["memory"])
+        self.store.load_state_dict(state["memory"], self.comm.device)
         self.step, self.skipped_steps = state["step"], state["skipped_steps"]
-        self.seed, self._scale = state["seed"], state["scale"]
+        self._scale = state["scale"]
         self.profile = Profile.from_json(state["profile"])
         if self.comm.world_size == 1:
             self.plan = plan
             return
-        if self._observer is not None:
-            if state["observed"] is None:
-                self._stop_observing()
-            else:
-                self._observer.records, self._observer.forward_s = (list(part) for part in state["observed"])
+        self._stop_observing()
+        if state["observed"] is not None:
+            self._observe()
+            assert self._observer is not None
+            self._observer.records, self._observer.forward_s = (list(part) for part in state["observed"])
         self._install(plan)
 
     def detach(self) -> None:
@@ -227,8 +234,29 @@ class Sync:
         self._stop_observing()
         if self.comm.world_size > 1:
             self._exchange.close()
+            self.comm.release()
+        release_model(self._model)
 
     # ---- planning ---------------------------------------------------------------------------------------------------
+
+    def _identity(self) -> dict[str, str]:
+        """Return what determines the exchange besides the model, as text."""
+        memory = self.memory and memories.canonical(self.memory.name, asdict(self.memory.options))
+        options = sorted(asdict(self.scheme.options(self.given)).items())
+        return {"scheme": self.scheme.name, "options": repr(options), "memory_kind": str(memory)}
+
+    def _identity_digest(self, has_costs: bool) -> str:
+        text = repr((sorted(self._identity().items()), self.seed, has_costs))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _base_digest(self) -> str:
+        return hashlib.sha256(repr(self._base.tensors).encode()).hexdigest()
+
+    def _observe(self) -> None:
+        options: Any = self.scheme.options(self.given)
+        steps = getattr(options, "profile_iters", 1) if self.scheme.profiled else int(getattr(options, "rebuild", True))
+        if steps:
+            self._observer = Observer(self._model, list(self._params), self.comm.device, steps)
 
     def _first_plan(self) -> Plan:
         costs = placeholder_costs(self.comm.world_size)
@@ -273,15 +301,22 @@ class Sync:
             began = perf_counter()
         if not self._open:
             self._begin()
-            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+        if self._backward.enter():
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_of_graph)
         self._exchange.arrive(slot)
         if observer is not None:
             observer.hook_took(perf_counter() - began)
 
     def _begin(self) -> None:
         self._open, self._exchanged = True, False
+        self._backward.begin()
         self._follow_scale()
         self._exchange.begin(self.step, self.seed)
+
+    def _end_of_graph(self) -> None:
+        # A graph nested in the backward pass ends before gradients of the outer one have arrived.
+        if self._open and not (self._exchange.incomplete() and nested()):
+            self._finish()
 
     def _finish(self) -> None:
         """End of backward: the averaged gradients are in `.grad`, or the step is undone on every rank."""
@@ -308,15 +343,18 @@ class Sync:
                 param.grad.fill_(float("nan"))
 
     def _follow_scale(self) -> None:
-        if self._scaler is None or not self._scaler.is_enabled():
+        if self._scaler is None:
             return
         scale = self._scaler.get_scale()
         if scale != self._scale:
             self.store.scale(scale / self._scale)
             self._scale = scale
 
-    def _before_optimizer(self, *_: Any) -> None:
-        if not self._exchanged:
+    def _before_optimizer(self, _optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if unfrozen := next((name for name, p in self._frozen.items() if p.requires_grad), None):
+            raise ConfigError(f"parameter {unfrozen} was unfrozen after attach; detach and attach again on every rank")
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer again
+        if not self._exchanged and closure is None:  # a closure has its backward still before it
             self.synchronize()  # no hook fired on this rank; the others are waiting for it
 
     def _after_optimizer(self, *_: Any) -> None:

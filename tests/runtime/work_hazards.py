@@ -1,0 +1,258 @@
+"""What the pool's ranks run for bugs that were found and are not fixed yet."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from runtime.models import build, loss_of
+from runtime.work import costs_for
+from runtime.work_attach import DGC, SPARSE, _step, distance, same_on_all_ranks, sgd
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import ssfx
+from ssfx.errors import ConfigError, RunError
+
+Options = dict[str, Any]
+
+
+def _text(work: Any) -> str:
+    try:
+        work()
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def disabled_scaler(group: Any, rank: int, world: int) -> bool:
+    """A disabled GradScaler passed to attach; one bad step. Return whether the weights stay finite."""
+    model = build("mlp")
+    optimizer = sgd(model.parameters())
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    sync = ssfx.attach(model, optimizer, process_group=group, scaler=scaler, **SPARSE)
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = loss_of(model, rank, step) * (float("inf") if step == 1 and rank == 0 else 1.0)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    sync.detach()
+    return all(bool(torch.isfinite(p).all()) for p in model.parameters())
+
+
+def after_a_failed_backward(group: Any, rank: int, world: int) -> str:
+    """A backward fails on all ranks after some gradients and is caught; return what the next backward says."""
+
+    def fail(gradient: torch.Tensor) -> None:
+        raise ValueError("broken")
+
+    model = build("mlp")
+    optimizer = sgd(model.parameters(), 0.0)
+    sync = ssfx.attach(model, optimizer, process_group=group, scheme="wfbp")
+    for step in range(2):
+        optimizer.zero_grad()
+        loss_of(model, rank, step).backward()
+        optimizer.step()
+    handle = model.first.weight.register_hook(fail)
+    with suppress(ValueError):
+        loss_of(model, rank, 77).backward()
+    handle.remove()
+    try:
+        loss_of(model, rank, 3).backward()
+    except RunError as error:
+        return str(error)
+    finally:
+        sync.detach()
+    return ""
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(self.inner.middle(torch.tanh(self.inner.first(x))))
+        return checkpoint(lambda v: self.inner.last(self.inner.norm(v)) * self.inner.gain, y, use_reentrant=True)
+
+
+def reentrant_checkpoint(group: Any, rank: int, world: int, options: Options) -> tuple[int, float]:
+    """Train with reentrant checkpointing; return the exchanges in 4 steps and the distance from training without."""
+    ends, steps = [], 0
+    for wrap in (True, False):
+        inner = build("mlp")
+        model = Checkpointed(inner) if wrap else inner
+        optimizer = sgd(model.parameters())
+        sync = ssfx.attach(model, optimizer, process_group=group, **options)
+        for step in range(4):
+            _step(model, optimizer, rank, step, "mlp", "")
+        if wrap:
+            steps = sync.step
+        sync.detach()
+        ends.append(inner)
+    return steps, distance(*ends)
+
+
+def closure(group: Any, rank: int, world: int) -> int:
+    """Optimizer steps with a closure; return how many exchanges 3 of them took."""
+    model = build("mlp")
+    optimizer = sgd(model.parameters())
+    sync = ssfx.attach(model, optimizer, process_group=group, **SPARSE)
+
+    for step in range(3):
+
+        def evaluate(step: int = step) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = loss_of(model, rank, step)
+            loss.backward()
+            return loss
+
+        optimizer.step(evaluate)
+    sync.detach()
+    return sync.step
+
+
+def differing_option(group: Any, rank: int, world: int, options: list[Options]) -> str:
+    """Attach with another set of options per rank; return the refusal."""
+    model = build("mlp")
+
+    def attach() -> None:
+        ssfx.attach(model, sgd(model.parameters(), 0.0), process_group=group, **options[rank]).detach()
+
+    return _text(attach)
+
+
+def loads(group: Any, rank: int, world: int, saved: Options, loaded: Options) -> str:
+    """Load the state of a run with other options; return the refusal."""
+    states = []
+    for options in (saved, loaded):
+        model = build("mlp")
+        optimizer = sgd(model.parameters(), 0.0)
+        sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
+        for step in range(2):
+            _step(model, optimizer, rank, step, "mlp", "")
+        states.append(sync.state_dict())
+        if options is loaded:
+            text = _text(lambda sync=sync: sync.load_state_dict(states[0]))
+        sync.detach()
+    return text
+
+
+def early_state(group: Any, rank: int, world: int) -> str:
+    """Load a state saved while profiling into a run that has its plan; return the scheme that is used in the end."""
+    model = build("mlp")
+    optimizer = sgd(model.parameters(), 0.0)
+    sync = ssfx.attach(model, optimizer, process_group=group, costs=costs_for(world), **DGC)
+    _step(model, optimizer, rank, 0, "mlp", "")
+    state = sync.state_dict()
+    for step in range(1, 8):
+        _step(model, optimizer, rank, step, "mlp", "")
+    sync.load_state_dict(state)
+    for step in range(1, 8):
+        _step(model, optimizer, rank, step, "mlp", "")
+    sync.detach()
+    return sync.plan.scheme
+
+
+def attached_twice(group: Any, rank: int, world: int) -> str:
+    model = build("mlp")
+    sync = ssfx.attach(model, sgd(model.parameters()), process_group=group)
+
+    def attach() -> None:
+        ssfx.attach(model, sgd(model.parameters()), process_group=group).detach()
+
+    text = _text(attach)
+    sync.detach()
+    return text
+
+
+class Summed(torch.autograd.Function):
+    """Sums its gradient over ranks in backward, as SyncBatchNorm does, on the same group."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
+        ctx.group = group
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        grad = grad.clone()
+        dist.all_reduce(grad, group=ctx.group)
+        return grad, None
+
+
+def collective_in_backward(group: Any, rank: int, world: int, options: Options) -> float:
+    """Layers with collectives of their own in backward; return the distance from the run with DDP."""
+    torch.manual_seed(0)
+    models = [nn.ModuleList(nn.Linear(16, 16) for _ in range(12)) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers = [sgd(m.parameters()) for m in models]
+    sync = ssfx.attach(models[0], optimizers[0], costs=costs_for(world), **options)
+    for step in range(20):
+        x = torch.randn(4, 16, generator=torch.Generator().manual_seed(100 * rank + step))
+        for index, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
+            optimizer.zero_grad()
+            y = x
+            for layer in model:
+                y = Summed.apply(torch.tanh(layer(y)), group)
+            (y.square().mean() * 1e-4).backward()
+            if index == 1:
+                for p in model.parameters():
+                    dist.all_reduce(p.grad, group=group)
+                    p.grad /= world
+            optimizer.step()
+    sync.detach()
+    return distance(*models)
+
+
+def unfrozen_later(group: Any, rank: int, world: int) -> bool:
+    """A parameter that is frozen at attach and trained later; return whether replicas stay equal or it was refused."""
+    model = build("mlp")
+    model.middle.weight.requires_grad_(False)
+    optimizer = sgd(model.parameters(), 0.0)
+    sync = ssfx.attach(model, optimizer, process_group=group)
+    _step(model, optimizer, rank, 0, "mlp", "")
+    model.middle.weight.requires_grad_(True)
+    try:
+        _step(model, optimizer, rank, 1, "mlp", "")
+    except ConfigError:
+        return True
+    finally:
+        sync.detach()
+    return same_on_all_ranks(group, model)
+
+
+def host_placed(group: Any, rank: int, world: int) -> float:
+    """As collective_in_backward, with every other segment compressed on the host: its thread issues the lane."""
+    from ssfx.plan import Bucket, Lane, Plan, Segment, launch_in_order
+
+    torch.manual_seed(0)
+    models = [nn.ModuleList(nn.Linear(64, 64) for _ in range(12)) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers = [sgd(m.parameters()) for m in models]
+    sync = ssfx.attach(models[0], optimizers[0], scheme="per_tensor", compressor="topk", density=0.9)
+    sync._stop_observing()
+    specs = sync.plan.tensors
+    buckets = tuple(
+        Bucket((Lane("all_gather", (Segment((s.name,), "topk", 0.9999, placement=("host", "device")[i % 2]),)),))
+        for i, s in enumerate(specs)
+    )
+    sync._install(Plan("per_tensor", world, specs, buckets, launch_in_order(buckets, specs)))
+    for step in range(20):
+        x = torch.randn(4, 64, generator=torch.Generator().manual_seed(100 * rank + step))
+        for index, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
+            optimizer.zero_grad()
+            y = x
+            for layer in model:
+                y = Summed.apply(torch.tanh(layer(y)), group)
+            (y.square().mean() * 1e-4).backward()
+            if index == 1:
+                for p in model.parameters():
+                    dist.all_reduce(p.grad, group=group)
+                    p.grad /= world
+            optimizer.step()
+    sync.detach()
+    return distance(*models)
