@@ -11,7 +11,8 @@ from runtime.pool import Pool
 
 from ssfx.schemes import schemes
 
-WORLDS = (2, 3)
+BAD = (float("nan"), *(pytest.param(float(value), marks=pytest.mark.slow) for value in ("inf", "-inf")))
+WORLDS = (2, pytest.param(3, marks=pytest.mark.slow))
 DENSE = [s.name for s in schemes if s.dense]
 SPARSE = [s.name for s in schemes if not s.dense]
 
@@ -53,7 +54,7 @@ def test_density_one_equals_ddp(pool: Pool, scheme: str, world: int) -> None:
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("placement", ["device", "host"])
+@pytest.mark.parametrize("placement", ["device", pytest.param("host", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize(
     ("compressor", "collective", "tolerance"),
@@ -95,7 +96,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(pool: Pool, options: Options,
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("options", [*CASES, {"scheme": "ddp"}, {"scheme": "ddp", "compressor": "fp16"}], ids=name)
 def test_a_step_with_one_bad_number_leaves_no_trace(pool: Pool, world: int, bad: float, options: Options) -> None:
     reports = pool.run(work.rolls_back, world, options, bad)
