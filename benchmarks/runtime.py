@@ -82,12 +82,14 @@ def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Te
     return cross_entropy(model, *batch)
 
 
-def iteration_times(rank: int, world: int, rounds: int, steps: int) -> dict[str, dict[str, list[float]]]:
+def iteration_times(
+    rank: int, world: int, rounds: int, steps: int, chosen: list[str]
+) -> dict[str, dict[str, list[float]]]:
     """Return, per model and variant, the seconds per step of every round."""
     table: dict[str, dict[str, list[float]]] = {}
     for name, (dataset, batch_size) in WORKLOADS.items():
         batches = datasets.build(dataset).train_loader(rank, world, batch_size, 0)
-        runners = {v: make(v, models[name].build) for v in variants()}
+        runners = {v: make(v, models[name].build) for v in chosen}
         times: dict[str, list[float]] = {v: [] for v in runners}
         for turn in range(rounds + 1):
             for variant, runner in runners.items():
@@ -170,6 +172,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--variants", default=",".join(variants()), help="comma list, beside the two references")
     parser.add_argument("--only", choices=("times", "hooks", "memory"))
     options = parser.parse_args()
     console = Console(width=110)
@@ -184,7 +187,8 @@ def main() -> None:
 
 
 def print_times(console: Console, options: argparse.Namespace) -> None:
-    times = launch(options.workers, iteration_times, options.workers, options.rounds, options.steps)
+    chosen = list(dict.fromkeys(["no exchange", "torch DDP", *options.variants.split(",")]))
+    times = launch(options.workers, iteration_times, options.workers, options.rounds, options.steps, chosen)
     for name, by_variant in times.items():
         setting = f"{options.workers} gloo workers, 1 thread each, {options.rounds} rounds"
         table = Table(title=f"{name}: ms per step, {setting}")
