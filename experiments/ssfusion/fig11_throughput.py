@@ -21,7 +21,7 @@ METRIC = "throughput_samples_per_s"
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
-    """Write bars of the median throughput, whiskers over all runs, and the scaling factor T_P / (P T_1) on each bar."""
+    """Write bars of the median throughput, whiskers over all runs, the scaling factor T_P / (P T_1) at its right."""
     shown = panels(rows)
     if not shown:
         return []

@@ -184,15 +184,10 @@ class Summed(torch.autograd.Function):
         return grad, None
 
 
-def collective_in_backward(group: Any, rank: int, world: int, options: Options) -> float:
-    """Layers with collectives of their own in backward; return the distance from the run with DDP."""
-    torch.manual_seed(0)
-    models = [nn.ModuleList(nn.Linear(16, 16) for _ in range(12)) for _ in range(2)]
-    models[1].load_state_dict(models[0].state_dict())
-    optimizers = [sgd(m.parameters()) for m in models]
-    sync = ssfx.attach(models[0], optimizers[0], costs=costs_for(world), **options)
+def train_beside_all_reduce(models: Any, optimizers: Any, group: Any, rank: int, world: int, width: int) -> None:
+    """Train the attached first model and a twin averaged by hand, both with a collective per layer in backward."""
     for step in range(20):
-        x = torch.randn(4, 16, generator=torch.Generator().manual_seed(100 * rank + step))
+        x = torch.randn(4, width, generator=torch.Generator().manual_seed(100 * rank + step))
         for index, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
             optimizer.zero_grad()
             y = x
@@ -204,6 +199,16 @@ def collective_in_backward(group: Any, rank: int, world: int, options: Options) 
                     dist.all_reduce(p.grad, group=group)
                     p.grad /= world
             optimizer.step()
+
+
+def collective_in_backward(group: Any, rank: int, world: int, options: Options) -> float:
+    """Layers with collectives of their own in backward; return the distance from the run with DDP."""
+    torch.manual_seed(0)
+    models = [nn.ModuleList(nn.Linear(16, 16) for _ in range(12)) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers = [sgd(m.parameters()) for m in models]
+    sync = ssfx.attach(models[0], optimizers[0], costs=costs_for(world), **options)
+    train_beside_all_reduce(models, optimizers, group, rank, world, 16)
     sync.detach()
     return distance(*models)
 
@@ -241,18 +246,6 @@ def host_placed(group: Any, rank: int, world: int) -> float:
         for i, s in enumerate(specs)
     )
     sync._install(Plan("per_tensor", world, specs, buckets, launch_in_order(buckets, specs)))
-    for step in range(20):
-        x = torch.randn(4, 64, generator=torch.Generator().manual_seed(100 * rank + step))
-        for index, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
-            optimizer.zero_grad()
-            y = x
-            for layer in model:
-                y = Summed.apply(torch.tanh(layer(y)), group)
-            (y.square().mean() * 1e-4).backward()
-            if index == 1:
-                for p in model.parameters():
-                    dist.all_reduce(p.grad, group=group)
-                    p.grad /= world
-            optimizer.step()
+    train_beside_all_reduce(models, optimizers, group, rank, world, 64)
     sync.detach()
     return distance(*models)
