@@ -10,10 +10,10 @@ from ssfx.case import Case
 from ssfx.cluster import Cluster
 from ssfx.config.clusters import check_here, cluster_of
 from ssfx.config.components import Components, complete, components, without_sparse_keys
-from ssfx.config.groups import default_choice
+from ssfx.config.compose import Point, chosen, compose
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
-from ssfx.config.sweep import Grid, Point, compose, grid, single
+from ssfx.config.sweep import Grid, grid, single
 from ssfx.errors import ConfigError, unknown
 from ssfx.schemes import schemes
 from ssfx.schemes.carrier import keeps_fraction
@@ -96,8 +96,7 @@ def resolve_plan(words: Iterable[str]) -> Planned:
         if key not in PLAN_KEYS and not key.startswith(("scheme.", "compressor.", "cluster.")):
             raise ConfigError(f"a plan does not depend on {key}; it takes {', '.join(PLAN_KEYS)}")
     point = single(request, "plan")
-    if "scheme" not in point:
-        point["scheme"] = default_choice("scheme")
+    point.setdefault("scheme", chosen(point, "scheme"))
     config = compose(complete(point))
     settings = Settings.of(config)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ssfx.compressors import Compressor, build, compressors
+from ssfx.config.compose import Point
 from ssfx.config.groups import options
-from ssfx.config.sweep import Point
 from ssfx.errors import ConfigError
 from ssfx.memories import check_pair, memories
 from ssfx.schemes import Scheme, schemes

@@ -30,14 +30,6 @@ def choices(group: str) -> tuple[str, ...]:
     return tuple(sorted(["auto", *names] if group == "engine" else names))
 
 
-def default_choice(group: str) -> str:
-    """Return the choice of `group` in the defaults of conf/config.yaml."""
-    import yaml
-
-    defaults = yaml.safe_load((conf_dir() / "config.yaml").read_text())["defaults"]
-    return next(str(entry[group]) for entry in defaults if group in entry)
-
-
 def check_choice(group: str, name: Any) -> str:
     """Return `name` when it is a choice of `group`; else ConfigError with the nearest one."""
     if name not in choices(group):
@@ -53,18 +45,6 @@ def options(group: str, name: str) -> dict[str, Any]:
     if group == "scheme":
         return {key: value for key, value in asdict(entry.defaults).items() if key not in ("compressor", "density")}
     return asdict(entry.options) if group in OPTION_GROUPS else {}
-
-
-@cache
-def register() -> None:
-    """Hydra's ConfigStore holds one node for every component, with the defaults that its own file declares."""
-    from hydra.core.config_store import ConfigStore
-
-    store = ConfigStore.instance()
-    for group in COMPONENT_GROUPS:
-        for name in choices(group):
-            node = {"name": name, **({} if name == "auto" else options(group, name))}
-            store.store(group=group, name=name, node=node, provider="ssfx")
 
 
 def registry(group: str) -> Any:

@@ -5,7 +5,7 @@ import pytest
 from ssfx import cost_tables
 from ssfx.compressors import compressors
 from ssfx.config.clusters import cluster_of
-from ssfx.config.sweep import compose
+from ssfx.config.compose import compose
 from ssfx.errors import ConfigError
 
 

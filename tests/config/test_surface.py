@@ -4,10 +4,10 @@ from pathlib import Path
 
 import yaml
 
+from ssfx.config.compose import compose
 from ssfx.config.groups import GROUPS, YAML_GROUPS, choices
 from ssfx.config.keys import public_keys
 from ssfx.config.schema import KEYS, Settings
-from ssfx.config.sweep import compose
 from ssfx.paths import conf_dir
 
 GOLDEN = Path(__file__).parent / "golden_keys.txt"
