@@ -4,7 +4,7 @@
 
 The variants of one model take turns, a few steps each (A B C A B C ...), so that a drifting machine hits all alike.
 Times are medians over rounds of the slowest rank; what counts are the ratios. Memory is the peak resident set of a
-fresh process per variant, in multiples of one gradient copy above torch DDP's.
+fresh process per variant and model size; its growth with the model is given in gradient copies.
 """
 
 from __future__ import annotations
@@ -39,7 +39,14 @@ WORKLOADS = {
     "lstm_tiny": ("stdlib_text(seq_len=64)", 8),
     "gpt2_tiny": ("stdlib_text(seq_len=64)", 8),
 }
-MEMORY_VARIANTS = ("torch DDP", "ssfx ddp", "ssfx per_tensor topk", "ssfx ssfusion_oi topk")
+MEMORY_VARIANTS = (  # the last number is the density: what memory it costs is messages, the rest is the residual
+    "torch DDP",
+    "ssfx ddp",
+    "ssfx per_tensor topk 0.01",
+    "ssfx per_tensor topk 0.001",
+    "ssfx ssfusion_oi topk 0.01",
+    "ssfx ssfusion_oi topk 0.001",
+)
 
 
 @dataclass
@@ -62,8 +69,9 @@ def make(variant: str, build: Callable[[], nn.Module]) -> Runner:
     if variant == "torch DDP":
         return Runner(DistributedDataParallel(model), optimizer)
     if variant != "no exchange":
-        _, scheme, *compressor = variant.split()
-        ssfx.attach(model, optimizer, scheme=scheme, compressor=compressor[0] if compressor else None)
+        _, scheme, *rest = variant.split()
+        options = {"compressor": rest[0] if rest else None} | ({"density": float(rest[1])} if rest[1:] else {})
+        ssfx.attach(model, optimizer, scheme=scheme, **options)
     return Runner(model, optimizer)
 
 
@@ -140,9 +148,9 @@ def hook_overhead_us(rank: int, rounds: int) -> dict[str, list[float]]:
     return out
 
 
-def peak_memory(variant: str) -> float:
-    """Return this process's peak resident bytes after training 16 M parameters for ten steps."""
-    runner = make(variant, lambda: nn.Sequential(*(nn.Linear(1000, 1000) for _ in range(16))))
+def peak_memory(variant: str, layers: int) -> float:
+    """Return this process's peak resident bytes over ten steps of a model of `layers` million parameters."""
+    runner = make(variant, lambda: nn.Sequential(*(nn.Linear(1000, 1000) for _ in range(layers))))
     x = torch.randn(2, 1000)
     for _ in range(10):
         runner.step(lambda m: m(x).square().mean())
@@ -205,11 +213,17 @@ def print_times(console: Console, options: argparse.Namespace) -> None:
 
 
 def print_memory(console: Console, workers: int) -> None:
-    copy_bytes = 4 * 16 * (1000 * 1000 + 1000)
-    peaks = {variant: launch(workers, peak_memory, variant) for variant in MEMORY_VARIANTS}
-    for variant, peak in peaks.items():
-        above = (peak - peaks["torch DDP"]) / copy_bytes
-        console.print(f"peak memory, {variant}: {peak / 2**20:.0f} MiB, {above:+.2f} gradient copies over torch DDP")
+    """Print the growth of the peak per gradient copy that the model grows by, so that fixed costs do not count."""
+    small, large = 16, 64
+    growth_bytes = 4 * (large - small) * (1000 * 1000 + 1000)
+    copies = {}
+    for variant in MEMORY_VARIANTS:
+        low, high = (launch(workers, peak_memory, variant, layers) for layers in (small, large))
+        copies[variant] = (high - low) / growth_bytes
+        console.print(
+            f"peak memory, {variant}: {copies[variant]:.2f} gradient copies, "
+            f"{copies[variant] - copies['torch DDP']:+.2f} over torch DDP ({high / 2**20:.0f} MiB at {large} M parameters)"
+        )
 
 
 if __name__ == "__main__":

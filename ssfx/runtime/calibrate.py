@@ -21,12 +21,14 @@ from ssfx.origin import Origin
 
 REPEATS = 5
 MAX_NUMEL = 2**22
-"""Largest vector that compression is timed on; beyond it the curve goes on as a line, and memory stays small."""
+"""Largest vector that compression is timed on. Beyond it, and beyond an eighth of a big model, curves go on as lines, so
+that measuring needs a fraction of a gradient copy."""
+_SMALL = 2**18
 
 
 def calibrate(comm: Comm, device: torch.device, compressor: str, density: float, max_numel: int) -> Costs:
     """Return the costs of `compressor` and of the basic collectives, equal on all ranks."""
-    top = max(2**12, min(MAX_NUMEL, max_numel))
+    top = max(2**12, min(MAX_NUMEL, max_numel, max(_SMALL, max_numel // 8)))
     sizes = [n for n in (2**6, 2**9, 2**12, 2**15, 2**18, 2**21) if n < top] + [top]
     encode, host, decode = ([], [], [])  # type: tuple[list[float], list[float], list[float]]
     for numel in sizes:
@@ -36,8 +38,10 @@ def calibrate(comm: Comm, device: torch.device, compressor: str, density: float,
         decode.append(times[2])
     table = torch.tensor([encode, host, decode], dtype=torch.float64, device=comm.device)
     encode, host, decode = (comm.all_reduce(table).wait() / comm.world_size).tolist()
-    exchange = {name: _exchange_curve(comm, name, 4 * top) for name in ("all_reduce", "all_gather")}
-    exchange["all_gather_v"] = exchange["all_gather"]
+    share = max(4 * top // comm.world_size, min(4 * top, 4 * _SMALL))  # a gather receives it from every rank
+    gathered = _exchange_curve(comm, "all_gather", share)
+    exchange = {"all_reduce": _exchange_curve(comm, "all_reduce", 4 * top), "all_gather": gathered}
+    exchange["all_gather_v"] = gathered
     knots = tuple(float(n) for n in sizes)
     origin = Origin("measured", date=datetime.now(UTC).date().isoformat(), note=f"online, {compressor}@{density:g}")
     return Costs(

@@ -17,6 +17,7 @@ from ssfx.collectives.comm import Comm
 from ssfx.errors import ConfigError
 from ssfx.memories import Memory
 from ssfx.plan import Plan
+from ssfx.runtime.heap import release_freed
 from ssfx.runtime.lane import LaneExecutor, StepKey
 from ssfx.runtime.offload import HostWorker
 from ssfx.runtime.packed import make_lane
@@ -66,6 +67,7 @@ class Exchange:
         self._queue.begin([])
         for slot in self.slots.values():
             slot.lane = None  # so that each old lane's buffers go as soon as the new ones hold its memory
+        release_freed()
         for index, (_, lane) in enumerate(plan.lanes()):
             executor = make_lane(lane, plan, self.comm, self.comm.device, self._store, self.memory)
             self.lanes.append(executor)
