@@ -222,7 +222,8 @@ def print_memory(console: Console, workers: int) -> None:
         copies[variant] = (high - low) / growth_bytes
         console.print(
             f"peak memory, {variant}: {copies[variant]:.2f} gradient copies, "
-            f"{copies[variant] - copies['torch DDP']:+.2f} over torch DDP ({high / 2**20:.0f} MiB at {large} M parameters)"
+            f"{copies[variant] - copies['torch DDP']:+.2f} over torch DDP "
+            f"({high / 2**20:.0f} MiB at {large} M parameters)"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
 
 from ssfx.errors import ConfigError, unknown
@@ -70,8 +70,8 @@ class Catalog(Registry[Entry[C]]):
     def canonical(self, spec: str, options: Mapping[str, Any] | None = None) -> str:
         """Return `spec` with `options` applied, naming only what differs from the defaults; ConfigError if unknown."""
         entry, chosen = self._resolve(spec, options or {})
-        defaults = asdict(entry.options)
-        changed = [f"{key}={value}" for key, value in sorted(asdict(chosen).items()) if value != defaults[key]]
+        values = ((f.name, getattr(chosen, f.name), getattr(entry.options, f.name)) for f in fields(chosen))
+        changed = [f"{key}={value}" for key, value, default in sorted(values) if value != default]
         return f"{entry.name}({','.join(changed)})" if changed else entry.name
 
     def _resolve(self, spec: str, overrides: Mapping[str, Any]) -> tuple[Entry[C], Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -37,7 +38,8 @@ def check_choice(group: str, name: Any) -> str:
     return str(name)
 
 
-def options(group: str, name: str) -> dict[str, Any]:
+@cache
+def options(group: str, name: str) -> Mapping[str, Any]:
     """Return the options of one choice with their defaults, without `compressor` and `density`, which are keys."""
     if group == "cluster":
         return dict.fromkeys(CLUSTER_OPTIONS)

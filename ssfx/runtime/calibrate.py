@@ -21,8 +21,8 @@ from ssfx.origin import Origin
 
 REPEATS = 5
 MAX_NUMEL = 2**22
-"""Largest vector that compression is timed on. Beyond it, and beyond an eighth of a big model, curves go on as lines, so
-that measuring needs a fraction of a gradient copy."""
+"""Largest vector that compression is timed on. Beyond it, and beyond an eighth of a big model, curves go on as lines,
+so that measuring needs a fraction of a gradient copy."""
 _SMALL = 2**18
 
 
