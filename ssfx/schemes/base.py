@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cached_property
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ssfx.costs import Costs
@@ -69,10 +69,14 @@ class Scheme:
         """True when the scheme never leaves an element out."""
         return isinstance(self.defaults, DenseOptions)
 
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(type(self.defaults))  # it evaluates text, and a sweep asks thousands of times
+
     def options(self, given: dict[str, Any]) -> SchemeOptions:
         """Return the defaults with `given` applied; ConfigError for an unknown key, a wrong type or a bad value."""
         known = {f.name for f in fields(self.defaults)}
-        hints = _hints(type(self.defaults))
+        hints = self._hints
         chosen = dict(given)
         for key, value in given.items():
             if key not in known:
@@ -95,11 +99,6 @@ class Scheme:
             return replace(self.defaults, **chosen)
         except ValueError as error:
             raise ConfigError(f"scheme {self.name}: {error}") from None
-
-
-@cache
-def _hints(options: type[Any]) -> dict[str, Any]:
-    return get_type_hints(options)  # it evaluates text, and a sweep asks for it thousands of times
 
 
 def _fits(value: Any, hint: Any) -> bool:
