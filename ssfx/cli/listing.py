@@ -72,14 +72,10 @@ def _compressors() -> Table:
 
 
 def _folder(kind: str) -> Table:
-    import yaml
-
-    from ssfx.config.groups import choices
-    from ssfx.paths import conf_dir
+    from ssfx.config.groups import choices, file_summary
 
     group = kind.removesuffix("s")
-    texts = [(name, yaml.safe_load((conf_dir() / group / f"{name}.yaml").read_text())) for name in choices(group)]
-    return (group, "summary"), [(name, (text.get(group) or text)["summary"]) for name, text in texts]
+    return (group, "summary"), [(name, file_summary(group, name)) for name in choices(group)]
 
 
 def _registered(kind: str) -> Table:

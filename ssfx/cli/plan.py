@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,8 @@ def plan(overrides: tuple[str, ...], as_json: bool) -> None:
 
     For example: ssfx plan model=bert_large cluster=64gpu scheme=ssfusion_oi density=0.01
     """
+    # A plan has no linear algebra: numpy need not start a thread for every core, which a busy machine pays for.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ssfx.config.cases import resolve_plan
     from ssfx.config.plans import plan_of
 

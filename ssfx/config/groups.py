@@ -31,6 +31,12 @@ def choices(group: str) -> tuple[str, ...]:
     return tuple(sorted(["auto", *names] if group == "engine" else names))
 
 
+def file_summary(group: str, name: str) -> str:
+    """Return the summary of a choice of a YAML group, read from its line: a listing need not import a YAML parser."""
+    lines = (conf_dir() / group / f"{name}.yaml").read_text().splitlines()
+    return next(text.strip() for key, _, text in (line.partition(":") for line in lines) if key.strip() == "summary")
+
+
 def check_choice(group: str, name: Any) -> str:
     """Return `name` when it is a choice of `group`; else ConfigError with the nearest one."""
     if name not in choices(group):

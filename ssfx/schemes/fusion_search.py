@@ -91,8 +91,14 @@ def _candidate_cuts(gap_s: Array, numel: Array) -> Ints:
     if len(inner) >= MAX_CUTS:
         work = np.cumsum(numel) / numel.sum() + np.cumsum(gap_s) / max(float(gap_s.sum()), _TICK_S)
         marks = np.linspace(0, work[-1], MAX_CUTS + 1)[1:-1]
-        inner = np.unique(inner[np.searchsorted(work[inner - 1], marks).clip(max=len(inner) - 1)])
+        inner = _distinct(inner[np.searchsorted(work[inner - 1], marks).clip(max=len(inner) - 1)])
     return np.concatenate([[0], inner, [len(numel)]]).astype(np.int64)
+
+
+def _distinct(ascending: Ints) -> Ints:
+    # np.unique would import numpy.ma here, which takes a fifth as long as numpy itself.
+    distinct: Ints = ascending[np.concatenate([[True], ascending[1:] != ascending[:-1]])]
+    return distinct
 
 
 def _pair_costs(total: Ints, *curves: Seconds) -> list[Array]:
@@ -113,12 +119,12 @@ class _Search:
     def __init__(self, ready_s: Array, encode: Array, decode: Array, message: Array) -> None:
         self.ready_s, self.last = ready_s, len(ready_s) - 1
         self.encode, self.decode, self.message = encode, decode, message
-        self.shares = np.linspace(0.0, 1.0, _NUM_SHARES)
+        self.shares = np.linspace(0.0, 1.0, _NUM_SHARES)[:, None]  # along the first axis: numpy is fast along the last
         self.rest = self._cheapest_rest()
 
     def coarse(self) -> _Search:
         """Return the search among a few of the cuts, evenly spread; its solutions are solutions of this one."""
-        cuts = np.unique(np.linspace(0, self.last, _COARSE_CUTS + 1).astype(np.int64))
+        cuts = _distinct(np.linspace(0, self.last, _COARSE_CUTS + 1).astype(np.int64))
         among = np.ix_(cuts, cuts)
         return _Search(self.ready_s[cuts], self.encode[among], self.decode[among], self.message[among])
 
@@ -133,7 +139,7 @@ class _Search:
             encode, decode = self.encode[j, cut], self.decode[j, cut]
             new_p = np.maximum(p, self.ready_s[j] + q + encode) + decode + self.message[j, cut]
             new_q = q + encode + decode
-            bound = (new_q[:, None] + self.shares * (new_p - new_q)[:, None] + self.rest[j]).max(axis=1)
+            bound = (new_q + self.shares * (new_p - new_q) + self.rest[:, j, None]).max(axis=0)
             keep = np.flatnonzero(bound <= best_s + _TICK_S)
             if not len(keep):
                 continue
@@ -152,19 +158,20 @@ class _Search:
         return stops[::-1], total_s
 
     def _cheapest_rest(self) -> Array:
-        """Return rest[j, s]: a solution (p, q) at cut j ends no earlier than s * p + (1 - s) * q + rest[j, s].
+        """Return rest[s, j]: a solution (p, q) at cut j ends no earlier than s * p + (1 - s) * q + rest[s, j].
 
         Each share s weighs the two branches of max(p, ready + q + encode); a weighted mean never exceeds the maximum.
         Backward over the cuts; at the last one the end is p, and p >= q + ready.
         """
-        ready, s = self.ready_s[:, None], self.shares
-        rest = np.repeat((1 - s)[None, :] * self.ready_s[-1], self.last + 1, axis=0)
+        s = self.shares
+        rest = np.repeat((1 - s) * self.ready_s[-1], self.last + 1, axis=1)
         for i in range(self.last - 1, -1, -1):
             later = slice(i + 1, None)
-            encode, decode, message = (cost[later, i, None] for cost in (self.encode, self.decode, self.message))
-            behind = s * (ready[later] + message) + rest[later]
-            behind = np.maximum.accumulate(behind[:, ::-1], axis=1)[:, ::-1]  # at the next cut any larger share may do
-            rest[i] = (behind + decode + (1 - s) * encode - s * ready[later]).min(axis=0)
+            ready = self.ready_s[later]
+            encode, decode, message = (cost[later, i] for cost in (self.encode, self.decode, self.message))
+            behind = s * (ready + message) + rest[:, later]
+            behind = np.maximum.accumulate(behind[::-1], axis=0)[::-1]  # at the next cut any larger share may do
+            rest[:, i] = (behind + decode + (1 - s) * encode - s * ready).min(axis=1)
         return rest
 
 

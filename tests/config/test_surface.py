@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 
 from ssfx.config.compose import compose
-from ssfx.config.groups import GROUPS, YAML_GROUPS, choices
+from ssfx.config.groups import GROUPS, YAML_GROUPS, choices, file_summary
 from ssfx.config.keys import public_keys
 from ssfx.config.schema import KEYS, Settings
 from ssfx.paths import conf_dir
@@ -38,4 +38,4 @@ def test_every_choice_of_a_folder_has_a_name_like_its_file_and_a_summary():
             text = yaml.safe_load((conf_dir() / group / f"{name}.yaml").read_text())
             node = text.get(group) or text
             assert node["name"] == name
-            assert node["summary"]
+            assert file_summary(group, name) == node["summary"]
