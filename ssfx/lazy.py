@@ -1,4 +1,4 @@
-"""`torch`, `numpy` and `psutil`, imported when first used.
+"""`torch`, `numpy`, `psutil` and `statistics`, imported when first used.
 
 Components declare what they are (name, wire size, capabilities) in the same file as their tensor code, and the command
 line reads those declarations without paying the seconds that importing torch costs. They import the name from here.
@@ -10,6 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import statistics as statistics
+
     import numpy as numpy
     import psutil as psutil
     import torch as torch
@@ -27,3 +29,4 @@ else:
     torch = _LazyModule("torch")
     numpy = _LazyModule("numpy")
     psutil = _LazyModule("psutil")
+    statistics = _LazyModule("statistics")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ssfx.case import Case
 from ssfx.engines.job import Job
 from ssfx.errors import RunError
+from ssfx.lazy import statistics
 from ssfx.origin import Kind, Origin
 from ssfx.results.manifest import describe, hardware, versions
 from ssfx.results.rows import LOSS_STEPS, Row

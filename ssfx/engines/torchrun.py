@@ -11,11 +11,13 @@ from typing import Any
 
 from ssfx.case import Case
 from ssfx.engines.base import Engine, engines
+from ssfx.engines.collect import collect
 from ssfx.engines.job import Job
 from ssfx.engines.launch import Launch, Patience, settings
 from ssfx.engines.progress import Report
 from ssfx.errors import ConfigError, RunError
 from ssfx.results.claim import Claim
+from ssfx.results.manifest import code
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
 
@@ -85,10 +87,6 @@ class Torchrun(Engine):
                 self._wait(pending[0], store, report)
 
     def _launch(self, jobs: list[Job], store: Store, report: Report, rows: dict[str, Row], patience: Patience) -> None:
-        # Imported by the first launch: a command that lists the engines has no use for statistics and versions.
-        from ssfx.engines.collect import collect
-        from ssfx.results.manifest import code
-
         first = jobs[0].case
         report.note(f"torchrun: {len(jobs)} case(s) on {first.world_size} {first.device} rank(s)")
         started_with = code()
