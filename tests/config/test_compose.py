@@ -1,0 +1,195 @@
+"""A grid is joined from files once per choice of files, and means what Hydra alone says of each of its points."""
+
+import json
+import shutil
+
+import hydra
+import pytest
+from hydra.core.config_store import ConfigStore
+from hydra.errors import ConfigCompositionException
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from ssfx import machine
+from ssfx.config import cases
+from ssfx.config.cases import resolve_job
+from ssfx.config.compose import compose, joined
+from ssfx.config.groups import COMPONENT_GROUPS, GROUPS, YAML_GROUPS, choices, options
+from ssfx.errors import ConfigError
+from ssfx.paths import conf_dir
+
+WIDE = "scheme=ddp,per_tensor,fused_all,ssfusion_oi workload=digits_resnet,text_gpt2 density=0.1,0.01,0.001 seed="
+
+
+@pytest.fixture(autouse=True)
+def cpu_only(monkeypatch):
+    monkeypatch.setattr(machine, "gpus", tuple)
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+
+
+@pytest.fixture
+def compositions(monkeypatch):
+    """Forget earlier joins and record the words of every composition by Hydra."""
+    joined.cache_clear()
+    seen = []
+
+    def recorded(name, words):
+        seen.append(words)
+        return hydra_compose(name, words)
+
+    hydra_compose = hydra.compose
+    monkeypatch.setattr(hydra, "compose", recorded)
+    return seen
+
+
+def hydra_alone(point, folder=None):
+    """Return what Hydra makes of a point when every key is an override and every component a complete node."""
+    store, before = ConfigStore.instance(), ConfigStore.instance().repo
+    store.repo = {name: node for name, node in before.items() if name not in COMPONENT_GROUPS}
+    for group in COMPONENT_GROUPS:
+        for name in choices(group):
+            node = {"name": name, **({} if name == "auto" else options(group, name))}
+            store.store(group=group, name=name, node=node)
+    words = [f"{key}={spelled(value)}" for key, value in point.items() if key not in GROUPS or value is not None]
+    try:
+        with hydra.initialize_config_dir(config_dir=str(folder or conf_dir()), version_base="1.3"):
+            return OmegaConf.to_container(hydra.compose("config", words), resolve=True)
+    finally:
+        store.repo = before
+
+
+def spelled(value):
+    return f"'{value}'" if isinstance(value, str) else json.dumps(value)
+
+
+VALUES = {
+    "density": st.sampled_from([None, 0.1, 1.0]),
+    "steps": st.integers(1, 10**6),
+    "repeats": st.integers(1, 5),
+    "lr": st.floats(1e-6, 10),
+    "clip_norm": st.sampled_from([None, 0.5]),
+    "evaluate": st.booleans(),
+    "wandb": st.sampled_from(["off", "online"]),
+    "scheme.sizes": st.sampled_from(["fixed", "variable"]),
+    "scheme.groups": st.sampled_from([None, 3]),
+    "compressor.value_dtype": st.sampled_from(["float16", "float32"]),
+    "memory.decay": st.sampled_from([0.5, "${lr}", "${preset.steps}", [1, 2]]),
+    "dataset.seq_len": st.integers(1, 512),
+    "cluster.nodes": st.integers(1, 64),
+    "cluster.inter.gbps": st.floats(0.1, 800),
+}
+
+
+@st.composite
+def points(draw):
+    groups = draw(st.lists(st.sampled_from(GROUPS), unique=True))
+    point = {group: draw(st.sampled_from(choices(group))) for group in groups}
+    unset = {"compressor", "memory"} - set(point)
+    for key in draw(st.lists(st.sampled_from(sorted(VALUES)), unique=True)):
+        if key.partition(".")[0] not in unset:
+            point[key] = draw(VALUES[key])
+    return point | dict.fromkeys(unset if draw(st.booleans()) else ())
+
+
+@settings(max_examples=25, deadline=None)
+@given(points())
+def test_a_point_is_what_hydra_alone_makes_of_it(point):
+    try:
+        expected = hydra_alone(point)
+    except ConfigCompositionException as error:
+        with pytest.raises(ConfigError, match=f"no option {error.__cause__.full_key.partition('.')[2]};"):
+            compose(point)
+    else:
+        assert compose(point) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "preset=full scheme=ddp,ssfusion_oi steps=30,50 evaluate=true",
+        "experiment=throughput scheme=per_tensor,wfbp density=0.5",
+        "experiment=convergence workload=digits_resnet,text_lstm compressor=topk,randomk",
+        "scheme=per_tensor,fused_all compressor=dgc,topk,fp16 compressor.value_dtype=float16 density=0.1",
+        "scheme=per_tensor memory=residual memory.decay=0.5,1",
+        "scheme=ssfusion_oi,ddp workload=text_gpt2 dataset.seq_len=32,64 seed=0,1",
+    ],
+)
+def test_a_grid_is_the_cases_of_its_points_composed_one_by_one(words, monkeypatch):
+    def outcome():
+        try:
+            return resolve_job(words.split())
+        except ConfigError as error:
+            return str(error)
+
+    together = outcome()
+    monkeypatch.setattr(cases, "compose", hydra_alone)
+    assert together == outcome()
+
+
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [
+        ("", 1),
+        ("scheme=ddp,per_tensor,fused_all density=0.1,0.01,0.001 seed=0,1,2 compressor=topk,dgc", 1),
+        ("experiment=throughput density=0.1,0.01", 1 + 3),  # the experiment, then its three workloads
+        ("preset=short seed=0,1 world_size=1,2", 1 + 1),  # the default experiment, then the points with their preset
+    ],
+)
+def test_files_are_joined_once_per_choice_of_files(words, count, compositions):
+    resolve_job(words.split())
+    assert len(compositions) == count
+    assert all(word.partition("=")[0] in YAML_GROUPS for words in compositions for word in words)
+
+
+def test_a_thousand_cases_take_three_joins(compositions):
+    made = resolve_job((WIDE + ",".join(map(str, range(50)))).split())
+    assert len(made.cases) == 1000
+    assert len(compositions) == 3
+
+
+def test_plan_joins_once(compositions):
+    cases.resolve_plan(["model=bert_large", "cluster=64gpu"])
+    assert compositions == [["cluster='64gpu'"]]
+
+
+def test_what_is_returned_may_be_changed():
+    compose({})["experiment"]["sweep"]["scheme"].append("x")
+    compose({})["cluster"]["inter"]["gbps"] = 0
+    assert compose({}) == hydra_alone({})
+
+
+PROBE = """# @package _global_
+defaults:
+  - override /compressor: topk
+  - override /dataset: stdlib_text
+experiment: {name: probe, summary: refers and patches, sweep: {scheme: [ddp]}, also: []}
+compressor: {value_dtype: float16}
+dataset: {seq_len: 99}
+warmup_steps: ${steps}
+seed: ${warmup_steps}
+device: c${optimizer}
+clip_norm: ${dataset.seq_len}
+"""
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        {},
+        {"steps": 7},
+        {"steps": 7, "optimizer": "pu", "dataset.seq_len": 5},
+        {"compressor": "dgc", "warmup_steps": 1},
+        {"compressor": "dgc", "compressor.value_dtype": "float32", "dataset": "stdlib_text"},
+        {"device": "cpu", "seed": 3},
+        {"scheme": "ddp", "memory": "residual", "memory.decay": "${density}", "density": 0.5},
+    ],
+    ids=str,
+)
+def test_files_may_refer_to_values_and_patch_components(point, tmp_path, monkeypatch):
+    folder = tmp_path / "conf"
+    shutil.copytree(conf_dir(), folder)
+    (folder / "experiment" / "probe.yaml").write_text(PROBE)
+    monkeypatch.setattr("ssfx.config.compose.conf_dir", lambda: folder)
+    whole = {"experiment": "probe", **point}
+    assert compose(whole) == hydra_alone(whole, folder)
