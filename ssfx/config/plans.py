@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from ssfx.case import Case
 from ssfx.cluster import Cluster
@@ -16,19 +16,30 @@ from ssfx.profile import Profile, load_shipped, shipped_dir
 from ssfx.schemes import schemes
 
 
-def check_plans(cases: Iterable[Case], cluster: Cluster) -> None:
+def check_plans(cases: Sequence[Case], cluster: Cluster) -> None:
     """Raise ConfigError when the plan of any case is impossible, or its timing would include the search for one.
 
-    A model without a shipped profile cannot be planned for, so its cases are not checked.
+    Of cases that differ in density only, the least and the most dense are planned: what is possible for both is
+    possible between them. A model without a shipped profile cannot be planned for, so its cases are not checked.
     """
-    checked: set[tuple[object, ...]] = set()
+    densities: dict[str, set[float]] = {}
+    for case in cases:
+        densities.setdefault(_but_density(case), set()).add(_density(case))
+    unplanned = {combination: {min(found), max(found)} for combination, found in densities.items()}
     for case in cases:
         _check_warmup(case)
-        options = case_options(case)
-        key = (case.model, case.scheme, str(options))
-        if key not in checked and (shipped_dir() / f"{case.model}.json").exists():
-            make_plan(case.scheme, load_shipped(case.model), nominal_costs(cluster), options)
-        checked.add(key)
+        left = unplanned[_but_density(case)]
+        if _density(case) in left and (shipped_dir() / f"{case.model}.json").exists():
+            make_plan(case.scheme, load_shipped(case.model), nominal_costs(cluster), case_options(case))
+            left.remove(_density(case))
+
+
+def _but_density(case: Case) -> str:
+    return str((case.model, case.scheme, {**case_options(case), "density": None}))
+
+
+def _density(case: Case) -> float:
+    return 1.0 if case.density is None else case.density
 
 
 def _check_warmup(case: Case) -> None:

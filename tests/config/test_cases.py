@@ -3,6 +3,7 @@
 import pytest
 
 from ssfx import machine
+from ssfx.config import plans
 from ssfx.config.cases import resolve_job
 from ssfx.config.groups import choices
 from ssfx.config.plans import check_plans
@@ -143,6 +144,16 @@ def test_steps_that_profile_are_not_timed():
         check_plans(made.cases, made.cluster)
     dense = job("scheme=ddp warmup_steps=5")
     check_plans(dense.cases, dense.cluster)
+
+
+def test_of_many_densities_the_least_and_the_most_dense_are_planned(monkeypatch):
+    planned = []
+    monkeypatch.setattr(plans, "make_plan", lambda scheme, *rest: planned.append((scheme, rest[-1].get("density"))))
+    made = job("scheme=ddp,per_tensor,fused_all density=0.1,0.01,0.5,0.001 seed=0,1")
+    check_plans(made.cases, made.cluster)
+    assert planned == [
+        ("ddp", None), ("per_tensor", 0.5), ("per_tensor", 0.001), ("fused_all", 0.5), ("fused_all", 0.001),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("scheme", schemes.names())
