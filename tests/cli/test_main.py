@@ -62,7 +62,7 @@ def test_a_bug_is_not_hidden(monkeypatch):
         main(["run"])
 
 
-HEAVY = {"torch", "pandas", "matplotlib", "rich", "numpy", "psutil", "hydra"}
+HEAVY = {"torch", "pandas", "matplotlib", "rich", "numpy", "psutil", "hydra", "yaml", "numpy.ma"}
 """Packages that take a noticeable part of a second, or that only runs need."""
 
 
@@ -73,9 +73,9 @@ HEAVY = {"torch", "pandas", "matplotlib", "rich", "numpy", "psutil", "hydra"}
         (["--version"], set()),
         (["list"], set()),
         (["status"], set()),
-        (["plan", "scheme=ddp"], {"hydra"}),
-        (["plan", "scheme=ssfusion_oi"], {"hydra", "numpy"}),
-        (["run", "--dry-run", "scheme=ddp"], {"hydra"}),
+        (["plan", "scheme=ddp"], {"hydra", "yaml"}),
+        (["plan", "scheme=ssfusion_oi"], {"hydra", "yaml", "numpy"}),
+        (["run", "--dry-run", "scheme=ddp"], {"hydra", "yaml"}),
         (["figures"], HEAVY - {"torch"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
