@@ -39,6 +39,7 @@ WORKLOADS = {
     "lstm_tiny": ("stdlib_text(seq_len=64)", 8),
     "gpt2_tiny": ("stdlib_text(seq_len=64)", 8),
 }
+REFERENCES = ("no exchange", "torch DDP", "torch DDP again")  # the last one shows what the machine's noise alone does
 MEMORY_VARIANTS = (  # the last number is the density: what memory it costs is messages, the rest is the residual
     "torch DDP",
     "ssfx ddp",
@@ -66,7 +67,7 @@ def make(variant: str, build: Callable[[], nn.Module]) -> Runner:
     torch.manual_seed(0)
     model = build()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    if variant == "torch DDP":
+    if variant in REFERENCES[1:]:
         return Runner(DistributedDataParallel(model), optimizer)
     if variant != "no exchange":
         _, scheme, *rest = variant.split()
@@ -77,7 +78,7 @@ def make(variant: str, build: Callable[[], nn.Module]) -> Runner:
 
 def variants() -> list[str]:
     sparse = [f"ssfx {s.name} {c}" for s in schemes if not s.dense for c in ("topk", "dgc")]
-    return ["no exchange", "torch DDP", "ssfx ddp", "ssfx wfbp", "ssfx ssgd", "ssfx ddp fp16", "ssfx ddp bf16", *sparse]
+    return ["ssfx ddp", "ssfx wfbp", "ssfx ssgd", "ssfx ddp fp16", "ssfx ddp bf16", *sparse]
 
 
 def slowest(seconds: float) -> float:
@@ -180,7 +181,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--variants", default=",".join(variants()), help="comma list, beside the two references")
+    parser.add_argument("--variants", default=",".join(variants()), help="comma list, beside the references")
     parser.add_argument("--only", choices=("times", "hooks", "memory"))
     options = parser.parse_args()
     console = Console(width=110)
@@ -195,7 +196,7 @@ def main() -> None:
 
 
 def print_times(console: Console, options: argparse.Namespace) -> None:
-    chosen = list(dict.fromkeys(["no exchange", "torch DDP", *options.variants.split(",")]))
+    chosen = list(dict.fromkeys([*REFERENCES, *options.variants.split(",")]))
     times = launch(options.workers, iteration_times, options.workers, options.rounds, options.steps, chosen)
     for name, by_variant in times.items():
         setting = f"{options.workers} gloo workers, 1 thread each, {options.rounds} rounds"

@@ -14,11 +14,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.lazy import torch
 from ssfx.plan import ITEM_BYTES
 from ssfx.spec import Catalog
+
+if TYPE_CHECKING:
+    from ssfx.compressors.batch import Batch
 
 
 def k_floor(numel: int, density: float) -> int:
@@ -80,6 +83,14 @@ class Payload:
             codes=section(layout.code_bytes, torch.uint8),
         )
 
+    def poison(self) -> None:
+        """Every receiver now sees that this segment was not finite, whatever part of the payload is sent."""
+        self.counts.fill_(self.values.numel())
+        self.indices.zero_()
+        self.codes.zero_()
+        self.values.fill_(float("nan"))
+        self.scales.fill_(float("nan"))
+
     @property
     def nbytes(self) -> int:
         """Bytes of all sections; equals the layout's."""
@@ -130,6 +141,27 @@ class Compressor(ABC):
     @abstractmethod
     def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
         """Fill `payload` from `a` (flat, contiguous, float32, finite); `a` is left unchanged."""
+
+    def compress_batch(self, batch: Batch) -> None:
+        """Accumulate and fill the payload of every segment of a batch; a rank's NaN or Inf reaches every receiver.
+
+        This default compresses one segment after the other; a compressor that can do better does.
+        """
+        batch.accumulate()
+        for part in batch.parts:
+            if not part.numel:
+                continue
+            a, payload = batch.vector[part.lo : part.hi], batch.share(part)
+            total = a.sum()
+            if a.device.type == "cpu" and not (torch.isfinite(total) or torch.isfinite(a).all()):
+                payload.poison()
+                continue
+            self.compress(a, payload, batch.context(part))
+            if payload.indices.numel():
+                payload.indices.add_(part.lo + batch.base)
+            if a.device.type != "cpu":  # no branch on a device value: 0 * total is 0, or NaN if total is not finite
+                payload.values.add_(total * 0)
+                payload.scales.add_(total * 0)
 
     @abstractmethod
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:

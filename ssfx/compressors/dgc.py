@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ssfx.compressors.base import Context, Layout, Payload, compressors, k_ceil
+from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_ceil
+from ssfx.compressors.batch import Batch, Part
 from ssfx.compressors.dgc_faithful import MIN_SAMPLE_FRACTION, Bounds, sampling_plan, select
 from ssfx.compressors.keys import key
-from ssfx.compressors.selection import at_least_array, sample_rank, sample_runs, sampled_threshold, top_k_array
-from ssfx.compressors.sparse import Sparsifier, check_value_dtype, write
-from ssfx.lazy import numpy as np
+from ssfx.compressors.sparse import Selector, check_value_dtype, write
+from ssfx.kernels import Bound, Rule, kernels
 from ssfx.lazy import torch
 
-if TYPE_CHECKING:
-    from ssfx.compressors.selection import Floats, Positions
-
-_SAMPLE_ABOVE = 1 << 14  # elements up to which exact top-k is faster than sampling
+TAIL = 64
+"""Samples above the threshold: its count is then right within about 12 % (codec specification 1.11)."""
+_SAMPLE_AT_MOST = 1 / 16
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class DGCOptions:
 
 
 @compressors.register(DGCOptions())
-class DGC(Sparsifier):
+class DGC(Selector):
     """About k = ceil(density * n) of the largest magnitudes, in a payload of fixed capacity (codec spec 1.6, 4.4)."""
 
     name = "dgc"
@@ -74,35 +72,36 @@ class DGC(Sparsifier):
         slots = k if self.options.mode == "faithful" else capacity(k, numel, self.options.capacity)
         return Layout(counts=1, indices=slots, values=slots, value_dtype=self.options.value_dtype)
 
-    def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
+    def compress_batch(self, batch: Batch) -> None:
         """Write the selected elements, padded with (0, 0), and how many they are."""
-        if not a.numel():
-            payload.counts.zero_()
+        if self.options.mode == "fast":
+            kernels(batch.vector.device).select(batch, batch.once("rule", lambda: self._rule(batch)))
+        else:
+            Compressor.compress_batch(self, batch)
+
+    def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
+        """As `compress_batch`, for one tensor."""
+        if self.options.mode == "fast":
+            super().compress(a, payload, ctx)
             return
         k = k_ceil(a.numel(), ctx.density)
         h = key(ctx.seed, ctx.tensor_id, ctx.step, ctx.rank)
-        if k >= a.numel():
-            indices = torch.arange(k, device=a.device)
-        elif self.options.mode == "faithful":
-            indices = self._faithful(a, k, h, ctx)
-        elif a.device.type == "cpu":
-            indices = torch.from_numpy(self._fast(a.numpy(), k, payload.indices.numel(), h))
-        else:
-            self._static(a, ctx.density, payload, h)
-            return
+        indices = self._faithful(a, k, h, ctx) if k < a.numel() else torch.arange(a.numel(), device=a.device)
         write(payload, indices, a)
         payload.counts.fill_(indices.numel())
 
-    def _fast(self, a: Floats, k: int, slots: int, h: int) -> Positions:
-        if len(a) > _SAMPLE_ABOVE:
-            threshold = sampled_threshold(a, k / len(a), self.options.sample_fraction, h)
-            survivors = at_least_array(a, threshold)
-            if len(survivors) > slots:
-                return np.take(survivors, top_k_array(a[survivors], slots))
-            if len(survivors) >= self.options.lower * k or threshold == 0:
-                return survivors
-        exact = top_k_array(a, k)
-        return np.compress(a[exact] != 0, exact)
+    def _rule(self, batch: Batch) -> Rule:
+        return Rule(
+            tuple(self._bound(part) for part in batch.parts), tail=TAIL, sample_fraction=self.options.sample_fraction
+        )
+
+    def _bound(self, part: Part) -> Bound:
+        k = k_ceil(part.numel, part.density)
+        if k >= part.numel:
+            return Bound(k, k, k)
+        if TAIL / part.density > _SAMPLE_AT_MOST * part.numel:
+            return Bound(k, k, k)  # so large a sample costs more than choosing exactly
+        return Bound(math.floor(self.options.lower * k), k, part.layout.indices)
 
     def _faithful(self, a: torch.Tensor, k: int, h: int, ctx: Context) -> torch.Tensor:
         plan = sampling_plan(a.numel(), ctx.density, self.options.sample_fraction)
@@ -112,25 +111,6 @@ class DGC(Sparsifier):
             # a threshold that jumped over everything must not silence the tensor for ever (codec spec 1.3)
             return ((torch.arange(k, device=a.device) + ctx.step * k) % a.numel()).sort().values
         return indices
-
-    def _static(self, a: torch.Tensor, density: float, payload: Payload, h: int) -> None:
-        """Fast mode in torch operators of static size: a device never waits for the host.
-
-        Overflow keeps survivors in order of position from a rotating offset, underflow is accepted (codec spec 1.6).
-        """
-        numel, slots = a.numel(), payload.indices.numel()
-        sample = sample_runs(a, density, self.options.sample_fraction, h).abs().reshape(-1)
-        threshold = torch.topk(sample, sample_rank(sample.numel(), density), sorted=False).values.amin()
-        magnitude = a.abs()
-        offset = h % numel
-        survives = ((magnitude >= threshold) & (magnitude > 0)).roll(-offset)
-        found = torch.nonzero_static(survives, size=slots, fill_value=-1).view(-1)
-        positions = torch.where(found >= 0, (found + offset) % numel, numel).sort().values
-        used = positions < numel
-        positions *= used
-        payload.indices.copy_(positions)
-        payload.values.copy_(a[positions] * used)
-        payload.counts.copy_(used.sum())
 
 
 def capacity(k: int, numel: int, factor: float) -> int:

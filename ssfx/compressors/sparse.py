@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from ssfx.compressors.base import Compressor, Context, Payload
+from ssfx.compressors.batch import Batch
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +28,18 @@ class Sparsifier(Compressor):
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * values at the payload's positions."""
         out.index_add_(0, payload.indices, payload.values.to(out.dtype), alpha=scale)
+
+
+class Selector(Sparsifier):
+    """A sparsifier that selects by magnitude, all segments of a batch in one call; one tensor is a batch of one."""
+
+    def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
+        """Write the selected elements in ascending order of position, padded with (0, 0)."""
+        self.compress_batch(Batch.single(a, payload, ctx))
+
+    @abstractmethod
+    def compress_batch(self, batch: Batch) -> None:
+        """Accumulate, select, and fill the payload of every segment."""
 
 
 def write(payload: Payload, indices: torch.Tensor, a: torch.Tensor) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ssfx.compressors.base import Context, Layout, Payload, compressors, k_floor
-from ssfx.compressors.selection import top_k
-from ssfx.compressors.sparse import Sparsifier, check_value_dtype, write
-
-if TYPE_CHECKING:
-    import torch
+from ssfx.compressors.base import Layout, compressors, k_floor
+from ssfx.compressors.batch import Batch
+from ssfx.compressors.sparse import Selector, check_value_dtype
+from ssfx.kernels import Bound, Rule, kernels
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class TopKOptions:
 
 
 @compressors.register(TopKOptions())
-class TopK(Sparsifier):
+class TopK(Selector):
     """Among all payloads of k elements the one that leaves the least behind (codec specification 4.2)."""
 
     name = "topk"
@@ -39,6 +36,12 @@ class TopK(Sparsifier):
         k = k_floor(numel, density)
         return Layout(indices=k, values=k, value_dtype=self.options.value_dtype)
 
-    def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
-        """Write the k largest magnitudes in ascending order of position."""
-        write(payload, top_k(a, payload.indices.numel()), a)
+    def compress_batch(self, batch: Batch) -> None:
+        """Write each segment's k largest magnitudes in ascending order of position."""
+        kernels(batch.vector.device).select(batch, batch.once("rule", lambda: exactly(batch)))
+
+
+def exactly(batch: Batch) -> Rule:
+    """Return the rule that fills every segment's slots with its largest magnitudes, zeros included."""
+    sizes = [part.layout.indices for part in batch.parts]
+    return Rule(tuple(Bound(k, k, k) for k in sizes), zeros=True)

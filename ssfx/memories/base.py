@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from ssfx.compressors.base import Compressor, Context, Payload, compressors
 from ssfx.errors import ConfigError
+from ssfx.kernels import Form
 from ssfx.lazy import torch
 from ssfx.spec import Catalog
 
@@ -38,6 +39,8 @@ class Memory(ABC):
     """`sent` looks at the payload's indices; needs a `sparse` compressor."""
     forbids_optimizer_momentum: ClassVar[bool] = False
     """The memory applies momentum itself, so an optimizer with momentum would apply it twice."""
+    form: Form | None = None
+    """`accumulate` in the form that compiled kernels do on the way, if they know it."""
     dense_momentum: ClassVar[bool] = False
     """Gradients that are sent dense go through `dense_update` after they were averaged."""
 

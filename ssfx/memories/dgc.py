@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Compressor, Context, Payload
+from ssfx.kernels import DGC, NESTEROV, Form
 from ssfx.lazy import torch
 from ssfx.memories.base import Memory, State, memories
 
@@ -41,6 +42,7 @@ class DGCMemory(Memory):
 
     def __init__(self, options: DGCMemoryOptions) -> None:
         self.options = options
+        self.form = Form(NESTEROV if options.nesterov else DGC, options.momentum)
 
     def accumulate(self, grad: torch.Tensor, old: State, new: State) -> None:
         """Write the new momentum and add it to the velocity."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ssfx.compressors.base import Compressor, Context, Payload
+from ssfx.kernels import COPY, Form
 from ssfx.lazy import torch
 from ssfx.memories.base import Memory, State, memories
 from ssfx.spec import NoOptions
@@ -21,6 +22,7 @@ class NoMemory(Memory):
 
     def __init__(self, options: NoOptions) -> None:
         self.options = options
+        self.form = Form(COPY)
 
     def accumulate(self, grad: torch.Tensor, old: State, new: State) -> None:
         """Copy the gradient."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Compressor, Context, Payload
+from ssfx.kernels import RESIDUAL, Form
 from ssfx.lazy import torch
 from ssfx.memories.base import Memory, State, memories
 
@@ -32,6 +33,7 @@ class Residual(Memory):
 
     def __init__(self, options: ResidualOptions) -> None:
         self.options = options
+        self.form = Form(RESIDUAL, options.decay, options.gain)
 
     def accumulate(self, grad: torch.Tensor, old: State, new: State) -> None:
         """Write decay * e + gain * g."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from ssfx.compressors import Layout, Payload
+from ssfx.compressors.batch import Starts
 from ssfx.plan import ITEM_BYTES, Lane, Plan
 from ssfx.wire import segment_layout
 
@@ -30,15 +31,6 @@ class Section:
         """Return the typed view of this section in a message [bytes] or in gathered rows [P, bytes]."""
         end = self.offset + self.length * self.dtype.itemsize
         return rows[..., self.offset : end].view(self.dtype)
-
-
-def poison(payload: Payload) -> None:
-    """Make a payload that every receiver recognises as not finite, whatever part of it is sent."""
-    payload.counts.fill_(payload.values.numel())
-    payload.indices.zero_()
-    payload.codes.zero_()
-    payload.values.fill_(float("nan"))
-    payload.scales.fill_(float("nan"))
 
 
 class MessageLayout:
@@ -83,9 +75,15 @@ class MessageLayout:
             self.dense, _ = section(plain_counts, DTYPES[dtype])
         self.codes, codes_at = section(of("code_bytes"), torch.uint8)
         self.nbytes = cursor
-        self._starts = {
-            i: (counts_at[n], scales_at[n], indices_at[n], values_at[n], codes_at[n]) for n, i in enumerate(packed)
+        self.starts = {
+            i: Starts(counts_at[n], scales_at[n], indices_at[n], values_at[n], codes_at[n])
+            for n, i in enumerate(packed)
         }
+
+    def sections(self, message: torch.Tensor) -> Payload:
+        """Return the views of all compressed segments together."""
+        kinds = (self.counts, self.scales, self.indices, self.values, self.codes)
+        return Payload(*(section.of(message) for section in kinds))
 
     def payload(self, message: torch.Tensor, segment: int) -> Payload:
         """Return the views of one compressed segment in a message [bytes]."""
@@ -95,7 +93,7 @@ class MessageLayout:
         return Payload(
             *(
                 section.of(message)[start : start + length]
-                for section, start, length in zip(sections, self._starts[segment], lengths, strict=True)
+                for section, start, length in zip(sections, self.starts[segment], lengths, strict=True)
             )
         )
 

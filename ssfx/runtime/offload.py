@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
-from ssfx.compressors import Compressor, Context, Layout, Payload
+from ssfx.compressors import Compressor, Payload
+from ssfx.compressors.batch import Batch, Part
 from ssfx.memories import Memory
-from ssfx.runtime.message import poison
 
 
 class HostWorker:
@@ -40,10 +40,11 @@ class HostWorker:
 class HostSegment:
     """Host-side staging of one offloaded segment of a GPU lane: gradient, memory and payload in pinned memory."""
 
-    def __init__(self, layout: Layout, numel: int, memory: Memory) -> None:
+    def __init__(self, part: Part, memory: Memory) -> None:
         def pinned(size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
             return torch.zeros(size, dtype=dtype, pin_memory=True)
 
+        numel, layout = part.numel, part.layout
         self.grad = pinned(numel)
         self.new = {buffer: pinned(numel) for buffer in memory.buffers}
         self.old = {buffer: pinned(numel) for buffer in memory.buffers} if memory.stateful else {}
@@ -54,6 +55,8 @@ class HostSegment:
             pinned(layout.values, getattr(torch, layout.value_dtype)),
             pinned(layout.code_bytes, torch.uint8),
         )
+        alone = Part(0, numel, layout, part.density, part.tensor_id, pieces=((0, numel),))
+        self.batch = Batch((alone,), self.payload, self.new, memory=memory, base=part.lo)
 
     def fetch(self, pieces: list[tuple[int, int, torch.Tensor | None]], stream: torch.cuda.Stream) -> torch.cuda.Event:
         """Copy gradients (offsets lo, hi and device tensor) to the host on `stream`; return the event of completion."""
@@ -69,19 +72,11 @@ class HostSegment:
             done.record(stream)
         return done
 
-    def compress(
-        self, fetched: torch.cuda.Event, compressor: Compressor, memory: Memory, ctx: Context, offset: int
-    ) -> None:
+    def compress(self, fetched: torch.cuda.Event, compressor: Compressor) -> None:
         """Accumulate and compress on the host once the gradients are there."""
         fetched.synchronize()
-        memory.accumulate(self.grad, self.old, self.new)
-        accumulated = self.new[memory.buffers[0]]
-        if not torch.isfinite(accumulated).all():
-            poison(self.payload)
-            return
-        compressor.compress(accumulated, self.payload, ctx)
-        memory.sent(compressor, self.payload, self.new, ctx)
-        self.payload.indices.add_(offset)
+        self.batch.new, self.batch.old, self.batch.grads = self.new, self.old, [self.grad]
+        self.batch.compress(compressor)
 
     def ship(self, target: Payload, stream: torch.cuda.Stream) -> None:
         """Copy the payload into its place in the device message on `stream`."""

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 
 from ssfx.collectives import collectives
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import Context, Payload, build
+from ssfx.compressors.batch import Batch, Part
 from ssfx.memories import Memory
 from ssfx.plan import Lane, Plan
-from ssfx.runtime.lane import DenseLane, LaneExecutor
-from ssfx.runtime.message import MessageLayout, poison
+from ssfx.runtime.lane import DenseLane, LaneExecutor, StepKey
+from ssfx.runtime.message import MessageLayout
 from ssfx.runtime.offload import HostSegment
 from ssfx.runtime.store import Store
+
+
+@dataclass
+class _Group:
+    """Segments that are compressed by one call, when the last one's gradients are there."""
+
+    batch: Batch
+    names: list[str]
+    waiting: int
 
 
 class PackedLane(LaneExecutor):
@@ -48,12 +59,20 @@ class PackedLane(LaneExecutor):
         self.total = offset
         self.packed_total = sum(self.numel[i] for i in self.packed)
         self.payloads: dict[int, Payload] = {i: self.layout.payload(self.message, i) for i in self.packed}
-        self.host: dict[int, HostSegment] = {}
-        if device.type == "cuda":
-            hosted = [i for i in self.packed if lane.segments[i].placement == "host"]
-            self.host = {i: HostSegment(self.layout.layouts[i], self.numel[i], memory) for i in hosted}
         self.new = self._flat_state()
         self.old = self._flat_state() if memory.stateful else {}
+        self._grads: dict[str, torch.Tensor] = {}
+        parts = self._parts(plan)
+        hosted = [i for i in self.packed if lane.segments[i].placement == "host"]
+        self.host: dict[int, HostSegment] = {}
+        if device.type == "cuda":
+            self.host = {i: HostSegment(parts[i], memory) for i in hosted}
+        together = [i for i in self.packed if i not in hosted]
+        self._groups: dict[int, _Group] = {}
+        for members in [together, *([i] for i in hosted)]:
+            batch = Batch(tuple(parts[i] for i in members), self.layout.sections(self.message), self.new)
+            names = [name for i in members for name in lane.segments[i].tensors]
+            self._groups.update(dict.fromkeys(members, _Group(batch, names, len(members))))
         # The decoded average needs room for the dense tensors too; with a memory it shares the free state buffer.
         self.out = torch.zeros(self.total, device=device) if not memory.stateful else self._room(self.new)
         self._dense = self.layout.dense.of(self.message)
@@ -62,6 +81,17 @@ class PackedLane(LaneExecutor):
         plain = [name for i in self.layout.order if lane.segments[i].dense for name in lane.segments[i].tensors]
         self._collect_owed(plain, store, memory, device)
         self._rows: torch.Tensor | None = None
+
+    def _parts(self, plan: Plan) -> dict[int, Part]:
+        ids = {name: i for i, name in enumerate(sorted(plan.by_name))}
+        parts = {}
+        for i in self.packed:
+            segment = self.lane.segments[i]
+            pieces = tuple(self._slots[name] for name in segment.tensors)
+            tensor_id, starts = ids[segment.tensors[0]], self.layout.starts[i]
+            lo, hi = self._segment_at[i]
+            parts[i] = Part(lo, hi, self.layout.layouts[i], segment.density, tensor_id, starts, pieces)
+        return parts
 
     def _flat_state(self) -> dict[str, torch.Tensor]:
         first = self.memory.buffers[0]
@@ -96,7 +126,7 @@ class PackedLane(LaneExecutor):
             self._store.put(name, buffer, view.view(self._shapes[name]))
 
     def add(self, name: str, grad: torch.Tensor | None) -> None:
-        """Accumulate one tensor: memory plus gradient if compressed, the plain values if dense."""
+        """Take one tensor in: a gradient that is compressed later, or the plain values of a dense one."""
         lo, hi = self._slots[name]
         if lo >= self._dense_at:
             target = self._dense[lo - self._dense_at : hi - self._dense_at]
@@ -107,31 +137,34 @@ class PackedLane(LaneExecutor):
             if name in self._owed:
                 target.add_(self._owed[name].view(-1))
             return
-        flat = torch.zeros(hi - lo, device=self._device) if grad is None else grad.reshape(-1)
-        old = {buffer: value[lo:hi] for buffer, value in self.old.items()}
-        new = {buffer: value[lo:hi] for buffer, value in self.new.items()}
-        self.memory.accumulate(flat, old, new)
+        self._grads[name] = torch.zeros(hi - lo, device=self._device) if grad is None else grad.reshape(-1)
+
+    def begin(self, key: StepKey) -> None:
+        """Reset for a new step."""
+        super().begin(key)
+        for group in self._groups.values():
+            group.waiting = len(group.batch.parts)
 
     def compress(self, segment: int) -> None:
-        """Fill the segment's payload and update its memory; a non-finite segment sends NaN so that all ranks see it."""
-        if self.compressor is None or self.lane.segments[segment].dense or not self.numel[segment]:
+        """Note that a segment is complete; the last one of a batch fills their payloads and updates the memory.
+
+        What is not finite reaches every receiver as NaN or Inf in the payload.
+        """
+        group = self._groups.get(segment)
+        if group is None or self.compressor is None:
             return
-        lo, hi = self._segment_at[segment]
-        new = {buffer: value[lo:hi] for buffer, value in self.new.items()}
-        payload = self.payloads[segment]
-        accumulated = new[self.memory.buffers[0]]
-        total = accumulated.sum()
-        if total.device.type == "cpu" and not (torch.isfinite(total) or torch.isfinite(accumulated).all()):
-            poison(payload)
+        group.waiting -= 1
+        if group.waiting:
             return
-        ctx = self._context(segment, self.comm.rank)
-        self.compressor.compress(accumulated, payload, ctx)
-        self.memory.sent(self.compressor, payload, new, ctx)
-        if lo and payload.indices.numel():
-            payload.indices.add_(lo)  # on the wire, indices are positions in the lane's flat buffer
-        if total.device.type != "cpu":  # no branch on a device value: 0 * total is 0, or NaN if total is not finite
-            payload.values.add_(total * 0)
-            payload.scales.add_(total * 0)
+        batch = group.batch
+        batch.new, batch.old, batch.memory = self.new, self.old, self.memory
+        batch.grads = [self._grads.pop(name) for name in group.names]
+        self._key(batch)
+        batch.compress(self.compressor)
+
+    def _key(self, batch: Batch) -> None:
+        batch.step, batch.seed = self.key.step, self.key.seed
+        batch.rank, batch.world_size = self.comm.rank, self.comm.world_size
 
     def offload(
         self, segment: int, grads: dict[str, torch.Tensor | None], stream: torch.cuda.Stream | None
@@ -143,10 +176,11 @@ class PackedLane(LaneExecutor):
         lo = self._segment_at[segment][0]
         pieces = [(self._slots[name][0] - lo, self._slots[name][1] - lo, grad) for name, grad in grads.items()]
         fetched = staged.fetch(pieces, stream)
-        compressor, ctx = self.compressor, self._context(segment, self.comm.rank)
+        compressor = self.compressor
+        self._key(staged.batch)
 
         def work() -> list[torch.cuda.Event]:
-            staged.compress(fetched, compressor, self.memory, ctx, lo)
+            staged.compress(fetched, compressor)
             staged.ship(self.payloads[segment], stream)
             shipped = torch.cuda.Event()
             shipped.record(stream)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssfx.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
-from ssfx.runtime.message import MessageLayout, poison
+from ssfx.runtime.message import MessageLayout
 from ssfx.wire import lane_bytes
 
 COMPRESSORS = [
@@ -115,7 +115,7 @@ def test_trim_and_untrim_are_inverse(made: Made, fractions: list[float], padding
 def test_a_poisoned_segment_is_not_finite_after_trimming(made: Made, fractions: list[float]) -> None:
     message = _fill(made, fractions)
     for i in made.packed:
-        poison(made.layout.payload(message, i))
+        made.layout.payload(message, i).poison()
     received = made.layout.untrim(made.layout.trim(message, made.packed), made.packed)
     assert torch.equal(received, message)
     for i in made.packed:

@@ -1,0 +1,148 @@
+"""A batch: the segments that one call compresses, each with its own density, its own threshold and its own slots.
+
+All segments lie in one flat float32 vector, the first buffer of the memory; a segment consists of pieces, one per
+tensor. Treating a whole bucket at once keeps the quality of per-tensor selection at the price of one call (codec
+specification, 1.12). A single tensor is a batch of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from ssfx.compressors.base import Compressor, Context, Layout, Payload
+
+if TYPE_CHECKING:
+    import torch
+
+    from ssfx.memories.base import Memory
+
+Made = TypeVar("Made")
+
+
+class Starts(NamedTuple):
+    """Where a segment's share of each payload section begins, in entries."""
+
+    counts: int = 0
+    scales: int = 0
+    indices: int = 0
+    values: int = 0
+    codes: int = 0
+
+
+_FRONT = Starts()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One segment of a batch: elements lo .. hi - 1 of the flat vector, `pieces` (lo, hi) of its tensors in order."""
+
+    lo: int
+    hi: int
+    layout: Layout
+    density: float
+    tensor_id: int = 0
+    starts: Starts = _FRONT
+    pieces: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return self.hi - self.lo
+
+
+@dataclass
+class Batch:
+    """Parts of one flat vector and the payload sections that they fill.
+
+    Per step the owner sets `step`, `old`, `new` and `grads`; a compressor then accumulates through the memory and fills
+    the payload. `grads` holds one entry per piece, in order: a flat gradient to accumulate, or None where `new` is
+    there already. `base` is added to every index on the wire. `once` keeps what depends on nothing but the plan.
+    """
+
+    parts: tuple[Part, ...]
+    payload: Payload
+    new: Mapping[str, torch.Tensor]
+    old: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    memory: Memory | None = None
+    rank: int = 0
+    world_size: int = 1
+    seed: int = 0
+    step: int = 0
+    base: int = 0
+    grads: Sequence[torch.Tensor | None] = ()
+    _kept: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.pieces: tuple[tuple[int, int], ...] = tuple(piece for part in self.parts for piece in part.pieces)
+        if not self.grads:
+            self.grads = (None,) * len(self.pieces)
+
+    @classmethod
+    def single(cls, a: torch.Tensor, payload: Payload, ctx: Context) -> Batch:
+        """Return a batch of one segment that holds `a`, nothing left to accumulate, with the payload's own layout."""
+        layout = Layout(
+            len(payload.counts), len(payload.scales), len(payload.indices), len(payload.values),
+            str(payload.values.dtype).removeprefix("torch."), len(payload.codes),
+        )  # fmt: skip
+        part = Part(0, a.numel(), layout, ctx.density, ctx.tensor_id, pieces=((0, a.numel()),))
+        return cls((part,), payload, {"a": a}, rank=ctx.rank, world_size=ctx.world_size, seed=ctx.seed, step=ctx.step)
+
+    @property
+    def vector(self) -> torch.Tensor:
+        """The flat vector that is compressed: the first buffer of the memory."""
+        return next(iter(self.new.values()))
+
+    def once(self, name: str, make: Callable[[], Made]) -> Made:
+        """Return what `make` returned when `name` was asked for first."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        made: Made = self._kept[name]
+        return made
+
+    def context(self, part: Part) -> Context:
+        """Return what a call for one part may depend on."""
+        return Context(self.step, part.tensor_id, self.rank, self.world_size, part.density, self.seed)
+
+    def share(self, part: Part) -> Payload:
+        """Return the views of one part's share of the payload."""
+        layout, at, whole = part.layout, part.starts, self.payload
+        return Payload(
+            counts=whole.counts[at.counts : at.counts + layout.counts],
+            scales=whole.scales[at.scales : at.scales + layout.scales],
+            indices=whole.indices[at.indices : at.indices + layout.indices],
+            values=whole.values[at.values : at.values + layout.values],
+            codes=whole.codes[at.codes : at.codes + layout.code_bytes],
+        )
+
+    def accumulate(self) -> None:
+        """Bring every piece's `new` up to date with its gradient; `grads` is empty afterwards."""
+        if self.memory is not None:
+            for (lo, hi), grad in zip(self.pieces, self.grads, strict=True):
+                if grad is not None:
+                    old = {name: buffer[lo:hi] for name, buffer in self.old.items()}
+                    self.memory.accumulate(grad, old, {name: buffer[lo:hi] for name, buffer in self.new.items()})
+        self.grads = (None,) * len(self.pieces)
+
+    def compress(self, compressor: Compressor) -> None:
+        """Fill the payload from gradients and memory, and take what was sent out of the memory."""
+        compressor.compress_batch(self)
+        if self.memory is None:
+            return
+        if compressor.sparse and len(self.payload.indices) == sum(part.layout.indices for part in self.parts):
+            self._sent(compressor, self.payload, self.new, self.parts[0])  # one call: positions are those of the batch
+            return
+        for part in self.parts:
+            if part.numel:
+                whole = compressor.sparse  # indices on the wire are positions in the whole vector
+                new = self.new if whole else {name: buffer[part.lo : part.hi] for name, buffer in self.new.items()}
+                self._sent(compressor, self.share(part), new, part)
+
+    def _sent(self, compressor: Compressor, payload: Payload, new: Mapping[str, torch.Tensor], part: Part) -> None:
+        assert self.memory is not None
+        if self.base and compressor.sparse:
+            payload.indices.sub_(self.base)
+        self.memory.sent(compressor, payload, new, self.context(part))
+        if self.base and compressor.sparse:
+            payload.indices.add_(self.base)

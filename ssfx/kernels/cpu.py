@@ -1,0 +1,115 @@
+"""The compiled path on the CPU: one call per batch, float32 only. Same functions as `ssfx.kernels.reference`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from ssfx.compressors.keys import key
+from ssfx.kernels import READY, Rule
+from ssfx.kernels import select as compiled
+from ssfx.kernels.sampling import RUN, sample_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ssfx.compressors.batch import Batch
+
+_EMPTY = np.empty(0, np.float32)
+
+
+@dataclass
+class _Workspace:
+    """What depends on nothing but the plan: tables with the columns of `ssfx.kernels.select`, and scratch memory."""
+
+    table: NDArray[np.int64]
+    pieces: NDArray[np.int64]
+    found: NDArray[np.int32]
+    scratch: NDArray[np.int32]
+    sampled: NDArray[np.float32]
+
+
+def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> None:
+    """Every segment's slots hold what `rule` selects, ascending, then zeros; gradients are accumulated on the way.
+
+    `thresholds` [S]: magnitudes that are selected; without them each segment samples its own. A NaN or Inf is always
+    selected, so the payload tells every receiver.
+    """
+    work: _Workspace = batch.once("select", lambda: _workspace(batch, rule))
+    table = work.table
+    if thresholds is None:
+        table[:, compiled.KEY] = -1
+        for i, part in enumerate(batch.parts):
+            h = key(batch.seed, part.tensor_id, batch.step, batch.rank)
+            table[i, compiled.SEED] = h & 0xFFFFFFFF
+    else:
+        bits = torch.nan_to_num(thresholds.float(), nan=0.0).clamp(min=0).view(torch.int32)
+        table[:, compiled.KEY] = bits.numpy()
+    if rule.rotate:
+        table[:, compiled.ROTATION] = (batch.step * table[:, compiled.WANTED]) % np.maximum(1, table[:, compiled.NUMEL])
+    grads = batch.grads  # they must live until the kernel has read them
+    vectors, weights = _point(batch, work.pieces)
+    payload = batch.payload
+    exact = payload.values.dtype == torch.float32
+    values = payload.values if exact else torch.empty(payload.values.shape, dtype=torch.float32)
+    compiled.select(
+        table, work.pieces, vectors, weights, vectors[0].view(np.int32), payload.indices.numpy(), values.numpy(),
+        batch.base, (work.found, work.scratch, work.sampled),
+    )  # fmt: skip
+    del grads
+    if not exact:
+        payload.values.copy_(values)
+    if payload.counts.numel():
+        payload.counts.copy_(torch.from_numpy(table[:, compiled.COUNT]))
+
+
+def _point(batch: Batch, pieces: NDArray[np.int64]) -> tuple[tuple[NDArray[np.float32], ...], NDArray[np.float32]]:
+    """Set each piece's kind and gradient address; return (new, old, new and old momentum) and the weights.
+
+    A gradient that the kernel cannot read, or a memory that it does not know, is accumulated here instead. The batch
+    counts all of them as accumulated.
+    """
+    form = batch.memory.form if batch.memory is not None else None
+    new, *new_more = (buffer.numpy() for buffer in batch.new.values())
+    old, *old_more = (buffer.numpy() for buffer in batch.old.values()) if batch.old else (_EMPTY,)
+    grads = list(batch.grads)
+    for i, grad in enumerate(grads):
+        pieces[i, compiled.KIND] = READY
+        if grad is None:
+            continue
+        if form is not None and grad.dtype == torch.float32 and grad.is_contiguous():
+            pieces[i, compiled.KIND] = form.kind
+            pieces[i, compiled.ADDRESS] = grad.data_ptr()
+            grads[i] = None
+    batch.grads = grads
+    batch.accumulate()
+    weights = np.array([form.decay, form.gain] if form is not None else [0, 0], np.float32)
+    momenta = (new_more[0] if new_more else _EMPTY, old_more[0] if old_more else _EMPTY)
+    return (new, old, *momenta), weights
+
+
+def _workspace(batch: Batch, rule: Rule) -> _Workspace:
+    table = np.zeros((len(batch.parts), compiled.COUNT + 1), np.int64)
+    samples = []
+    piece = 0
+    for row, part, bound in zip(table, batch.parts, rule.bounds, strict=True):
+        if max(bound) > min(part.layout.indices, part.layout.values):
+            raise ValueError(f"a segment with {part.layout.indices} slots cannot take {max(bound)} elements")
+        sample = sample_of(part.numel, bound, rule)
+        samples.append(sample)
+        row[: compiled.SEED] = (
+            part.lo, part.numel, part.starts.indices, part.layout.indices, *bound, 0 if rule.zeros else 1,
+            sample.stride, sample.runs, sample.rank, piece, piece + len(part.pieces),
+        )  # fmt: skip
+        piece += len(part.pieces)
+    table[:, compiled.ROTATION] = -1
+    pieces = np.zeros((piece, compiled.LENGTH + 1), np.int64)
+    for row, (lo, hi) in zip(pieces, batch.pieces, strict=True):
+        row[compiled.START], row[compiled.LENGTH] = lo, hi - lo
+    room = 2 * max(bound.most for bound in rule.bounds) + compiled.CHUNK + RUN
+    largest = max(sample.runs * RUN for sample in samples)
+    scratch = np.empty(max(room, largest), np.int32)
+    return _Workspace(table, pieces, np.empty(room, np.int32), scratch, np.empty(largest + RUN, np.float32))

@@ -1,0 +1,220 @@
+"""One pass over all segments of a batch: accumulate, find what reaches each segment's threshold, choose, write.
+
+A segment is a run of the flat vector and consists of pieces, one per tensor. Chunks of a piece are accumulated and
+scanned while they lie in the first-level cache, so a step reads the gradient and the memory once and writes the memory
+once. Candidates go to a small buffer; when it fills up, an exact choice among them raises the threshold, so the result
+is exact however bad the first threshold was. Source: codec specification, sections 1.6, 1.10-1.12, 4.2, 4.4.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import carray, njit
+
+from ssfx.kernels import COPY, DGC, READY, RESIDUAL
+from ssfx.kernels.sampling import RUN
+from ssfx.kernels.vector import WIDTH, append_reached, floats_at
+
+CHUNK = 1024
+"""Elements accumulated before they are scanned; the candidate buffer has room for one chunk more than it keeps."""
+LO, NUMEL, SLOT, CAPACITY, LEAST, WANTED, MOST, FLOOR, STRIDE, RUNS, RANK, PIECE, PIECE_END = range(13)
+SEED, ROTATION, KEY, COUNT = range(13, 17)
+"""Columns of the segment table. LEAST, WANTED, MOST: fewer found than LEAST means that exactly WANTED are chosen, more
+than MOST are cut. KEY: a threshold's bits, -1 to sample one. ROTATION: -1 if nothing found is right. COUNT: result."""
+KIND, ADDRESS, START, LENGTH = range(4)
+"""Columns of the piece table."""
+
+MAGNITUDE = np.int32(0x7FFFFFFF)
+LARGEST = np.int32(0x7F7FFFFF)  # bits of the largest finite float32: whatever is not finite always passes
+_BINS = 1 << 11
+
+
+@njit(nogil=True, cache=True)
+def accumulate(kind, grad, old, new, old_momentum, new_momentum, decay, gain):  # type: ignore[no-untyped-def]
+    """Write `new` (and `new_momentum`) of one chunk; for DGC `decay` is the momentum."""
+    if kind == COPY:
+        for i in range(len(new)):
+            new[i] = grad[i]
+    elif kind == RESIDUAL:
+        for i in range(len(new)):
+            new[i] = decay * old[i] + gain * grad[i]
+    elif kind == DGC:
+        for i in range(len(new)):
+            momentum = decay * old_momentum[i] + grad[i]
+            new_momentum[i] = momentum
+            new[i] = old[i] + momentum
+    else:
+        for i in range(len(new)):
+            momentum = decay * (old_momentum[i] + grad[i])
+            new_momentum[i] = momentum
+            new[i] = old[i] + grad[i] + momentum
+
+
+@njit(nogil=True, cache=True)
+def kth_largest(keys, size, k):  # type: ignore[no-untyped-def]
+    """Return the k-th largest of keys[:size] (non-negative int32); overwrites them. Three radix passes."""
+    histogram = np.zeros(_BINS, np.int32)
+    prefix = np.int32(0)
+    for level in range(3):
+        shift = 20 if level == 0 else (10 if level == 1 else 0)
+        mask = np.int32(_BINS - 1) if level == 0 else np.int32(1023)
+        histogram[:] = 0
+        for i in range(size):
+            histogram[(keys[i] >> shift) & mask] += 1
+        bin_ = np.int32(mask)
+        while histogram[bin_] < k:
+            k -= histogram[bin_]
+            bin_ -= np.int32(1)
+        prefix |= np.int32(bin_ << shift)
+        kept = 0
+        for i in range(size):
+            if ((keys[i] >> shift) & mask) == bin_:
+                keys[kept] = keys[i]
+                kept += 1
+        size = kept
+    return prefix
+
+
+@njit(nogil=True, cache=True)
+def prune(keys, found, size, keep, scratch):  # type: ignore[no-untyped-def]
+    """Cut found[:size] to the `keep` largest magnitudes, ties to the lower position; return the smallest one's key."""
+    for j in range(size):
+        scratch[j] = keys[found[j]] & MAGNITUDE
+    least = kth_largest(scratch, size, keep)
+    above = 0
+    for j in range(size):  # once more: the search above has overwritten the keys
+        scratch[j] = keys[found[j]] & MAGNITUDE
+        above += scratch[j] > least
+    ties = keep - above
+    kept = 0
+    for j in range(size):  # without branches: what passes is unpredictable
+        key = scratch[j]
+        tie = np.int64(key == least)
+        found[kept] = found[j]
+        kept += int(np.int64(key > least) + (tie & np.int64(ties > 0)))
+        ties -= int(tie)
+    return least
+
+
+@njit(nogil=True, cache=True)
+def scan(keys, lo, hi, least, keep, found, count, scratch):  # type: ignore[no-untyped-def]
+    """Append positions lo .. hi - 1 that reach `least`; return the count and the threshold.
+
+    The threshold is raised, by an exact choice among what was found, whenever `found` fills up.
+    """
+    room = 2 * keep
+    for start in range(lo, hi, CHUNK):
+        end = min(start + CHUNK, hi)
+        if count > room:
+            least = prune(keys, found, count, keep, scratch) + np.int32(1)
+            count = keep
+        whole = start + (end - start) // WIDTH * WIDTH
+        for i in range(start, whole, WIDTH):
+            count = append_reached(keys, i, least, found, count)
+        for i in range(whole, end):
+            if np.int32(keys[i] & MAGNITUDE) >= least:
+                found[count] = i
+                count += 1
+    return count, least
+
+
+@njit(nogil=True, cache=True)
+def jitter(seed, run, span):  # type: ignore[no-untyped-def]
+    """Return a position in [0, span) for one run of a sample: equal strides would meet equal columns of a matrix."""
+    mixed = ((seed + run) * 2654435761) & 0xFFFFFFFF
+    return (mixed ^ (mixed >> 16)) % span
+
+
+@njit(nogil=True, cache=True)
+def sampled_key(segment, pieces, vectors, weights, scratch, sampled):  # type: ignore[no-untyped-def]
+    """Return the key that about RANK of a full sample reach, from runs spread over the segment's pieces."""
+    new, old, _, old_momentum = vectors
+    room = len(sampled) - RUN  # behind it: what the momentum of a run would become, not needed
+    sampled_keys = sampled.view(np.int32)
+    size = 0
+    piece = segment[PIECE]
+    for run in range(segment[RUNS]):
+        at = segment[LO] + run * segment[STRIDE]
+        if segment[STRIDE] > RUN:
+            at += jitter(segment[SEED], run, segment[STRIDE] - RUN + 1)
+        while at >= pieces[piece, START] + pieces[piece, LENGTH]:
+            piece += 1
+        start, kind = pieces[piece, START], pieces[piece, KIND]
+        end = min(at + RUN, start + pieces[piece, LENGTH])
+        into = sampled[size : size + end - at]
+        if kind == READY:
+            into[:] = new[at:end]
+        else:
+            grad = carray(floats_at(pieces[piece, ADDRESS]), pieces[piece, LENGTH])[at - start : end - start]
+            unused = sampled[room : room + end - at]
+            accumulate(kind, grad, old[at:end], into, old_momentum[at:end], unused, weights[0], weights[1])
+        size += end - at
+    for j in range(size):
+        scratch[j] = sampled_keys[j] & MAGNITUDE
+    rank = segment[RANK] * size // (segment[RUNS] * RUN)
+    return kth_largest(scratch, size, min(size, max(1, rank)))
+
+
+@njit(nogil=True, cache=True)
+def rotated(keys, lo, n, offset, wanted, found, scratch):  # type: ignore[no-untyped-def]
+    """Choose `wanted` positions from a rotating offset on, unless all of them are zero; return how many.
+
+    A threshold above everything must not silence a tensor for ever (codec specification 1.3).
+    """
+    count, _ = scan(keys, lo, lo + n, np.int32(1), 1, found, 0, scratch)
+    if count == 0:
+        return 0
+    wrapped = max(0, offset + wanted - n)
+    for j in range(wanted):
+        found[j] = lo + (j if j < wrapped else offset + j - wrapped)
+    return wanted
+
+
+@njit(nogil=True, cache=True)
+def select(table, pieces, vectors, weights, keys, indices, values, base, buffers):  # type: ignore[no-untyped-def]
+    """Fill the slots of every segment of the table and its COUNT; `ssfx.kernels.cpu` says what the arrays hold."""
+    new, old, new_momentum, old_momentum = vectors
+    found, scratch, sampled = buffers
+    for s in range(len(table)):
+        segment = table[s]
+        lo, n, slot, most = segment[LO], segment[NUMEL], segment[SLOT], segment[MOST]
+        take_all = segment[LEAST] >= n
+        least = np.int32(segment[KEY])
+        if least < 0 and not take_all:
+            least = sampled_key(segment, pieces, vectors, weights, scratch, sampled)
+        least = min(max(least, np.int32(segment[FLOOR])), LARGEST)
+        count = 0
+        for piece in range(segment[PIECE], segment[PIECE_END]):
+            start, length, kind = pieces[piece, START], pieces[piece, LENGTH], pieces[piece, KIND]
+            for chunk in range(start, start + length, CHUNK):
+                end = min(chunk + CHUNK, start + length)
+                if kind != READY:
+                    grad = carray(floats_at(pieces[piece, ADDRESS]), length)[chunk - start : end - start]
+                    accumulate(
+                        kind, grad, old[chunk:end], new[chunk:end],
+                        old_momentum[chunk:end], new_momentum[chunk:end], weights[0], weights[1],
+                    )  # fmt: skip
+                if not take_all:
+                    count, least = scan(keys, chunk, end, least, most, found, count, scratch)
+        if take_all:
+            for i in range(n):
+                indices[slot + i] = base + lo + i
+                values[slot + i] = new[lo + i]
+            segment[COUNT] = n
+            continue
+        keep = most
+        if count < segment[LEAST]:
+            keep = segment[WANTED]
+            count, least = scan(keys, lo, lo + n, np.int32(segment[FLOOR]), keep, found, 0, scratch)
+        if count > keep:
+            prune(keys, found, count, keep, scratch)
+            count = keep
+        if count == 0 and segment[ROTATION] >= 0:
+            count = rotated(keys, lo, n, segment[ROTATION], segment[WANTED], found, scratch)
+        for j in range(count):
+            indices[slot + j] = base + found[j]
+            values[slot + j] = new[found[j]]
+        for j in range(count, segment[CAPACITY]):
+            indices[slot + j] = base + lo
+            values[slot + j] = 0
+        segment[COUNT] = count
