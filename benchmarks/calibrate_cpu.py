@@ -44,13 +44,7 @@ def encode_s(spec: str, numel: int) -> float:
     """Return the seconds of one compressor call on `numel` elements."""
     compressor = build(spec)
     layout = compressor.layout(numel, DENSITY)
-    payload = Payload(
-        torch.zeros(layout.counts, dtype=torch.int32),
-        torch.zeros(layout.scales),
-        torch.zeros(layout.indices, dtype=torch.int32),
-        torch.zeros(layout.values, dtype=getattr(torch, layout.value_dtype)),
-        torch.zeros(layout.code_bytes, dtype=torch.uint8),
-    )
+    payload = Payload.allocate(layout)
     data = torch.randn(numel, generator=torch.Generator().manual_seed(numel)).pow_(3)
     context = Context(step=0, tensor_id=0, rank=0, world_size=2, density=DENSITY)
     return seconds(lambda: compressor.compress(data, payload, context))

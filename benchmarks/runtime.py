@@ -2,7 +2,8 @@
 
     python benchmarks/runtime.py [--rounds 12] [--steps 10] [--workers 2]
 
-The variants of one model take turns, a few steps each (A B C A B C ...), so that a drifting machine hits all alike.
+The variants of one model take turns, a few steps each, in an order that rotates, so that a drifting machine hits all
+alike.
 Times are medians over rounds of the slowest rank; what counts are the ratios. Memory is the peak resident set of a
 fresh process per variant and model size; its growth with the model is given in gradient copies.
 """
@@ -92,16 +93,19 @@ def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Te
 
 
 def iteration_times(
-    rank: int, world: int, rounds: int, steps: int, chosen: list[str]
+    rank: int, world: int, rounds: int, steps: int, chosen: list[str], names: list[str]
 ) -> dict[str, dict[str, list[float]]]:
     """Return, per model and variant, the seconds per step of every round."""
     table: dict[str, dict[str, list[float]]] = {}
-    for name, (dataset, batch_size) in WORKLOADS.items():
+    for name in names:
+        dataset, batch_size = WORKLOADS[name]
         batches = datasets.build(dataset).train_loader(rank, world, batch_size, 0)
         runners = {v: make(v, models[name].build) for v in chosen}
         times: dict[str, list[float]] = {v: [] for v in runners}
         for turn in range(rounds + 1):
-            for variant, runner in runners.items():
+            first = turn % len(chosen)  # nobody always follows the same neighbour
+            for variant in chosen[first:] + chosen[:first]:
+                runner = runners[variant]
                 losses = [partial(loss, batch=batches[i]) for i in range(max(8, steps))]
                 for work in losses[: 8 if turn == 0 else 1]:  # the first turn passes the profiling iterations
                     runner.step(work)
@@ -182,6 +186,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--variants", default=",".join(variants()), help="comma list, beside the references")
+    parser.add_argument("--models", default=",".join(WORKLOADS))
     parser.add_argument("--only", choices=("times", "hooks", "memory"))
     options = parser.parse_args()
     console = Console(width=110)
@@ -197,7 +202,15 @@ def main() -> None:
 
 def print_times(console: Console, options: argparse.Namespace) -> None:
     chosen = list(dict.fromkeys([*REFERENCES, *options.variants.split(",")]))
-    times = launch(options.workers, iteration_times, options.workers, options.rounds, options.steps, chosen)
+    times = launch(
+        options.workers,
+        iteration_times,
+        options.workers,
+        options.rounds,
+        options.steps,
+        chosen,
+        options.models.split(","),
+    )
     for name, by_variant in times.items():
         setting = f"{options.workers} gloo workers, 1 thread each, {options.rounds} rounds"
         table = Table(title=f"{name}: ms per step, {setting}")

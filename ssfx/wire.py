@@ -18,15 +18,18 @@ def payload_layout(compressor: str | None, numel: int, density: float, dtype: st
     return build(compressor).layout(numel, density)
 
 
-def segment_layout(segment: Segment, numel: int, dtype: str = "float32") -> Layout:
-    """Return the wire layout of a segment of `numel` elements of `dtype`."""
-    return payload_layout(segment.compressor, numel, segment.density, dtype)
+def segment_layout(plan: Plan, segment: Segment) -> Layout:
+    """Return the wire layout of a segment."""
+    specs = [plan.by_name[name] for name in segment.tensors]
+    numel = sum(spec.numel for spec in specs)
+    if segment.compressor is None or numel == 0:
+        return payload_layout(None, numel, 1.0, specs[0].dtype)
+    return build(segment.compressor).layout_of([spec.shape for spec in specs], segment.density)
 
 
 def segment_bytes(plan: Plan, segment: Segment) -> int:
     """Return the bytes one rank contributes for `segment`."""
-    dtype = plan.by_name[segment.tensors[0]].dtype
-    return segment_layout(segment, plan.numel(segment), dtype).nbytes
+    return segment_layout(plan, segment).nbytes
 
 
 def lane_bytes(plan: Plan, lane: Lane) -> int:

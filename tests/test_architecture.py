@@ -15,7 +15,7 @@ PACKAGE = Path(ssfx.__file__).parent
 VOCABULARY = {
     "case", "cluster", "costs", "errors", "lazy", "machine", "origin", "paths", "plan", "profile", "registry", "spec",
 }  # fmt: skip
-COMPONENTS = {"collectives", "compressors", "memories"}
+COMPONENTS = {"collectives", "compressors", "kernels", "memories"}
 PLANNING = {"schemes", "wire", "timeline", "planning", "cost_tables"}
 # layer -> what it may import besides itself
 MAY_IMPORT = {
@@ -29,7 +29,7 @@ MAY_IMPORT = {
 }
 # The process that torchrun starts joins the layers: it is the engines' other half.
 MAY_ALSO_IMPORT = {"runtime/worker.py": {"engines", "results", "workloads"}, "runtime/faults.py": {"results"}}
-USES_TORCH = {"runtime", "workloads", "collectives", "compressors", "memories"}
+USES_TORCH = {"runtime", "workloads", "collectives", "compressors", "kernels", "memories"}
 
 
 def modules() -> list[Path]:

@@ -3,7 +3,7 @@
 A lane's message is one contiguous byte buffer whose size is known when the plan is made. It holds, for all segments of
 the lane back to back (structure of arrays), the sections
 
-    counts int32 | scales float32 | indices int32 | values float32 or 16 bit | codes uint8
+    first int32 or float32 | counts int32 | scales float32 | indices int32 | values float32 or 16 bit | codes uint8
 
 so every 4-byte section is aligned. A compressor declares how much of each section a segment takes (`Layout`) and gets
 views of exactly that (`Payload`) to fill. Source: codec specification, sections 1.2, 1.5-1.9.
@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.lazy import torch
@@ -36,7 +37,10 @@ def k_ceil(numel: int, density: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How many entries of each section one segment occupies on the wire."""
+    """How many entries of each section one segment occupies on the wire.
+
+    `first` is what a compressor of two rounds adds up over all ranks before it compresses; int32 or float32.
+    """
 
     counts: int = 0
     scales: int = 0
@@ -44,12 +48,14 @@ class Layout:
     values: int = 0
     value_dtype: str = "float32"
     code_bytes: int = 0
+    first: int = 0
+    first_dtype: str = "float32"
 
     @property
     def nbytes(self) -> int:
         """Bytes of the segment's share of the message."""
         return (
-            4 * (self.counts + self.scales + self.indices)
+            4 * (self.first + self.counts + self.scales + self.indices)
             + ITEM_BYTES[self.value_dtype] * self.values
             + self.code_bytes
         )
@@ -67,6 +73,7 @@ class Payload:
     indices: torch.Tensor
     values: torch.Tensor
     codes: torch.Tensor
+    first: torch.Tensor
 
     @classmethod
     def allocate(cls, layout: Layout, device: torch.device | str = "cpu") -> Payload:
@@ -81,6 +88,7 @@ class Payload:
             indices=section(layout.indices, torch.int32),
             values=section(layout.values, getattr(torch, layout.value_dtype)),
             codes=section(layout.code_bytes, torch.uint8),
+            first=section(layout.first, getattr(torch, layout.first_dtype)),
         )
 
     def poison(self) -> None:
@@ -94,7 +102,7 @@ class Payload:
     @property
     def nbytes(self) -> int:
         """Bytes of all sections; equals the layout's."""
-        sections = (self.counts, self.scales, self.indices, self.values, self.codes)
+        sections = (self.first, self.counts, self.scales, self.indices, self.values, self.codes)
         return sum(section.nbytes for section in sections)
 
 
@@ -102,7 +110,9 @@ class Payload:
 class Context:
     """What a call may depend on besides its data: the step and the keys of private randomness.
 
-    `tensor_id` is the position of the segment's first tensor in the sorted list of parameter names.
+    `tensor_id` is the position of the segment's first tensor in the sorted list of parameter names, `shapes` are those
+    of its tensors. `state` is the compressor's own state of this segment: what `compress` writes there in place is
+    committed or forgotten with the step; while decoding it is the committed one.
     """
 
     step: int
@@ -111,6 +121,8 @@ class Context:
     world_size: int
     density: float
     seed: int = 0
+    shapes: tuple[tuple[int, ...], ...] = ()
+    state: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 class Compressor(ABC):
@@ -133,14 +145,30 @@ class Compressor(ABC):
     """A residual memory may be used; False where it would diverge (codec specification 3.9)."""
     lossless: bool = False
     """Nothing is left out, so no memory is kept for it."""
+    rounds: int = 1
+    """2: `propose` fills the payload's `first` section, which is summed over ranks before `compress` is called."""
+    vote: bool = False
+    """Receivers take the sign of the sum instead of the mean."""
 
     @abstractmethod
     def layout(self, numel: int, density: float) -> Layout:
         """Return the wire layout of a segment of `numel` elements; a pure function, no torch."""
 
+    def propose(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
+        """Fill the `first` section of `payload` from `a`; only with two rounds."""
+        raise TypeError(f"compressor {self.name} has one round")
+
     @abstractmethod
     def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
         """Fill `payload` from `a` (flat, contiguous, float32, finite); `a` is left unchanged."""
+
+    def layout_of(self, shapes: Sequence[tuple[int, ...]], density: float) -> Layout:
+        """Return the wire layout of a segment of tensors of these shapes; only their number of elements counts."""
+        return self.layout(sum(math.prod(shape) for shape in shapes), density)
+
+    def state_shapes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        """Return name and shape of the float32 state that a segment needs; it starts as zeros."""
+        return {}
 
     def compress_batch(self, batch: Batch) -> None:
         """Accumulate and fill the payload of every segment of a batch; a rank's NaN or Inf reaches every receiver.

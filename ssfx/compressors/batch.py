@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload
+from ssfx.compressors.keys import key
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +30,7 @@ class Starts(NamedTuple):
     indices: int = 0
     values: int = 0
     codes: int = 0
+    first: int = 0
 
 
 _FRONT = Starts()
@@ -36,7 +38,7 @@ _FRONT = Starts()
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One segment of a batch: elements lo .. hi - 1 of the flat vector, `pieces` (lo, hi) of its tensors in order."""
+    """One segment: elements lo .. hi - 1 of the flat vector; `pieces` (lo, hi) and `shapes` of its tensors."""
 
     lo: int
     hi: int
@@ -45,6 +47,7 @@ class Part:
     tensor_id: int = 0
     starts: Starts = _FRONT
     pieces: tuple[tuple[int, int], ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
 
     @property
     def numel(self) -> int:
@@ -56,9 +59,10 @@ class Part:
 class Batch:
     """Parts of one flat vector and the payload sections that they fill.
 
-    Per step the owner sets `step`, `old`, `new` and `grads`; a compressor then accumulates through the memory and fills
-    the payload. `grads` holds one entry per piece, in order: a flat gradient to accumulate, or None where `new` is
-    there already. `base` is added to every index on the wire. `once` keeps what depends on nothing but the plan.
+    Per step the owner sets `step`, `old`, `new`, `grads` and `states`; a compressor then accumulates through the memory
+    and fills the payload. `grads` holds one entry per piece, in order: a flat gradient to accumulate, or None where
+    `new` is there already. `states` holds the compressor's own state, one per part, to be changed in place. `base` is
+    added to every index on the wire. `once` keeps what depends on nothing but the plan.
     """
 
     parts: tuple[Part, ...]
@@ -72,12 +76,16 @@ class Batch:
     step: int = 0
     base: int = 0
     grads: Sequence[torch.Tensor | None] = ()
+    states: Sequence[dict[str, torch.Tensor]] = ()
     _kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.pieces: tuple[tuple[int, int], ...] = tuple(piece for part in self.parts for piece in part.pieces)
         if not self.grads:
             self.grads = (None,) * len(self.pieces)
+        if not self.states:
+            self.states = [{} for _ in self.parts]
+        self._position = {id(part): i for i, part in enumerate(self.parts)}
 
     @classmethod
     def single(cls, a: torch.Tensor, payload: Payload, ctx: Context) -> Batch:
@@ -85,9 +93,14 @@ class Batch:
         layout = Layout(
             len(payload.counts), len(payload.scales), len(payload.indices), len(payload.values),
             str(payload.values.dtype).removeprefix("torch."), len(payload.codes),
+            len(payload.first), str(payload.first.dtype).removeprefix("torch."),
         )  # fmt: skip
-        part = Part(0, a.numel(), layout, ctx.density, ctx.tensor_id, pieces=((0, a.numel()),))
-        return cls((part,), payload, {"a": a}, rank=ctx.rank, world_size=ctx.world_size, seed=ctx.seed, step=ctx.step)
+        whole = ((0, a.numel()),)
+        part = Part(0, a.numel(), layout, ctx.density, ctx.tensor_id, pieces=whole, shapes=ctx.shapes)
+        return cls(
+            (part,), payload, {"a": a}, rank=ctx.rank, world_size=ctx.world_size, seed=ctx.seed, step=ctx.step,
+            states=[ctx.state],
+        )  # fmt: skip
 
     @property
     def vector(self) -> torch.Tensor:
@@ -103,7 +116,14 @@ class Batch:
 
     def context(self, part: Part) -> Context:
         """Return what a call for one part may depend on."""
-        return Context(self.step, part.tensor_id, self.rank, self.world_size, part.density, self.seed)
+        state = self.states[self._position[id(part)]]
+        return Context(
+            self.step, part.tensor_id, self.rank, self.world_size, part.density, self.seed, part.shapes, state
+        )
+
+    def key(self, part: Part) -> int:
+        """Return the 64-bit key of this rank's randomness for one part at this step."""
+        return key(self.seed, part.tensor_id, self.step, self.rank)
 
     def share(self, part: Part) -> Payload:
         """Return the views of one part's share of the payload."""
@@ -114,6 +134,7 @@ class Batch:
             indices=whole.indices[at.indices : at.indices + layout.indices],
             values=whole.values[at.values : at.values + layout.values],
             codes=whole.codes[at.codes : at.codes + layout.code_bytes],
+            first=whole.first[at.first : at.first + layout.first],
         )
 
     def accumulate(self) -> None:
@@ -124,6 +145,13 @@ class Batch:
                     old = {name: buffer[lo:hi] for name, buffer in self.old.items()}
                     self.memory.accumulate(grad, old, {name: buffer[lo:hi] for name, buffer in self.new.items()})
         self.grads = (None,) * len(self.pieces)
+
+    def propose(self, compressor: Compressor) -> None:
+        """Accumulate and fill the `first` section, for a compressor of two rounds."""
+        self.accumulate()
+        for part in self.parts:
+            if part.numel:
+                compressor.propose(self.vector[part.lo : part.hi], self.share(part), self.context(part))
 
     def compress(self, compressor: Compressor) -> None:
         """Fill the payload from gradients and memory, and take what was sent out of the memory."""

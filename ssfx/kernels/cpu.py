@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from ssfx.compressors.keys import key
 from ssfx.kernels import READY, Rule
 from ssfx.kernels import select as compiled
 from ssfx.kernels.sampling import RUN, sample_of
+from ssfx.lazy import torch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,8 +42,7 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
     if thresholds is None:
         table[:, compiled.KEY] = -1
         for i, part in enumerate(batch.parts):
-            h = key(batch.seed, part.tensor_id, batch.step, batch.rank)
-            table[i, compiled.SEED] = h & 0xFFFFFFFF
+            table[i, compiled.SEED] = batch.key(part) & 0xFFFFFFFF
     else:
         bits = torch.nan_to_num(thresholds.float(), nan=0.0).clamp(min=0).view(torch.int32)
         table[:, compiled.KEY] = bits.numpy()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
-from ssfx.compressors.keys import key
 from ssfx.kernels import Bound, Rule
 from ssfx.kernels.sampling import RUN, jitter, sample_of
+from ssfx.lazy import torch
 
 if TYPE_CHECKING:
     from ssfx.compressors.batch import Batch, Part
@@ -69,7 +67,7 @@ def _choose(bits: torch.Tensor, given: int, bound: Bound, rule: Rule, step: int)
 
 def _sampled(bits: torch.Tensor, batch: Batch, part: Part, bound: Bound, rule: Rule) -> int:
     sample = sample_of(part.numel, bound, rule)
-    seed = key(batch.seed, part.tensor_id, batch.step, batch.rank) & 0xFFFFFFFF
+    seed = batch.key(part) & 0xFFFFFFFF
     ends = torch.tensor([hi - part.lo for _, hi in part.pieces])
     span = sample.stride - RUN + 1
     drawn = []

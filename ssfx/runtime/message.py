@@ -1,7 +1,8 @@
 """The bytes of one lane: where each segment's sections lie in the message, and views of them.
 
-Sections hold all segments back to back: counts, scales, indices, then value sections (4-byte before 2-byte ones), then
-codes, so everything is aligned without padding. Compressed segments come before dense ones inside the value sections.
+Sections hold all segments back to back: first, counts, scales, indices, then value sections (4-byte before 2-byte
+ones), then codes, so everything is aligned without padding. Compressed segments come before dense ones inside the value
+sections.
 Source: codec specification, section 1.5.
 """
 
@@ -39,9 +40,7 @@ class MessageLayout:
     def __init__(self, lane: Lane, plan: Plan) -> None:
         dtype = plan.by_name[lane.tensors[0]].dtype
         self.numel = [plan.numel(segment) for segment in lane.segments]
-        self.layouts: list[Layout] = [
-            segment_layout(segment, numel, dtype) for segment, numel in zip(lane.segments, self.numel, strict=True)
-        ]
+        self.layouts: list[Layout] = [segment_layout(plan, segment) for segment in lane.segments]
         dense = [segment.dense for segment in lane.segments]
         self.order = sorted(range(len(dense)), key=lambda i: (dense[i], i))
         packed = [i for i in self.order if not dense[i]]
@@ -63,6 +62,8 @@ class MessageLayout:
         def of(kind: str) -> list[int]:
             return [getattr(self.layouts[i], kind) for i in packed]
 
+        first_dtype = self.layouts[packed[0]].first_dtype if packed else "float32"
+        self.first, first_at = section(of("first"), getattr(torch, first_dtype))
         self.counts, counts_at = section(of("counts"), torch.int32)
         self.scales, scales_at = section(of("scales"), torch.float32)
         self.indices, indices_at = section(of("indices"), torch.int32)
@@ -76,20 +77,20 @@ class MessageLayout:
         self.codes, codes_at = section(of("code_bytes"), torch.uint8)
         self.nbytes = cursor
         self.starts = {
-            i: Starts(counts_at[n], scales_at[n], indices_at[n], values_at[n], codes_at[n])
+            i: Starts(counts_at[n], scales_at[n], indices_at[n], values_at[n], codes_at[n], first_at[n])
             for n, i in enumerate(packed)
         }
 
     def sections(self, message: torch.Tensor) -> Payload:
         """Return the views of all compressed segments together."""
-        kinds = (self.counts, self.scales, self.indices, self.values, self.codes)
+        kinds = (self.counts, self.scales, self.indices, self.values, self.codes, self.first)
         return Payload(*(section.of(message) for section in kinds))
 
     def payload(self, message: torch.Tensor, segment: int) -> Payload:
         """Return the views of one compressed segment in a message [bytes]."""
         layout = self.layouts[segment]
-        lengths = (layout.counts, layout.scales, layout.indices, layout.values, layout.code_bytes)
-        sections = (self.counts, self.scales, self.indices, self.values, self.codes)
+        lengths = (layout.counts, layout.scales, layout.indices, layout.values, layout.code_bytes, layout.first)
+        sections = (self.counts, self.scales, self.indices, self.values, self.codes, self.first)
         return Payload(
             *(
                 section.of(message)[start : start + length]

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import torch
 
 from ssfx.compressors import Compressor, Payload
-from ssfx.compressors.batch import Batch, Part
+from ssfx.compressors.batch import Batch, Part, Starts
 from ssfx.memories import Memory
 
 
@@ -54,8 +55,9 @@ class HostSegment:
             pinned(layout.indices, torch.int32),
             pinned(layout.values, getattr(torch, layout.value_dtype)),
             pinned(layout.code_bytes, torch.uint8),
+            pinned(layout.first, getattr(torch, layout.first_dtype)),
         )
-        alone = Part(0, numel, layout, part.density, part.tensor_id, pieces=((0, numel),))
+        alone = replace(part, lo=0, hi=numel, starts=Starts(), pieces=((0, numel),))
         self.batch = Batch((alone,), self.payload, self.new, memory=memory, base=part.lo)
 
     def fetch(self, pieces: list[tuple[int, int, torch.Tensor | None]], stream: torch.cuda.Stream) -> torch.cuda.Event:

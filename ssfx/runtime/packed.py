@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,7 @@ from ssfx.compressors.batch import Batch, Part
 from ssfx.memories import Memory
 from ssfx.plan import Lane, Plan
 from ssfx.runtime.lane import DenseLane, LaneExecutor, StepKey
+from ssfx.runtime.lane_state import LaneState
 from ssfx.runtime.message import MessageLayout
 from ssfx.runtime.offload import HostSegment
 from ssfx.runtime.store import Store
@@ -24,6 +25,7 @@ class _Group:
     """Segments that are compressed by one call, when the last one's gradients are there."""
 
     batch: Batch
+    segments: list[int]
     names: list[str]
     waiting: int
 
@@ -31,8 +33,8 @@ class _Group:
 class PackedLane(LaneExecutor):
     """Compressed segments (and dense ones beside them) in one message.
 
-    The memory's buffers are flat over all compressed tensors and exist twice: `old` is committed, `new` this step's.
-    `commit` swaps them and the free one receives the decoded average: error feedback costs one extra gradient copy.
+    `state` keeps the memory twice; after a commit the free side receives the decoded average, so that error feedback
+    costs one extra gradient copy.
     """
 
     def __init__(self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory) -> None:
@@ -44,7 +46,8 @@ class PackedLane(LaneExecutor):
         self.packed = [i for i in self.layout.order if not lane.segments[i].dense]
         spec = lane.segments[self.packed[0]].compressor if self.packed else None
         self.compressor = build(spec) if spec else None
-        self._store = store
+        self._twice = self.compressor is not None and self.compressor.rounds == 2
+        self.blocking = self.blocking or self._twice
         self._device = device
         self._slots: dict[str, tuple[int, int]] = {}
         self._shapes = {name: plan.by_name[name].shape for name in lane.tensors}
@@ -59,25 +62,22 @@ class PackedLane(LaneExecutor):
         self.total = offset
         self.packed_total = sum(self.numel[i] for i in self.packed)
         self.payloads: dict[int, Payload] = {i: self.layout.payload(self.message, i) for i in self.packed}
-        self.new = self._flat_state()
-        self.old = self._flat_state() if memory.stateful else {}
         self._grads: dict[str, torch.Tensor] = {}
         parts = self._parts(plan)
         hosted = [i for i in self.packed if lane.segments[i].placement == "host"]
         self.host: dict[int, HostSegment] = {}
         if device.type == "cuda":
             self.host = {i: HostSegment(parts[i], memory) for i in hosted}
+        self.state = LaneState(lane, parts, self.total, memory, self.compressor, store, device, self.host)
+        self.out = self.state.out
         together = [i for i in self.packed if i not in hosted]
         self._groups: dict[int, _Group] = {}
         for members in [together, *([i] for i in hosted)]:
-            batch = Batch(tuple(parts[i] for i in members), self.layout.sections(self.message), self.new)
+            batch = Batch(tuple(parts[i] for i in members), self.layout.sections(self.message), self.state.new)
             names = [name for i in members for name in lane.segments[i].tensors]
-            self._groups.update(dict.fromkeys(members, _Group(batch, names, len(members))))
-        # The decoded average needs room for the dense tensors too; with a memory it shares the free state buffer.
-        self.out = torch.zeros(self.total, device=device) if not memory.stateful else self._room(self.new)
+            self._groups.update(dict.fromkeys(members, _Group(batch, members, names, len(members))))
         self._dense = self.layout.dense.of(self.message)
         self._dense_at = self.packed_total
-        self._adopt_state()
         plain = [name for i in self.layout.order if lane.segments[i].dense for name in lane.segments[i].tensors]
         self._collect_owed(plain, store, memory, device)
         self._rows: torch.Tensor | None = None
@@ -90,40 +90,9 @@ class PackedLane(LaneExecutor):
             pieces = tuple(self._slots[name] for name in segment.tensors)
             tensor_id, starts = ids[segment.tensors[0]], self.layout.starts[i]
             lo, hi = self._segment_at[i]
-            parts[i] = Part(lo, hi, self.layout.layouts[i], segment.density, tensor_id, starts, pieces)
+            shapes = tuple(plan.by_name[name].shape for name in segment.tensors)
+            parts[i] = Part(lo, hi, self.layout.layouts[i], segment.density, tensor_id, starts, pieces, shapes)
         return parts
-
-    def _flat_state(self) -> dict[str, torch.Tensor]:
-        first = self.memory.buffers[0]
-        sizes = {buffer: self.total if buffer == first else self.packed_total for buffer in self.memory.buffers}
-        return {buffer: torch.zeros(size, device=self._device) for buffer, size in sizes.items()}
-
-    def _room(self, state: dict[str, torch.Tensor]) -> torch.Tensor:
-        return state[self.memory.buffers[0]]
-
-    def _committed(self) -> Iterator[tuple[str, str, torch.Tensor]]:
-        """Yield (parameter, buffer, committed flat view) for all compressed tensors, wherever they live."""
-        for i in self.packed:
-            staged = self.host.get(i)
-            start = self._segment_at[i][0] if staged else 0
-            state = staged.old if staged else self.old
-            for name in self.lane.segments[i].tensors:
-                lo, hi = self._slots[name]
-                for buffer in self.memory.buffers:
-                    yield name, buffer, state[buffer][lo - start : hi - start]
-
-    def _adopt_state(self) -> None:
-        if not self.memory.stateful:
-            return
-        for name, buffer, view in self._committed():
-            kept = self._store.get(name, buffer)
-            if kept is not None:
-                view.copy_(kept.reshape(-1))
-        self._publish_state()
-
-    def _publish_state(self) -> None:
-        for name, buffer, view in self._committed():
-            self._store.put(name, buffer, view.view(self._shapes[name]))
 
     def add(self, name: str, grad: torch.Tensor | None) -> None:
         """Take one tensor in: a gradient that is compressed later, or the plain values of a dense one."""
@@ -142,6 +111,7 @@ class PackedLane(LaneExecutor):
     def begin(self, key: StepKey) -> None:
         """Reset for a new step."""
         super().begin(key)
+        self.state.begin()
         for group in self._groups.values():
             group.waiting = len(group.batch.parts)
 
@@ -157,12 +127,16 @@ class PackedLane(LaneExecutor):
         if group.waiting:
             return
         batch = group.batch
-        batch.new, batch.old, batch.memory = self.new, self.old, self.memory
+        batch.new, batch.old, batch.memory = self.state.new, self.state.old, self.memory
         batch.grads = [self._grads.pop(name) for name in group.names]
-        self._key(batch)
-        batch.compress(self.compressor)
+        self._key(batch, group.segments)
+        if self._twice:
+            batch.propose(self.compressor)
+        else:
+            batch.compress(self.compressor)
 
-    def _key(self, batch: Batch) -> None:
+    def _key(self, batch: Batch, segments: list[int]) -> None:
+        batch.states = [self.state.compressor_new[i] for i in segments]
         batch.step, batch.seed = self.key.step, self.key.seed
         batch.rank, batch.world_size = self.comm.rank, self.comm.world_size
 
@@ -177,7 +151,7 @@ class PackedLane(LaneExecutor):
         pieces = [(self._slots[name][0] - lo, self._slots[name][1] - lo, grad) for name, grad in grads.items()]
         fetched = staged.fetch(pieces, stream)
         compressor = self.compressor
-        self._key(staged.batch)
+        self._key(staged.batch, [segment])
 
         def work() -> list[torch.cuda.Event]:
             staged.compress(fetched, compressor)
@@ -189,6 +163,7 @@ class PackedLane(LaneExecutor):
         return work
 
     def _context(self, segment: int, rank: int) -> Context:
+        """Return what decoding a segment may depend on; after `commit`, so the state is the committed one."""
         spec = self.lane.segments[segment]
         return Context(
             step=self.key.step,
@@ -197,10 +172,19 @@ class PackedLane(LaneExecutor):
             world_size=self.comm.world_size,
             density=spec.density,
             seed=self.key.seed,
+            shapes=tuple(self._shapes[name] for name in spec.tensors),
+            state=self.state.compressor_old[segment],
         )
 
     def start(self) -> None:
-        """Issue the exchange: the value section as a sum, or the whole message as a gather."""
+        """Issue the exchange: the value section as a sum, or the whole message as a gather.
+
+        With a compressor of two rounds, first the sum of what all ranks propose, then what they compress with it.
+        """
+        if self._twice and self.compressor is not None:
+            self.collective.start(self.layout.first.of(self.message), self.comm).wait()
+            for batch in {id(group): group.batch for group in self._groups.values()}.values():
+                batch.compress(self.compressor)
         if self.collective.additive_only:
             self.pending = self.collective.start(self.layout.values.of(self.message), self.comm)
         elif self.collective.variable:
@@ -227,13 +211,8 @@ class PackedLane(LaneExecutor):
     def commit(self) -> None:
         """Swap the memory's buffers: this step's becomes the committed one."""
         self._settle_owed()
-        if not self.memory.stateful:
-            return
-        self.old, self.new = self.new, self.old
-        for staged in self.host.values():
-            staged.swap()
-        self._publish_state()
-        self.out = self._room(self.new)
+        self.state.commit()
+        self.out = self.state.out
 
     def decode(self) -> None:
         """Write the average over ranks into `out`, adding ranks in order so that all replicas stay bit-identical."""
@@ -259,6 +238,8 @@ class PackedLane(LaneExecutor):
                     self.compressor.decompress_add(self.layout.payload(row, i), out[lo:hi], ctx, scale=share)
             if self.layout.dense.length:
                 out[self._dense_at :].add_(self.layout.dense.of(row), alpha=share)
+        if self.compressor is not None and self.compressor.vote:
+            out[: self._dense_at].sign_()
 
     def result(self, name: str) -> torch.Tensor:
         """Return the averaged gradient."""

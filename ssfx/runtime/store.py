@@ -8,6 +8,8 @@ from collections.abc import Iterable
 import torch
 
 State = dict[str, torch.Tensor]
+COMPRESSOR = "compressor."
+"""Prefix of buffers that belong to a compressor; they are not gradients and do not follow the loss scale."""
 
 
 class Store:
@@ -32,10 +34,11 @@ class Store:
         self._buffers.get(name, {}).pop(buffer, None)
 
     def scale(self, factor: float) -> None:
-        """Multiply everything by `factor`: the loss scale has changed (codec specification 7.5)."""
+        """Multiply what memories keep by `factor`: the loss scale has changed (codec specification 7.5)."""
         for state in self._buffers.values():
-            for value in state.values():
-                value.mul_(factor)
+            for buffer, value in state.items():
+                if not buffer.startswith(COMPRESSOR):
+                    value.mul_(factor)
 
     def norm(self, buffer: str) -> float:
         """Return the Euclidean norm of one buffer over all parameters, 0 when there is none."""

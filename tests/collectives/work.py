@@ -51,4 +51,6 @@ def sparse_gather(
 
 def _payload(message: torch.Tensor, n: int) -> Payload:
     none = torch.zeros(0)
-    return Payload(none.int(), none, message[: 4 * n].view(torch.int32), message[4 * n :].view(torch.float32), none)
+    return Payload(
+        none.int(), none, message[: 4 * n].view(torch.int32), message[4 * n :].view(torch.float32), none, none
+    )

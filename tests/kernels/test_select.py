@@ -54,6 +54,7 @@ def make(spec: str, memory: Memory, sizes: list[list[int]], density: float, seed
         indices=torch.full((at.indices,), 77, dtype=torch.int32),
         values=torch.full((at.values,), 77.0).to(getattr(torch, parts[0].layout.value_dtype)),
         codes=torch.zeros(0, dtype=torch.uint8),
+        first=torch.zeros(0),
     )
     old = {name: coarse(lo) for name in memory.buffers} if memory.stateful else {}
     new = {name: torch.full((lo,), 77.0) for name in memory.buffers}
