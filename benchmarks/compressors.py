@@ -1,10 +1,11 @@
-"""Time every compressor on this machine's CPU, as multiples of one copy of the same buffer, beside torch.topk.
+"""Time every compressor on this machine's CPU, as multiples of one copy of the same buffers, beside torch's operators.
 
-    python benchmarks/compressors.py [--density 0.01] [--json FILE]
+    python benchmarks/compressors.py [--density 0.01] [--models resnet152,bert_large] [--only topk,dgc] [--json FILE]
 
 One thread and its CPU time, Laplace-distributed data. All operations of one size are interleaved in one run and their
-medians compared, because on a shared machine only ratios mean something. "+ memory" adds the accumulation of a gradient
-and the update of the memory, which is all that a training step does before the exchange.
+medians compared, because on a shared machine only ratios mean something. "+ memory" accumulates the gradients through
+the residual memory and updates it, which is all that a training step does before the exchange; "plain torch" is the
+same step without compiled kernels. A model is one bucket of all its tensors, each with its own threshold.
 """
 
 from __future__ import annotations
@@ -21,12 +22,115 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from ssfx.compressors import Compressor, Context, Payload, build, compressors, k_floor
-from ssfx.memories import Memory, memories
+from ssfx.compressors import Compressor, Layout, Payload, build, compressors, k_floor
+from ssfx.compressors.batch import Batch, Part, Starts
+from ssfx.compressors.sparse import Selector
+from ssfx.kernels import Bound, Rule, kernels, plain_torch
+from ssfx.memories import memories
+from ssfx.profile import load_shipped
 from ssfx.results.manifest import describe, hardware, versions
+from ssfx.spec import NoOptions
 
 SIZES = (2_500, 25_000, 250_000, 2_500_000, 25_000_000)
+SLOW_NUMEL = 1_000_000
+"""Largest vector that the slow references are timed on."""
 Operation = Callable[[], object]
+
+
+class KnownThreshold(Selector):
+    """Selection above a threshold that is known before the step, as when the last step's is used again."""
+
+    name, summary, source = "known threshold", "", ""
+
+    def __init__(self, density: float) -> None:
+        self.options = NoOptions()
+        self.threshold = -1e-3 * float(torch.tensor(density).log())  # of the Laplace distribution that is drawn below
+
+    def layout(self, numel: int, density: float) -> Layout:
+        slots = min(numel, 2 * k_floor(numel, density) + 16)
+        return Layout(counts=1, indices=slots, values=slots)
+
+    def compress_batch(self, batch: Batch) -> None:
+        rule = batch.once("rule", lambda: Rule(tuple(Bound(0, 1, p.layout.indices) for p in batch.parts)))
+        thresholds = batch.once("thresholds", lambda: torch.full((len(batch.parts),), self.threshold))
+        kernels(batch.vector.device).select(batch, rule, thresholds)
+
+
+def laplace(numel: int, seed: int) -> torch.Tensor:
+    uniform = torch.rand(numel, generator=torch.Generator().manual_seed(seed)) - 0.5
+    return -1e-3 * uniform.sign() * torch.log1p(-1.999 * uniform.abs())
+
+
+def step(
+    compressor: Compressor, memory: str, grads: list[torch.Tensor], shapes: list[tuple[int, ...]], density: float
+) -> Operation:
+    """Return the call that takes one bucket's gradients to its payload."""
+    keeper = memories.build(memory)
+    parts, at, lo = [], Starts(), 0
+    for i, (grad, shape) in enumerate(zip(grads, shapes, strict=True)):
+        layout = compressor.layout_of([shape], density)
+        parts.append(Part(lo, lo + grad.numel(), layout, density, i, at, ((lo, lo + grad.numel()),), (shape,)))
+        used = (layout.counts, layout.scales, layout.indices, layout.values, layout.code_bytes, layout.first)
+        at = Starts(*(a + b for a, b in zip(at, used, strict=True)))
+        lo += grad.numel()
+    first = parts[0].layout
+    whole = Layout(
+        at.counts, at.scales, at.indices, at.values, first.value_dtype, at.codes, at.first, first.first_dtype
+    )
+    states = [
+        {name: torch.zeros(size) for name, size in compressor.state_shapes(part.shapes).items()} for part in parts
+    ]
+    old = {name: torch.zeros(lo) for name in keeper.buffers}
+    new = {name: torch.zeros(lo) for name in keeper.buffers}
+    batch = Batch(tuple(parts), Payload.allocate(whole), new, old, keeper, world_size=8, states=states)
+
+    def run() -> None:
+        batch.grads = list(grads)
+        if compressor.rounds == 2:
+            batch.propose(compressor)
+        batch.compress(compressor)
+
+    return run
+
+
+def plainly(run: Operation) -> Operation:
+    def work() -> None:
+        with plain_torch():
+            run()
+
+    return work
+
+
+def operations(shapes: list[tuple[int, ...]], density: float, only: set[str]) -> dict[str, Operation]:
+    """Return what is timed for one bucket, by row name; the first is the copy."""
+    grads = [laplace(torch.Size(shape).numel(), seed) for seed, shape in enumerate(shapes)]
+    targets = [torch.empty_like(grad) for grad in grads]
+    numel = sum(grad.numel() for grad in grads)
+
+    def copy() -> None:
+        for target, grad in zip(targets, grads, strict=True):
+            target.copy_(grad)
+
+    def torch_top_k() -> None:
+        for grad in grads:
+            torch.topk(grad.abs(), k_floor(grad.numel(), density), sorted=False)
+
+    def made(spec: str | Compressor, memory: str) -> Operation:
+        return step(build(spec) if isinstance(spec, str) else spec, memory, grads, shapes, density)
+
+    timed: dict[str, Operation] = {"copy": copy}
+    timed["torch.topk, no memory"] = torch_top_k
+    timed["known threshold + memory"] = made(KnownThreshold(density), "residual")
+    for entry in compressors:
+        if only and entry.name not in only:
+            continue
+        compressor = build(entry.name)
+        timed[entry.name] = made(entry.name, "none")
+        if compressor.error_feedback and not compressor.lossless:
+            timed[f"{entry.name} + memory"] = made(entry.name, "residual")
+            if numel <= SLOW_NUMEL:
+                timed[f"{entry.name} + memory, plain torch"] = plainly(made(entry.name, "residual"))
+    return timed
 
 
 def medians(operations: dict[str, Operation], seconds: float = 3.0) -> dict[str, float]:
@@ -45,71 +149,34 @@ def medians(operations: dict[str, Operation], seconds: float = 3.0) -> dict[str,
     return {name: median(values) for name, values in times.items()}
 
 
-def compress(compressor: Compressor, a: torch.Tensor, ctx: Context) -> Operation:
-    """Return the call that fills a payload from `a`."""
-    payload = Payload.allocate(compressor.layout(a.numel(), ctx.density))
-    return lambda: compressor.compress(a, payload, ctx)
-
-
-def step(compressor: Compressor, memory: Memory, a: torch.Tensor, ctx: Context) -> Operation:
-    """Return the call that accumulates gradient `a`, compresses it and updates the memory."""
-    payload = Payload.allocate(compressor.layout(a.numel(), ctx.density))
-    old = {name: torch.zeros_like(a) for name in memory.buffers}
-    new = {name: torch.zeros_like(a) for name in memory.buffers}
-
-    def run() -> None:
-        memory.accumulate(a, old, new)
-        compressor.compress(new[memory.buffers[0]], payload, ctx)
-        memory.sent(compressor, payload, new, ctx)
-
-    return run
-
-
-def operations(numel: int, density: float) -> dict[str, Operation]:
-    """Return what is timed for one size, by row name; the first is the copy."""
-    uniform = torch.rand(numel, generator=torch.Generator().manual_seed(0)) - 0.5
-    a = -1e-3 * uniform.sign() * torch.log1p(-1.999 * uniform.abs())
-    target, ctx = torch.empty_like(a), Context(0, 0, 0, 8, density)
-    timed: dict[str, Operation] = {
-        "copy": lambda: target.copy_(a),
-        "torch.topk": lambda: torch.topk(a.abs(), k_floor(numel, density), sorted=False),
-    }
-    for entry in compressors:
-        compressor = build(entry.name)
-        timed[entry.name] = compress(compressor, a, ctx)
-        if compressor.error_feedback:
-            timed[f"{entry.name} + memory"] = step(compressor, memories.build("residual"), a, ctx)
-    timed["dgc(mode=faithful)"] = compress(build("dgc(mode=faithful)"), a, ctx)
-    timed["dgc + dgc memory"] = step(build("dgc"), memories.build("dgc"), a, ctx)
-    return timed
-
-
 @click.command()
-@click.option(
-    "--density",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=0.01,
-    show_default=True,
-    help="kept fraction in (0, 1]",
-)
+@click.option("--density", type=click.FloatRange(0, 1, min_open=True), default=0.01, show_default=True)
+@click.option("--models", default="resnet152,bert_large", show_default=True, help="comma list; empty for none")
+@click.option("--only", default="", help="comma list of compressors; all by default")
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), help="also write medians and this machine to FILE"
 )
-def main(density: float, json_file: Path | None) -> None:
+def main(density: float, models: str, only: str, json_file: Path | None) -> None:
     """Print the table, in multiples of one copy."""
     torch.set_num_threads(1)
-    console = Console()
-    seconds = {n: medians(operations(n, density)) for n in track(SIZES, "timing", console=Console(stderr=True))}
-
-    table = Table(
-        title=f"multiples of one copy, density {density:g}, one thread, CPU time", caption=describe(hardware())
-    )
+    console, chosen = Console(width=150), {name for name in only.split(",") if name}
+    buckets: dict[str, list[tuple[int, ...]]] = {f"{n:,}": [(n,)] for n in SIZES}
+    for model in filter(None, models.split(",")):
+        buckets[model] = [spec.shape for spec in load_shipped(model).tensors]
+    seconds = {
+        name: medians(operations(shapes, density, chosen))
+        for name, shapes in track(buckets.items(), "timing", console=Console(stderr=True))
+    }
+    title = f"multiples of one copy, density {density:g}, one thread, CPU time"
+    table = Table(title=title, caption=describe(hardware()))
     table.add_column("operation")
-    for numel in SIZES:
-        table.add_column(f"n = {numel:,}", justify="right")
-    table.add_row("copy [us]", *(f"{seconds[n]['copy'] * 1e6:.1f}" for n in SIZES), end_section=True)
-    for name in list(seconds[SIZES[0]])[1:]:
-        table.add_row(name, *(f"{seconds[n][name] / seconds[n]['copy']:.1f}" for n in SIZES))
+    for name, shapes in buckets.items():
+        table.add_column(name if len(shapes) == 1 else f"{name}, {len(shapes)} tensors", justify="right")
+    table.add_row("copy [us]", *(f"{seconds[n]['copy'] * 1e6:.1f}" for n in buckets), end_section=True)
+    rows = dict.fromkeys(row for timed in seconds.values() for row in timed if row != "copy")
+    for row in rows:
+        cells = (f"{timed[row] / timed['copy']:.1f}" if row in timed else "" for timed in seconds.values())
+        table.add_row(row, *cells)
     console.print(table)
     if json_file:
         record = {"density": density, "hardware": hardware(), "versions": versions(), "seconds": seconds}

@@ -35,5 +35,5 @@ def data_dir() -> Path:
 
 
 def results_dir() -> Path:
-    """Directory that runs write to: $SSFX_RESULTS, else ./results."""
-    return Path(os.environ.get("SSFX_RESULTS", "results")).resolve()
+    """Directory that runs write to: $SSFX_RESULTS if it is set and not empty, else ./results."""
+    return Path(os.environ.get("SSFX_RESULTS") or "results").resolve()

@@ -16,6 +16,7 @@ import torch
 from ssfx.collectives import collectives
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import Context, Payload, build
+from ssfx.compressors.batch import Batch
 from ssfx.costs import Costs, Curve
 from ssfx.origin import Origin
 
@@ -67,24 +68,42 @@ def _compressor_times(
     spec: str, density: float, numel: int, device: torch.device, world_size: int
 ) -> tuple[float, float, float]:
     compressor = build(spec)
-    layout = compressor.layout(numel, density)
-    ctx = Context(step=0, tensor_id=0, rank=0, world_size=world_size, density=density)
-
+    shape = _matrix(numel)
+    layout = compressor.layout_of([shape], density)
     generator = torch.Generator().manual_seed(numel)
     data = torch.randn(numel, generator=generator).pow_(3).to(device)  # heavy tails, as gradients have
-    payload, out = Payload.allocate(layout, device), torch.zeros(numel, device=device)
-    encode_s = _median_s(lambda: compressor.compress(data, payload, ctx), device)
-    decode_s = world_size * _median_s(lambda: compressor.decompress_add(payload, out, ctx), device)
+
+    def bucket(a: torch.Tensor) -> Batch:
+        shapes = compressor.state_shapes([shape])
+        state = {name: torch.zeros(size, device=a.device) for name, size in shapes.items()}
+        ctx = Context(0, 0, 0, world_size, density, shapes=(shape,), state=state)
+        return Batch.single(a, Payload.allocate(layout, a.device), ctx)
+
+    def encode(batch: Batch) -> None:
+        if compressor.rounds == 2:
+            batch.propose(compressor)
+        compressor.compress_batch(batch)
+
+    here = bucket(data)
+    encode_s = _median_s(lambda: encode(here), device)
+    out, ctx = torch.zeros(numel, device=device), here.context(here.parts[0])
+    decode_s = world_size * _median_s(lambda: compressor.decompress_add(here.payload, out, ctx), device)
     if device.type == "cpu":
         return encode_s, encode_s, decode_s
-    staging, host_payload = torch.empty(numel, pin_memory=True), Payload.allocate(layout, torch.device("cpu"))
+    on_host = bucket(torch.empty(numel, pin_memory=True))
 
     def offloaded() -> None:
-        staging.copy_(data)
-        compressor.compress(staging, host_payload, ctx)
-        payload.values.copy_(host_payload.values)
+        on_host.vector.copy_(data)
+        encode(on_host)
+        here.payload.values.copy_(on_host.payload.values)
 
     return encode_s, _median_s(offloaded, device), decode_s
+
+
+def _matrix(numel: int) -> tuple[int, ...]:
+    """Return a shape of `numel` elements that is about square if their number allows: what low-rank codecs need."""
+    side = 1 << (numel.bit_length() - 1) // 2
+    return (side, numel // side) if numel % side == 0 else (numel,)
 
 
 def _exchange_curve(comm: Comm, name: str, max_bytes: int) -> Curve:
