@@ -63,6 +63,7 @@ class Batch:
     and fills the payload. `grads` holds one entry per piece, in order: a flat gradient to accumulate, or None where
     `new` is there already. `states` holds the compressor's own state, one per part, to be changed in place. `base` is
     added to every index on the wire. `once` keeps what depends on nothing but the plan.
+    A compressor that takes what it sends out of the memory itself sets `cleared`.
     """
 
     parts: tuple[Part, ...]
@@ -77,6 +78,7 @@ class Batch:
     base: int = 0
     grads: Sequence[torch.Tensor | None] = ()
     states: Sequence[dict[str, torch.Tensor]] = ()
+    cleared: bool = False
     _kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -121,9 +123,9 @@ class Batch:
             self.step, part.tensor_id, self.rank, self.world_size, part.density, self.seed, part.shapes, state
         )
 
-    def key(self, part: Part) -> int:
-        """Return the 64-bit key of this rank's randomness for one part at this step."""
-        return key(self.seed, part.tensor_id, self.step, self.rank)
+    def key(self, tensor_id: int) -> int:
+        """Return the 64-bit key of this rank's randomness for one tensor at this step."""
+        return key(self.seed, tensor_id, self.step, self.rank)
 
     def share(self, part: Part) -> Payload:
         """Return the views of one part's share of the payload."""
@@ -155,8 +157,9 @@ class Batch:
 
     def compress(self, compressor: Compressor) -> None:
         """Fill the payload from gradients and memory, and take what was sent out of the memory."""
+        self.cleared = False
         compressor.compress_batch(self)
-        if self.memory is None:
+        if self.memory is None or self.cleared:
             return
         if compressor.sparse and len(self.payload.indices) == sum(part.layout.indices for part in self.parts):
             self._sent(compressor, self.payload, self.new, self.parts[0])  # one call: positions are those of the batch

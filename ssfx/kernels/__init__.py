@@ -24,11 +24,17 @@ _plain = False
 
 
 class Form(NamedTuple):
-    """How a memory accumulates, in a form that a kernel can do on the way; for DGC `decay` is the momentum."""
+    """How a memory accumulates, in a form that a kernel can do on the way; for DGC `decay` is the momentum.
+
+    `clear`: what is sent leaves the first buffer, and nothing else happens, so that the kernel may do that too where
+    values travel unrounded; `mask`: the second buffer is cleared there as well.
+    """
 
     kind: int
     decay: float = 0.0
     gain: float = 1.0
+    clear: bool = False
+    mask: bool = False
 
 
 class Bound(NamedTuple):

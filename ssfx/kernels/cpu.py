@@ -9,7 +9,7 @@ import numpy as np
 
 from ssfx.kernels import READY, Rule
 from ssfx.kernels import select as compiled
-from ssfx.kernels.sampling import RUN, sample_of
+from ssfx.kernels.sampling import ID_STEP, RUN, sample_of
 from ssfx.lazy import torch
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
     table = work.table
     if thresholds is None:
         table[:, compiled.KEY] = -1
-        for i, part in enumerate(batch.parts):
-            table[i, compiled.SEED] = batch.key(part) & 0xFFFFFFFF
+        ids = batch.once("tensor ids", lambda: np.array([part.tensor_id for part in batch.parts], np.int64))
+        table[:, compiled.SEED] = ((batch.key(0) & 0xFFFFFFFF) + ids * ID_STEP) & 0xFFFFFFFF
     else:
         bits = torch.nan_to_num(thresholds.float(), nan=0.0).clamp(min=0).view(torch.int32)
         table[:, compiled.KEY] = bits.numpy()
@@ -52,11 +52,14 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
     vectors, weights = _point(batch, work.pieces)
     payload = batch.payload
     exact = payload.values.dtype == torch.float32
+    form = batch.memory.form if batch.memory is not None else None
+    clear, mask = (exact and form.clear, exact and form.mask) if form is not None else (False, False)
     values = payload.values if exact else torch.empty(payload.values.shape, dtype=torch.float32)
     compiled.select(
         table, work.pieces, vectors, weights, vectors[0].view(np.int32), payload.indices.numpy(), values.numpy(),
-        batch.base, (work.found, work.scratch, work.sampled),
+        batch.base, clear, mask, (work.found, work.scratch, work.sampled),
     )  # fmt: skip
+    batch.cleared = clear
     del grads
     if not exact:
         payload.values.copy_(values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ssfx.kernels import Bound, Rule
-from ssfx.kernels.sampling import RUN, jitter, sample_of
+from ssfx.kernels.sampling import ID_STEP, RUN, jitter, sample_of
 from ssfx.lazy import torch
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _choose(bits: torch.Tensor, given: int, bound: Bound, rule: Rule, step: int)
 
 def _sampled(bits: torch.Tensor, batch: Batch, part: Part, bound: Bound, rule: Rule) -> int:
     sample = sample_of(part.numel, bound, rule)
-    seed = batch.key(part) & 0xFFFFFFFF
+    seed = (batch.key(0) + part.tensor_id * ID_STEP) & 0xFFFFFFFF
     ends = torch.tensor([hi - part.lo for _, hi in part.pieces])
     span = sample.stride - RUN + 1
     drawn = []

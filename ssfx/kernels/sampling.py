@@ -12,6 +12,8 @@ from ssfx.kernels import Bound, Rule
 
 RUN = 16
 """Consecutive floats of one run: a cache line."""
+ID_STEP = 2654435761
+"""What a tensor's number adds to the seed of its sample."""
 _SMALLEST = 256
 
 

@@ -171,8 +171,20 @@ def rotated(keys, lo, n, offset, wanted, found, scratch):  # type: ignore[no-unt
 
 
 @njit(nogil=True, cache=True)
-def select(table, pieces, vectors, weights, keys, indices, values, base, buffers):  # type: ignore[no-untyped-def]
-    """Fill the slots of every segment of the table and its COUNT; `ssfx.kernels.cpu` says what the arrays hold."""
+def _clear_where_sent(values, lo, momentum):  # type: ignore[no-untyped-def]
+    for i in range(len(values)):
+        if values[i] != 0:
+            momentum[lo + i] = 0
+
+
+@njit(nogil=True, cache=True)
+def select(  # type: ignore[no-untyped-def]
+    table, pieces, vectors, weights, keys, indices, values, base, clear, mask, buffers
+):
+    """Fill the slots of every segment of the table and its COUNT; `ssfx.kernels.cpu` says what the arrays hold.
+
+    `clear`: what is written leaves `new`; `mask`: and it leaves `new_momentum`.
+    """
     new, old, new_momentum, old_momentum = vectors
     found, scratch, sampled = buffers
     for s in range(len(table)):
@@ -200,6 +212,10 @@ def select(table, pieces, vectors, weights, keys, indices, values, base, buffers
             for i in range(n):
                 indices[slot + i] = base + lo + i
                 values[slot + i] = new[lo + i]
+            if clear:
+                new[lo : lo + n] = 0
+            if mask:
+                _clear_where_sent(values[slot : slot + n], lo, new_momentum)
             segment[COUNT] = n
             continue
         keep = most
@@ -212,8 +228,13 @@ def select(table, pieces, vectors, weights, keys, indices, values, base, buffers
         if count == 0 and segment[ROTATION] >= 0:
             count = rotated(keys, lo, n, segment[ROTATION], segment[WANTED], found, scratch)
         for j in range(count):
-            indices[slot + j] = base + found[j]
-            values[slot + j] = new[found[j]]
+            i = found[j]
+            indices[slot + j] = base + i
+            values[slot + j] = new[i]
+            if clear:
+                new[i] = 0
+            if mask and values[slot + j] != 0:
+                new_momentum[i] = 0
         for j in range(count, segment[CAPACITY]):
             indices[slot + j] = base + lo
             values[slot + j] = 0

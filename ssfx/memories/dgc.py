@@ -42,7 +42,8 @@ class DGCMemory(Memory):
 
     def __init__(self, options: DGCMemoryOptions) -> None:
         self.options = options
-        self.form = Form(NESTEROV if options.nesterov else DGC, options.momentum)
+        kind = NESTEROV if options.nesterov else DGC
+        self.form = Form(kind, options.momentum, clear=True, mask=options.masking)
 
     def accumulate(self, grad: torch.Tensor, old: State, new: State) -> None:
         """Write the new momentum and add it to the velocity."""

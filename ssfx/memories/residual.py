@@ -33,7 +33,7 @@ class Residual(Memory):
 
     def __init__(self, options: ResidualOptions) -> None:
         self.options = options
-        self.form = Form(RESIDUAL, options.decay, options.gain)
+        self.form = Form(RESIDUAL, options.decay, options.gain, clear=True)
 
     def accumulate(self, grad: torch.Tensor, old: State, new: State) -> None:
         """Write decay * e + gain * g."""
