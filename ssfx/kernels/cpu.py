@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ssfx.kernels import READY, Rule
+from ssfx.kernels import READY, Moments, Rule, Tail, statistics
 from ssfx.kernels import select as compiled
 from ssfx.kernels.sampling import ID_STEP, RUN, sample_of
 from ssfx.lazy import torch
@@ -67,6 +67,93 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
         payload.counts.copy_(torch.from_numpy(table[:, compiled.COUNT]))
 
 
+def moments(batch: Batch) -> Moments:
+    """Return the sums over every segment; gradients are accumulated on the way."""
+    work = _statistics(batch)
+    grads = batch.grads  # they must live until the kernel has read them
+    vectors, weights = _point(batch, work.pieces)
+    out, largest = np.empty((4, len(work.segments))), np.empty(len(work.segments), np.int32)
+    statistics.moments(work.segments, work.pieces, vectors, weights, vectors[0].view(np.int32), out, largest)
+    del grads
+    total, square, absolute, nonzero = torch.from_numpy(out)
+    return Moments(total, square, absolute, torch.from_numpy(largest.view(np.float32).astype(np.float64)), nonzero)
+
+
+def count(batch: Batch, thresholds: torch.Tensor) -> torch.Tensor:
+    """Return how many magnitudes of each segment reach its threshold, a float32 number; 0 where it is NaN."""
+    work, keys = _statistics(batch), batch.vector.numpy().view(np.int32)
+    out = np.empty(len(work.segments))
+    statistics.counts(work.segments, keys, _least(thresholds), out)
+    return torch.from_numpy(out)
+
+
+def tail(batch: Batch, thresholds: torch.Tensor) -> Tail:
+    """Return sums over what reaches each segment's threshold, a float32 number; of nothing where it is NaN."""
+    work, vector = _statistics(batch), batch.vector.numpy()
+    out, smallest = np.empty((3, len(work.segments))), np.empty(len(work.segments), np.int32)
+    statistics.tails(work.segments, vector, vector.view(np.int32), _least(thresholds), out, smallest)
+    number, total, square = torch.from_numpy(out)
+    least = torch.from_numpy(smallest.view(np.float32)).double()
+    return Tail(number, total, square, torch.where(number > 0, least, torch.inf))
+
+
+def log_sum(batch: Batch) -> torch.Tensor:
+    """Return the sum of the natural logarithms of every segment's non-zero magnitudes, all of them finite."""
+    work = _statistics(batch)
+    out = np.empty(len(work.segments))
+    statistics.log_sums(work.segments, batch.vector.numpy(), out)
+    return torch.from_numpy(out)
+
+
+def select_band(batch: Batch, sure: torch.Tensor, band: torch.Tensor, skip: torch.Tensor) -> None:
+    """Every segment's slots hold what reaches `sure`, filled up from what reaches `band`, ascending, then zeros.
+
+    Of what reaches only `band` the first `skip` are passed over. All [S]; thresholds are float32 numbers.
+    """
+    work, vector, payload = _statistics(batch), batch.vector.numpy(), batch.payload
+    values = torch.empty(payload.values.shape, dtype=torch.float32)
+    statistics.choose_band(
+        work.segments, vector.view(np.int32), vector, _least(sure), _least(band), skip.numpy(), work.slots, batch.base,
+        payload.indices.numpy(), values.numpy(),
+    )  # fmt: skip
+    payload.values.copy_(values)
+
+
+@dataclass
+class _Statistics:
+    """Tables with the columns of `ssfx.kernels.statistics` and `select`, and start and number of each one's slots."""
+
+    segments: NDArray[np.int64]
+    pieces: NDArray[np.int64]
+    slots: NDArray[np.int64]
+
+
+def _statistics(batch: Batch) -> _Statistics:
+    def make() -> _Statistics:
+        segments = np.zeros((len(batch.parts), statistics.PIECE_END + 1), np.int64)
+        piece = 0
+        for row, part in zip(segments, batch.parts, strict=True):
+            row[:] = part.lo, part.hi, piece, piece + len(part.pieces)
+            piece += len(part.pieces)
+        slots = [(part.starts.indices, part.layout.indices) for part in batch.parts]
+        return _Statistics(segments, _pieces(batch), np.array(slots, np.int64))
+
+    return batch.once("statistics", make)
+
+
+def _least(thresholds: torch.Tensor) -> NDArray[np.int32]:
+    bits: NDArray[np.int32] = thresholds.float().clamp(min=0).view(torch.int32).numpy()
+    return np.where(np.isnan(bits.view(np.float32)), statistics.LEAVE_OUT, bits)
+
+
+def _pieces(batch: Batch) -> NDArray[np.int64]:
+    """Return the table of pieces; kind and address are set for each call."""
+    pieces = np.zeros((len(batch.pieces), compiled.LENGTH + 1), np.int64)
+    for row, (lo, hi) in zip(pieces, batch.pieces, strict=True):
+        row[compiled.START], row[compiled.LENGTH] = lo, hi - lo
+    return pieces
+
+
 def _point(batch: Batch, pieces: NDArray[np.int64]) -> tuple[tuple[NDArray[np.float32], ...], NDArray[np.float32]]:
     """Set each piece's kind and gradient address; return (new, old, new and old momentum) and the weights.
 
@@ -107,10 +194,7 @@ def _workspace(batch: Batch, rule: Rule) -> _Workspace:
         )  # fmt: skip
         piece += len(part.pieces)
     table[:, compiled.ROTATION] = -1
-    pieces = np.zeros((piece, compiled.LENGTH + 1), np.int64)
-    for row, (lo, hi) in zip(pieces, batch.pieces, strict=True):
-        row[compiled.START], row[compiled.LENGTH] = lo, hi - lo
     room = 2 * max(bound.most for bound in rule.bounds) + compiled.CHUNK + RUN
     largest = max(sample.runs * RUN for sample in samples)
     scratch = np.empty(max(room, largest), np.int32)
-    return _Workspace(table, pieces, np.empty(room, np.int32), scratch, np.empty(largest + RUN, np.float32))
+    return _Workspace(table, _pieces(batch), np.empty(room, np.int32), scratch, np.empty(largest + RUN, np.float32))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ssfx.kernels import Bound, Rule
+from ssfx.kernels import Bound, Moments, Rule, Tail
 from ssfx.kernels.sampling import ID_STEP, RUN, jitter, sample_of
 from ssfx.lazy import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ssfx.compressors.batch import Batch, Part
 
 _LARGEST = 0x7F7FFFFF  # bits of the largest finite float32
@@ -24,19 +26,85 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
     if thresholds is not None:
         thresholds = torch.nan_to_num(thresholds.float(), nan=0.0).clamp(min=0)
     for i, (part, bound) in enumerate(zip(batch.parts, rule.bounds, strict=True)):
-        a, payload = batch.vector[part.lo : part.hi], batch.share(part)
+        a = batch.vector[part.lo : part.hi]
         bits = magnitude_bits(a)
         if bound.least >= part.numel:
             chosen = torch.arange(part.numel, device=a.device)
         else:
             given = _sampled(bits, batch, part, bound, rule) if thresholds is None else thresholds[i].view(torch.int32)
             chosen = _choose(bits, int(given), bound, rule, batch.step)
-        kept = chosen.numel()
-        payload.indices[:kept] = (chosen + part.lo + batch.base).to(torch.int32)
-        payload.indices[kept:] = part.lo + batch.base
-        payload.values[:kept] = a[chosen].to(payload.values.dtype)
-        payload.values[kept:] = 0
-        payload.counts.fill_(kept)
+        _write(batch, part, chosen)
+
+
+def moments(batch: Batch) -> Moments:
+    """Return the sums over every segment; gradients are accumulated first."""
+    batch.accumulate()
+
+    def each(measure: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return torch.stack([measure(a.double()) for a in _segments(batch)])
+
+    return Moments(
+        total=each(torch.sum),
+        square=each(lambda a: a.square().sum()),
+        absolute=each(lambda a: a.abs().sum()),
+        largest=each(lambda a: a.abs().max() if a.numel() else a.sum()),
+        nonzero=each(lambda a: (a != 0).sum().double()),
+    )
+
+
+def count(batch: Batch, thresholds: torch.Tensor) -> torch.Tensor:
+    """Return how many magnitudes of each segment reach its threshold, a float32 number; 0 where it is NaN."""
+    return torch.stack([mask.sum().double() for mask in _reached(batch, thresholds)])
+
+
+def tail(batch: Batch, thresholds: torch.Tensor) -> Tail:
+    """Return sums over what reaches each segment's threshold, a float32 number; of nothing where it is NaN."""
+    masks = _reached(batch, thresholds)
+    kept = [a.abs().double()[mask] for a, mask in zip(_segments(batch), masks, strict=True)]
+    return Tail(
+        count=torch.stack([mask.sum().double() for mask in masks]),
+        total=torch.stack([y.sum() for y in kept]),
+        square=torch.stack([y.square().sum() for y in kept]),
+        least=torch.stack([y.min() if y.numel() else y.new_tensor(torch.inf) for y in kept]),
+    )
+
+
+def log_sum(batch: Batch) -> torch.Tensor:
+    """Return the sum of the natural logarithms of every segment's non-zero magnitudes, all of them finite."""
+    return torch.stack([a[a != 0].abs().double().log().sum() for a in _segments(batch)])
+
+
+def select_band(batch: Batch, sure: torch.Tensor, band: torch.Tensor, skip: torch.Tensor) -> None:
+    """Every segment's slots hold what reaches `sure`, filled up from what reaches `band`, ascending, then zeros.
+
+    Of what reaches only `band` the first `skip` are passed over. All [S]; thresholds are float32 numbers.
+    """
+    above, reached = _reached(batch, sure), _reached(batch, band)
+    for i, part in enumerate(batch.parts):
+        slots = part.layout.indices
+        between = torch.nonzero(reached[i] & ~above[i]).view(-1)[int(skip[i]) :]
+        chosen = torch.nonzero(above[i]).view(-1)[:slots]
+        chosen = torch.cat([chosen, between[: slots - chosen.numel()]]).sort().values
+        _write(batch, part, chosen)
+
+
+def _segments(batch: Batch) -> list[torch.Tensor]:
+    return [batch.vector[part.lo : part.hi] for part in batch.parts]
+
+
+def _reached(batch: Batch, thresholds: torch.Tensor) -> list[torch.Tensor]:
+    least = thresholds.float().clamp(min=0)
+    bits = torch.where(least.isnan(), -1, least.view(torch.int32))
+    return [(magnitude_bits(a) >= b) & (b >= 0) for a, b in zip(_segments(batch), bits, strict=True)]
+
+
+def _write(batch: Batch, part: Part, chosen: torch.Tensor) -> None:
+    payload, kept = batch.share(part), chosen.numel()
+    payload.indices[:kept] = (chosen + part.lo + batch.base).to(torch.int32)
+    payload.indices[kept:] = part.lo + batch.base
+    payload.values[:kept] = batch.vector[part.lo + chosen].to(payload.values.dtype)
+    payload.values[kept:] = 0
+    payload.counts.fill_(kept)
 
 
 def magnitude_bits(a: torch.Tensor) -> torch.Tensor:
