@@ -9,13 +9,15 @@ is exact however bad the first threshold was. Source: codec specification, secti
 from __future__ import annotations
 
 import numpy as np
-from numba import carray, njit
+from numba import carray
 
-from ssfx.kernels import COPY, DGC, READY, RESIDUAL
+from ssfx.kernels import READY
+from ssfx.kernels.accumulate import accumulate
+from ssfx.kernels.jit import compiled
 from ssfx.kernels.sampling import RUN
 from ssfx.kernels.vector import WIDTH, append_reached, floats_at
 
-CHUNK = 1024
+CHUNK = 2048
 """Elements accumulated before they are scanned; the candidate buffer has room for one chunk more than it keeps."""
 LO, NUMEL, SLOT, CAPACITY, LEAST, WANTED, MOST, FLOOR, STRIDE, RUNS, RANK, PIECE, PIECE_END = range(13)
 SEED, ROTATION, KEY, COUNT = range(13, 17)
@@ -29,28 +31,7 @@ LARGEST = np.int32(0x7F7FFFFF)  # bits of the largest finite float32: whatever i
 _BINS = 1 << 11
 
 
-@njit(nogil=True, cache=True)
-def accumulate(kind, grad, old, new, old_momentum, new_momentum, decay, gain):  # type: ignore[no-untyped-def]
-    """Write `new` (and `new_momentum`) of one chunk; for DGC `decay` is the momentum."""
-    if kind == COPY:
-        for i in range(len(new)):
-            new[i] = grad[i]
-    elif kind == RESIDUAL:
-        for i in range(len(new)):
-            new[i] = decay * old[i] + gain * grad[i]
-    elif kind == DGC:
-        for i in range(len(new)):
-            momentum = decay * old_momentum[i] + grad[i]
-            new_momentum[i] = momentum
-            new[i] = old[i] + momentum
-    else:
-        for i in range(len(new)):
-            momentum = decay * (old_momentum[i] + grad[i])
-            new_momentum[i] = momentum
-            new[i] = old[i] + grad[i] + momentum
-
-
-@njit(nogil=True, cache=True)
+@compiled()
 def kth_largest(keys, size, k):  # type: ignore[no-untyped-def]
     """Return the k-th largest of keys[:size] (non-negative int32); overwrites them. Three radix passes."""
     histogram = np.zeros(_BINS, np.int32)
@@ -75,7 +56,7 @@ def kth_largest(keys, size, k):  # type: ignore[no-untyped-def]
     return prefix
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def prune(keys, found, size, keep, scratch):  # type: ignore[no-untyped-def]
     """Cut found[:size] to the `keep` largest magnitudes, ties to the lower position; return the smallest one's key."""
     for j in range(size):
@@ -96,36 +77,42 @@ def prune(keys, found, size, keep, scratch):  # type: ignore[no-untyped-def]
     return least
 
 
-@njit(nogil=True, cache=True)
-def scan(keys, lo, hi, least, keep, found, count, scratch):  # type: ignore[no-untyped-def]
-    """Append positions lo .. hi - 1 that reach `least`; return the count and the threshold.
+@compiled()
+def scan_chunk(keys, lo, hi, least, found, count):  # type: ignore[no-untyped-def]
+    """Append positions lo .. hi - 1 that reach `least`; return the count. `found` needs room for all of them."""
+    whole = lo + (hi - lo) // WIDTH * WIDTH
+    for i in range(lo, whole, WIDTH):
+        count = append_reached(keys, i, least, found, count)
+    for i in range(whole, hi):
+        if np.int32(keys[i] & MAGNITUDE) >= least:
+            found[count] = i
+            count += 1
+    return count
 
-    The threshold is raised, by an exact choice among what was found, whenever `found` fills up.
+
+@compiled()
+def scan(keys, lo, hi, least, keep, found, scratch):  # type: ignore[no-untyped-def]
+    """Find positions lo .. hi - 1 that reach `least`; return their number.
+
+    Whenever `found` fills up, an exact choice of `keep` among what was found raises the threshold.
     """
-    room = 2 * keep
+    count = 0
     for start in range(lo, hi, CHUNK):
-        end = min(start + CHUNK, hi)
-        if count > room:
+        if count > 2 * keep:
             least = prune(keys, found, count, keep, scratch) + np.int32(1)
             count = keep
-        whole = start + (end - start) // WIDTH * WIDTH
-        for i in range(start, whole, WIDTH):
-            count = append_reached(keys, i, least, found, count)
-        for i in range(whole, end):
-            if np.int32(keys[i] & MAGNITUDE) >= least:
-                found[count] = i
-                count += 1
-    return count, least
+        count = scan_chunk(keys, start, min(start + CHUNK, hi), least, found, count)
+    return count
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def jitter(seed, run, span):  # type: ignore[no-untyped-def]
     """Return a position in [0, span) for one run of a sample: equal strides would meet equal columns of a matrix."""
     mixed = ((seed + run) * 2654435761) & 0xFFFFFFFF
     return (mixed ^ (mixed >> 16)) % span
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def sampled_key(segment, pieces, vectors, weights, scratch, sampled):  # type: ignore[no-untyped-def]
     """Return the key that about RANK of a full sample reach, from runs spread over the segment's pieces."""
     new, old, _, old_momentum = vectors
@@ -155,14 +142,13 @@ def sampled_key(segment, pieces, vectors, weights, scratch, sampled):  # type: i
     return kth_largest(scratch, size, min(size, max(1, rank)))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def rotated(keys, lo, n, offset, wanted, found, scratch):  # type: ignore[no-untyped-def]
     """Choose `wanted` positions from a rotating offset on, unless all of them are zero; return how many.
 
     A threshold above everything must not silence a tensor for ever (codec specification 1.3).
     """
-    count, _ = scan(keys, lo, lo + n, np.int32(1), 1, found, 0, scratch)
-    if count == 0:
+    if scan(keys, lo, lo + n, np.int32(1), 1, found, scratch) == 0:
         return 0
     wrapped = max(0, offset + wanted - n)
     for j in range(wanted):
@@ -170,14 +156,14 @@ def rotated(keys, lo, n, offset, wanted, found, scratch):  # type: ignore[no-unt
     return wanted
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _clear_where_sent(values, lo, momentum):  # type: ignore[no-untyped-def]
     for i in range(len(values)):
         if values[i] != 0:
             momentum[lo + i] = 0
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def select(  # type: ignore[no-untyped-def]
     table, pieces, vectors, weights, keys, indices, values, base, clear, mask, buffers
 ):
@@ -207,7 +193,10 @@ def select(  # type: ignore[no-untyped-def]
                         old_momentum[chunk:end], new_momentum[chunk:end], weights[0], weights[1],
                     )  # fmt: skip
                 if not take_all:
-                    count, least = scan(keys, chunk, end, least, most, found, count, scratch)
+                    if count > 2 * most:
+                        least = prune(keys, found, count, most, scratch) + np.int32(1)
+                        count = most
+                    count = scan_chunk(keys, chunk, end, least, found, count)
         if take_all:
             for i in range(n):
                 indices[slot + i] = base + lo + i
@@ -221,7 +210,7 @@ def select(  # type: ignore[no-untyped-def]
         keep = most
         if count < segment[LEAST]:
             keep = segment[WANTED]
-            count, least = scan(keys, lo, lo + n, np.int32(segment[FLOOR]), keep, found, 0, scratch)
+            count = scan(keys, lo, lo + n, np.int32(segment[FLOOR]), keep, found, scratch)
         if count > keep:
             prune(keys, found, count, keep, scratch)
             count = keep
