@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Bound", "Form", "Moments", "Rule", "Tail", "kernels", "plain_torch"]
+__all__ = ["Bound", "Form", "Moments", "Rule", "Tail", "kernels", "plain_torch", "quantizers"]
 
 READY, COPY, RESIDUAL, DGC, NESTEROV = range(5)
 """How a tensor is accumulated: there already; the gradient; decay * old + gain * gradient; the two DGC memories."""
@@ -94,6 +94,17 @@ def kernels(device: torch.device) -> ModuleType:
     from ssfx.kernels import cpu
 
     return cpu
+
+
+def quantizers(device: torch.device) -> ModuleType:
+    """Return the module that packs and unpacks codes of a few bits on `device`."""
+    if _plain or device.type != "cpu":
+        from ssfx.kernels import pack_reference
+
+        return pack_reference
+    from ssfx.kernels import quantize
+
+    return quantize
 
 
 @contextmanager

@@ -1,0 +1,66 @@
+"""QSGD: levels between 0 and each bucket's norm, rounded up or down at random, right on average."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ssfx.compressors.base import Context, Layout, Payload, compressors
+from ssfx.compressors.batch import Batch
+from ssfx.compressors.quantizer import Quantizer, check_block, code_bytes, num_blocks
+from ssfx.kernels import quantizers
+from ssfx.lazy import torch
+
+
+@dataclass(frozen=True)
+class QSGDOptions:
+    """`bits` per element (2, 4 or 8): 2^(bits - 1) - 1 levels. `bucket` elements, a multiple of 8, share a norm.
+
+    `bucket` 0 is one norm for the whole segment. `norm`: l2, the Euclidean norm, or max, the largest magnitude.
+    """
+
+    bits: int = 8
+    bucket: int = 512
+    norm: str = "l2"
+
+    def __post_init__(self) -> None:
+        if self.bits not in (2, 4, 8):
+            raise ValueError(f"bits must be 2, 4 or 8, got {self.bits}")
+        if self.norm not in ("l2", "max"):
+            raise ValueError(f"norm must be l2 or max, got {self.norm}")
+        check_block("bucket", self.bucket)
+
+    @property
+    def top(self) -> int:
+        """The highest level."""
+        return (1 << self.bits - 1) - 1
+
+
+@compressors.register(QSGDOptions())
+class QSGD(Quantizer):
+    """Unbiased, with variance at most min(n / s^2, sqrt(n) / s) |a|^2 for s levels and buckets of n (codec spec 5.1).
+
+    The error may be fed back only where that is below 1, which is where a bucket is smaller than s^2 (spec 3.9).
+    """
+
+    name = "qsgd"
+    summary = "stochastic quantisation to 2, 4 or 8 bits per element, unbiased"
+    source = "codecs spec 5.1; Alistarh et al. 2017"
+
+    def __init__(self, options: QSGDOptions) -> None:
+        self.options = options
+        self.error_feedback = 0 < options.bucket < options.top**2
+
+    def layout(self, numel: int, density: float) -> Layout:
+        """A norm per bucket and ceil(bits * n / 8) bytes."""
+        scales = num_blocks(numel, self.options.bucket)
+        return Layout(scales=scales, code_bytes=code_bytes(numel, self.options.bits))
+
+    def compress_batch(self, batch: Batch) -> None:
+        """Write norms and levels of every segment."""
+        options = self.options
+        quantizers(batch.vector.device).levels(batch, options.bits, options.bucket, options.norm == "max")
+
+    def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
+        """Add scale * level * norm / s."""
+        steps = payload.scales * (scale / self.options.top)
+        quantizers(out.device).add_levels(payload, self.options.bits, steps, self.options.bucket, out)

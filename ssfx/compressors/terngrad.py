@@ -1,0 +1,50 @@
+"""TernGrad: -1, 0 or 1 times the largest magnitude, right on average."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ssfx.compressors.base import Context, Layout, Payload, compressors
+from ssfx.compressors.batch import Batch
+from ssfx.compressors.quantizer import Quantizer, code_bytes
+from ssfx.kernels import quantizers
+from ssfx.lazy import torch
+
+
+@dataclass(frozen=True)
+class TernGradOptions:
+    """`clip`: magnitudes are limited to so many standard deviations first; 0 does not limit them."""
+
+    clip: float = 2.5
+
+    def __post_init__(self) -> None:
+        if self.clip < 0:
+            raise ValueError(f"clip must be positive, or 0 for no limit, got {self.clip:g}")
+
+
+@compressors.register(TernGradOptions())
+class TernGrad(Quantizer):
+    """Each element is sign(a) * S with probability |a| / S, else 0; S is the largest magnitude (codec spec 5.2).
+
+    Unbiased for the clipped gradient, with so large a variance that feeding the error back diverges.
+    """
+
+    name = "terngrad"
+    summary = "ternary stochastic quantisation, two bits per element, unbiased"
+    source = "codecs spec 5.2; Wen et al. 2017"
+    error_feedback = False
+
+    def __init__(self, options: TernGradOptions) -> None:
+        self.options = options
+
+    def layout(self, numel: int, density: float) -> Layout:
+        """One scale and ceil(n / 4) bytes."""
+        return Layout(scales=1 if numel else 0, code_bytes=code_bytes(numel, 2))
+
+    def compress_batch(self, batch: Batch) -> None:
+        """Write scale and ternary codes of every segment."""
+        quantizers(batch.vector.device).ternary(batch, self.options.clip)
+
+    def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
+        """Add scale * S * (-1, 0 or 1)."""
+        quantizers(out.device).add_levels(payload, 2, payload.scales * scale, 0, out)

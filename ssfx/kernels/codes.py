@@ -1,0 +1,88 @@
+"""Loops over one chunk: numbers to codes of one byte each, and the sums that scales are made of; compiled.
+
+Magnitudes compare as int32 keys, sums are float64 in any order: of float32 numbers they are then exact enough to round
+to the float32 scale that the plain-torch path finds. Source: codec specification, section 5.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+LARGEST = np.int32(0x7F7FFFFF)
+"""Bits of the largest finite float32."""
+_MAGNITUDE = np.int32(0x7FFFFFFF)
+_ANY_ORDER = {"reassoc", "nsz"}  # lets sums vectorise; NaN and Inf stay what they are
+
+
+@njit(nogil=True, cache=True)
+def sign_codes(a, codes):  # type: ignore[no-untyped-def]
+    """Write 1 where a >= 0 (so for both zeros) and 0 elsewhere; return the largest magnitude's bits, NaN above all."""
+    keys = a.view(np.int32)
+    largest = np.int32(0)
+    for i in range(len(a)):
+        codes[i] = np.uint8(a[i] >= np.float32(0))
+        largest = max(largest, np.int32(keys[i] & _MAGNITUDE))
+    return largest
+
+
+@njit(nogil=True, cache=True)
+def ternary_codes(a, noise, scale, codes):  # type: ignore[no-untyped-def]
+    """Write 1 + sign(a) where noise * scale < |a|, else 1."""
+    for i in range(len(a)):
+        kept = np.int32(noise[i] * scale < abs(a[i]))
+        negative = np.int32(a[i] < np.float32(0))
+        codes[i] = np.uint8(np.int32(1) + np.int32(kept - np.int32(2) * np.int32(kept & negative)))
+
+
+@njit(nogil=True, cache=True)
+def level_codes(a, noise, per_unit, top, offset, codes):  # type: ignore[no-untyped-def]
+    """Write offset + sign(a) * min(top, |a| * per_unit rounded up or down at random)."""
+    most = np.float32(top)
+    for i in range(len(a)):
+        exact = abs(a[i]) * per_unit
+        below = np.floor(exact)
+        level = min(most, below + np.float32(noise[i] < exact - below))
+        codes[i] = np.uint8(np.int32(offset + np.int32(np.copysign(level, a[i]))))
+
+
+@njit(nogil=True, cache=True)
+def largest_key(a):  # type: ignore[no-untyped-def]
+    """Return the bits of the largest magnitude; NaN counts as the largest, above infinity."""
+    keys = a.view(np.int32)
+    largest = np.int32(0)
+    for i in range(len(keys)):
+        largest = max(largest, np.int32(keys[i] & _MAGNITUDE))
+    return largest
+
+
+@njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+def sum_of_magnitudes(a):  # type: ignore[no-untyped-def]
+    """Return the sum of |a| in float64."""
+    total = 0.0
+    for i in range(len(a)):
+        total += abs(np.float64(a[i]))
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+def sums(a):  # type: ignore[no-untyped-def]
+    """Return the sums of a and of a^2 in float64."""
+    total, square = 0.0, 0.0
+    for i in range(len(a)):
+        x = np.float64(a[i])
+        total += x
+        square += x * x
+    return total, square
+
+
+@njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+def sums_by_sign(a):  # type: ignore[no-untyped-def]
+    """Return the sums of a over a >= 0 and over the rest (with NaN) in float64, and how many are >= 0."""
+    above, below, count = 0.0, 0.0, np.int32(0)
+    for i in range(len(a)):
+        high = max(a[i], np.float32(0))
+        above += np.float64(high)
+        below += np.float64(a[i]) - np.float64(high)
+        count = np.int32(count + np.int32(a[i] >= np.float32(0)))
+    return above, below, count

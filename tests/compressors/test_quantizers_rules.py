@@ -1,0 +1,260 @@
+"""Quantising codecs: golden cases, unbiasedness, contraction, the QSGD limit, noise, where error feedback diverges."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from compressors.kit import context, decode, encode, golden, shapes_of_data
+
+from ssfx.compressors import build
+from ssfx.compressors.keys import key
+from ssfx.errors import ConfigError
+from ssfx.kernels import pack_reference as plain
+from ssfx.kernels.codes import level_codes, ternary_codes
+from ssfx.kernels.noise import uniform
+from ssfx.kernels.pack import pack, unpack
+from ssfx.memories import check_pair, memories
+
+
+def squared(x: torch.Tensor) -> float:
+    return float(x.double().square().sum())
+
+
+@pytest.mark.parametrize("case", ["qsgd_s4", "qsgd_s127", "qsgd_s7", "qsgd_linf_s4", "qsgd_zero"])
+def test_golden_qsgd(case: str) -> None:
+    inputs, params, expected = golden(case)
+    x, noise, top = torch.tensor(inputs["x"]), torch.tensor(inputs["u"]), params["s"]
+    norm = x.norm() if params["norm"] == "l2" else x.abs().max()
+    assert float(norm) == pytest.approx(expected["norm"], rel=1e-6)
+    per_unit = plain.per_unit_of(norm, top)
+    levels = plain.levels_of(x, per_unit, top, noise).int()
+    assert levels.tolist() == expected["levels"]
+    codes = np.empty(4, np.uint8)
+    level_codes(x.numpy(), noise.numpy(), np.float32(per_unit), np.int32(top), np.int32(0), codes)
+    assert codes.view(np.int8).tolist() == expected["levels"]
+    assert (levels * norm / top).tolist() == pytest.approx(expected["decoded"], abs=1e-6)
+    if top in (7, 127):
+        bits = 4 if top == 7 else 8
+        spec = f"qsgd(bits={bits},bucket=0,norm={'l2' if params['norm'] == 'l2' else 'max'})"
+        payload, ctx = encode(spec, x, 1.0)
+        assert float(payload.scales) == pytest.approx(expected["norm"], rel=1e-6)
+        payload.codes.copy_(plain.pack((levels + plain.offset_of(bits)) & 255, bits))
+        assert decode(spec, payload, ctx, 4).tolist() == pytest.approx(expected["decoded"], abs=1e-6)
+        if "hex" in expected:
+            assert payload.codes.numpy().tobytes().hex() == expected["hex"]
+            assert payload.nbytes == expected["wire_bytes"]
+
+
+@pytest.mark.parametrize(("case", "clip"), [("terngrad_cNone", 0), ("terngrad_c2.5", 2.5), ("terngrad_c1.0", 1)])
+def test_golden_terngrad(case: str, clip: float) -> None:
+    inputs, _, expected = golden(case)
+    x, noise = torch.tensor(inputs["x"]), torch.tensor(inputs["u"])
+    spec = f"terngrad(clip={clip})"
+    payload, ctx = encode(spec, x, 1.0)
+    assert payload.nbytes == expected["wire_bytes"]
+    assert float(payload.scales) == pytest.approx(expected["scale"], rel=1e-6)
+    ternary = plain.ternary_of(x, payload.scales, noise).int()
+    assert ternary.tolist() == expected["ternary"]
+    codes, packed = np.empty(7, np.uint8), np.empty(2, np.uint8)
+    ternary_codes(x.numpy(), noise.numpy(), payload.scales.numpy()[0], codes)
+    pack(codes, 2, packed)
+    assert packed.tobytes().hex() == expected["hex_2bit"]
+    payload.codes.copy_(plain.pack(ternary + 1, 2))
+    assert payload.codes.numpy().tobytes().hex() == expected["hex_2bit"]
+    assert decode(spec, payload, ctx, 7).tolist() == pytest.approx(expected["decoded"], rel=1e-6)
+
+
+def test_golden_sign_pack() -> None:
+    inputs, _, expected = golden("sign_pack")
+    x = torch.tensor(inputs["x"])
+    payload, ctx = encode("signsgd", x, 1.0)
+    assert payload.codes.numpy().tobytes().hex() == expected["hex"]
+    assert len(payload.codes) == expected["wire_bytes"]
+    assert decode("signsgd", payload, ctx, len(x)).tolist() == expected["decoded"]
+    bits = np.empty(len(x), np.uint8)
+    unpack(payload.codes.numpy(), 1, bits)
+    assert bits.tolist() == expected["bits"] == plain.unpack(payload.codes, 1, len(x)).tolist()
+
+
+def test_golden_majority_vote() -> None:
+    inputs, _, expected = golden("majority_vote")
+    compressor, total = build("signsgd"), torch.zeros(4)
+    assert compressor.vote
+    for row in inputs["workers"]:
+        payload, ctx = encode(compressor, torch.tensor(row, dtype=torch.float32), 1.0)
+        compressor.decompress_add(payload, total, ctx, scale=1 / 4)
+    assert (total * 4).tolist() == expected["sum_of_signs"]
+    assert total.sign().tolist() == expected["vote_tie_zero"]
+
+
+def test_golden_ef_signsgd() -> None:
+    inputs, _, expected = golden("ef_signsgd")
+    x = torch.tensor(inputs["x"])
+    payload, ctx = encode("ef_signsgd", x, 1.0)
+    assert float(payload.scales) == pytest.approx(expected["scale"], rel=1e-7)
+    sent = decode("ef_signsgd", payload, ctx, len(x))
+    assert sent.tolist() == pytest.approx(expected["decoded"], rel=1e-7)
+    left = x.clone()
+    build("ef_signsgd").decompress_add(payload, left, ctx, scale=-1.0)
+    assert left.tolist() == pytest.approx(expected["residual"], abs=1e-6)
+    assert squared(left) == pytest.approx(expected["error_sq"], rel=1e-6)
+    assert payload.nbytes == expected["wire_bytes"]
+
+
+def test_golden_onebit() -> None:
+    inputs, _, expected = golden("onebit")
+    x = torch.tensor(inputs["x"])
+    payload, ctx = encode("onebit", x, 1.0)
+    assert payload.scales.tolist() == pytest.approx([expected["mean_neg"], expected["mean_nonneg"]], rel=1e-7)
+    sent = decode("onebit", payload, ctx, len(x))
+    assert sent.tolist() == pytest.approx(expected["decoded"], rel=1e-7)
+    assert squared(x - sent) == pytest.approx(expected["error_sq"], rel=1e-6)
+    assert payload.nbytes == expected["wire_bytes"]
+
+
+@pytest.mark.parametrize("numel", [1, 2, 31, 33, 1000])
+def test_projections(numel: int) -> None:
+    """EF-SignSGD leaves |a|^2 - |a|_1^2 / n, OneBit leaves |a|^2 - n0 m0^2 - n1 m1^2, which is never more."""
+    for name, a in shapes_of_data(numel).items():
+        wide = a.double()
+        signs = decode("ef_signsgd", *encode("ef_signsgd", a, 1.0), numel)
+        means = decode("onebit", *encode("onebit", a, 1.0), numel)
+        slack = 1e-6 * squared(a) + 1e-80
+        sign_error, mean_error = squared(wide - signs.double()), squared(wide - means.double())
+        assert abs(sign_error - (squared(a) - float(wide.abs().sum()) ** 2 / numel)) <= slack, name
+        low, high = wide[wide < 0], wide[wide >= 0]
+        projected = sum(float(part.sum()) ** 2 / len(part) for part in (low, high) if len(part))
+        assert abs(mean_error - (squared(a) - projected)) <= slack, name
+        assert mean_error <= sign_error + slack
+        blocks = decode("ef_signsgd(block=8)", *encode("ef_signsgd(block=8)", a, 1.0), numel)
+        assert squared(wide - blocks.double()) <= sign_error + slack, "more scales leave less behind"
+
+
+SPECS = ("qsgd", "qsgd(bits=4,bucket=16)", "qsgd(bits=2)", "qsgd(bits=4,norm=max)", "terngrad(clip=0)")
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_unbiased(spec: str) -> None:
+    a = torch.cat([torch.linspace(-1, 1, 40), torch.tensor([0.0, -0.0, 5.0, 1e-3])])
+    draws = 2000
+    decoded = torch.empty(draws, a.numel(), dtype=torch.float64)
+    for step in range(draws):
+        payload, ctx = encode(spec, a, 1.0, step=step)
+        decoded[step] = decode(spec, payload, ctx, a.numel()).double()
+    error = (decoded.mean(0) - a.double()).abs()
+    spread = decoded.std(0) / draws**0.5
+    # an element that was drawn the same every time shows no spread; its own chance of 1 in 2,000 bounds the error
+    assert torch.all(error <= 5 * spread + float(a.abs().max()) * 5 / draws)
+    variance = float(((decoded - a.double()).square().sum(1)).mean())
+    if spec == "terngrad(clip=0)":
+        assert variance == pytest.approx(float((a.abs() * (a.abs().max() - a.abs())).sum()), rel=0.1)
+    if spec == "qsgd(bits=2)":
+        assert variance <= min(a.numel(), math.sqrt(a.numel())) * squared(a)
+
+
+def test_clipping_never_cuts_below_the_mean() -> None:
+    for numel in (1, 50):
+        payload, ctx = encode("terngrad", torch.full((numel,), -0.3), 1.0)
+        assert decode("terngrad", payload, ctx, numel).tolist() == [pytest.approx(-0.3)] * numel
+    spread = torch.randn(10_000, generator=torch.Generator().manual_seed(0))
+    payload, _ = encode("terngrad(clip=1.5)", spread, 1.0)
+    assert float(payload.scales) == pytest.approx(1.5 * float(spread.std(correction=0)), rel=1e-5)
+
+
+@pytest.mark.parametrize("spec", ["qsgd", "qsgd(bits=4)", "qsgd(bits=2)", "qsgd(norm=max)"])
+def test_one_element_alone_never_flips_its_sign(spec: str) -> None:
+    """Rounding makes |a| / norm * s exceed s in many trials; without the limit 128 would become -128."""
+    generator = torch.Generator().manual_seed(0)
+    for value in torch.randn(300, generator=generator).tolist():
+        a = torch.zeros(20)
+        a[7] = value
+        payload, ctx = encode(spec, a, 1.0)
+        assert decode(spec, payload, ctx, 20).tolist() == pytest.approx(a.tolist(), rel=1e-6)
+
+
+def test_noise_is_uniform_independent_and_the_same_on_every_path() -> None:
+    n, chosen = 50_000, (0, 1, 12345678901234567890, (1 << 64) - 1)
+    drawn = []
+    for number in chosen:
+        out = np.empty(n, np.float32)
+        uniform(np.uint64(number).astype(np.int64), 0, out)
+        part = np.empty(100, np.float32)
+        uniform(np.uint64(number).astype(np.int64), 777, part)
+        assert np.array_equal(part, out[777:877]), "a position's number does not depend on where a call starts"
+        assert np.array_equal(out, plain.uniform(number, n).numpy())
+        assert out.min() >= 0
+        assert out.max() < 1
+        drawn.append(out.astype(np.float64))
+    noise = np.stack(drawn)
+    assert np.all(np.abs(noise.mean(1) - 0.5) < 5 / math.sqrt(12 * n))
+    cells = np.stack([np.histogram(row, 256, (0, 1))[0] for row in noise])
+    chi = ((cells - n / 256) ** 2 / (n / 256)).sum(1)
+    assert np.all(np.abs(chi - 255) < 5 * math.sqrt(2 * 255))
+    centred = (noise - 0.5) * math.sqrt(12)
+    across = centred @ centred.T / n - np.eye(len(chosen))
+    assert np.abs(across).max() < 5 / math.sqrt(n) * 2
+    for lag in (1, 2, 8, 16, 256, 1024, 4096):
+        assert np.abs((centred[:, lag:] * centred[:, :-lag]).mean(1)).max() < 5 / math.sqrt(n - lag)
+
+
+def test_noise_of_consecutive_steps_and_bits() -> None:
+    rows = np.stack([plain.uniform(key(0, 3, step), 64).numpy() for step in range(2000)]).astype(np.float64)
+    centred = (rows - 0.5) * math.sqrt(12)
+    assert np.abs(centred.mean(0)).max() < 5 / math.sqrt(2000)
+    assert np.abs((centred[1:] * centred[:-1]).mean(0)).max() < 5 / math.sqrt(2000)
+    whole = (rows * 2**24).astype(np.int64)
+    for bit in range(24):
+        share = ((whole >> bit) & 1).mean()
+        assert abs(share - 0.5) < 5 * 0.5 / math.sqrt(whole.size), bit
+
+
+@pytest.mark.parametrize("spec", ["terngrad", "qsgd(bits=4)", "qsgd(bucket=0)", "qsgd(bits=2,bucket=8)", "signsgd"])
+def test_error_feedback_that_would_diverge_is_refused(spec: str) -> None:
+    with pytest.raises(ConfigError, match="use memory=none") as error:
+        check_pair(memories.build("residual"), build(spec))
+    assert "\n" not in str(error.value)
+    check_pair(memories.build("none"), build(spec))
+
+
+def test_error_feedback_is_allowed_where_it_contracts() -> None:
+    for spec in ("qsgd", "qsgd(bits=4,bucket=16)", "qsgd(bits=8,bucket=4096)", "ef_signsgd", "onebit"):
+        check_pair(memories.build("residual"), build(spec))
+
+
+@pytest.mark.parametrize(
+    ("spec", "least", "most"),
+    [("terngrad", 10, 1e9), ("qsgd(bucket=0)", 10, 1e9), ("qsgd(bits=4)", 100, 1e9), ("qsgd", 0, 0.2)],
+)
+def test_the_refusal_is_not_caution(spec: str, least: float, most: float) -> None:
+    """Codec specification 3.9: with the guard bypassed residuals grow; QSGD with buckets below s^2 stays put."""
+    memory, compressor = memories.build("residual"), build(spec)
+    numel, generator = 1 << 17, torch.Generator().manual_seed(0)
+    old, new = {"residual": torch.zeros(numel)}, {"residual": torch.zeros(numel)}
+    for step in range(60):
+        memory.accumulate(torch.randn(numel, generator=generator), old, new)
+        payload, ctx = encode(compressor, new["residual"], 1.0, step=step)
+        memory.sent(compressor, payload, new, ctx)
+        old, new = new, old
+    grown = float(old["residual"].norm()) / math.sqrt(numel)
+    assert least < grown < most
+
+
+@pytest.mark.parametrize("spec", ["ef_signsgd", "ef_signsgd(block=64)", "onebit", "qsgd"])
+def test_mass_is_conserved_and_residuals_stay_bounded(spec: str) -> None:
+    memory, compressor, numel = memories.build("residual"), build(spec), 2000
+    generator = torch.Generator().manual_seed(1)
+    old, new = {"residual": torch.zeros(numel)}, {"residual": torch.zeros(numel)}
+    came, went = torch.zeros(numel, dtype=torch.float64), torch.zeros(numel, dtype=torch.float64)
+    for step in range(200):
+        grad = torch.randn(numel, generator=generator)
+        memory.accumulate(grad, old, new)
+        payload, ctx = encode(compressor, new["residual"], 1.0, step=step)
+        memory.sent(compressor, payload, new, ctx)
+        came += grad.double()
+        went += decode(compressor, payload, context(), numel).double()
+        old, new = new, old
+    torch.testing.assert_close(went + old["residual"].double(), came, rtol=0, atol=1e-3)
+    assert float(old["residual"].norm()) < 5 * math.sqrt(numel)
