@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import carray, njit
+from numba import carray
 
 from ssfx.kernels import READY
-from ssfx.kernels.select import ADDRESS, CHUNK, KIND, LENGTH, MAGNITUDE, START, accumulate
+from ssfx.kernels.accumulate import accumulate
+from ssfx.kernels.jit import compiled
+from ssfx.kernels.select import ADDRESS, CHUNK, KIND, LENGTH, MAGNITUDE, START
 from ssfx.kernels.vector import floats_at
 
 LO, HI, PIECE, PIECE_END = range(4)
@@ -27,7 +29,7 @@ _ONE = np.int64(0x3FF0000000000000)
 _FACTORS = 512  # numbers below 2 whose product is below the largest float64
 
 
-@njit(nogil=True, cache=True, fastmath=_SUMS)
+@compiled(fastmath=_SUMS)
 def _chunk_sums(a):  # type: ignore[no-untyped-def]
     total = square = absolute = 0.0
     for i in range(len(a)):
@@ -38,7 +40,7 @@ def _chunk_sums(a):  # type: ignore[no-untyped-def]
     return total, square, absolute
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _chunk_keys(keys):  # type: ignore[no-untyped-def]
     largest = np.int32(0)
     nonzero = np.int32(0)
@@ -49,7 +51,7 @@ def _chunk_keys(keys):  # type: ignore[no-untyped-def]
     return largest, nonzero
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _chunk_count(keys, least):  # type: ignore[no-untyped-def]
     count = np.int32(0)
     for i in range(len(keys)):
@@ -57,28 +59,20 @@ def _chunk_count(keys, least):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(nogil=True, cache=True, fastmath=_SUMS)
-def _chunk_tail_sums(a, keys, least):  # type: ignore[no-untyped-def]
-    total = square = 0.0
-    for i in range(len(keys)):
-        magnitude = abs(a[i])
-        x = np.float64(magnitude if np.int32(keys[i] & MAGNITUDE) >= least else np.float32(0))
-        total += x
-        square += x * x
-    return total, square
-
-
-@njit(nogil=True, cache=True)
-def _chunk_smallest(keys, least):  # type: ignore[no-untyped-def]
+@compiled()
+def _chunk_tail(keys, least, kept):  # type: ignore[no-untyped-def]
+    """Write the magnitudes that reach `least`, as keys, and zeros between them; return the smallest key."""
     smallest = _ABOVE_ALL
     for i in range(len(keys)):
         key = np.int32(keys[i] & MAGNITUDE)
-        kept = key if key >= least else _ABOVE_ALL
-        smallest = kept if kept < smallest else smallest
+        reached = np.int32(-np.int32(key >= least))  # all bits or none
+        kept[i] = np.int32(key & reached)
+        other = np.int32(key | np.int32(~reached & MAGNITUDE))
+        smallest = other if other < smallest else smallest
     return smallest
 
 
-@njit(nogil=True, cache=True, fastmath=_SUMS)
+@compiled(fastmath=_SUMS)
 def _chunk_log_sum(wide):  # type: ignore[no-untyped-def]
     """Return the sum of the logarithms of positive float64 numbers: of the product of their mantissas, in one go."""
     bits = wide.view(np.int64)
@@ -92,7 +86,7 @@ def _chunk_log_sum(wide):  # type: ignore[no-untyped-def]
     return math.log(product) + (exponents - 1023 * len(wide)) * math.log(2.0)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def moments(segments, pieces, vectors, weights, keys, out, largest):  # type: ignore[no-untyped-def]
     """Accumulate every piece; write [4, S]: sum, sum of squares, of magnitudes, non-zeros, and [S]: largest key."""
     new, old, new_momentum, old_momentum = vectors
@@ -118,7 +112,7 @@ def moments(segments, pieces, vectors, weights, keys, out, largest):  # type: ig
                 largest[s] = max(largest[s], highest)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def counts(segments, keys, least, out):  # type: ignore[no-untyped-def]
     """Write [S]: how many keys of each segment reach `least` [S]."""
     out[:] = 0
@@ -129,11 +123,13 @@ def counts(segments, keys, least, out):  # type: ignore[no-untyped-def]
             out[s] += _chunk_count(keys[chunk : min(chunk + CHUNK, segments[s, HI])], least[s])
 
 
-@njit(nogil=True, cache=True)
-def tails(segments, vector, keys, least, out, smallest):  # type: ignore[no-untyped-def]
+@compiled()
+def tails(segments, keys, least, out, smallest):  # type: ignore[no-untyped-def]
     """Write [3, S]: number, sum and sum of squares of the magnitudes that reach `least` [S], and [S]: smallest key."""
     out[:] = 0
     smallest[:] = _ABOVE_ALL
+    kept = np.empty(CHUNK, np.int32)
+    magnitudes = kept.view(np.float32)
     for s in range(len(segments)):
         if least[s] == LEAVE_OUT:
             continue
@@ -141,14 +137,14 @@ def tails(segments, vector, keys, least, out, smallest):  # type: ignore[no-unty
             end = min(chunk + CHUNK, segments[s, HI])
             count = _chunk_count(keys[chunk:end], least[s])
             if count:  # far out in the tail most chunks have none
-                total, square = _chunk_tail_sums(vector[chunk:end], keys[chunk:end], least[s])
+                smallest[s] = min(smallest[s], _chunk_tail(keys[chunk:end], least[s], kept))
+                total, square, _ = _chunk_sums(magnitudes[: end - chunk])
                 out[0, s] += count
                 out[1, s] += total
                 out[2, s] += square
-                smallest[s] = min(smallest[s], _chunk_smallest(keys[chunk:end], least[s]))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def log_sums(segments, vector, out):  # type: ignore[no-untyped-def]
     """Write [S]: the sum of the natural logarithms of the magnitudes that are not zero."""
     wide = np.empty(_FACTORS, np.float64)
@@ -161,7 +157,7 @@ def log_sums(segments, vector, out):  # type: ignore[no-untyped-def]
             out[s] += _chunk_log_sum(wide[: len(a)])
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def choose_band(segments, keys, vector, sure, band, skip, slots, base, indices, values):  # type: ignore[no-untyped-def]
     """Fill slots [S, 2] (start, number): what reaches `sure`, and between it and `band` a run after `skip` of them."""
     for s in range(len(segments)):

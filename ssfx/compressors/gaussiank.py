@@ -1,0 +1,73 @@
+"""GaussianK: the threshold that a normal distribution would have, moved until the count is about right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+
+from ssfx.compressors.base import compressors
+from ssfx.compressors.batch import Batch
+from ssfx.compressors.threshold import ThresholdOptions, ThresholdSelector, above, over_parts, settled, sizes
+from ssfx.lazy import torch
+
+
+@dataclass(frozen=True)
+class GaussianKOptions(ThresholdOptions):
+    """The authors' loop: up to `max_loops` thresholds are looked at and the last of them counts.
+
+    Fewer than `low` * k elements: the next one is `down` times as high; more than `high` * k: `up` times. With
+    `max_loops` 1 the normal fit is taken as it is.
+    """
+
+    max_loops: int = 3
+    low: float = 2 / 3
+    high: float = 4 / 3
+    down: float = 0.5
+    up: float = 1.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_loops < 1:
+            raise ValueError(f"max_loops must be at least 1, got {self.max_loops}")
+        if not 0 < self.low <= 1 <= self.high:
+            raise ValueError(f"low must be in (0, 1] and high at least 1, got {self.low} and {self.high}")
+        if not 0 < self.down < 1 < self.up:
+            raise ValueError(f"down must be in (0, 1) and up above 1, got {self.down} and {self.up}")
+        default = (2 / 3, 4 / 3, 0.5, 1.5)
+        if self.max_loops == 1 and (self.low, self.high, self.down, self.up) != default:
+            raise ValueError("low, high, down and up have no effect with max_loops=1; use max_loops=2 or more")
+
+
+@compressors.register(GaussianKOptions())
+class GaussianK(ThresholdSelector):
+    """About right for normal data only; the count of other distributions is far off (codec specification 4.5, 10.4)."""
+
+    name = "gaussiank"
+    summary = "GaussianK: threshold of a normal fit, adjusted up to twice"
+    source = "codecs spec 4.5; Shi et al. 2019"
+    options: GaussianKOptions
+
+    def thresholds(self, batch: Batch, kernel: ModuleType) -> torch.Tensor:
+        """Magnitudes above mean + z * standard deviation, the mean being that of the signed elements."""
+        options, moments = self.options, kernel.moments(batch)
+        n, k = sizes(batch)
+        mean = moments.total / n
+        variance = (moments.square - n * mean**2) / (n - 1).clamp(min=1)
+        z = over_parts(batch, "z", lambda part: normal_quantile(part.density))
+        level = mean + z * variance.clamp(min=0).sqrt()
+        active = k < n
+        for _ in range(options.max_loops - 1):
+            if settled(active):
+                break
+            count = kernel.count(batch, torch.where(active, above(level), torch.nan))
+            few, many = active & (count < options.low * k), active & (count > options.high * k)
+            level = torch.where(few, options.down * level, torch.where(many, options.up * level, level))
+            active = few | many
+        return above(level)
+
+
+def normal_quantile(density: float) -> float:
+    """Return z so that a standard normal number lies outside (-z, z) with probability `density`."""
+    from statistics import NormalDist  # slow to import, and `ssfx list` imports this file
+
+    return NormalDist().inv_cdf(1 - density / 2)

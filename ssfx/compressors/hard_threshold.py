@@ -1,0 +1,53 @@
+"""Hard threshold: everything at least as large as a constant."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from types import ModuleType
+
+from ssfx.compressors.base import compressors, k_floor
+from ssfx.compressors.batch import Batch
+from ssfx.compressors.threshold import ThresholdOptions, ThresholdSelector, over_parts, reaching
+from ssfx.lazy import torch
+
+
+@dataclass(frozen=True)
+class HardThresholdOptions(ThresholdOptions):
+    """`threshold` of every segment; 0: each segment takes 1 / (2 sqrt(k)), the authors' rule for an average of k.
+
+    The rule presumes gradients that are not scaled by a learning rate.
+    """
+
+    threshold: float = 0.0
+    capacity: float = 4.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.threshold < 0:
+            raise ValueError(f"threshold must not be negative, got {self.threshold}")
+
+
+@compressors.register(HardThresholdOptions())
+class HardThreshold(ThresholdSelector):
+    """No element of threshold or more is left behind unless capacity is short; density depends on the data (spec 4.8).
+
+    The smallest total error for a total budget over all steps, in the words of its authors.
+    """
+
+    name = "hard_threshold"
+    summary = "hard threshold: all magnitudes from a constant on, up to 4 k"
+    source = "codecs spec 4.8; Strom 2015, Sahu et al. 2021"
+    options: HardThresholdOptions
+
+    def thresholds(self, batch: Batch, kernel: ModuleType) -> torch.Tensor:
+        """The constant; needs no look at the data."""
+        given = self.options.threshold
+        return reaching(
+            over_parts(batch, "least", lambda part: given or threshold_for(k_floor(part.numel, part.density)))
+        )
+
+
+def threshold_for(k: int) -> float:
+    """Return the authors' threshold for `k` elements per step on average; that of one element for none."""
+    return 1 / (2 * math.sqrt(max(1, k)))

@@ -1,0 +1,46 @@
+"""RedSync with quantisation: positions of one sign and a single number for all of their values."""
+
+from __future__ import annotations
+
+from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
+from ssfx.compressors.batch import Batch
+from ssfx.kernels import Bound, Rule, kernels
+from ssfx.lazy import torch
+from ssfx.spec import NoOptions
+
+PADDING = -1
+"""An unused slot: position 0 would be given the common value."""
+
+
+@compressors.register()
+class RedSyncQuant(Compressor):
+    """The projection of a onto the indicator of its k largest elements of one sign: |a - C|^2 = |a|^2 - k v^2."""
+
+    name = "redsync_quant"
+    summary = "RedSync quantised: k positions of the sign whose turn it is, and their mean"
+    source = "codecs spec 4.6; Fang et al. 2019"
+
+    def __init__(self, options: NoOptions) -> None:
+        self.options = options
+
+    def layout(self, numel: int, density: float) -> Layout:
+        """One scale and k = floor(density * numel) indices."""
+        return Layout(scales=1 if numel else 0, indices=k_floor(numel, density))
+
+    def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
+        """Write positions and mean of the k largest positive elements, of negative ones in odd steps."""
+        k, sign = payload.indices.numel(), -1 if ctx.step % 2 else 1
+        chosen = Payload.allocate(Layout(counts=1, indices=k, values=k), a.device)
+        one_sign = Batch.single((a * sign).clamp_(min=0), chosen, ctx)
+        kernels(a.device).select(one_sign, Rule((Bound(k, k, k),)))
+        number = chosen.counts[0]
+        mean = chosen.values.double().sum() / number.clamp(min=1)
+        payload.scales.copy_(sign * mean)
+        used = torch.arange(k, device=a.device) < number
+        payload.indices.copy_(torch.where(used, chosen.indices, PADDING))
+
+    def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
+        """Add scale * mean at the payload's positions."""
+        used = payload.indices != PADDING
+        values = torch.where(used, payload.scales.to(out.dtype), 0)
+        out.index_add_(0, payload.indices.clamp(min=0), values, alpha=scale)
