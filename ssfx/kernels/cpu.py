@@ -89,9 +89,9 @@ def count(batch: Batch, thresholds: torch.Tensor) -> torch.Tensor:
 
 def tail(batch: Batch, thresholds: torch.Tensor) -> Tail:
     """Return sums over what reaches each segment's threshold, a float32 number; of nothing where it is NaN."""
-    work, vector = _statistics(batch), batch.vector.numpy()
+    work, keys = _statistics(batch), batch.vector.numpy().view(np.int32)
     out, smallest = np.empty((3, len(work.segments))), np.empty(len(work.segments), np.int32)
-    statistics.tails(work.segments, vector, vector.view(np.int32), _least(thresholds), out, smallest)
+    statistics.tails(work.segments, keys, _least(thresholds), out, smallest)
     number, total, square = torch.from_numpy(out)
     least = torch.from_numpy(smallest.view(np.float32)).double()
     return Tail(number, total, square, torch.where(number > 0, least, torch.inf))
