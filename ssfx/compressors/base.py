@@ -185,7 +185,7 @@ class Compressor(ABC):
                 payload.poison()
                 continue
             self.compress(a, payload, batch.context(part))
-            if payload.indices.numel():
+            if self.sparse and payload.indices.numel():
                 payload.indices.add_(part.lo + batch.base)
             if a.device.type != "cpu":  # no branch on a device value: 0 * total is 0, or NaN if total is not finite
                 payload.values.add_(total * 0)

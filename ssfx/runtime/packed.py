@@ -251,7 +251,7 @@ class PackedLane(LaneExecutor):
         total = sum(n for i, n in enumerate(self.numel) if self.lane.segments[i].dense)
         for i in self.packed:
             layout, payload = self.layout.layouts[i], self.payloads[i]
-            total += int(payload.counts.sum()) if layout.counts else (layout.values or self.numel[i])
+            total += int(payload.counts.sum()) if layout.counts else (layout.values or layout.indices or self.numel[i])
         return total
 
     def tensors_without_elements(self) -> int | None:
