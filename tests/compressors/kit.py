@@ -26,7 +26,18 @@ SPARSIFIERS = (
     "dgc(value_dtype=float16)",
     "dgc(mode=faithful)",
     "dgc(mode=faithful,resample=False)",
+    "gaussiank",
+    "gaussiank(value_dtype=float16)",
+    "redsync",
+    "redsync(mode=trimmed)",
+    "sidco",
+    "sidco(family=gpareto,stages=2)",
+    "sidco(family=gamma_gpareto,stages=3)",
+    "hard_threshold",
+    "mstopk",
 )
+SILENT_AT_TIMES = ("random", "sidco", "hard_threshold")
+"""How specs begin that may send nothing but zeros in a step: positions are random, or their turn if nothing is large."""
 CASTS = ("fp16(error_feedback=True)", "bf16(error_feedback=True)")
 
 
@@ -54,6 +65,8 @@ def encode(compressor: Compressor | str, a: torch.Tensor, density: float, **chan
     payload, ctx = Payload.allocate(layout), context(density, **changes)
     for section in (payload.counts, payload.indices, payload.values):
         section.fill_(77)
+    shapes = compressor.state_shapes([(a.numel(),)])
+    ctx.state.update({name: torch.zeros(shape) for name, shape in shapes.items()})
     before = a.clone()
     compressor.compress(a, payload, ctx)
     assert torch.equal(a, before), "compress must leave its input unchanged"
