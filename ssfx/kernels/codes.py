@@ -7,7 +7,8 @@ to the float32 scale that the plain-torch path finds. Source: codec specificatio
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from ssfx.kernels.jit import compiled
 
 LARGEST = np.int32(0x7F7FFFFF)
 """Bits of the largest finite float32."""
@@ -15,7 +16,7 @@ _MAGNITUDE = np.int32(0x7FFFFFFF)
 _ANY_ORDER = {"reassoc", "nsz"}  # lets sums vectorise; NaN and Inf stay what they are
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def sign_codes(a, codes):  # type: ignore[no-untyped-def]
     """Write 1 where a >= 0 (so for both zeros) and 0 elsewhere; return the largest magnitude's bits, NaN above all."""
     keys = a.view(np.int32)
@@ -26,7 +27,7 @@ def sign_codes(a, codes):  # type: ignore[no-untyped-def]
     return largest
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def ternary_codes(a, noise, scale, codes):  # type: ignore[no-untyped-def]
     """Write 1 + sign(a) where noise * scale < |a|, else 1."""
     for i in range(len(a)):
@@ -35,7 +36,7 @@ def ternary_codes(a, noise, scale, codes):  # type: ignore[no-untyped-def]
         codes[i] = np.uint8(np.int32(1) + np.int32(kept - np.int32(2) * np.int32(kept & negative)))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def level_codes(a, noise, per_unit, top, offset, codes):  # type: ignore[no-untyped-def]
     """Write offset + sign(a) * min(top, |a| * per_unit rounded up or down at random)."""
     most = np.float32(top)
@@ -46,7 +47,7 @@ def level_codes(a, noise, per_unit, top, offset, codes):  # type: ignore[no-unty
         codes[i] = np.uint8(np.int32(offset + np.int32(np.copysign(level, a[i]))))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def largest_key(a):  # type: ignore[no-untyped-def]
     """Return the bits of the largest magnitude; NaN counts as the largest, above infinity."""
     keys = a.view(np.int32)
@@ -56,7 +57,7 @@ def largest_key(a):  # type: ignore[no-untyped-def]
     return largest
 
 
-@njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+@compiled(fastmath=_ANY_ORDER)
 def sum_of_magnitudes(a):  # type: ignore[no-untyped-def]
     """Return the sum of |a| in float64."""
     total = 0.0
@@ -65,7 +66,7 @@ def sum_of_magnitudes(a):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+@compiled(fastmath=_ANY_ORDER)
 def sums(a):  # type: ignore[no-untyped-def]
     """Return the sums of a and of a^2 in float64."""
     total, square = 0.0, 0.0
@@ -76,7 +77,7 @@ def sums(a):  # type: ignore[no-untyped-def]
     return total, square
 
 
-@njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+@compiled(fastmath=_ANY_ORDER)
 def sums_by_sign(a):  # type: ignore[no-untyped-def]
     """Return the sums of a over a >= 0 and over the rest (with NaN) in float64, and how many are >= 0."""
     above, below, count = 0.0, 0.0, np.int32(0)

@@ -7,15 +7,15 @@ The hash is two rounds of multiply and shift with the key's halves put in before
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ssfx.kernels.jit import compiled
 from ssfx.kernels.pack_reference import FIRST, RESOLUTION, SECOND
 
 _FIRST, _SECOND = np.uint32(FIRST), np.uint32(SECOND)
 _RESOLUTION = np.float32(RESOLUTION)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def uniform(key, start, out):  # type: ignore[no-untyped-def]
     """Write the numbers of positions start, start + 1, ... into `out` (float32, in [0, 1), multiples of 2^-24)."""
     low, high = np.uint32(key & 0xFFFFFFFF), np.uint32((key >> 32) & 0xFFFFFFFF)

@@ -8,7 +8,8 @@ multiplication bring them together, without the strided access that would not ve
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from ssfx.kernels.jit import compiled
 
 CHUNK = 1024
 """Elements between numbers and packed bytes; a multiple of 8."""
@@ -17,7 +18,7 @@ GATHER = np.uint64(0x8040201008040201)
 _ONES = np.uint64(0x0101010101010101)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def pack(codes, bits, packed):  # type: ignore[no-untyped-def]
     """Write `codes` (uint8, each below 2^bits) into `packed`."""
     per_byte = 8 // bits
@@ -29,8 +30,8 @@ def pack(codes, bits, packed):  # type: ignore[no-untyped-def]
     elif bits == 4:
         pairs = body.view(np.uint16)
         for j in range(len(out)):
-            word = np.uint16(pairs[j])
-            out[j] = np.uint8(np.uint16(word << np.uint16(4)) | np.uint16(word >> np.uint16(8)))
+            pair = np.uint16(pairs[j])
+            out[j] = np.uint8(np.uint16(pair << np.uint16(4)) | np.uint16(pair >> np.uint16(8)))
     elif bits == 2:
         fours = body.view(np.uint32)
         for j in range(len(out)):
@@ -50,7 +51,7 @@ def pack(codes, bits, packed):  # type: ignore[no-untyped-def]
         packed[whole] = last
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def unpack(packed, bits, codes):  # type: ignore[no-untyped-def]
     """Write the codes of `packed` into `codes` (uint8)."""
     per_byte = 8 // bits
@@ -62,8 +63,8 @@ def unpack(packed, bits, codes):  # type: ignore[no-untyped-def]
     elif bits == 4:
         pairs = out.view(np.uint16)
         for j in range(len(body)):
-            byte = np.uint16(body[j])
-            pairs[j] = np.uint16(byte >> np.uint16(4)) | np.uint16(np.uint16(byte & np.uint16(15)) << np.uint16(8))
+            both = np.uint16(body[j])
+            pairs[j] = np.uint16(both >> np.uint16(4)) | np.uint16(np.uint16(both & np.uint16(15)) << np.uint16(8))
     elif bits == 2:
         fours = out.view(np.uint32)
         for j in range(len(body)):

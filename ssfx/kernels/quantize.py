@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
 from ssfx.kernels.codes import (
     LARGEST,
@@ -21,6 +20,7 @@ from ssfx.kernels.codes import (
     sums_by_sign,
     ternary_codes,
 )
+from ssfx.kernels.jit import compiled
 from ssfx.kernels.noise import uniform
 from ssfx.kernels.pack import CHUNK, pack
 from ssfx.kernels.pack_reference import offset_of
@@ -86,7 +86,7 @@ def _run(batch: Batch, kernel: Callable[..., None], *settings: Any) -> None:
     kernel(table, batch.vector.numpy(), payload.scales.numpy(), payload.codes.numpy(), *settings)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _signs(table, vector, scales, codes):  # type: ignore[no-untyped-def]
     waiting = np.empty(CHUNK, np.uint8)
     for s in range(len(table)):
@@ -100,7 +100,7 @@ def _signs(table, vector, scales, codes):  # type: ignore[no-untyped-def]
         scales[table[s, SCALE]] = np.float32(1) if largest <= LARGEST else _NAN
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _scaled_signs(table, vector, scales, codes, block):  # type: ignore[no-untyped-def]
     waiting = np.empty(CHUNK, np.uint8)
     for s in range(len(table)):
@@ -118,7 +118,7 @@ def _scaled_signs(table, vector, scales, codes, block):  # type: ignore[no-untyp
             scales[table[s, SCALE] + g // size] = total / (end - g)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _two_means(table, vector, scales, codes):  # type: ignore[no-untyped-def]
     waiting = np.empty(CHUNK, np.uint8)
     for s in range(len(table)):
@@ -135,7 +135,7 @@ def _two_means(table, vector, scales, codes):  # type: ignore[no-untyped-def]
         scales[scale + 1] = above / max(1, number)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _float(key):  # type: ignore[no-untyped-def]
     """Return the float32 whose bits are `key`."""
     bits = np.empty(1, np.int32)
@@ -143,7 +143,7 @@ def _float(key):  # type: ignore[no-untyped-def]
     return bits.view(np.float32)[0]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _ternary(table, vector, scales, codes, clip):  # type: ignore[no-untyped-def]
     waiting, noise = np.empty(CHUNK, np.uint8), np.empty(CHUNK, np.float32)
     for s in range(len(table)):
@@ -174,7 +174,7 @@ def _ternary(table, vector, scales, codes, clip):  # type: ignore[no-untyped-def
             pack(waiting[: len(chunk)], 2, codes[code + start // 4 :])
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _norm(a, largest):  # type: ignore[no-untyped-def]
     """Return the largest |a| or the Euclidean norm as float32, NaN if it is not finite."""
     if largest:
@@ -184,7 +184,7 @@ def _norm(a, largest):  # type: ignore[no-untyped-def]
     return norm if np.isfinite(norm) else _NAN
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _levels(table, vector, scales, codes, bits, offset, bucket, largest):  # type: ignore[no-untyped-def]
     waiting, noise = np.empty(CHUNK, np.uint8), np.empty(CHUNK, np.float32)
     top = np.int32((1 << (bits - 1)) - 1)

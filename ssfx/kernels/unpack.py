@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
+from ssfx.kernels.jit import compiled
 from ssfx.kernels.pack import CHUNK, unpack
 from ssfx.kernels.pack_reference import offset_of
 
@@ -27,7 +27,7 @@ def add_levels(payload: Payload, bits: int, steps: torch.Tensor, bucket: int, ou
     _add_levels(payload.codes.numpy(), bits, offset_of(bits), steps.numpy(), size, out.numpy())
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _add_signs(codes, lows, highs, size, out):  # type: ignore[no-untyped-def]
     waiting = np.empty(CHUNK, np.uint8)
     n = len(out)
@@ -41,7 +41,7 @@ def _add_signs(codes, lows, highs, size, out):  # type: ignore[no-untyped-def]
                 target[i] += high if waiting[i] else low
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _add_levels(codes, bits, offset, steps, size, out):  # type: ignore[no-untyped-def]
     waiting = np.empty(CHUNK, np.uint8)
     signed = waiting.view(np.int8)  # below 8 bits a code is at most 15, so one reading fits all widths

@@ -39,6 +39,8 @@ class Memory(ABC):
     """`sent` looks at the payload's indices; needs a `sparse` compressor."""
     forbids_optimizer_momentum: ClassVar[bool] = False
     """The memory applies momentum itself, so an optimizer with momentum would apply it twice."""
+    follows_rate: ClassVar[bool] = False
+    """Residuals are rescaled when the learning rate changes; needs `ssfx.memories.rates.Rates` around every step."""
     form: Form | None = None
     """`accumulate` in the form that compiled kernels do on the way, if they know it."""
     dense_momentum: ClassVar[bool] = False
@@ -69,6 +71,6 @@ def check_pair(memory: Memory, compressor: Compressor) -> None:
     if memory.feedback and compressor.lossless:
         raise ConfigError(f"{pair}: nothing is left out, so there is nothing to keep; use memory=none")
     if memory.feedback and not compressor.error_feedback:
-        raise ConfigError(f"{pair}: feeding back the error of an unbiased compressor diverges; use memory=none")
+        raise ConfigError(f"{pair}: the error of this compressor diverges when it is fed back; use memory=none")
     if memory.needs_indices and not compressor.sparse:
         raise ConfigError(f"{pair}: this memory needs to see which elements were sent; use memory=residual")
