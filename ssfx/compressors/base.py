@@ -191,6 +191,12 @@ class Compressor(ABC):
                 payload.values.add_(total * 0)
                 payload.scales.add_(total * 0)
 
+    def received(self, payload: Payload, ctx: Context) -> None:
+        """Take note of a payload that the ranks have added up, before it is decoded; only with `additive`.
+
+        The step is committed: what is written to `ctx.state` here belongs to the next one.
+        """
+
     @abstractmethod
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * decoded payload to `out` (flat float32); indices may repeat only as zero padding."""

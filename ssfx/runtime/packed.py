@@ -223,6 +223,7 @@ class PackedLane(LaneExecutor):
             for i in self.packed:
                 lo, hi = self._segment_at[i]
                 ctx = self._context(i, self.comm.rank)
+                self.compressor.received(self.payloads[i], ctx)
                 self.compressor.decompress_add(self.payloads[i], out[lo:hi], ctx, scale=share)
             return
         assert self._rows is not None

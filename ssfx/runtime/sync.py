@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from ssfx.collectives.comm import Comm
+from ssfx.compressors import build
 from ssfx.costs import Costs
 from ssfx.errors import ConfigError
 from ssfx.memories import Memory, memories
@@ -42,6 +43,7 @@ from ssfx.runtime.online import Observer, agree, check_same, parameter_names, re
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
+from ssfx.runtime.warm import warm_up
 from ssfx.schemes import schemes
 
 
@@ -138,6 +140,9 @@ class Sync:
         check_same(comm, self._identity_digest(costs is not None), "the scheme, its options, the memory or the seed")
         broadcast_model(model, comm)
         self._exchange = Exchange(comm, self._params, memory, self.store, self.tracer)
+        chosen: Any = self.scheme.options(given)
+        if chosen.compressor is not None and memory is not None:
+            warm_up(build(chosen.compressor), memory, comm.device, comm.world_size)
         self._observe()
         self._install(self.plan)
         slots = self._exchange.slots.values()

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
 from ssfx.costs import Costs, Curve, ring_exchange
+from ssfx.memories import memories
 from ssfx.origin import Origin
 from ssfx.plan import Bucket, Lane, Plan, Segment, launch_in_order
 
@@ -27,7 +28,8 @@ def costs_for(world: int) -> Costs:
 
 def attached(kind: str, group: Any, world: int, options: Options, lr: float = 0.1) -> tuple[Any, Any, Any]:
     model = build(kind)
-    momentum = 0.0 if str(options.get("memory", "")).startswith("dgc") else 0.9
+    memory = options.get("memory")
+    momentum = 0.0 if memory is not None and memories.build(memory).forbids_optimizer_momentum else 0.9
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
     given = {"costs": costs_for(world), **options}
     return model, optimizer, ssfx.attach(model, optimizer, process_group=group, **given)
