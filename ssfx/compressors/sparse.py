@@ -20,6 +20,11 @@ def check_value_dtype(value_dtype: str) -> None:
         raise ValueError(f"value_dtype must be one of {', '.join(VALUE_DTYPES)}, got {value_dtype}")
 
 
+def predivisor(value_dtype: str, world_size: int) -> int:
+    """Return what values are divided by before ranks add them: 16-bit sums must stay in range (codec spec 2)."""
+    return 1 if value_dtype == "float32" else world_size
+
+
 class Sparsifier(Compressor):
     """A compressor whose payload is (indices, values), decoded by an indexed add."""
 

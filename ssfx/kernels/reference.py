@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ssfx.kernels import Bound, Moments, Rule, Tail
+from ssfx.kernels.chunks import largest_of_chunks as largest_of_chunks
 from ssfx.kernels.sampling import ID_STEP, RUN, jitter, sample_of
 from ssfx.lazy import torch
 

@@ -1,0 +1,88 @@
+"""ACP-SGD: the two factors of PowerSGD take turns, so that a step has one sum and half the work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ssfx.compressors.base import Context, Layout, Payload, compressors
+from ssfx.compressors.keys import key
+from ssfx.compressors.lowrank import LowRank, Matrix, Shapes, Split, add_plain, check_rank, split, write_plain
+from ssfx.compressors.orthogonal import basis, remembered_normal, revived
+from ssfx.lazy import torch
+
+
+@dataclass(frozen=True)
+class ACPSGDOptions:
+    """`rank` of the factors, at most that of the matrix."""
+
+    rank: int = 4
+
+    def __post_init__(self) -> None:
+        check_rank(self.rank)
+
+
+@compressors.register(ACPSGDOptions())
+class ACPSGD(LowRank):
+    """Even steps: Q is made orthonormal and P = mean of A_w Q is sent; odd steps: the other way round.
+
+    Messages have one size, so the smaller factor is padded. State p and q, equal on all ranks: one is the basis of the
+    latest step, the other what it received.
+    """
+
+    name = "acpsgd"
+    summary = "rank-r factors sent in turns: one all-reduce, half of PowerSGD's work"
+    source = "codecs spec 6.2; Zhang et al. 2023"
+
+    def __init__(self, options: ACPSGDOptions) -> None:
+        self.options = options
+        self.rank = options.rank
+
+    def _layout(self, parts: Split) -> Layout:
+        return Layout(values=max(parts.left, parts.right) + parts.rest)
+
+    def state_shapes(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
+        """P and Q of all matrices."""
+        parts = split(tuple(shapes), self.rank)
+        return {"p": (parts.left,), "q": (parts.right,)} if parts.matrices else {}
+
+    def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
+        """Write A Q or A^T P of every matrix and the other tensors; the basis is left in the state."""
+        parts, values = self._split(ctx), payload.values
+        sends_p = ctx.step % 2 == 0
+        if parts.matrices:
+            held = ctx.state["q" if sends_p else "p"]
+            fresh = remembered_normal(key(ctx.seed, ctx.tensor_id, ctx.step % 2), held.numel(), a.device)
+            for matrix in parts.matrices:
+                kept = _held(matrix, held, sends_p)
+                kept.copy_(basis(revived(kept, _held(matrix, fresh, sends_p))))
+                wide = matrix.of(a) if sends_p else matrix.of(a).T
+                torch.mm(wide, kept, out=_sent(matrix, values, sends_p))
+            values[parts.left if sends_p else parts.right : values.numel() - parts.rest].zero_()
+        write_plain(parts, a, values)
+
+    def received(self, payload: Payload, ctx: Context) -> None:
+        """Keep the mean factor for the next step."""
+        if ctx.state:
+            factor = ctx.state["p" if ctx.step % 2 == 0 else "q"]
+            torch.div(payload.values[: factor.numel()], ctx.world_size, out=factor)
+
+    def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
+        """Add scale * P Q^T of every matrix and scale * the other tensors."""
+        parts = self._split(ctx)
+        sends_p = ctx.step % 2 == 0
+        for matrix in parts.matrices:
+            kept, factor = (
+                _held(matrix, ctx.state["q" if sends_p else "p"], sends_p),
+                _sent(matrix, payload.values, sends_p),
+            )
+            p, q = (factor, kept) if sends_p else (kept, factor)
+            matrix.of(out).addmm_(p, q.T, alpha=scale)
+        add_plain(parts, payload.values, out, scale)
+
+
+def _held(matrix: Matrix, factors: torch.Tensor, sends_p: bool) -> torch.Tensor:
+    return matrix.q(factors) if sends_p else matrix.p(factors)
+
+
+def _sent(matrix: Matrix, factors: torch.Tensor, sends_p: bool) -> torch.Tensor:
+    return matrix.p(factors) if sends_p else matrix.q(factors)

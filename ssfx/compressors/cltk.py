@@ -1,0 +1,60 @@
+"""CLT-k: one rank after the other chooses the positions at which all ranks send."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
+from ssfx.compressors.selection import top_k
+from ssfx.compressors.sparse import check_value_dtype, predivisor
+from ssfx.lazy import torch
+
+
+@dataclass(frozen=True)
+class CLTKOptions:
+    """`value_dtype` of the values on the wire: float32, float16 or bfloat16."""
+
+    value_dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        check_value_dtype(self.value_dtype)
+
+
+@compressors.register(CLTKOptions())
+class CLTK(Compressor):
+    """The leader, rank step mod world size, sends its top-k positions; then the values there are added up.
+
+    Positions travel as a sum to which the other ranks give zeros; only the leader selects. A memory=low_pass makes the
+    residuals of the ranks more alike, so that the leader's choice suits all of them.
+    """
+
+    name = "cltk"
+    summary = "cyclic local top-k: a leader chooses, everybody's values are added"
+    source = "codecs spec 4.9; Chen et al. 2020 (ScaleCom)"
+    additive = True
+    rounds = 2
+
+    def __init__(self, options: CLTKOptions) -> None:
+        self.options = options
+
+    def layout(self, numel: int, density: float) -> Layout:
+        """k = floor(density * numel) positions in the first round, as many values in the second."""
+        k = k_floor(numel, density)
+        return Layout(first=k, first_dtype="int32", values=k, value_dtype=self.options.value_dtype)
+
+    def propose(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
+        """Write the positions of the k largest magnitudes, or zeros unless this rank leads."""
+        if ctx.step % ctx.world_size == ctx.rank:
+            payload.first.copy_(top_k(a, payload.first.numel()))
+        else:
+            payload.first.zero_()
+
+    def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
+        """Write the values at the leader's positions."""
+        share = predivisor(self.options.value_dtype, ctx.world_size)
+        payload.values.copy_(a.index_select(0, payload.first).div_(share))
+
+    def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
+        """Add scale * values at the leader's positions."""
+        share = predivisor(self.options.value_dtype, ctx.world_size)
+        out.index_add_(0, payload.first, payload.values.to(out.dtype), alpha=scale * share)

@@ -1,0 +1,124 @@
+"""What low-rank compressors share: which tensors of a segment are factored, and where their factors lie.
+
+A tensor is seen as a matrix, first dimension by the rest. Vectors, and matrices whose factors would not halve them,
+travel as they are behind the factors, in the same payload. Source: codec specification, section 6.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ssfx.compressors.base import Compressor, Context, Layout
+from ssfx.lazy import torch
+
+WORTHWHILE = 2
+"""A matrix is factored if its two factors together are smaller by more than this factor."""
+
+Shapes = Sequence[tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Elements `span` of a segment as rows x cols, about P Q^T; `left` and `right` are the places of P and Q."""
+
+    rows: int
+    cols: int
+    rank: int
+    span: slice
+    left: slice
+    right: slice
+
+    def of(self, segment: torch.Tensor) -> torch.Tensor:
+        """Return the [rows, cols] view of a flat segment."""
+        return segment[self.span].view(self.rows, self.cols)
+
+    def p(self, factors: torch.Tensor) -> torch.Tensor:
+        """Return the [rows, rank] view of a segment's left factors."""
+        return factors[self.left].view(self.rows, self.rank)
+
+    def q(self, factors: torch.Tensor) -> torch.Tensor:
+        """Return the [cols, rank] view of a segment's right factors."""
+        return factors[self.right].view(self.cols, self.rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A segment's matrices and the spans of its other tensors; elements of all P, all Q and the others."""
+
+    matrices: tuple[Matrix, ...]
+    plain: tuple[slice, ...]
+    left: int
+    right: int
+    rest: int
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def split(shapes: tuple[tuple[int, ...], ...], rank: int) -> Split:
+    """Return how a segment of tensors of these shapes is divided at a rank; a pure function, no torch."""
+    matrices, plain = [], []
+    start = left = right = rest = 0
+    for shape in shapes:
+        numel = math.prod(shape)
+        span = slice(start, start + numel)
+        start += numel
+        rows, cols = (shape[0], numel // shape[0]) if len(shape) > 1 and numel else (numel, 1)
+        r = min(rank, rows, cols)
+        if WORTHWHILE * r * (rows + cols) < numel:
+            places = slice(left, left + r * rows), slice(right, right + r * cols)
+            matrices.append(Matrix(rows, cols, r, span, *places))
+            left, right = places[0].stop, places[1].stop
+        else:
+            plain.append(span)
+            rest += numel
+    return Split(tuple(matrices), tuple(plain), left, right, rest)
+
+
+def check_rank(rank: int) -> None:
+    """Raise ValueError unless `rank` is a positive number."""
+    if rank < 1:
+        raise ValueError(f"rank must be at least 1, got {rank}")
+
+
+class LowRank(Compressor):
+    """Linear projections of matrices: ranks' payloads add up. Density has no effect, the rank decides."""
+
+    additive = True
+    rank: int
+
+    def layout(self, numel: int, density: float) -> Layout:
+        """As `layout_of` for one square matrix of about `numel` elements; planners know no shape."""
+        rows = max(1, math.isqrt(numel))
+        square = split(((rows, -(-numel // rows)),), self.rank)
+        return self._layout(square if square.matrices else split(((numel,),), self.rank))
+
+    def layout_of(self, shapes: Shapes, density: float) -> Layout:
+        """Exact: factors of the matrices, then the values of the other tensors."""
+        return self._layout(split(tuple(shapes), self.rank))
+
+    @abstractmethod
+    def _layout(self, parts: Split) -> Layout: ...
+
+    def _split(self, ctx: Context) -> Split:
+        return split(ctx.shapes, self.rank)
+
+
+def write_plain(parts: Split, a: torch.Tensor, values: torch.Tensor) -> None:
+    """The last `parts.rest` values are the elements of `a` that no matrix covers."""
+    start = values.numel() - parts.rest
+    for span in parts.plain:
+        end = start + span.stop - span.start
+        values[start:end].copy_(a[span])
+        start = end
+
+
+def add_plain(parts: Split, values: torch.Tensor, out: torch.Tensor, scale: float) -> None:
+    """Add scale * the last `parts.rest` values to the elements of `out` that no matrix covers."""
+    start = values.numel() - parts.rest
+    for span in parts.plain:
+        end = start + span.stop - span.start
+        out[span].add_(values[start:end], alpha=scale)
+        start = end

@@ -1,0 +1,83 @@
+"""PowerSGD: one step of a power iteration per gradient, two small sums instead of one large one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ssfx.compressors.base import Context, Layout, Payload, compressors
+from ssfx.compressors.keys import key
+from ssfx.compressors.lowrank import LowRank, Shapes, Split, add_plain, check_rank, split, write_plain
+from ssfx.compressors.orthogonal import basis, normal, remembered_normal, revived
+from ssfx.lazy import torch
+
+
+@dataclass(frozen=True)
+class PowerSGDOptions:
+    """`rank` of the factors, at most that of the matrix; `warm_start` from the last step's Q, not a random one."""
+
+    rank: int = 4
+    warm_start: bool = True
+
+    def __post_init__(self) -> None:
+        check_rank(self.rank)
+
+
+@compressors.register(PowerSGDOptions())
+class PowerSGD(LowRank):
+    """P = sum of A_w Q over ranks, made orthonormal; then Q = mean of A_w^T P. The update is P Q^T.
+
+    A residual loses its own projection P P^T A_w (convention B), so it stays bounded on every rank. After `compress`
+    the payload's first section holds the basis instead of the sum.
+    """
+
+    name = "powersgd"
+    summary = "rank-r factors by one power iteration, warm start, two all-reduces"
+    source = "codecs spec 6.1, 3.7 (B); Vogels et al. 2019"
+    rounds = 2
+
+    def __init__(self, options: PowerSGDOptions) -> None:
+        self.options = options
+        self.rank = options.rank
+
+    def _layout(self, parts: Split) -> Layout:
+        return Layout(first=parts.left, values=parts.right + parts.rest)
+
+    def state_shapes(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
+        """Q of all matrices with warm start; equal on all ranks."""
+        right = split(tuple(shapes), self.rank).right
+        return {"q": (right,)} if self.options.warm_start and right else {}
+
+    def propose(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
+        """Write A Q of every matrix."""
+        parts = self._split(ctx)
+        if self.options.warm_start:
+            fresh = remembered_normal(key(ctx.seed, ctx.tensor_id, 0), parts.right, a.device)
+        else:
+            fresh = normal(key(ctx.seed, ctx.tensor_id, ctx.step), parts.right, a.device)
+        for matrix in parts.matrices:
+            q = matrix.q(fresh)
+            if self.options.warm_start:
+                q = revived(matrix.q(ctx.state["q"]), q)
+            torch.mm(matrix.of(a), q, out=matrix.p(payload.first))
+
+    def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
+        """Write A^T P of every matrix, P being the basis of what all ranks proposed, and the other tensors."""
+        parts = self._split(ctx)
+        for matrix in parts.matrices:
+            p = matrix.p(payload.first)
+            p.copy_(basis(p))
+            torch.mm(matrix.of(a).T, p, out=matrix.q(payload.values))
+        write_plain(parts, a, payload.values)
+
+    def received(self, payload: Payload, ctx: Context) -> None:
+        """Keep the mean Q for the next step."""
+        if "q" in ctx.state:
+            q = ctx.state["q"]
+            torch.div(payload.values[: q.numel()], ctx.world_size, out=q)
+
+    def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
+        """Add scale * P Q^T of every matrix and scale * the other tensors."""
+        parts = self._split(ctx)
+        for matrix in parts.matrices:
+            matrix.of(out).addmm_(matrix.p(payload.first), matrix.q(payload.values).T, alpha=scale)
+        add_plain(parts, payload.values, out, scale)

@@ -1,0 +1,90 @@
+"""Structured and low-rank compressors on real process groups: two rounds, state of their own, equal replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from runtime import work, work_rounds
+from runtime.pool import Pool
+from runtime.test_conformance import assert_same, name
+
+Options = dict[str, Any]
+WORLDS = (2, pytest.param(3, marks=pytest.mark.slow))
+SELECTING = ("block_topk(block=8)", "block_topk(agreed=True,block=8)", "chunk_topm", "cltk")
+LOW_RANK = ("powersgd(rank=2)", "acpsgd(rank=2)")
+CASES: list[Options] = [
+    *({"scheme": "per_tensor", "compressor": spec, "density": 0.1} for spec in SELECTING),
+    *({"scheme": "per_tensor", "compressor": spec} for spec in LOW_RANK),
+]
+MORE: list[Options] = [
+    {"scheme": "per_tensor", "compressor": "powersgd(warm_start=False)"},
+    {"scheme": "per_tensor", "compressor": "cltk(value_dtype=float16)", "density": 0.1},
+    {"scheme": "per_tensor", "compressor": "cltk", "density": 0.1, "memory": "low_pass(beta=0.5)"},
+    {"scheme": "fused_all", "compressor": "block_topk(agreed=True)", "density": 0.1},
+    {"scheme": "fused_all", "compressor": "powersgd"},
+]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("options", [*CASES, *MORE], ids=name)
+def test_it_trains_and_replicas_stay_bit_identical(pool: Pool, world: int, options: Options) -> None:
+    reports = pool.run(work_rounds.trains, world, options, 25)
+    for report in reports:
+        assert_same(report["weights"], reports[0]["weights"])
+        assert_same(report["state"], reports[0]["state"])
+        assert report["surplus_bytes"] == 0
+    assert sum(r["after"] for r in reports) < 0.7 * sum(r["before"] for r in reports)
+    warm = options["compressor"] in ("powersgd", *LOW_RANK)
+    assert any(bool(value.any()) for value in reports[0]["state"].values()) == warm
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("spec", [*SELECTING, "powersgd(rank=1000)", "acpsgd(rank=1000)"])
+def test_keeping_everything_gives_the_dense_average(pool: Pool, world: int, fused: bool, spec: str) -> None:
+    collective = "all_gather" if spec in ("block_topk(block=8)", "chunk_topm") else "all_reduce"
+    assert max(pool.run(work.average_with_plan, world, spec, 1.0, collective, fused, "device")) < 1e-6
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("options", CASES, ids=name)
+def test_mass_is_conserved(pool: Pool, world: int, options: Options) -> None:
+    for violation, kept in pool.run(work.conserves_mass, world, options):
+        assert violation < 1e-5
+        assert kept > 0
+
+
+@pytest.mark.parametrize("options", [*CASES, MORE[2]], ids=name)
+def test_a_resumed_run_equals_an_uninterrupted_one(pool: Pool, options: Options) -> None:
+    assert all(pool.run(work.resumes_exactly, 2, options, 3))
+
+
+@pytest.mark.parametrize("options", [*CASES, MORE[2]], ids=name)
+def test_a_step_with_one_bad_number_leaves_no_trace(pool: Pool, options: Options) -> None:
+    reports = pool.run(work.rolls_back, 2, options, float("nan"))
+    for report in reports:
+        assert report["skipped"]
+        assert report["without_grad"]
+        assert report["memory_kept"]  # what the compressors keep included
+        assert report["weights_kept"]
+        assert report["goes_on"]
+        assert_same(report["weights"], reports[0]["weights"])
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("options", CASES, ids=name)
+def test_ranks_may_disagree_on_order_and_presence(pool: Pool, world: int, options: Options) -> None:
+    for function in (work.survives_disorder, work.rank_without_gradients):
+        results = pool.run(function, world, options)
+        for weights in results[1:]:
+            assert_same(weights, results[0])
+
+
+@pytest.mark.parametrize("spec", LOW_RANK)
+def test_a_tensor_without_gradients_for_a_while_comes_back(pool: Pool, spec: str) -> None:
+    norms = pool.run(work_rounds.tensor_in_and_out, 2, {"scheme": "per_tensor", "compressor": spec})[0]
+    assert norms["step 1"] > 0
+    assert norms["step 7"] > 0.1 * norms["step 1"]
+    assert torch.isfinite(torch.tensor(list(norms.values()))).all()
