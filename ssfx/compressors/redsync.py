@@ -71,20 +71,20 @@ class RedSync(ThresholdSelector):
         for _ in range(_halvings(self.options.resolution) - 1):  # the last probe is not followed by another
             if settled(active):
                 break
-            level = above(_between(moments, n, ratio))
+            level = above(level_at(moments, n, ratio))
             count = kernel.count(batch, torch.where(active, level, torch.nan))
             active = active & ~((k < count) & (count < 2 * k))
             few = count < k / 2
             high = torch.where(active & few, ratio, high)
             low = torch.where(active & ~few, ratio, low)
             ratio = (low + high) / 2
-        return above(_between(moments, n, ratio))
+        return above(level_at(moments, n, ratio))
 
     def _trim(self, batch: Batch, kernel: ModuleType, moments: Moments) -> torch.Tensor:
         n, k = sizes(batch)
         found, active, ratio = torch.zeros_like(n), k < n, 1 - self.options.resolution
         while ratio >= 0 and not settled(active):
-            level = above(_between(moments, n, torch.full_like(n, ratio)))
+            level = above(level_at(moments, n, torch.full_like(n, ratio)))
             enough = active & (kernel.count(batch, torch.where(active, level, torch.nan)) >= k)
             found = torch.where(enough, level, found)
             active = active & ~enough
@@ -92,7 +92,8 @@ class RedSync(ThresholdSelector):
         return found
 
 
-def _between(moments: Moments, n: torch.Tensor, ratio: torch.Tensor) -> torch.Tensor:
+def level_at(moments: Moments, n: torch.Tensor, ratio: torch.Tensor) -> torch.Tensor:
+    """Return what lies at `ratio` of the way from the mean magnitude to the largest; float64 [S]."""
     mean = moments.absolute / n
     return mean + ratio * (moments.largest - mean)
 

@@ -50,6 +50,11 @@ def gamma(sample: Sample, mean_log: torch.Tensor, log_ratio: torch.Tensor) -> to
     A closed form, an upper bound for shapes up to 1 (the authors' plain variant); exponential without spread.
     """
     t = sample.mean.log() - mean_log
-    shape = (3 - t + ((t - 3) ** 2 + 24 * t).sqrt()) / (12 * t)
+    shape = gamma_shape(t)
     level = -sample.mean / shape * (log_ratio + torch.lgamma(shape))
     return torch.where((t > 0) & (sample.variance > 0), level.clamp(min=0), exponential(sample, log_ratio))
+
+
+def gamma_shape(t: torch.Tensor) -> torch.Tensor:
+    """Return the shape whose logarithm of the mean exceeds the mean of logarithms by `t` > 0, nearly."""
+    return (3 - t + ((t - 3) ** 2 + 24 * t).sqrt()) / (12 * t)

@@ -37,7 +37,7 @@ SPARSIFIERS = (
     "mstopk",
 )
 SILENT_AT_TIMES = ("random", "sidco", "hard_threshold")
-"""How specs begin that may send nothing but zeros in a step: positions are random, or their turn if nothing is large."""
+"""How specs begin that may send zeros only: positions are random, or take turns where nothing is large."""
 CASTS = ("fp16(error_feedback=True)", "bf16(error_feedback=True)")
 
 
