@@ -78,7 +78,7 @@ def log_sum(batch: Batch) -> torch.Tensor:
 def select_band(batch: Batch, sure: torch.Tensor, band: torch.Tensor, skip: torch.Tensor) -> None:
     """Every segment's slots hold what reaches `sure`, filled up from what reaches `band`, ascending, then zeros.
 
-    Of what reaches only `band` the first `skip` are passed over. All [S]; thresholds are float32 numbers.
+    Of what reaches only `band` the first `skip` are passed over. All [S]; thresholds are float32 numbers, not NaN.
     """
     above, reached = _reached(batch, sure), _reached(batch, band)
     for i, part in enumerate(batch.parts):
