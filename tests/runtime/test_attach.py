@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from runtime import work_attach as work
+from runtime import work_momentum, work_refusals
 from runtime.models import build, loss_of, parameters
 from runtime.pool import Pool
 
@@ -187,7 +188,7 @@ def test_a_model_with_nothing_to_train_is_refused() -> None:
     ],
 )
 def test_what_cannot_work_is_refused_on_every_rank(pool: Pool, case: str, words: list[str]) -> None:
-    for text in pool.run(work.refusal, 2, case, timeout_s=20.0):
+    for text in pool.run(work_refusals.refusal, 2, case, timeout_s=20.0):
         assert text
         assert "\n" not in text
         for word in words:
@@ -196,7 +197,7 @@ def test_what_cannot_work_is_refused_on_every_rank(pool: Pool, case: str, words:
 
 @pytest.mark.parametrize("options", [{}, TOPK, work.DGC], ids=["ddp", "topk", "dgc memory"])
 def test_the_state_is_plain_data(pool: Pool, options: Options) -> None:
-    for good in pool.run(work.state_is_plain, 2, options):
+    for good in pool.run(work_momentum.state_is_plain, 2, options):
         assert good
         assert all(good)
 
@@ -204,14 +205,14 @@ def test_the_state_is_plain_data(pool: Pool, options: Options) -> None:
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_dgc_memory_corrects_momentum(pool: Pool, world: int, nesterov: bool) -> None:
-    for distance, deviation in pool.run(work.momentum_correction, world, nesterov):
+    for distance, deviation in pool.run(work_momentum.momentum_correction, world, nesterov):
         assert distance < 1e-5
         assert deviation < 1e-5
 
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_dgc_memory_from_profiling_to_resume(pool: Pool, world: int) -> None:
-    for report in pool.run(work.dgc_end_to_end, world):
+    for report in pool.run(work_momentum.dgc_end_to_end, world):
         assert all(report.values()), report
 
 

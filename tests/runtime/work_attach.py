@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from runtime.models import Mlp, batch, build, loss_of
+from runtime.models import batch, build, loss_of
 from runtime.work import costs_for
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
-from ssfx.errors import ConfigError
 
 Options = dict[str, Any]
 SPARSE: Options = {"scheme": "per_tensor", "compressor": "topk", "density": 0.05}
+DGC: Options = {"scheme": "ssfusion_oi", "compressor": "topk", "density": 0.05, "memory": "dgc"}
 STEPS = 4
 
 
@@ -52,9 +51,6 @@ class Conv(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = torch.relu(self.norm(self.conv(x))).mean((2, 3))
         return self.head(y) * self.mask
-
-
-# ---- beside torch DDP ------------------------------------------------------------------------------------------------
 
 
 def _twins(group: Any, options: Options, kind: str = "mlp", optimizer: Callable[[Any], Any] = sgd) -> tuple[Any, ...]:
@@ -252,181 +248,6 @@ def detaches(group: Any, rank: int, world: int, options: Options) -> dict[str, b
     loss_of(model, rank, 9).backward()
     pairs = zip(model.parameters(), local.parameters(), strict=True)
     report["local gradients"] = all(torch.equal(p.grad, q.grad) for p, q in pairs)
-    return report
-
-
-# ---- refusals --------------------------------------------------------------------------------------------------------
-
-
-def refusal(group: Any, rank: int, world: int, case: str) -> str:
-    """Return the text of the ConfigError that `case` raises on this rank."""
-    try:
-        REFUSED[case](group, rank)
-    except ConfigError as error:
-        return str(error)
-    return ""
-
-
-def _ddp_wrapped(group: Any, rank: int) -> None:
-    model = DistributedDataParallel(build("mlp"), process_group=group)
-    ssfx.attach(model, sgd(model.parameters()), process_group=group)
-
-
-def _another_model(group: Any, rank: int) -> None:
-    model = nn.Linear(4, 4 + (rank == 1))
-    ssfx.attach(model, sgd(model.parameters()), process_group=group)
-
-
-def _another_frozen_part(group: Any, rank: int) -> None:
-    model = Mlp()
-    model.frozen = nn.Linear(3, 3 + (rank == 1)).requires_grad_(False)
-    ssfx.attach(model, sgd(model.parameters()), process_group=group)
-
-
-def _sparse_gradient(group: Any, rank: int) -> None:
-    model = nn.Embedding(10, 4, sparse=True)
-    sync = ssfx.attach(model, sgd(model.parameters(), 0.0), process_group=group)
-    try:
-        model(torch.tensor([1, 2])).sum().backward()
-    finally:
-        sync.detach()
-
-
-def _state_of(options: Options, model: nn.Module, change: Callable[[dict[str, Any]], None]) -> Callable[..., None]:
-    def load(group: Any, rank: int) -> None:
-        mine = build("mlp")
-        sync = ssfx.attach(mine, sgd(mine.parameters()), process_group=group, **options)
-        other = ssfx.attach(model, sgd(model.parameters()), process_group=group)
-        state = other.state_dict()
-        change(state)
-        other.detach()
-        try:
-            sync.load_state_dict(state)
-        finally:
-            sync.detach()
-
-    return load
-
-
-REFUSED: dict[str, Callable[[Any, int], None]] = {
-    "ddp": _ddp_wrapped,
-    "another model": _another_model,
-    "another frozen part": _another_frozen_part,
-    "sparse gradient": _sparse_gradient,
-    "state of another world size": _state_of({}, build("mlp"), lambda s: s.update(world_size=8)),
-    "state of another rank": _state_of({}, build("mlp"), lambda s: s.update(rank=7)),
-    "state of another scheme": _state_of(SPARSE, build("mlp"), lambda s: None),
-    "state of another model": _state_of({}, build("tied"), lambda s: None),
-}
-
-
-# ---- state and dgc memory --------------------------------------------------------------------------------------------
-
-DGC: Options = {"scheme": "ssfusion_oi", "compressor": "topk", "density": 0.05, "memory": "dgc"}
-
-
-def state_is_plain(group: Any, rank: int, world: int, options: Options) -> list[bool]:
-    """Return whether states saved after 1 and 7 steps load with weights_only and are equal to what was saved."""
-    model = build("mlp")
-    optimizer = sgd(model.parameters(), 0.0)
-    sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
-    good = []
-    for step in range(7):
-        _step(model, optimizer, rank, step, "mlp", "")
-        if step in (0, 6):
-            file, state = io.BytesIO(), sync.state_dict()
-            torch.save(state, file)
-            file.seek(0)
-            loaded = torch.load(file, weights_only=True)
-            good.append(
-                {k: v for k, v in loaded.items() if k != "memory"} == {k: v for k, v in state.items() if k != "memory"}
-            )
-            for name, buffers in state["memory"].items():
-                good += [torch.equal(value, loaded["memory"][name][buffer]) for buffer, value in buffers.items()]
-            sync.load_state_dict(loaded)
-    sync.detach()
-    return good
-
-
-def momentum_correction(group: Any, rank: int, world: int, nesterov: bool) -> tuple[float, float]:
-    """Return how far dgc memory at density 1 is from DDP with momentum, and a compressed run from its equations."""
-    spec = f"dgc(momentum=0.9,nesterov={str(nesterov).lower()},masking=false)"
-    dense, twin = build("mlp"), build("mlp")
-    optimizer = sgd(dense.parameters(), 0.0)
-    # At density 1 every tensor travels dense, so the memory's momentum is applied to the averages.
-    sync = ssfx.attach(
-        dense, optimizer, process_group=group, scheme="fused_all", compressor="topk", density=1.0, memory=spec
-    )
-    ddp = DistributedDataParallel(twin, process_group=group)
-    theirs = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9, nesterov=nesterov)
-    for step in range(STEPS):
-        _step(dense, optimizer, rank, step, "mlp", "")
-        _step(ddp, theirs, rank, step, "mlp", "")
-    sync.detach()
-
-    model = build("mlp")
-    optimizer = sgd(model.parameters(), 0.0)
-    sync = ssfx.attach(model, optimizer, process_group=group, memory=spec, **SPARSE)
-    momentum = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
-    worst = 0.0
-    for step in range(STEPS):
-        local = build("mlp")
-        local.load_state_dict(model.state_dict())
-        loss_of(local, rank, step).backward()
-        before = sync.store.state_dict()
-        _step(model, optimizer, rank, step, "mlp", "")
-        after = sync.store.state_dict()
-        for name, p in model.named_parameters():
-            g = dict(local.named_parameters())[name].grad
-            if nesterov:
-                momentum[name] = 0.9 * (momentum[name] + g)
-                push = momentum[name] + g
-            else:
-                momentum[name] = 0.9 * momentum[name] + g
-                push = momentum[name]
-            old = before.get(name, {}).get("velocity", torch.zeros_like(p))
-            sent = old + push - after[name]["velocity"]
-            dist.all_reduce(sent, group=group)
-            worst = max(worst, float((sent / world - p.grad).abs().max()))
-            worst = max(worst, float((after[name]["momentum"] - momentum[name]).abs().max()))
-    sync.detach()
-    return distance(dense, twin), worst
-
-
-def dgc_end_to_end(group: Any, rank: int, world: int) -> dict[str, bool]:
-    """Train through the dense plan, the profiled one and a resume; report equal replicas and an exact resume."""
-
-    def start() -> tuple[Any, Any, Any]:
-        model = build("mlp")
-        optimizer = sgd(model.parameters(), 0.0)
-        return model, optimizer, ssfx.attach(model, optimizer, process_group=group, costs=costs_for(world), **DGC)
-
-    model, optimizer, sync = start()
-    for step in range(8):
-        _step(model, optimizer, rank, step, "mlp", "")
-    kept, weights = sync.state_dict(), model.state_dict()
-    weights = {name: value.clone() for name, value in weights.items()}
-    for step in range(8, 12):
-        _step(model, optimizer, rank, step, "mlp", "")
-    again, again_optimizer, again_sync = start()
-    again.load_state_dict(weights)
-    again_sync.load_state_dict(kept)
-    for step in range(8, 12):
-        _step(again, again_optimizer, rank, step, "mlp", "")
-    dense = [n for _, lane in sync.plan.lanes() for s in lane.segments if s.dense for n in s.tensors]
-    report = {
-        "some dense, some not": 0 < len(dense) < len(sync.plan.tensors),
-        "dense ones have momentum": all(bool(sync.store.get(n, "momentum").any()) for n in dense),
-        "same": same_on_all_ranks(group, model),
-        "resumed": all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True)),
-        "state": all(
-            torch.equal(v, again_sync.store.state_dict()[n][b])
-            for n, state in sync.store.state_dict().items()
-            for b, v in state.items()
-        ),
-    }
-    sync.detach()
-    again_sync.detach()
     return report
 
 
