@@ -17,17 +17,6 @@ _ANY_ORDER = {"reassoc", "nsz"}  # lets sums vectorise; NaN and Inf stay what th
 
 
 @compiled()
-def sign_codes(a, codes):  # type: ignore[no-untyped-def]
-    """Write 1 where a >= 0 (so for both zeros) and 0 elsewhere; return the largest magnitude's bits, NaN above all."""
-    keys = a.view(np.int32)
-    largest = np.int32(0)
-    for i in range(len(a)):
-        codes[i] = np.uint8(a[i] >= np.float32(0))
-        largest = max(largest, np.int32(keys[i] & _MAGNITUDE))
-    return largest
-
-
-@compiled()
 def ternary_codes(a, noise, scale, codes):  # type: ignore[no-untyped-def]
     """Write 1 + sign(a) where noise * scale < |a|, else 1."""
     for i in range(len(a)):
@@ -63,6 +52,15 @@ def sum_of_magnitudes(a):  # type: ignore[no-untyped-def]
     total = 0.0
     for i in range(len(a)):
         total += abs(np.float64(a[i]))
+    return total
+
+
+@compiled(fastmath=_ANY_ORDER)
+def sum_of_squares(a):  # type: ignore[no-untyped-def]
+    """Return the sum of a^2 in float64."""
+    total = 0.0
+    for i in range(len(a)):
+        total += np.float64(a[i]) * np.float64(a[i])
     return total
 
 

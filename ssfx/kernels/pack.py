@@ -13,14 +13,14 @@ from ssfx.kernels.jit import compiled
 
 CHUNK = 1024
 """Elements between numbers and packed bytes; a multiple of 8."""
-GATHER = np.uint64(0x8040201008040201)
-"""Times eight bytes of 0 or 1: their bits in the top byte, the first one on top; the same number spreads them again."""
+_SPREAD = np.uint64(0x8040201008040201)
+"""Times a byte: eight copies of it, nine bits apart, so that bit 7 of byte k is its k-th bit from the top."""
 _ONES = np.uint64(0x0101010101010101)
 
 
 @compiled()
 def pack(codes, bits, packed):  # type: ignore[no-untyped-def]
-    """Write `codes` (uint8, each below 2^bits) into `packed`."""
+    """Write `codes` (uint8, each below 2^bits) into `packed`; single bits are packed by `ssfx.kernels.signs`."""
     per_byte = 8 // bits
     whole = len(codes) // per_byte
     body, out = codes[: whole * per_byte], packed[:whole]
@@ -32,17 +32,13 @@ def pack(codes, bits, packed):  # type: ignore[no-untyped-def]
         for j in range(len(out)):
             pair = np.uint16(pairs[j])
             out[j] = np.uint8(np.uint16(pair << np.uint16(4)) | np.uint16(pair >> np.uint16(8)))
-    elif bits == 2:
+    else:
         fours = body.view(np.uint32)
         for j in range(len(out)):
             word = np.uint32(fours[j])
             left = np.uint32(np.uint32(word << np.uint32(6)) | np.uint32(word >> np.uint32(4)))
             right = np.uint32(np.uint32(word >> np.uint32(14)) | np.uint32(word >> np.uint32(24)))
             out[j] = np.uint8(left | right)
-    else:
-        eights = body.view(np.uint64)
-        for j in range(len(out)):
-            out[j] = np.uint8((eights[j] * GATHER) >> np.uint64(56))
     rest = codes[whole * per_byte :]
     if len(rest):
         last = 0
@@ -75,7 +71,7 @@ def unpack(packed, bits, codes):  # type: ignore[no-untyped-def]
     else:
         eights = out.view(np.uint64)
         for j in range(len(body)):
-            eights[j] = ((np.uint64(body[j]) * GATHER) >> np.uint64(7)) & _ONES
+            eights[j] = ((np.uint64(body[j]) * _SPREAD) >> np.uint64(7)) & _ONES
     rest = codes[whole * per_byte :]
     for j in range(len(rest)):
         rest[j] = (int(packed[whole]) >> (8 - bits * (j + 1))) & ((1 << bits) - 1)

@@ -14,8 +14,8 @@ from ssfx.kernels.codes import (
     LARGEST,
     largest_key,
     level_codes,
-    sign_codes,
     sum_of_magnitudes,
+    sum_of_squares,
     sums,
     sums_by_sign,
     ternary_codes,
@@ -24,6 +24,7 @@ from ssfx.kernels.jit import compiled
 from ssfx.kernels.noise import uniform
 from ssfx.kernels.pack import CHUNK, pack
 from ssfx.kernels.pack_reference import offset_of
+from ssfx.kernels.signs import pack_signs
 from ssfx.kernels.unpack import add_levels, add_signs
 
 if TYPE_CHECKING:
@@ -88,21 +89,19 @@ def _run(batch: Batch, kernel: Callable[..., None], *settings: Any) -> None:
 
 @compiled()
 def _signs(table, vector, scales, codes):  # type: ignore[no-untyped-def]
-    waiting = np.empty(CHUNK, np.uint8)
     for s in range(len(table)):
         n, code = table[s, NUMEL], table[s, CODE]
         a = vector[table[s, LO] : table[s, LO] + n]
         largest = np.int32(0)
         for start in range(0, n, CHUNK):
             chunk = a[start : start + CHUNK]
-            largest = max(largest, sign_codes(chunk, waiting))
-            pack(waiting[: len(chunk)], 1, codes[code + start // 8 :])
+            largest = max(largest, largest_key(chunk))
+            pack_signs(chunk, codes[code + start // 8 :])
         scales[table[s, SCALE]] = np.float32(1) if largest <= LARGEST else _NAN
 
 
 @compiled()
 def _scaled_signs(table, vector, scales, codes, block):  # type: ignore[no-untyped-def]
-    waiting = np.empty(CHUNK, np.uint8)
     for s in range(len(table)):
         n, code = table[s, NUMEL], table[s, CODE]
         a = vector[table[s, LO] : table[s, LO] + n]
@@ -113,14 +112,12 @@ def _scaled_signs(table, vector, scales, codes, block):  # type: ignore[no-untyp
             for start in range(g, end, CHUNK):
                 chunk = a[start : min(start + CHUNK, end)]
                 total += sum_of_magnitudes(chunk)
-                sign_codes(chunk, waiting)
-                pack(waiting[: len(chunk)], 1, codes[code + start // 8 :])
+                pack_signs(chunk, codes[code + start // 8 :])
             scales[table[s, SCALE] + g // size] = total / (end - g)
 
 
 @compiled()
 def _two_means(table, vector, scales, codes):  # type: ignore[no-untyped-def]
-    waiting = np.empty(CHUNK, np.uint8)
     for s in range(len(table)):
         n, code, scale = table[s, NUMEL], table[s, CODE], table[s, SCALE]
         a = vector[table[s, LO] : table[s, LO] + n]
@@ -129,8 +126,7 @@ def _two_means(table, vector, scales, codes):  # type: ignore[no-untyped-def]
             chunk = a[start : start + CHUNK]
             high, low, count = sums_by_sign(chunk)
             above, below, number = above + high, below + low, number + count
-            sign_codes(chunk, waiting)
-            pack(waiting[: len(chunk)], 1, codes[code + start // 8 :])
+            pack_signs(chunk, codes[code + start // 8 :])
         scales[scale] = below / max(1, n - number)
         scales[scale + 1] = above / max(1, number)
 
@@ -180,28 +176,39 @@ def _norm(a, largest):  # type: ignore[no-untyped-def]
     if largest:
         key = largest_key(a)
         return _float(key) if key <= LARGEST else _NAN
-    norm = np.float32(np.sqrt(sums(a)[1]))
+    norm = np.float32(np.sqrt(sum_of_squares(a)))
     return norm if np.isfinite(norm) else _NAN
+
+
+@compiled()
+def _bucket_codes(a, noise, norm, top, offset, codes):  # type: ignore[no-untyped-def]
+    """Write the codes of one bucket, or of the part of it that lies in a chunk."""
+    if np.isnan(norm):
+        codes[:] = offset
+        return
+    per_unit = np.float32(min(np.float64(top) / norm, _MOST)) if norm > 0 else np.float32(0)
+    level_codes(a, noise, per_unit, top, offset, codes)
 
 
 @compiled()
 def _levels(table, vector, scales, codes, bits, offset, bucket, largest):  # type: ignore[no-untyped-def]
     waiting, noise = np.empty(CHUNK, np.uint8), np.empty(CHUNK, np.float32)
-    top = np.int32((1 << (bits - 1)) - 1)
+    top, zero = np.int32((1 << (bits - 1)) - 1), np.int32(offset)
     for s in range(len(table)):
-        n, code = table[s, NUMEL], table[s, CODE]
+        n, scale, code = table[s, NUMEL], table[s, SCALE], table[s, CODE]
         a = vector[table[s, LO] : table[s, LO] + n]
         size = bucket if bucket else n
         for g in range(0, n, size):
-            end = min(g + size, n)
-            norm = _norm(a[g:end], largest)
-            scales[table[s, SCALE] + g // size] = norm
-            per_unit = np.float32(min(np.float64(top) / norm, _MOST)) if norm > 0 else np.float32(0)
-            for start in range(g, end, CHUNK):
-                chunk = a[start : min(start + CHUNK, end)]
-                if np.isnan(norm):
-                    waiting[:] = offset
-                else:
-                    uniform(table[s, KEY], start, noise[: len(chunk)])
-                    level_codes(chunk, noise, per_unit, top, np.int32(offset), waiting)
-                pack(waiting[: len(chunk)], bits, codes[code + start * bits // 8 :])
+            scales[scale + g // size] = _norm(a[g : min(g + size, n)], largest)
+        for start in range(0, n, CHUNK):
+            chunk = a[start : start + CHUNK]
+            made = codes[code + start : code + start + len(chunk)] if bits == 8 else waiting[: len(chunk)]
+            uniform(table[s, KEY], start, noise[: len(chunk)])
+            at = 0
+            while at < len(chunk):
+                g = (start + at) // size
+                end = min(len(chunk), (g + 1) * size - start)
+                _bucket_codes(chunk[at:end], noise[at:end], scales[scale + g], top, zero, made[at:end])
+                at = end
+            if bits < 8:
+                pack(made, bits, codes[code + start * bits // 8 :])
