@@ -30,13 +30,11 @@ class RedSyncQuant(Compressor):
     def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
         """Write positions and mean of the k largest positive elements, of negative ones in odd steps."""
         k, sign = payload.indices.numel(), -1 if ctx.step % 2 else 1
-        chosen = Payload.allocate(Layout(counts=1, indices=k, values=k), a.device)
+        chosen = Payload.allocate(Layout(indices=k, values=k), a.device)
         one_sign = Batch.single((a * sign).clamp_(min=0), chosen, ctx)
         kernels(a.device).select(one_sign, Rule((Bound(k, k, k),)))
-        number = chosen.counts[0]
-        mean = chosen.values.double().sum() / number.clamp(min=1)
-        payload.scales.copy_(sign * mean)
-        used = torch.arange(k, device=a.device) < number
+        used = chosen.values > 0
+        payload.scales.copy_(sign * chosen.values.double().sum() / used.sum().clamp(min=1))
         payload.indices.copy_(torch.where(used, chosen.indices, PADDING))
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
