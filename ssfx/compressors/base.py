@@ -191,7 +191,7 @@ class Compressor(ABC):
                 payload.values.add_(total * 0)
                 payload.scales.add_(total * 0)
 
-    def received(self, payload: Payload, ctx: Context) -> None:
+    def received(self, payload: Payload, ctx: Context) -> None:  # noqa: B027  most have nothing to note
         """Take note of a payload that the ranks have added up, before it is decoded; only with `additive`.
 
         The step is committed: what is written to `ctx.state` here belongs to the next one.

@@ -9,6 +9,7 @@ from ssfx.compressors.batch import Batch, Part, Starts
 from ssfx.compressors.sparse import check_value_dtype, predivisor
 from ssfx.compressors.topk import exactly
 from ssfx.kernels import kernels
+from ssfx.lazy import numpy as np
 from ssfx.lazy import torch
 
 
@@ -34,8 +35,8 @@ class BlockTopKOptions:
 class BlockTopK(Compressor):
     """The K = floor(density * blocks) blocks of largest norm, ties to the lower block; the last one may be shorter.
 
-    Magnitudes whose squares overflow, beyond about 1e18, count as not finite. With `agreed` the payload's first section
-    holds energies on the way and, once blocks are chosen, their numbers.
+    With `agreed`, the payload's first section holds energies on the way and, once blocks are chosen, their numbers;
+    magnitudes beyond about 1e18, whose squares overflow, count as not finite.
     """
 
     name = "block_topk"
@@ -58,7 +59,8 @@ class BlockTopK(Compressor):
 
     def propose(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
         """Write every block's sum of squares."""
-        self._norms(a, payload.first)
+        rows = np.array([(0, a.numel(), 0, 0, 0, 0, 0)])
+        kernels(a.device).block_norms(a, rows, self.options.block, payload.first)
         payload.first.square_()
 
     def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
@@ -71,21 +73,17 @@ class BlockTopK(Compressor):
         A block that is not finite has the largest score, so its values tell every receiver.
         """
         batch.accumulate()
-        blocks = batch.once("blocks", lambda: _Blocks(batch, self.options))
-        scores = blocks.scores
+        choice = batch.once("choice", lambda: _Choice(batch, self.options))
+        scores, block, use = choice.scores, self.options.block, kernels(batch.vector.device)
         if not self.options.agreed:
-            for part, scored in zip(batch.parts, scores.parts, strict=True):
-                self._norms(batch.vector[part.lo : part.hi], scores.vector[scored.lo : scored.hi])
-        kernels(batch.vector.device).select(scores, blocks.rule)
-        if not batch.vector.numel():
-            return
-        chosen, not_finite = scores.payload.indices, scores.payload.values * 0  # 0 or NaN
-        at = chosen[blocks.slot] * self.options.block + blocks.shift
-        values = batch.vector[at.clamp(max=batch.vector.numel() - 1)]
-        values = torch.where(at < blocks.end, values, 0).add_(not_finite[blocks.slot])
-        values.div_(self._share(batch.world_size))
-        batch.payload.values.index_copy_(0, blocks.values_at, values.to(batch.payload.values.dtype))
-        _numbers(self.options, batch.payload).index_copy_(0, blocks.numbers_at, chosen - blocks.first)
+            use.block_norms(batch.vector, choice.rows, block, scores.vector)
+        use.select(scores, choice.rule)
+        values = batch.payload.values
+        exact = values if values.dtype == torch.float32 else torch.empty_like(values, dtype=torch.float32)
+        numbers = _numbers(self.options, batch.payload)
+        use.take_blocks(batch.vector, choice.rows, block, scores.payload.indices, scores.payload.values, exact, numbers)
+        if exact is not values:
+            values.copy_(exact.div_(self._share(batch.world_size)))
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * values to the elements of the blocks; what pads the last block is zero."""
@@ -99,24 +97,15 @@ class BlockTopK(Compressor):
     def _share(self, world_size: int) -> int:
         return predivisor(self.options.value_dtype, world_size) if self.options.agreed else 1
 
-    def _norms(self, a: torch.Tensor, out: torch.Tensor) -> None:
-        whole = a.numel() // self.options.block
-        blocks = a[: whole * self.options.block].view(whole, self.options.block)
-        torch.linalg.vector_norm(blocks, dim=1, out=out[:whole])
-        if whole < len(out):
-            out[whole] = torch.linalg.vector_norm(a[whole * self.options.block :])
 
+class _Choice:
+    """What depends on nothing but the plan: a batch of the blocks' scores, its rule, and `rows` for the kernels.
 
-class _Blocks:
-    """What depends on nothing but the plan: the scores of a batch's blocks as a batch, and where chosen blocks go.
-
-    Per value on the wire: `slot` among the chosen blocks, `shift` from block * score's position to the element, `end`
-    of its segment, place `values_at`. Per chosen block: position `first` of its segment's scores, place `numbers_at`.
+    With `agreed` the scores are the payload's first section, where the ranks have added them up.
     """
 
     def __init__(self, batch: Batch, options: BlockTopKOptions) -> None:
-        parts: list[Part] = []
-        slot, shift, end, values_at, first, numbers_at = ([] for _ in range(6))
+        parts, rows = [], []
         lo = slots = 0
         for part in batch.parts:
             blocks, kept = -(-part.numel // options.block), -(-part.layout.values // options.block)
@@ -124,20 +113,13 @@ class _Blocks:
                 lo = part.starts.first
             layout, starts = Layout(indices=kept, values=kept), Starts(indices=slots, values=slots)
             parts.append(Part(lo, lo + blocks, layout, part.density, starts=starts, pieces=((lo, lo + blocks),)))
-            entry = torch.arange(part.layout.values)
-            slot.append(slots + entry // options.block)
-            shift.append(entry % options.block + (part.lo - lo * options.block))
-            end.append(torch.full_like(entry, part.hi))
-            values_at.append(part.starts.values + entry)
-            first.append(torch.full((kept,), lo, dtype=torch.int32))
-            numbers_at.append(torch.arange(kept) + (part.starts.first if options.agreed else part.starts.indices))
+            numbers_at = part.starts.first if options.agreed else part.starts.indices
+            rows.append((part.lo, part.hi, lo, kept, slots, part.starts.values, numbers_at))
             lo, slots = lo + blocks, slots + kept
         device = batch.vector.device
-        self.slot, self.shift, self.end, self.values_at, self.first, self.numbers_at = (
-            torch.cat(table).to(device) for table in (slot, shift, end, values_at, first, numbers_at)
-        )
         vector = batch.payload.first if options.agreed else torch.empty(lo, device=device)
         chosen = Payload.allocate(Layout(indices=slots, values=slots), device)
+        self.rows = np.array(rows)
         self.scores = Batch(tuple(parts), chosen, {"scores": vector})
         self.rule = exactly(self.scores)
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from ssfx.kernels import READY, Moments, Rule, Tail, statistics
 from ssfx.kernels import select as compiled
+from ssfx.kernels.blocks_compiled import block_norms as block_norms
+from ssfx.kernels.blocks_compiled import take_blocks as take_blocks
 from ssfx.kernels.chunks_compiled import largest_of_chunks as largest_of_chunks
 from ssfx.kernels.sampling import ID_STEP, RUN, sample_of
 from ssfx.lazy import torch

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ssfx.kernels import Bound, Moments, Rule, Tail
+from ssfx.kernels.blocks import block_norms as block_norms
+from ssfx.kernels.blocks import take_blocks as take_blocks
 from ssfx.kernels.chunks import largest_of_chunks as largest_of_chunks
 from ssfx.kernels.sampling import ID_STEP, RUN, jitter, sample_of
 from ssfx.lazy import torch

@@ -262,7 +262,7 @@ def test_only_columns_of_zeros_are_replaced() -> None:
 @pytest.mark.parametrize("name", ["powersgd", "acpsgd"])
 def test_a_density_is_refused_because_it_has_no_effect(name: str) -> None:
     assert not keeps_fraction(name)
-    with pytest.raises(ConfigError, match="density=0[.]01 would have no effect"):
+    with pytest.raises(ConfigError, match=r"density=0[.]01 would have no effect"):
         make_plan(
             "per_tensor",
             make_profile([100, 200], [0, 0]),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from compressors.kit import context, decode, densities, encode, golden, shapes_of_data, vectors
 from hypothesis import given, settings
 
-from ssfx.compressors import Compressor, Context, Payload, build, k_floor
+from ssfx.compressors import Compressor, Context, Layout, Payload, build, k_floor
+from ssfx.compressors.batch import Batch, Part, Starts
 from ssfx.errors import ConfigError
 from ssfx.kernels import plain_torch
 from ssfx.memories import memories
@@ -103,8 +106,8 @@ def test_cltk_golden(name: str) -> None:
 @given(a=vectors(), density=densities)
 @settings(max_examples=60, deadline=None)
 def test_both_paths_agree_and_conserve(spec: str, a: torch.Tensor, density: float) -> None:
-    if a.abs().max() > (1e4 if "=float16" in spec else 1e18):
-        return  # out of range: the payload says so
+    if "=float16" in spec and a.abs().max() > 1e4:
+        return  # out of range: the payload is infinite and the step is skipped
     payload, ctx = encode(spec, a, density)
     with plain_torch():
         oracle, _ = encode(spec, a, density)
@@ -123,8 +126,6 @@ def test_both_paths_agree_and_conserve(spec: str, a: torch.Tensor, density: floa
 @given(a=vectors(), density=densities)
 @settings(max_examples=60, deadline=None)
 def test_contraction(spec: str, a: torch.Tensor, density: float) -> None:
-    if not 1e-15 < float(a.abs().max()) < 1e15:
-        return  # squares must neither overflow nor vanish
     payload, ctx = encode(spec, a, density)
     n = a.numel()
     error = (a - decode(spec, payload, ctx, n)).double().square().sum().item()
@@ -140,8 +141,8 @@ def test_contraction(spec: str, a: torch.Tensor, density: float) -> None:
 @pytest.mark.parametrize("numel", NUMELS)
 def test_awkward_inputs(spec: str, numel: int) -> None:
     for name, a in shapes_of_data(numel).items():
-        if name == "huge":
-            continue
+        if name == "huge" and ("agreed" in spec or "=float16" in spec):
+            continue  # squares, or halves, overflow: the payload is not finite and the step is skipped
         for density in (0.001, 0.1, 1.0):
             if build(spec).rounds == 1:
                 payload, ctx = encode(spec, a, density)
@@ -160,8 +161,6 @@ def test_awkward_inputs(spec: str, numel: int) -> None:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("numel", [5, 30_000])
 def test_what_is_not_finite_reaches_every_receiver(spec: str, bad: float, numel: int) -> None:
-    from ssfx.compressors.batch import Batch
-
     good = torch.randn(numel, generator=torch.Generator().manual_seed(0))
     a = good.clone()
     a[3] = bad
@@ -230,6 +229,44 @@ def test_only_the_leader_of_a_step_chooses() -> None:
 def test_a_16_bit_sum_over_ranks_stays_in_range(spec: str) -> None:
     a = torch.full((4,), 60000.0)
     assert torch.equal(mean(build(spec), exchange(spec, [a] * 8, 1.0), 4), a)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("spec", [*LOCAL, "block_topk(agreed=True,block=5)"])
+def test_a_batch_is_its_segments_one_by_one(spec: str, plain: bool) -> None:
+    compressor, base = build(spec), 1000
+    vector = torch.randn(1403, generator=torch.Generator().manual_seed(1))
+    sizes, density = (700, 1, 0, 64, 638), 0.05
+    at, lo, parts = Starts(), 0, []
+    for n in sizes:
+        layout = compressor.layout(n, density)
+        parts.append(Part(lo, lo + n, layout, density, starts=at, pieces=((lo, lo + n),)))
+        at = at._replace(
+            indices=at.indices + layout.indices, values=at.values + layout.values, first=at.first + layout.first
+        )
+        lo += n
+    whole = Layout(indices=at.indices, values=at.values, value_dtype=parts[0].layout.value_dtype, first=at.first)
+    batch = Batch(tuple(parts), Payload.allocate(whole), {"a": vector}, base=base)
+    with plain_torch() if plain else nullcontext():
+        if compressor.rounds == 2:
+            batch.propose(compressor)
+        compressor.compress_batch(batch)
+    for part in parts:
+        a = vector[part.lo : part.hi]
+        if not part.numel:
+            continue
+        alone = exchange(spec, [a], density)[0][0] if compressor.rounds == 2 else encode(spec, a, density)[0]
+        share = batch.share(part)
+        assert torch.equal(share.values, alone.values)
+        assert torch.equal(share.first, alone.first)
+        assert torch.equal(share.indices, alone.indices + (part.lo + base if compressor.sparse else 0))
+
+
+@pytest.mark.parametrize("spec", [*LOCAL, *AGREED])
+def test_an_empty_tensor_takes_no_bytes(spec: str) -> None:
+    payload, ctx = exchange(spec, [torch.zeros(0)], 0.1)[0] if spec in AGREED else encode(spec, torch.zeros(0), 0.1)
+    assert payload.nbytes == 0
+    assert decode(spec, payload, ctx, 0).numel() == 0
 
 
 def test_wire_sizes() -> None:
