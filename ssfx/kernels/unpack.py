@@ -42,16 +42,22 @@ def _add_signs(codes, lows, highs, size, out):  # type: ignore[no-untyped-def]
 
 
 @compiled()
+def _add(codes, zero, step, target):  # type: ignore[no-untyped-def]
+    for i in range(len(target)):
+        target[i] += np.float32(np.int32(np.int32(codes[i]) - zero)) * step
+
+
+@compiled()
 def _add_levels(codes, bits, offset, steps, size, out):  # type: ignore[no-untyped-def]
     waiting = np.empty(CHUNK, np.uint8)
-    signed = waiting.view(np.int8)  # below 8 bits a code is at most 15, so one reading fits all widths
-    zero = np.int32(offset)
+    signed, zero = codes.view(np.int8), np.int32(offset)
     n = len(out)
     for g in range(0, n, size):
-        end = min(g + size, n)
-        step = steps[g // size]
+        end, step = min(g + size, n), steps[g // size]
+        if bits == 8:
+            _add(signed[g:end], zero, step, out[g:end])
+            continue
         for start in range(g, end, CHUNK):
             target = out[start : min(start + CHUNK, end)]
             unpack(codes[start * bits // 8 :], bits, waiting[: len(target)])
-            for i in range(len(target)):
-                target[i] += np.float32(np.int32(np.int32(signed[i]) - zero)) * step
+            _add(waiting, zero, step, target)
