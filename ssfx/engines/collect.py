@@ -10,6 +10,7 @@ from ssfx.engines.job import Job
 from ssfx.errors import RunError
 from ssfx.lazy import statistics
 from ssfx.origin import Kind, Origin
+from ssfx.results.density import merged
 from ssfx.results.manifest import describe, hardware, versions
 from ssfx.results.rows import LOSS_STEPS, Row
 from ssfx.runtime.faults import fired
@@ -48,7 +49,8 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
     }
     samples = {name: [getattr(record, name) for record in records] for name in SAMPLED}
     origin = Origin(kind, describe(machine), first["stopped"], versions=versions())
-    return Row(job.case.run_id, job.case, metrics, origin, manifest, samples)
+    ratios = merged(record.density_ratios for record in records if not record.skipped)
+    return Row(job.case.run_id, job.case, metrics, origin, manifest, samples, ratios)
 
 
 def _measured(job: Job) -> list[StepRecord]:

@@ -31,6 +31,7 @@ METRICS: dict[str, str] = {
     "loss": "mean training loss of the last 10 measured steps",
     "top1": "top-1 accuracy on held-out data, in [0, 1]",
     "perplexity": "perplexity per byte on held-out data",
+    "compress_s": "median CPU time of compressing one tensor on one thread, nothing else (benchmarks/compressors.py)",
     "skipped_steps": "steps rolled back because a gradient was not finite",
 }
 """Every metric a row may carry, with its meaning; all are of rank 0 unless said otherwise, per optimizer step."""
@@ -43,7 +44,8 @@ LOSS_STEPS = 10
 class Row:
     """One finished run: the case, its metrics (keys of METRICS), how they were obtained and the manifest's digest.
 
-    `samples` holds raw per-iteration times of rank 0 so that any statistic can be recomputed.
+    `samples` holds raw per-iteration times of rank 0 so that any statistic can be recomputed. `density_ratios` counts
+    its segments over all measured steps by achieved over target density, in the bins of ssfx.results.density.
     """
 
     run_id: str
@@ -52,6 +54,7 @@ class Row:
     origin: Origin
     manifest: Mapping[str, Any] = field(default_factory=dict)
     samples: Mapping[str, list[float]] = field(default_factory=dict)
+    density_ratios: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if unknown := set(self.metrics) - set(METRICS):
@@ -72,5 +75,6 @@ class Row:
         """Return the row that `to_json` wrote; ValueError, TypeError or KeyError for a corrupt line."""
         raw = json.loads(line)
         return cls(
-            raw["run_id"], Case(**raw["case"]), raw["metrics"], Origin(**raw["origin"]), raw["manifest"], raw["samples"]
-        )
+            raw["run_id"], Case(**raw["case"]), raw["metrics"], Origin(**raw["origin"]), raw["manifest"],
+            raw["samples"], raw.get("density_ratios", {}),  # which the first committed rows do not have
+        )  # fmt: skip

@@ -116,6 +116,10 @@ class LaneExecutor(ABC):
         """Return how many elements this rank sent in the latest step."""
         return sum(self.numel)
 
+    def density_ratios(self) -> list[float]:
+        """Return, for each segment that is to send a fraction, elements sent over those asked for (at least 1)."""
+        return []
+
     def tensors_without_elements(self) -> int | None:
         """Return how many tensors of the lane had nothing sent in the latest step; None if it cannot be told."""
         return 0

@@ -249,11 +249,23 @@ class PackedLane(LaneExecutor):
 
     def sent_elements(self) -> int:
         """Return this rank's count: reported by the compressor where it varies, else fixed by the layout."""
-        total = sum(n for i, n in enumerate(self.numel) if self.lane.segments[i].dense)
+        return sum(n for i, n in enumerate(self.numel) if self.lane.segments[i].dense) + sum(self._sent())
+
+    def density_ratios(self) -> list[float]:
+        """Return the achieved over the target density of each segment of which its compressor keeps a fraction."""
+        segments = [(self.numel[i], self.lane.segments[i].density) for i in self.packed]
+        pairs = zip(self._sent(), segments, strict=True)
+        return [sent / max(1.0, density * numel) for sent, (numel, density) in pairs if density < 1]
+
+    def _sent(self) -> list[int]:
+        """Return the elements of each compressed segment; all counts are read at once, which waits for a GPU once."""
+        counts = self.layout.counts.of(self.message).tolist()
+        sent = []
         for i in self.packed:
-            layout, payload = self.layout.layouts[i], self.payloads[i]
-            total += int(payload.counts.sum()) if layout.counts else (layout.values or layout.indices or self.numel[i])
-        return total
+            layout, at = self.layout.layouts[i], self.layout.starts[i].counts
+            fixed = layout.values or layout.indices or self.numel[i]
+            sent.append(sum(counts[at : at + layout.counts]) if layout.counts else fixed)
+        return sent
 
     def tensors_without_elements(self) -> int | None:
         """Return how many tensors have no index in this rank's latest message."""

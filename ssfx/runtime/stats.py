@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import NamedTuple
 
 import torch
 
@@ -53,6 +54,13 @@ class Stopwatch:
         return total
 
 
+class _Read(NamedTuple):
+    density: float
+    missing: float | None
+    ratios: list[float]
+    comm_s: float
+
+
 @dataclass
 class StepStats:
     """The latest exchange. Densities are read from the message buffers, so ask before the next backward."""
@@ -66,7 +74,7 @@ class StepStats:
     _lanes: Sequence[LaneExecutor] = field(repr=False)
     _elements: int = field(repr=False)
     _tensors: int = field(repr=False)
-    _read: tuple[float, float | None, float] | None = field(default=None, repr=False)
+    _read: _Read | None = field(default=None, repr=False)
 
     @property
     def sparsify_s(self) -> float:
@@ -86,25 +94,34 @@ class StepStats:
     @property
     def comm_s(self) -> float:
         """Seconds during which an exchange was under way, hidden or not."""
-        return self._read[2] if self._read else self._queue.comm_s()
+        return self._read.comm_s if self._read else self._queue.comm_s()
 
     def freeze(self) -> None:
-        """Read the buffers now and let go of them."""
-        self._read = (self._density(), self._missing(), self._queue.comm_s())
-        self._lanes = ()
+        """Read the buffers now and let go of them; a second call does nothing."""
+        if self._read is None:
+            self._read = _Read(self._density(), self._missing(), self._ratios(), self._queue.comm_s())
+            self._lanes = ()
 
     @property
     def achieved_density(self) -> float:
         """Elements this rank sent over all elements."""
-        return self._read[0] if self._read else self._density()
+        return self._read.density if self._read else self._density()
 
     @property
     def tensor_missing_rate(self) -> float | None:
         """Tensors of which this rank sent nothing over all tensors; None if the payload does not tell."""
-        return self._read[1] if self._read else self._missing()
+        return self._read.missing if self._read else self._missing()
+
+    @property
+    def density_ratios(self) -> list[float]:
+        """Elements this rank sent over those asked for, of each segment that a compressor keeps a fraction of."""
+        return self._read.ratios if self._read else self._ratios()
 
     def _density(self) -> float:
         return sum(lane.sent_elements() for lane in self._lanes) / max(1, self._elements)
+
+    def _ratios(self) -> list[float]:
+        return [ratio for lane in self._lanes for ratio in lane.density_ratios()]
 
     def _missing(self) -> float | None:
         counts = [lane.tensors_without_elements() for lane in self._lanes]

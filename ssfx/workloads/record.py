@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +11,8 @@ class StepRecord:
     """Times in seconds, named and defined as in ssfx.results.rows.METRICS; they add up to `iteration_s`.
 
     `step` counts from 0. `comm_s` overlaps the others and is not part of the sum. `loss` is the mean over the rank's
-    micro-batches, None when it is not finite. `skipped` is true when all ranks rolled the step back.
+    micro-batches, None when it is not finite. `skipped` is true when all ranks rolled the step back. `density_ratios`
+    counts segments by achieved over target density, in the bins of ssfx.results.density.
     """
 
     step: int
@@ -29,6 +30,7 @@ class StepRecord:
     achieved_density: float
     tensor_missing_rate: float | None
     skipped: bool
+    density_ratios: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the record as one line of JSON without the line break."""

@@ -10,6 +10,7 @@ from torch import nn
 
 from ssfx.case import Case
 from ssfx.errors import unknown
+from ssfx.results.density import binned
 from ssfx.workloads.checks import OPTIMIZERS
 from ssfx.workloads.clock import Clock, Mark
 from ssfx.workloads.objective import cross_entropy
@@ -142,4 +143,5 @@ class Stepper:
             achieved_density=stats.achieved_density,
             tensor_missing_rate=stats.tensor_missing_rate,
             skipped=stats.skipped,
+            density_ratios=binned(stats.density_ratios),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -39,6 +40,10 @@ class Stats(Protocol):
         """Elements sent over elements."""
 
     @property
+    def density_ratios(self) -> Sequence[float]:
+        """Elements sent over elements asked for, of each segment that is to send a fraction."""
+
+    @property
     def tensor_missing_rate(self) -> float | None:
         """Tensors of which nothing was sent over tensors; None if unknown."""
 
@@ -59,6 +64,7 @@ class NoExchange:
     contributed_bytes: float = 0.0
     sent_bytes: float = 0.0
     achieved_density: float = 1.0
+    density_ratios: tuple[float, ...] = ()
     tensor_missing_rate: float | None = 0.0
 
 

@@ -80,6 +80,27 @@ def test_density_and_missing_tensors(
         assert missing == expected / 4
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({**FUSED, "compressor": "topk"}, [1.0]),
+        ({**FUSED, "scheme": "per_tensor"}, [1.0, 1.0, 1.0]),
+        ({**FUSED, "scheme": "per_tensor", "density": 0.03}, [1.0, 1.0, 1.0]),  # less than one element: one is meant
+        ({**FUSED, "scheme": "per_tensor", "density": 0.13}, [2 / 2.6] * 3),
+        ({**FUSED, "scheme": "per_tensor", "density": 0.13, "compressor": "dgc"}, [0.0, 3 / 2.6, 3 / 2.6]),
+        ({**FUSED, "density": 1.0}, []),
+        ({"scheme": "per_tensor", "compressor": "fp16"}, []),
+        ({"scheme": "ddp"}, []),
+    ],
+    ids=["fused", "per tensor", "one element", "rounded down", "rounded up", "all of it", "every element", "ddp"],
+)
+def test_density_ratios_of_the_segments_that_send_a_fraction(
+    pool: Pool, options: dict[str, Any], expected: list[float]
+) -> None:
+    at_once, later = pool.run(work.ratios, 2, options)[0]
+    assert at_once == later == pytest.approx(expected)
+
+
 def cases() -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     for scheme in schemes:

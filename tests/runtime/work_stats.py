@@ -88,3 +88,14 @@ def untraced(group: Any, rank: int, world: int) -> int:
     loss_of(model, rank, 0).backward()
     sync.detach()
     return len(sync.tracer._events)
+
+
+def ratios(group: Any, rank: int, world: int, options: Options) -> tuple[list[float], list[float]]:
+    """Return the density ratios of the first step of `Uneven`, read at once and after the buffers are gone."""
+    model = Uneven()
+    sync = ssfx.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), process_group=group, **options)
+    model(rank).backward()
+    before = sorted(sync.last.density_ratios)
+    sync.last.freeze()
+    sync.detach()
+    return before, sorted(sync.last.density_ratios)
