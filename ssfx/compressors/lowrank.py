@@ -23,7 +23,10 @@ Shapes = Sequence[tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Elements `span` of a segment as rows x cols, about P Q^T; `left` and `right` are the places of P and Q."""
+    """Elements `span` of a segment as rows x cols, about P Q^T; `left` and `right` are the places of P and Q.
+
+    A factor lies column by column: thin products are about twice as fast that way.
+    """
 
     rows: int
     cols: int
@@ -38,11 +41,11 @@ class Matrix:
 
     def p(self, factors: torch.Tensor) -> torch.Tensor:
         """Return the [rows, rank] view of a segment's left factors."""
-        return factors[self.left].view(self.rows, self.rank)
+        return factors[self.left].view(self.rank, self.rows).T
 
     def q(self, factors: torch.Tensor) -> torch.Tensor:
         """Return the [cols, rank] view of a segment's right factors."""
-        return factors[self.right].view(self.cols, self.rank)
+        return factors[self.right].view(self.rank, self.cols).T
 
 
 @dataclass(frozen=True, slots=True)
