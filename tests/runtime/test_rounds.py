@@ -24,6 +24,8 @@ MORE: list[Options] = [
     {"scheme": "per_tensor", "compressor": "cltk", "density": 0.1, "memory": "low_pass(beta=0.5)"},
     {"scheme": "fused_all", "compressor": "block_topk(agreed=True)", "density": 0.1},
     {"scheme": "fused_all", "compressor": "powersgd"},
+    {"scheme": "ddp", "compressor": "powersgd"},
+    {"scheme": "ssfusion_oi", "compressor": "block_topk(block=8)", "density": 0.1},
 ]
 
 
