@@ -140,10 +140,9 @@ def test_wire_bytes() -> None:
 def test_nothing_in_nothing_out(spec: str) -> None:
     payload, ctx = encode(spec, torch.zeros(0), 1.0)
     assert payload.nbytes == 0
-    for _ in range(2):
+    assert decode(spec, payload, ctx, 0).numel() == 0
+    with plain_torch():
         assert decode(spec, payload, ctx, 0).numel() == 0
-        with plain_torch():
-            assert decode(spec, payload, ctx, 0).numel() == 0
 
 
 @pytest.mark.parametrize("spec", QUANTIZERS)
