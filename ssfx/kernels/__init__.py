@@ -87,13 +87,17 @@ class Tail:
 
 def kernels(device: torch.device) -> ModuleType:
     """Return the module whose functions work on tensors of `device`."""
-    if _plain or device.type != "cpu":
-        from ssfx.kernels import reference
+    if not _plain and device.type == "cpu":
+        from ssfx.kernels import cpu
 
-        return reference
-    from ssfx.kernels import cpu
+        return cpu
+    if not _plain and device.type == "cuda":
+        from ssfx.kernels import cuda
 
-    return cpu
+        return cuda
+    from ssfx.kernels import reference
+
+    return reference
 
 
 def quantizers(device: torch.device) -> ModuleType:

@@ -34,6 +34,7 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
     Inf is always selected, so the payload tells every receiver.
     """
     work: _Selection = batch.once("select", lambda: _selection(batch, rule))
+    thresholds = thresholds.contiguous() if thresholds is not None else None
     with torch.cuda.device_of(batch.vector):
         source = _source(batch)
         given = thresholds is not None
@@ -70,7 +71,7 @@ def count(batch: Batch, thresholds: torch.Tensor) -> torch.Tensor:
     plan = _plan(batch)
     with torch.cuda.device_of(batch.vector):
         partial = plan.partial(1)
-        statistics.tails[plan.grid](plan.blocks, batch.vector, thresholds, partial, SUMS=False, **_OPTIONS)
+        statistics.tails[plan.grid](plan.blocks, batch.vector, thresholds.contiguous(), partial, SUMS=False, **_OPTIONS)
         return plan.add_up(partial, statistics.SUM)[0]
 
 
@@ -79,7 +80,7 @@ def tail(batch: Batch, thresholds: torch.Tensor) -> Tail:
     plan = _plan(batch)
     with torch.cuda.device_of(batch.vector):
         partial = plan.partial(4)
-        statistics.tails[plan.grid](plan.blocks, batch.vector, thresholds, partial, SUMS=True, **_OPTIONS)
+        statistics.tails[plan.grid](plan.blocks, batch.vector, thresholds.contiguous(), partial, SUMS=True, **_OPTIONS)
         return Tail(*plan.add_up(partial, statistics.SMALLEST))
 
 
@@ -99,7 +100,9 @@ def select_band(batch: Batch, sure: torch.Tensor, band: torch.Tensor, skip: torc
     """
     work: _Selection = batch.once("select_band", lambda: _selection(batch, None))
     with torch.cuda.device_of(batch.vector):
-        compaction.band[(len(batch.parts),)](work.state, sure, band, skip, **_OPTIONS)
+        compaction.band[(len(batch.parts),)](
+            work.state, sure.contiguous(), band.contiguous(), skip.contiguous(), **_OPTIONS
+        )
         _compact(batch, work, rotate=False)
 
 
@@ -141,7 +144,7 @@ class _Plan:
         """Return [columns, S] from what the blocks wrote."""
         out = partial.new_empty(len(partial), len(self.spans))
         statistics.add_up[(len(self.spans),)](
-            self.spans, partial, out, partial.shape[1], COLUMNS=len(partial), LAST=last, TILE=_TILE, **_OPTIONS
+            self.spans, partial, out, partial.shape[1], COLUMNS=len(partial), LAST=last.value, TILE=_TILE, **_OPTIONS
         )
         return out
 
