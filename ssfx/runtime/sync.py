@@ -23,6 +23,7 @@ from ssfx.compressors import build
 from ssfx.costs import Costs
 from ssfx.errors import ConfigError
 from ssfx.memories import Memory, memories
+from ssfx.memories.rates import Rates
 from ssfx.plan import Plan
 from ssfx.planning import make_plan
 from ssfx.profile import Profile
@@ -122,6 +123,9 @@ class Sync:
         self._scale = 1.0
         self._model = model
         self._params = parameter_names(model)
+        self._rates: Rates | None = None
+        if memory is not None and memory.follows_rate:
+            self._rates = Rates(optimizer, self._params, partial(self.store.get, buffer=memory.buffers[0]))
         self._frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
         self._base = registration_profile(self._params)
         self.profile: Profile = self._base
@@ -202,6 +206,7 @@ class Sync:
             "skipped_steps": self.skipped_steps,
             "seed": self.seed,
             "scale": self._scale,
+            "rates": self._rates.state_dict() if self._rates else None,
             "memory": self.store.state_dict(),
             "observed": (self._observer.records, self._observer.forward_s) if observing and self._observer else None,
         }
@@ -220,6 +225,8 @@ class Sync:
         self.store.load_state_dict(state["memory"], self.comm.device)
         self.step, self.skipped_steps = state["step"], state["skipped_steps"]
         self._scale = state["scale"]
+        if self._rates is not None:
+            self._rates.load_state_dict(state["rates"])
         self.profile = Profile.from_json(state["profile"])
         if self.comm.world_size == 1:
             self.plan = plan
@@ -316,6 +323,8 @@ class Sync:
         self._open, self._exchanged = True, False
         self._backward.begin()
         self._follow_scale()
+        if self._rates is not None:
+            self._rates.begin()
         self._exchange.begin(self.step, self.seed)
 
     def _end_of_graph(self) -> None:
@@ -329,6 +338,8 @@ class Sync:
             finite = self._exchange.finish()
             if not finite:
                 self._undo()
+            if self._rates is not None:
+                self._rates.end()
         self._open, self._exchanged = False, True
         self.last = self._exchange.stats(skipped=not finite)
         self.step += 1

@@ -255,3 +255,13 @@ def _parameters_after_attach(group: Any, rank: int, world: int) -> dict[str, tor
     model = build("mlp", seed=rank)
     ssfx.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), process_group=group).detach()
     return parameters(model)
+
+
+@pytest.mark.parametrize(("memory", "factor", "rate"), [("residual", 1.0, 0.0), ("lr_scaled", 10.0, 0.01)])
+def test_what_is_owed_keeps_the_learning_rate_it_was_computed_under(
+    pool: Pool, memory: str, factor: float, rate: float
+) -> None:
+    for report in pool.run(work_momentum.follows_the_rate, 2, memory):
+        assert report["owed"] > 1e-3
+        assert report["factor"] == pytest.approx(factor, rel=1e-4)
+        assert report["rate"] == pytest.approx(rate)
