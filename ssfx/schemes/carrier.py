@@ -102,7 +102,7 @@ def check_density(compressor: str, density: float) -> None:
     """Raise ConfigError when `density`, which somebody asked for, would not change what the compressor sends."""
     if not keeps_fraction(compressor):
         raise ConfigError(
-            f"compressor={compressor} sends every element, so density={density:g} would have no effect; "
+            f"compressor={compressor} sends as much at every density, so density={density:g} would have no effect; "
             "drop it or choose compressor=topk"
         )
 

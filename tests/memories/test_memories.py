@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -34,7 +35,10 @@ def run_step(
     select: Select | None = None,
 ) -> tuple[State, torch.Tensor, torch.Tensor]:
     """Return (new state, what was handed to the compressor, what receivers decode)."""
-    compressor, ctx = build(spec), context(density, step=step)
+    compressor = build(spec)
+    shapes = ((grad.numel(),),)
+    state = {name: torch.zeros(shape) for name, shape in compressor.state_shapes(shapes).items()}
+    ctx = replace(context(density, step=step), shapes=shapes, state=state)
     new = {name: torch.full_like(buffer, torch.nan) for name, buffer in old.items()}
     committed = {name: buffer.clone() for name, buffer in old.items()}
     before = grad.clone()

@@ -130,7 +130,9 @@ def test_every_declared_collective_is_one(scheme: str) -> None:
 
 @pytest.mark.parametrize("compressor", ["fp16", "bf16"])
 def test_a_density_that_was_asked_for_must_have_an_effect(compressor: str) -> None:
-    with pytest.raises(ConfigError, match=f"compressor={compressor} sends every element, so density=0.05 would have"):
+    with pytest.raises(
+        ConfigError, match=f"compressor={compressor} sends as much at every density, so density=0.05 would have"
+    ):
         make_plan("per_tensor", instance_a(), affine_costs(), {"compressor": compressor, "density": 0.05})
     plan = make_plan("per_tensor", instance_a(), affine_costs(), {"compressor": compressor})
     assert {segment.density for _, lane in plan.lanes() for segment in lane.segments} == {1.0}
