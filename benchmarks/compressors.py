@@ -1,11 +1,13 @@
 """Time every compressor on this machine's CPU, as multiples of one copy of the same buffers, beside torch's operators.
 
-    python benchmarks/compressors.py [--density 0.01] [--models resnet152,bert_large] [--only topk,dgc] [--json FILE]
+    python benchmarks/compressors.py [--density 0.01] [--models resnet152,bert_large] [--only topk,dgc]
+                                     [--seconds 3] [--json FILE] [--rows FILE]
 
 One thread and its CPU time, Laplace-distributed data. All operations of one size are interleaved in one run and their
 medians compared, because on a shared machine only ratios mean something. "+ memory" accumulates the gradients through
 the residual memory and updates it, which is all that a training step does before the exchange; "plain torch" is the
-same step without compiled kernels. A model is one bucket of all its tensors, each with its own threshold.
+same step without compiled kernels. A model is one bucket of all its tensors, each with its own threshold. `--rows`
+writes what the figures ssfusion.fig04 and ssfusion.table03 need: one row for each compressor, alone, and single tensor.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from time import thread_time
+from time import perf_counter, process_time, thread_time
+from typing import Any
 
 import click
 import torch
@@ -22,18 +25,24 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from ssfx.case import Case
 from ssfx.compressors import Compressor, Layout, Payload, build, compressors, k_floor
 from ssfx.compressors.batch import Batch, Part, Starts
 from ssfx.compressors.sparse import Selector
 from ssfx.kernels import Bound, Rule, kernels, plain_torch
 from ssfx.memories import memories
+from ssfx.origin import Origin
 from ssfx.profile import load_shipped
-from ssfx.results.manifest import describe, hardware, versions
+from ssfx.results.manifest import busy_s, code, describe, hardware, now, versions
+from ssfx.results.rows import Row
+from ssfx.results.store import export
+from ssfx.schemes.carrier import keeps_fraction
 from ssfx.spec import NoOptions
 
-SIZES = (2_500, 25_000, 250_000, 2_500_000, 25_000_000)
+SIZES = (250, 2_500, 25_000, 250_000, 2_500_000, 25_000_000)
 SLOW_NUMEL = 1_000_000
 """Largest vector that the slow references are timed on."""
+ROUNDS = 301
 Operation = Callable[[], object]
 
 
@@ -133,20 +142,41 @@ def operations(shapes: list[tuple[int, ...]], density: float, only: set[str]) ->
     return timed
 
 
-def medians(operations: dict[str, Operation], seconds: float = 3.0) -> dict[str, float]:
-    """Return the median CPU seconds of each operation over 3 to 301 interleaved rounds within about `seconds`."""
+def measured(operations: dict[str, Operation], seconds: float) -> dict[str, list[float]]:
+    """Return the CPU seconds of each operation in 3 to ROUNDS interleaved rounds within about `seconds`."""
     for run in operations.values():
         run()
     times: dict[str, list[float]] = {name: [] for name in operations}
     began = thread_time()
-    for rounds in range(301):
+    for rounds in range(ROUNDS):
         if rounds >= 3 and thread_time() - began > seconds:
             break
         for name, run in operations.items():
             start = thread_time()
             run()
             times[name].append(thread_time() - start)
-    return {name: median(values) for name, values in times.items()}
+    return times
+
+
+def rows_of(numel: int, density: float, times: dict[str, list[float]], conditions: dict[str, Any]) -> list[Row]:
+    """Return one row for each compressor that was timed alone on a tensor of `numel` elements."""
+    alone = [name for name in compressors.names() if name in times]
+    machine = hardware()
+    made = []
+    for name in alone:
+        case = Case(
+            experiment="compressors", model=f"vector(numel={numel})", dataset="laplace", scheme="per_tensor",
+            cluster="local", world_size=1, batch_size=1, compressor=name,
+            density=density if keeps_fraction(name) else None, steps=ROUNDS, warmup_steps=1,
+        )  # fmt: skip
+        manifest = {
+            "code": code(), "versions": versions(), "hardware": machine, "environment": {}, "seed": case.seed,
+            "exit_reason": "finished", "measured_together": len(alone), **conditions,
+        }  # fmt: skip
+        origin = Origin("measured", describe(machine), conditions["stopped"], "CPU time of one thread", versions())
+        samples = {"compress_s": [float(f"{seconds:.4g}") for seconds in times[name]]}
+        made.append(Row(case.run_id, case, {"compress_s": median(samples["compress_s"])}, origin, manifest, samples))
+    return made
 
 
 @click.command()
@@ -156,17 +186,28 @@ def medians(operations: dict[str, Operation], seconds: float = 3.0) -> dict[str,
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), help="also write medians and this machine to FILE"
 )
-def main(density: float, models: str, only: str, json_file: Path | None) -> None:
+@click.option("--seconds", "seconds_per_size", default=3.0, show_default=True, help="CPU time spent on each bucket")
+@click.option("--rows", "rows_file", type=click.Path(path_type=Path), help="also write rows for the figures to FILE")
+def main(
+    density: float, models: str, only: str, json_file: Path | None, seconds_per_size: float, rows_file: Path | None
+) -> None:
     """Print the table, in multiples of one copy."""
     torch.set_num_threads(1)
     console, chosen = Console(width=150), {name for name in only.split(",") if name}
     buckets: dict[str, list[tuple[int, ...]]] = {f"{n:,}": [(n,)] for n in SIZES}
     for model in filter(None, models.split(",")):
         buckets[model] = [spec.shape for spec in load_shipped(model).tensors]
-    seconds = {
-        name: medians(operations(shapes, density, chosen))
-        for name, shapes in track(buckets.items(), "timing", console=Console(stderr=True))
-    }
+    seconds, single = {}, []
+    for name, shapes in track(buckets.items(), "timing", console=Console(stderr=True)):
+        started, before = now(), (perf_counter(), busy_s(), process_time())
+        times = measured(operations(shapes, density, chosen), seconds_per_size)
+        wall_s, busy, own = (b - a for a, b in zip(before, (perf_counter(), busy_s(), process_time()), strict=True))
+        conditions = {
+            "started": started, "stopped": now(), "background_cores": round(max(0.0, (busy - own) / wall_s), 3),
+        }  # fmt: skip
+        if len(shapes) == 1:
+            single += rows_of(shapes[0][0], density, times, conditions)
+        seconds[name] = {operation: median(values) for operation, values in times.items()}
     title = f"multiples of one copy, density {density:g}, one thread, CPU time"
     table = Table(title=title, caption=describe(hardware()))
     table.add_column("operation")
@@ -181,6 +222,9 @@ def main(density: float, models: str, only: str, json_file: Path | None) -> None
     if json_file:
         record = {"density": density, "hardware": hardware(), "versions": versions(), "seconds": seconds}
         json_file.write_text(json.dumps(record, indent=1) + "\n")
+    if rows_file:
+        export(single, rows_file)
+        console.print(f"{rows_file}: {len(single)} rows")
 
 
 if __name__ == "__main__":

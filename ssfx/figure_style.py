@@ -77,6 +77,8 @@ _STYLE = {
     "svg.hashsalt": "ssfx",
 }
 
+CAPTION: dict[str, Any] = {"x": 0.01, "ha": "left", "fontsize": 6, "linespacing": 1.35}
+
 Table = Sequence[dict[str, Any]]
 
 
@@ -95,6 +97,11 @@ def scheme_colour(scheme: str) -> str:
     return SCHEME_COLOURS.get(scheme, OTHER_COLOUR)
 
 
+def caption_text(lines: Sequence[str], width_in: float) -> str:
+    """Return caption lines wrapped to the width of a figure, to be set below it in the style CAPTION."""
+    return "\n".join(part for line in lines for part in textwrap.wrap(line, int(width_in * CHARACTERS_PER_IN)))
+
+
 def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> tuple[Figure, list[Axes]]:
     """Return a figure with one axis of horizontal bars a panel, each titled with its workload and its origin.
 
@@ -106,12 +113,12 @@ def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> 
     columns = min(len(panels), 3)
     lines = -(-len(panels) // columns)
     width_in = COLUMN_IN if columns == 1 else 2 * COLUMN_IN
-    below = "\n".join(part for line in caption for part in textwrap.wrap(line, int(width_in * CHARACTERS_PER_IN)))
+    below = caption_text(caption, width_in)
     bars = max(len(panel.bars) for panel in panels)
     height_in = lines * (0.75 + 0.17 * bars) + 0.35 + 0.11 * below.count("\n")
     figure, grid = plt.subplots(lines, columns, figsize=(width_in, height_in), squeeze=False, layout="constrained")
     figure.get_layout_engine().set(wspace=0.05)
-    figure.supxlabel(below, x=0.01, ha="left", fontsize=6, linespacing=1.35)
+    figure.supxlabel(below, **CAPTION)
     axes: list[Axes] = list(grid.flat)
     for spare in axes[len(panels) :]:
         spare.remove()
@@ -129,10 +136,10 @@ def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> 
     return figure, axes[: len(panels)]
 
 
-def facts(panels: Sequence[Panel], *, spread: bool = True) -> list[str]:
+def facts(panels: Sequence[Panel], *, spread: bool = True, bar: str = "scheme") -> list[str]:
     """Return caption lines that say how the numbers were obtained: origin, machine, conditions, number of runs.
 
-    `spread` says that the figure draws whiskers over the runs.
+    `spread` says that the figure draws whiskers over the runs, `bar` what a bar stands for.
     """
     lines = sorted({f"{panel.kind} on {panel.hardware}; {panel.conditions}." for panel in panels})
     disturbed = max(panel.background_cores for panel in panels)
@@ -141,12 +148,12 @@ def facts(panels: Sequence[Panel], *, spread: bool = True) -> list[str]:
     counts = sorted({count for panel in panels for count in panel.runs})
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     if counts == [1]:
-        lines.append("n = 1 run per scheme: nothing is known about the spread between runs.")
+        lines.append(f"n = 1 run per {bar}: nothing is known about the spread between runs.")
     elif spread:
         few = "; few runs: the range is no confidence interval" if counts[0] < 5 else ""
         lines.append(f"Bar: median of n = {number} runs; whiskers: lowest and highest run{few}.")
     else:
-        lines.append(f"n = {number} runs per scheme.")
+        lines.append(f"n = {number} runs per {bar}.")
     return lines
 
 

@@ -19,9 +19,9 @@ from ssfx.results.rows import Row
 class Figure:
     """One figure script: what it is called, which rows it needs and how they become pictures.
 
-    `needs` maps fields of a Case to the value they must have. `draw(rows, out)` writes <name>.png, .pdf and .csv into
-    `out` and returns their paths, none when the rows do not suffice yet. `finding(rows)` is one line of plain text that
-    says what the rows show.
+    `needs` maps fields of a Case to the value they must have; `command` makes such rows. `draw(rows, out)` writes
+    <name>.png, .pdf and .csv into `out` and returns their paths, none when the rows do not suffice yet. `finding(rows)`
+    is one line of plain text that says what the rows show.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Figure:
     needs: Mapping[str, Any]
     draw: Callable[[list[Row], Path], list[Path]]
     finding: Callable[[list[Row]], str]
+    command: str
 
     def select(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows this figure needs; of one case measured twice on one machine, the newest."""
@@ -38,11 +39,6 @@ class Figure:
             if all(getattr(row.case, field) == value for field, value in self.needs.items()):
                 newest[row.run_id, row.origin.kind, row.origin.hardware] = row
         return [newest[key] for key in sorted(newest)]
-
-    @property
-    def command(self) -> str:
-        """The command whose rows this figure draws."""
-        return "ssfx run " + " ".join(f"{field}={value}" for field, value in self.needs.items())
 
 
 def discover() -> dict[str, Figure]:
@@ -57,13 +53,15 @@ def discover() -> dict[str, Figure]:
 
 
 def load(path: Path) -> Figure:
-    """Return the figure that the script at `path` defines."""
+    """Return the figure that the script at `path` defines; COMMAND says what makes its rows if `ssfx run` does not."""
     spec = importlib.util.spec_from_file_location(f"ssfx_experiments.{path.parent.name}.{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return Figure(module.NAME, module.TITLE, tuple(module.CLAIMS), module.NEEDS, module.draw, module.finding)
+    words = (f"{field}={value}" for field, value in module.NEEDS.items())
+    command = getattr(module, "COMMAND", None) or f"ssfx run {' '.join(words)}"
+    return Figure(module.NAME, module.TITLE, tuple(module.CLAIMS), module.NEEDS, module.draw, module.finding, command)
 
 
 def draw_all(names: Sequence[str], rows: Sequence[Row], out_dir: Path) -> list[Path]:

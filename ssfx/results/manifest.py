@@ -14,7 +14,7 @@ import ssfx
 from ssfx.lazy import psutil
 from ssfx.machine import cores
 
-PACKAGES = ("torch", "numpy", "torchvision", "transformers", "datasets", "scikit-learn")
+PACKAGES = ("torch", "numpy", "numba", "torchvision", "transformers", "datasets", "scikit-learn")
 
 
 def now() -> str:

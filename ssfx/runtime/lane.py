@@ -117,7 +117,10 @@ class LaneExecutor(ABC):
         return sum(self.numel)
 
     def density_ratios(self) -> list[float]:
-        """Return, for each segment that is to send a fraction, elements sent over those asked for (at least 1)."""
+        """Return achieved over target density of each segment that is to send a fraction, but at least one element.
+
+        Of a smaller segment no codec can send what was asked for.
+        """
         return []
 
     def tensors_without_elements(self) -> int | None:

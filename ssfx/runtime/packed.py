@@ -252,10 +252,11 @@ class PackedLane(LaneExecutor):
         return sum(n for i, n in enumerate(self.numel) if self.lane.segments[i].dense) + sum(self._sent())
 
     def density_ratios(self) -> list[float]:
-        """Return the achieved over the target density of each segment of which its compressor keeps a fraction."""
-        segments = [(self.numel[i], self.lane.segments[i].density) for i in self.packed]
-        pairs = zip(self._sent(), segments, strict=True)
-        return [sent / max(1.0, density * numel) for sent, (numel, density) in pairs if density < 1]
+        """Return achieved over target density of each segment that is to send a fraction, but at least one element."""
+        densities = [self.lane.segments[i].density for i in self.packed]
+        targets = [density * self.numel[i] for i, density in zip(self.packed, densities, strict=True)]
+        found = zip(self._sent(), targets, densities, strict=True)
+        return [sent / target for sent, target, density in found if density < 1 and target >= 1]
 
     def _sent(self) -> list[int]:
         """Return the elements of each compressed segment; all counts are read at once, which waits for a GPU once."""

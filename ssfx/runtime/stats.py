@@ -114,7 +114,7 @@ class StepStats:
 
     @property
     def density_ratios(self) -> list[float]:
-        """Elements this rank sent over those asked for, of each segment that a compressor keeps a fraction of."""
+        """Achieved over target density of each segment that is to send a fraction, but at least one element."""
         return self._read.ratios if self._read else self._ratios()
 
     def _density(self) -> float:

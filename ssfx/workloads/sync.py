@@ -41,7 +41,7 @@ class Stats(Protocol):
 
     @property
     def density_ratios(self) -> Sequence[float]:
-        """Elements sent over elements asked for, of each segment that is to send a fraction."""
+        """Achieved over target density of each segment that is to send a fraction, but at least one element."""
 
     @property
     def tensor_missing_rate(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 from ssfx.case import Case
@@ -32,6 +33,7 @@ def row(
     date: str = "2026-01-01T00:00:00+00:00",
     metrics: dict[str, float | None] | None = None,
     manifest: dict[str, Any] | None = None,
+    density_ratios: dict[str, int] | None = None,
     **case: Any,
 ) -> Row:
     """Return a row whose throughput follows SCHEMES, with parts that sum to the iteration time."""
@@ -52,9 +54,17 @@ def row(
     found: dict[str, float | None] = {name: share * iteration_s for name, share in shares.items()}
     found["other_s"] = (1 - sum(shares.values())) * iteration_s
     found["comm_s"] = 0.0 if world_size == 1 else 0.3 * iteration_s
-    found |= {"iteration_s": iteration_s, "throughput_samples_per_s": samples_per_s}
+    found |= {"achieved_density": 0.01, "iteration_s": iteration_s, "throughput_samples_per_s": samples_per_s}
     found |= {"perplexity": 4.0 + repeat / 10} if dataset == "stdlib_text" else {"top1": 0.9 - repeat / 100}
-    return Row(what.run_id, what, {**found, **(metrics or {})}, Origin(kind, hardware, date), manifest or {})
+    return Row(
+        what.run_id,
+        what,
+        {**found, **(metrics or {})},
+        Origin(kind, hardware, date),
+        manifest or {},
+        {},
+        density_ratios or {},
+    )
 
 
 def throughput(**fixed: Any) -> list[Row]:
@@ -65,3 +75,41 @@ def throughput(**fixed: Any) -> list[Row]:
             rows.append(row(model=model, scheme="ssgd", world_size=1, repeat=repeat, **fixed))
             rows += [row(model=model, scheme=scheme, repeat=repeat, **fixed) for scheme in SCHEMES]
     return rows
+
+
+RATIOS = {"topk": {"0": 90, "-1": 10}, "dgc": {"0": 80, "3": 20}, "sidco": {"nothing": 10, "-16": 40, "0": 50}}
+
+
+def achieved_density(**fixed: Any) -> list[Row]:
+    """Return rows like those of experiment=achieved_density: two repeats of three compressors."""
+    return [
+        row(
+            experiment="achieved_density", scheme="per_tensor", repeat=repeat, compressor=compressor,
+            density_ratios=ratios, **fixed,
+        )
+        for compressor, ratios in RATIOS.items()
+        for repeat in range(2)
+    ]  # fmt: skip
+
+
+def compressor_row(
+    compressor: str, numel: int, times_s: list[float], hardware: str = "Invented CPU, 2 cores", **changes: Any
+) -> Row:
+    """Return a row as benchmarks/compressors.py writes it."""
+    case = Case(
+        experiment="compressors", model=f"vector(numel={numel})", dataset="laplace", scheme="per_tensor",
+        cluster="local", world_size=1, batch_size=1, compressor=compressor, density=0.01, **changes,
+    )  # fmt: skip
+    origin = Origin("measured", hardware, "2026-01-01T00:00:00+00:00")
+    return Row(case.run_id, case, {"compress_s": median(times_s)}, origin, {}, {"compress_s": times_s})
+
+
+def latencies() -> list[Row]:
+    """Return rows of five sparsifiers and one more, whose time is 0.1 ms and then 1 ns an element."""
+    names = ("dgc", "gaussiank", "randomk", "redsync", "sidco", "topk")
+    sizes = (250, 2_500, 25_000, 250_000, 2_500_000, 25_000_000)
+    return [
+        compressor_row(name, numel, [(1e-4 + 1e-9 * numel) * (0.8 + 0.1 * i) for i in range(5)])
+        for name in names
+        for numel in sizes
+    ]

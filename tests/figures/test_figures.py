@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from figures.synthetic import SCHEMES, row, throughput
+from figures.synthetic import SCHEMES, achieved_density, latencies, row, throughput
 from PIL import Image
 
 from ssfx import figures
@@ -28,7 +28,7 @@ def table(path):
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
     out = tmp_path_factory.mktemp("figures")
-    rows = [*throughput(), *quality(), *quality(model="lstm_tiny")]
+    rows = [*throughput(), *quality(), *quality(model="lstm_tiny"), *achieved_density(), *latencies()]
     return rows, out, draw_all([], rows, out)
 
 
@@ -98,6 +98,7 @@ def test_figures_without_rows_are_told_but_only_fail_when_named(tmp_path, capsys
     told = capsys.readouterr().out
     assert "ssfusion.fig11: no rows yet: ssfx run experiment=throughput" in told
     assert "ssfusion.fig12: no rows yet: ssfx run experiment=convergence" in told
+    assert "ssfusion.fig04: no rows yet: python benchmarks/compressors.py" in told
     with pytest.raises(RunError, match="no rows yet: ssfx run experiment=convergence"):
         draw_all(["ssfusion.fig12"], [row()], tmp_path)
 

@@ -1,0 +1,128 @@
+"""SSFusion Fig. 4: time to sparsify one tensor against its size, five sparsifiers, beside the paper's DGC times."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ssfx.figure_latency import COMMAND as COMMAND
+from ssfx.figure_latency import Point, conditions, points, published
+from ssfx.figure_style import CAPTION, COLUMN_IN, caption_text, save, style
+from ssfx.results.rows import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "ssfusion.fig04"
+TITLE = "time to sparsify one tensor by size"
+CLAIMS = ("ssfusion.fig4",)
+NEEDS = {"experiment": "compressors", "memory": None, "device": "cpu"}
+
+CODECS = {"dgc": "#0072b2", "gaussiank": "#e69f00", "redsync": "#009e73", "sidco": "#cc79a7", "randomk": "#5f5f5f"}
+"""The paper's sparsifiers with their colours; rows of others are not drawn."""
+
+
+def draw(rows: list[Row], out: Path) -> list[Path]:
+    """Write one line per sparsifier over tensor sizes, one axis per machine, with the published points of Table III."""
+    used = _used(rows)
+    shown = points(used)
+    if not shown:
+        return []
+    import matplotlib.pyplot as plt
+
+    densities = sorted({row.case.density for row in used if row.case.density})
+    machines = [list(group) for _, group in groupby(shown, key=lambda point: (point.kind, point.hardware))]
+    text = [
+        *conditions(shown, densities),
+        "Line: median; bars: 10th to 90th percentile. Open symbols, published: DGC of the paper's Table III on its GPU "
+        "and CPU, wall time. Other hardware, so levels do not compare. No GPU measured here.",
+    ]
+    width_in = COLUMN_IN if len(machines) == 1 else 2 * COLUMN_IN
+    below = caption_text(text, width_in)
+    with style():
+        height_in = 2.6 + 0.11 * below.count("\n")
+        figure, axes = plt.subplots(
+            1, len(machines), figsize=(width_in, height_in), squeeze=False, sharey=True, layout="constrained"
+        )
+        figure.supxlabel(below, **CAPTION)
+        for machine, axis in zip(machines, axes.flat, strict=True):
+            _draw_machine(machine, axis)
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=3, columnspacing=1.2)
+        return save(figure, NAME, lines(shown), used, out)
+
+
+def finding(rows: list[Row]) -> str:
+    """Return how much longer ten times the bytes take, for the smallest tensors and for large ones."""
+    parts = []
+    for codec, group in groupby(points(_used(rows)), key=lambda point: point.codec):
+        seconds = {point.nbytes: point.median_s for point in group}
+        small, large = (_growth(seconds, nbytes) for nbytes in (1_000, 10_000_000))
+        if small and large:
+            parts.append(f"{codec} {small:.1f}x and {large:.1f}x")
+    if not parts:
+        return "sizes from 1 KB to 100 MB are not all there"
+    return f"ten times the bytes take, from 1 KB and from 10 MB on: {', '.join(parts)}"
+
+
+def lines(shown: list[Point]) -> list[dict[str, Any]]:
+    """Return one line of the figure's table per point, measured and published."""
+    found: list[dict[str, Any]] = [
+        {
+            "codec": point.codec,
+            "device": "cpu",
+            "size_kb": point.nbytes / 1000,
+            "median_ms": point.median_s * 1e3,
+            "p10_ms": point.p10_s * 1e3,
+            "p90_ms": point.p90_s * 1e3,
+            "n": point.n,
+            "origin": point.kind,
+            "hardware": point.hardware,
+        }
+        for point in shown
+    ]
+    for device in ("gpu", "cpu"):
+        for nbytes, seconds in published(device).items():
+            quoted = {"codec": "dgc", "device": device, "size_kb": nbytes / 1000, "median_ms": seconds * 1e3}
+            found.append(
+                dict.fromkeys(found[0], "") | quoted | {"origin": "published", "hardware": "SSFusion Table III"}
+            )
+    return found
+
+
+def _used(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row.case.compressor in CODECS]
+
+
+def _growth(seconds: dict[int, float], nbytes: int) -> float | None:
+    return seconds[10 * nbytes] / seconds[nbytes] if {nbytes, 10 * nbytes} <= set(seconds) else None
+
+
+def _draw_machine(machine: list[Point], axis: Axes) -> None:
+    for codec, colour in CODECS.items():
+        mine = [point for point in machine if point.codec == codec]
+        if not mine:
+            continue
+        middle = [point.median_s * 1e3 for point in mine]
+        spread = [
+            [(point.median_s - point.p10_s) * 1e3 for point in mine],
+            [(point.p90_s - point.median_s) * 1e3 for point in mine],
+        ]
+        sizes = [point.nbytes / 1000 for point in mine]
+        axis.errorbar(
+            sizes, middle, spread, label=codec, color=colour, linewidth=1, elinewidth=0.6, marker="o", markersize=2.5
+        )
+    for device, marker in (("gpu", "s"), ("cpu", "^")):
+        quoted = published(device)
+        axis.plot(
+            [nbytes / 1000 for nbytes in quoted], [seconds * 1e3 for seconds in quoted.values()], marker=marker,
+            markersize=4, linestyle="none", markerfacecolor="none", markeredgecolor=CODECS["dgc"],
+            label=f"dgc, {device.upper()}, published",
+        )  # fmt: skip
+    axis.set_title(f"{machine[0].hardware}, {machine[0].kind}", fontsize=6.5)
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlabel("tensor (KB, float32)")
+    axis.set_ylabel("time (ms)")
+    axis.grid()
