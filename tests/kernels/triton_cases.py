@@ -157,7 +157,9 @@ def test_gradients_of_every_kind(dtype: torch.dtype, strided: bool) -> None:
 
 def test_nothing_is_left_over_from_the_step_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "_TILE", 2)  # so that a few blocks already take several rounds of the loops
-    pair = [make("topk", memories.build("dgc(momentum=0.5)"), [[9000, 17, 20_000], [8000]], 0.01, seed=6) for _ in range(2)]
+    pair = [
+        make("topk", memories.build("dgc(momentum=0.5)"), [[9000, 17, 20_000], [8000]], 0.01, seed=6) for _ in range(2)
+    ]
     for step in range(3):
         results = []
         for made, module in zip(pair, (cuda, reference), strict=True):
@@ -167,6 +169,21 @@ def test_nothing_is_left_over_from_the_step_before(monkeypatch: pytest.MonkeyPat
             batch.old, batch.new = batch.new, batch.old
         for one, other in zip(*results, strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_no_threshold_leaves_out_what_is_not_finite_in_any_step() -> None:
+    pair = [make("dgc", memories.build("none"), [[9000], [300]], 0.01, seed=1) for _ in range(2)]
+    rule = Rule(tuple(Bound(0, 1, part.layout.indices) for part in pair[0].batch.parts))
+    for level, bad in ((1.5, 1.0), (float("inf"), float("inf")), (float("inf"), float("nan")), (2.0, 0.0)):
+        found = []
+        for made, module in zip(pair, (cuda, reference), strict=True):
+            made.grads[0][4711] = bad
+            made.batch.grads = list(made.grads)
+            thresholds = torch.full((2,), level)
+            found.append(outcome(made, module, lambda m, batch, given=thresholds: m.select(batch, rule, given)))
+        for one, other in zip(*found, strict=True):
+            assert torch.equal(one.nan_to_num(nan=7e7), other.nan_to_num(nan=7e7))
+        assert (4711 in found[0][1]) == (level == float("inf"))
 
 
 def launches(monkeypatch: pytest.MonkeyPatch, sizes: list[list[int]]) -> list[str]:
