@@ -6,9 +6,11 @@ same results; `reference` is the slow and obvious one.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import metadata
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -85,13 +87,23 @@ class Tail:
     least: torch.Tensor
 
 
+@functools.cache
+def _triton_works() -> bool:
+    """Return whether Triton is installed and new enough; older ones lack histograms with a mask."""
+    try:
+        major, minor = metadata.version("triton").split(".")[:2]
+    except metadata.PackageNotFoundError:
+        return False
+    return (int(major), int(minor)) >= (3, 4)
+
+
 def kernels(device: torch.device) -> ModuleType:
     """Return the module whose functions work on tensors of `device`."""
     if not _plain and device.type == "cpu":
         from ssfx.kernels import cpu
 
         return cpu
-    if not _plain and device.type == "cuda":
+    if not _plain and device.type == "cuda" and _triton_works():
         from ssfx.kernels import cuda
 
         return cuda

@@ -14,6 +14,9 @@ from ssfx.kernels import triton_compact as compaction
 from ssfx.kernels import triton_memory as memory
 from ssfx.kernels import triton_select as selection
 from ssfx.kernels import triton_statistics as statistics
+from ssfx.kernels.blocks import block_norms as block_norms
+from ssfx.kernels.blocks import take_blocks as take_blocks
+from ssfx.kernels.chunks import largest_of_chunks as largest_of_chunks
 from ssfx.lazy import torch
 
 if TYPE_CHECKING:
