@@ -6,38 +6,49 @@ import pytest
 import torch
 from compressors.kit import payload_bytes
 
-from ssfx.compressors import Context, Layout, Payload, build, compressors
+from ssfx.compressors import Compressor, Context, Layout, Payload, build, compressors
 from ssfx.compressors.batch import Batch, Part, Starts
+from ssfx.memories import Memory, memories
 
 SHAPES = ((40, 30), (7,), (1,), (64, 100), (5000,))
 DENSITY = 0.03
 
 
-@pytest.mark.parametrize("name", [one.name for one in compressors])
-def test_a_batch_is_its_segments_one_by_one(name: str) -> None:
-    compressor = build(name)
-    generator = torch.Generator().manual_seed(1)
-    tensors = [torch.randn(torch.Size(shape).numel(), generator=generator) for shape in SHAPES]
+NAMES = [one.name for one in compressors]
+
+
+def make_batch(compressor: Compressor, memory: Memory | None = None) -> Batch:
+    """Return a batch of tensors of SHAPES; everything in it is zero."""
     parts, at, lo = [], Starts(), 0
-    for i, (a, shape) in enumerate(zip(tensors, SHAPES, strict=True)):
-        layout = compressor.layout_of([shape], DENSITY)
-        parts.append(Part(lo, lo + len(a), layout, DENSITY, i, at, ((lo, lo + len(a)),), (shape,)))
+    for i, shape in enumerate(SHAPES):
+        layout, numel = compressor.layout_of([shape], DENSITY), torch.Size(shape).numel()
+        parts.append(Part(lo, lo + numel, layout, DENSITY, i, at, ((lo, lo + numel),), (shape,)))
         used = (layout.counts, layout.scales, layout.indices, layout.values, layout.code_bytes, layout.first)
         at = Starts(*(x + y for x, y in zip(at, used, strict=True)))
-        lo += len(a)
+        lo += numel
     first = parts[0].layout
     whole = Layout(
         at.counts, at.scales, at.indices, at.values, first.value_dtype, at.codes, at.first, first.first_dtype
     )
     states = [{key: torch.zeros(size) for key, size in compressor.state_shapes(part.shapes).items()} for part in parts]
-    batch = Batch(
-        tuple(parts), Payload.allocate(whole), {"a": torch.cat(tensors)}, rank=1, world_size=2, step=3, states=states
-    )
+    new, old = ({"residual": torch.zeros(lo)} for _ in range(2))
+    return Batch(tuple(parts), Payload.allocate(whole), new, old, memory, rank=1, world_size=2, step=3, states=states)
+
+
+def fill(batch: Batch, compressor: Compressor) -> None:
     if compressor.rounds == 2:
         batch.propose(compressor)
     compressor.compress_batch(batch)
 
-    for a, part, state in zip(tensors, parts, states, strict=True):
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_is_its_segments_one_by_one(name: str) -> None:
+    compressor = build(name)
+    batch = make_batch(compressor)
+    batch.vector.normal_(generator=torch.Generator().manual_seed(1))
+    fill(batch, compressor)
+    for part, state in zip(batch.parts, batch.states, strict=True):
+        a = batch.vector[part.lo : part.hi]
         alone = {key: torch.zeros_like(value) for key, value in state.items()}
         ctx = Context(3, part.tensor_id, 1, 2, DENSITY, shapes=part.shapes, state=alone)
         payload = Payload.allocate(part.layout)
@@ -50,3 +61,22 @@ def test_a_batch_is_its_segments_one_by_one(name: str) -> None:
         assert torch.equal(batch.share(part).first, payload.first)
         for key in state:
             assert torch.equal(state[key], alone[key])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "strided"])
+def test_gradients_of_any_kind_count_as_what_they_are_in_float32(name: str, kind: str) -> None:
+    compressor, memory = build(name), memories.build("residual")
+    plain, other = make_batch(compressor, memory), make_batch(compressor, memory)
+    generator = torch.Generator().manual_seed(2)
+    given, known = [], []
+    for lo, hi in plain.pieces:
+        grad = torch.randn(2 * (hi - lo), generator=generator)
+        grad = grad[::2] if kind == "strided" else grad[: hi - lo].to(getattr(torch, kind))
+        given.append(grad)
+        known.append(grad.float().contiguous())
+    other.grads, plain.grads = given, known
+    for batch in (plain, other):
+        fill(batch, compressor)
+    assert payload_bytes(plain.payload) == payload_bytes(other.payload)
+    assert torch.equal(plain.vector, other.vector)

@@ -73,3 +73,10 @@ def test_replicas_stay_equal(pool: Pool, options: Options) -> None:
 def test_mass_is_conserved(pool: Pool, options: Options) -> None:
     for violation, _ in pool.run(work.conserves_mass, 2, options):
         assert violation < 1e-4
+
+
+@pytest.mark.parametrize("compressor", [one.name for one in compressors])
+def test_planned_bytes_are_the_bytes_sent(pool: Pool, compressor: str) -> None:
+    options = next(o for o in PAIRS if o["compressor"] == compressor)
+    for planned, reported, counted in pool.run(work.bytes_on_the_wire, 2, options):
+        assert planned == reported == counted

@@ -15,6 +15,7 @@ from ssfx.costs import Costs, Curve, ring_exchange
 from ssfx.memories import memories
 from ssfx.origin import Origin
 from ssfx.plan import Bucket, Lane, Plan, Segment, launch_in_order
+from ssfx.wire import plan_bytes
 
 Options = dict[str, Any]
 STEPS = 8  # five observed iterations of profiled schemes, and some after the plan
@@ -251,3 +252,15 @@ def scaled(group: Any, rank: int, world: int, options: Options) -> dict[str, Any
     sync.detach()
     twin_sync.detach()
     return report
+
+
+def bytes_on_the_wire(group: Any, rank: int, world: int, options: Options) -> tuple[int, int, int]:
+    """Return the bytes one step hands to the process group: planned, reported, and counted where they leave."""
+    model, optimizer, sync = attached("mlp", group, world, options)
+    train(model, optimizer, rank, range(2))
+    before = sync.comm.contributed_bytes
+    train(model, optimizer, rank, range(2, 3))
+    counted = sync.comm.contributed_bytes - before
+    planned, reported = plan_bytes(sync.plan), sync.last.contributed_bytes
+    sync.detach()
+    return planned, reported, counted
