@@ -27,8 +27,9 @@ from rich.progress import track
 from rich.table import Table
 
 from ssfx.case import Case
-from ssfx.compressors import Compressor, Layout, Payload, build, compressors, k_floor
-from ssfx.compressors.batch import Batch, Part, Starts
+from ssfx.compressors import Compressor, Layout, build, compressors, k_floor
+from ssfx.compressors.batch import Batch
+from ssfx.compressors.blank import blank_batch, run
 from ssfx.compressors.dgc import capacity
 from ssfx.compressors.sparse import Selector
 from ssfx.kernels import Bound, Rule, kernels, plain_torch
@@ -83,31 +84,16 @@ def step(
 ) -> Operation:
     """Return the call that takes one bucket's gradients to its payload."""
     keeper = memories.build(memory)
-    parts, at, lo = [], Starts(), 0
-    for i, (grad, shape) in enumerate(zip(grads, shapes, strict=True)):
-        layout = compressor.layout_of([shape], density)
-        parts.append(Part(lo, lo + grad.numel(), layout, density, i, at, ((lo, lo + grad.numel()),), (shape,)))
-        used = (layout.counts, layout.scales, layout.indices, layout.values, layout.code_bytes, layout.first)
-        at = Starts(*(a + b for a, b in zip(at, used, strict=True)))
-        lo += grad.numel()
-    first = parts[0].layout
-    whole = Layout(
-        at.counts, at.scales, at.indices, at.values, first.value_dtype, at.codes, at.first, first.first_dtype
-    )
-    states = [
-        {name: torch.zeros(size) for name, size in compressor.state_shapes(part.shapes).items()} for part in parts
-    ]
-    old = {name: buffer(f"old {i}", lo) for i, name in enumerate(keeper.buffers)}
-    new = {name: buffer(f"new {i}", lo) for i, name in enumerate(keeper.buffers)}
-    batch = Batch(tuple(parts), Payload.allocate(whole), new, old, keeper, world_size=8, states=states)
+    batch = blank_batch(compressor, [[shape] for shape in shapes], density, keeper)
+    batch.old = {name: buffer(f"old {i}", old.numel()) for i, (name, old) in enumerate(batch.old.items())}
+    batch.new = {name: buffer(f"new {i}", new.numel()) for i, (name, new) in enumerate(batch.new.items())}
+    batch.world_size = 8
 
-    def run() -> None:
+    def work() -> None:
         batch.grads = list(grads)
-        if compressor.rounds == 2:
-            batch.propose(compressor)
-        batch.compress(compressor)
+        run(batch, compressor)
 
-    return run
+    return work
 
 
 def plainly(run: Operation) -> Operation:
@@ -152,8 +138,8 @@ def operations(shapes: list[tuple[int, ...]], density: float, only: set[str]) ->
 
 def measured(operations: dict[str, Operation], seconds: float) -> dict[str, list[float]]:
     """Return the CPU seconds of each operation in 3 to ROUNDS interleaved rounds within about `seconds`."""
-    for run in operations.values():
-        run()
+    for work in operations.values():
+        work()
     times: dict[str, list[float]] = {name: [] for name in operations}
     began = thread_time()
     names = list(operations)
@@ -162,9 +148,9 @@ def measured(operations: dict[str, Operation], seconds: float) -> dict[str, list
             break
         first = rounds % len(operations)
         for name in names[first:] + names[:first]:  # nobody always finds the cache as the same neighbour left it
-            run = operations[name]
+            work = operations[name]
             start = thread_time()
-            run()
+            work()
             times[name].append(thread_time() - start)
     return times
 

@@ -15,8 +15,8 @@ import torch
 
 from ssfx.collectives import collectives
 from ssfx.collectives.comm import Comm
-from ssfx.compressors import Context, Payload, build
-from ssfx.compressors.batch import Batch
+from ssfx.compressors import build
+from ssfx.compressors.blank import blank_batch, run
 from ssfx.costs import Costs, Curve
 from ssfx.origin import Origin
 
@@ -68,34 +68,23 @@ def _compressor_times(
     spec: str, density: float, numel: int, device: torch.device, world_size: int
 ) -> tuple[float, float, float]:
     compressor = build(spec)
-    shape = _matrix(numel)
-    layout = compressor.layout_of([shape], density)
     generator = torch.Generator().manual_seed(numel)
     data = torch.randn(numel, generator=generator).pow_(3).to(device)  # heavy tails, as gradients have
-
-    def bucket(a: torch.Tensor) -> Batch:
-        shapes = compressor.state_shapes([shape])
-        state = {name: torch.zeros(size, device=a.device) for name, size in shapes.items()}
-        ctx = Context(0, 0, 0, world_size, density, shapes=(shape,), state=state)
-        return Batch.single(a, Payload.allocate(layout, a.device), ctx)
-
-    def encode(batch: Batch) -> None:
-        if compressor.rounds == 2:
-            batch.propose(compressor)
-        compressor.compress_batch(batch)
-
-    here = bucket(data)
-    encode_s = _median_s(lambda: encode(here), device)
+    here = blank_batch(compressor, [[_matrix(numel)]], density, device=device)
+    here.vector.copy_(data)
+    here.world_size = world_size
+    encode_s = _median_s(lambda: run(here, compressor), device)
     out, ctx = torch.zeros(numel, device=device), here.context(here.parts[0])
     decode_s = world_size * _median_s(lambda: compressor.decompress_add(here.payload, out, ctx), device)
     if device.type == "cpu":
         return encode_s, encode_s, decode_s
-    on_host = bucket(torch.empty(numel, pin_memory=True))
+    staged = blank_batch(compressor, [[_matrix(numel)]], density)
+    staged.new = {"a": torch.empty(numel, pin_memory=True)}
 
     def offloaded() -> None:
-        on_host.vector.copy_(data)
-        encode(on_host)
-        here.payload.values.copy_(on_host.payload.values)
+        staged.vector.copy_(data)
+        run(staged, compressor)
+        here.payload.values.copy_(staged.payload.values)
 
     return encode_s, _median_s(offloaded, device), decode_s
 

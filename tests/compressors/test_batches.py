@@ -6,8 +6,9 @@ import pytest
 import torch
 from compressors.kit import payload_bytes
 
-from ssfx.compressors import Compressor, Context, Layout, Payload, build, compressors
-from ssfx.compressors.batch import Batch, Part, Starts
+from ssfx.compressors import Compressor, Context, Payload, build, compressors
+from ssfx.compressors.batch import Batch
+from ssfx.compressors.blank import blank_batch
 from ssfx.memories import Memory, memories
 
 SHAPES = ((40, 30), (7,), (1,), (64, 100), (5000,))
@@ -18,21 +19,9 @@ NAMES = [one.name for one in compressors]
 
 
 def make_batch(compressor: Compressor, memory: Memory | None = None) -> Batch:
-    """Return a batch of tensors of SHAPES; everything in it is zero."""
-    parts, at, lo = [], Starts(), 0
-    for i, shape in enumerate(SHAPES):
-        layout, numel = compressor.layout_of([shape], DENSITY), torch.Size(shape).numel()
-        parts.append(Part(lo, lo + numel, layout, DENSITY, i, at, ((lo, lo + numel),), (shape,)))
-        used = (layout.counts, layout.scales, layout.indices, layout.values, layout.code_bytes, layout.first)
-        at = Starts(*(x + y for x, y in zip(at, used, strict=True)))
-        lo += numel
-    first = parts[0].layout
-    whole = Layout(
-        at.counts, at.scales, at.indices, at.values, first.value_dtype, at.codes, at.first, first.first_dtype
-    )
-    states = [{key: torch.zeros(size) for key, size in compressor.state_shapes(part.shapes).items()} for part in parts]
-    new, old = ({"residual": torch.zeros(lo)} for _ in range(2))
-    return Batch(tuple(parts), Payload.allocate(whole), new, old, memory, rank=1, world_size=2, step=3, states=states)
+    batch = blank_batch(compressor, [[shape] for shape in SHAPES], DENSITY, memory)
+    batch.rank, batch.world_size, batch.step = 1, 2, 3
+    return batch
 
 
 def fill(batch: Batch, compressor: Compressor) -> None:

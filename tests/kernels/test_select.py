@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssfx.compressors import Payload, build
-from ssfx.compressors.batch import Batch, Part, Starts
+from ssfx.compressors.batch import Batch, Part
+from ssfx.compressors.blank import blank_batch
 from ssfx.kernels import Bound, Rule, kernels, plain_torch
 from ssfx.memories import Memory, memories
 
@@ -32,34 +33,18 @@ def make(spec: str, memory: Memory, sizes: list[list[int]], density: float, seed
 
     The grid makes ties common and every sum exact, so that fused and separate arithmetic must agree.
     """
-    compressor = build(spec)
     generator = torch.Generator().manual_seed(seed)
 
     def coarse(n: int) -> torch.Tensor:
         return (torch.randn(n, generator=generator) * 8).round() / 8
 
-    parts, at, lo = [], Starts(), 0
-    for i, pieces in enumerate(sizes):
-        layout = compressor.layout(sum(pieces), density)
-        bounds, cursor = [], lo
-        for numel in pieces:
-            bounds.append((cursor, cursor + numel))
-            cursor += numel
-        parts.append(Part(lo, cursor, layout, density, tensor_id=i, starts=at, pieces=tuple(bounds)))
-        at = Starts(at.counts + layout.counts, 0, at.indices + layout.indices, at.values + layout.values, 0)
-        lo = cursor
-    payload = Payload(
-        counts=torch.full((at.counts,), 77, dtype=torch.int32),
-        scales=torch.zeros(0),
-        indices=torch.full((at.indices,), 77, dtype=torch.int32),
-        values=torch.full((at.values,), 77.0).to(getattr(torch, parts[0].layout.value_dtype)),
-        codes=torch.zeros(0, dtype=torch.uint8),
-        first=torch.zeros(0),
-    )
-    old = {name: coarse(lo) for name in memory.buffers} if memory.stateful else {}
-    new = {name: torch.full((lo,), 77.0) for name in memory.buffers}
-    grads = [coarse(hi - low) for part in parts for low, hi in part.pieces]
-    batch = Batch(tuple(parts), payload, new, old, memory, rank=1, world_size=2, seed=seed, step=3, grads=list(grads))
+    batch = blank_batch(build(spec), [[(n,) for n in pieces] for pieces in sizes], density, memory)
+    for garbage in (batch.payload.counts, batch.payload.indices, batch.payload.values, *batch.new.values()):
+        garbage.fill_(77)
+    for buffer in batch.old.values():
+        buffer.copy_(coarse(buffer.numel()))
+    grads = [coarse(hi - lo) for lo, hi in batch.pieces]
+    batch.rank, batch.world_size, batch.seed, batch.step, batch.grads = 1, 2, seed, 3, list(grads)
     return Made(batch, grads)
 
 
