@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,27 +47,32 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
         ids = batch.once("tensor ids", lambda: np.array([part.tensor_id for part in batch.parts], np.int64))
         table[:, compiled.SEED] = ((batch.key(0) & 0xFFFFFFFF) + ids * ID_STEP) & 0xFFFFFFFF
     else:
-        bits = torch.nan_to_num(thresholds.float(), nan=0.0).clamp(min=0).view(torch.int32)
-        table[:, compiled.KEY] = bits.numpy()
+        table[:, compiled.KEY] = np.fmax(thresholds.numpy(), 0, dtype=np.float32, casting="same_kind").view(np.int32)
     if rule.rotate:
         table[:, compiled.ROTATION] = (batch.step * table[:, compiled.WANTED]) % np.maximum(1, table[:, compiled.NUMEL])
     grads = batch.grads  # they must live until the kernel has read them
     vectors, weights = _point(batch, work.pieces)
-    payload = batch.payload
-    exact = payload.values.dtype == torch.float32
+    indices, values, counts, exact = batch.once("payload", lambda: _payload(batch))
     form = batch.memory.form if batch.memory is not None else None
     clear, mask = (exact and form.clear, exact and form.mask) if form is not None else (False, False)
-    values = payload.values if exact else torch.empty(payload.values.shape, dtype=torch.float32)
     compiled.select(
-        table, work.pieces, vectors, weights, vectors[0].view(np.int32), payload.indices.numpy(), values.numpy(),
-        batch.base, clear, mask, (work.found, work.scratch, work.sampled),
+        table, work.pieces, vectors, weights, vectors[0].view(np.int32), indices, values, batch.base, clear, mask,
+        (work.found, work.scratch, work.sampled),
     )  # fmt: skip
     batch.cleared = clear
     del grads
     if not exact:
-        payload.values.copy_(values)
-    if payload.counts.numel():
-        payload.counts.copy_(torch.from_numpy(table[:, compiled.COUNT]))
+        batch.payload.values.copy_(torch.from_numpy(values))
+    if len(counts):
+        counts[:] = table[:, compiled.COUNT]
+
+
+def _payload(batch: Batch) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32], bool]:
+    """Return arrays of the payload's indices, values and counts, and whether values travel as they are chosen."""
+    payload = batch.payload
+    exact = payload.values.dtype == torch.float32
+    values = payload.values.numpy() if exact else np.empty(len(payload.values), np.float32)
+    return payload.indices.numpy(), values, payload.counts.numpy(), exact
 
 
 def moments(batch: Batch) -> Moments:
@@ -164,8 +169,6 @@ def _point(batch: Batch, pieces: NDArray[np.int64]) -> tuple[tuple[NDArray[np.fl
     counts all of them as accumulated.
     """
     form = batch.memory.form if batch.memory is not None else None
-    new, *new_more = (buffer.numpy() for buffer in batch.new.values())
-    old, *old_more = (buffer.numpy() for buffer in batch.old.values()) if batch.old else (_EMPTY,)
     grads = list(batch.grads)
     for i, grad in enumerate(grads):
         pieces[i, compiled.KIND] = READY
@@ -177,9 +180,21 @@ def _point(batch: Batch, pieces: NDArray[np.int64]) -> tuple[tuple[NDArray[np.fl
             grads[i] = None
     batch.grads = grads
     batch.accumulate()
-    weights = np.array([form.decay, form.gain] if form is not None else [0, 0], np.float32)
-    momenta = (new_more[0] if new_more else _EMPTY, old_more[0] if old_more else _EMPTY)
-    return (new, old, *momenta), weights
+    weights = batch.once("weights", lambda: np.array([form.decay, form.gain] if form else [0, 0], np.float32))
+    return _vectors(batch), weights
+
+
+def _vectors(batch: Batch) -> tuple[NDArray[np.float32], ...]:
+    """Return (new, old, new and old momentum) as arrays; made once per pair of buffers, which take turns."""
+    kept: dict[tuple[int, int], tuple[Any, Any, tuple[Any, ...]]] = batch.once("vectors", dict)
+    pair = (id(batch.new), id(batch.old))
+    if pair not in kept:
+        if len(kept) > 1:
+            kept.clear()
+        new = [buffer.numpy() for buffer in batch.new.values()] + [_EMPTY]
+        old = [buffer.numpy() for buffer in batch.old.values()] + [_EMPTY, _EMPTY]
+        kept[pair] = (batch.new, batch.old, (new[0], old[0], new[1], old[1]))  # held, so that ids stay theirs
+    return kept[pair][2]
 
 
 def _workspace(batch: Batch, rule: Rule) -> _Workspace:
