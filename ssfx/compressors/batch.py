@@ -139,6 +139,20 @@ class Batch:
             first=whole.first[at.first : at.first + layout.first],
         )
 
+    def round_values(self, values: torch.Tensor) -> None:
+        """Bring float32 `values`, laid out as the payload's, into the payload; only those of this batch's parts.
+
+        Other batches, on the host say, may fill their share of the same message meanwhile.
+        """
+        if values is self.payload.values:
+            return
+        if self.once("alone", lambda: len(values) == sum(part.layout.values for part in self.parts)):
+            self.payload.values.copy_(values)
+            return
+        for part in self.parts:
+            own = slice(part.starts.values, part.starts.values + part.layout.values)
+            self.payload.values[own].copy_(values[own])
+
     def accumulate(self) -> None:
         """Bring every piece's `new` up to date with its gradient; `grads` is empty afterwards."""
         if self.memory is not None:

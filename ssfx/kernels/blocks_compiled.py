@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from ssfx.kernels.blocks import HI, KEPT, LO, NUMBERS, SCORES, SLOT, VALUES
+from ssfx.kernels.jit import compiled
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ def take_blocks(
     _take(vector.numpy(), rows, block, chosen.numpy(), scores.numpy(), values.numpy(), numbers.numpy())
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"})
+@compiled(fastmath={"reassoc", "nsz"})
 def _square_sum(a):  # type: ignore[no-untyped-def]
     total = 0.0
     for i in range(len(a)):
@@ -36,7 +36,7 @@ def _square_sum(a):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _norms(vector, rows, block, norms):  # type: ignore[no-untyped-def]
     for row in rows:
         position = row[SCORES]
@@ -45,7 +45,7 @@ def _norms(vector, rows, block, norms):  # type: ignore[no-untyped-def]
             position += 1
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _take(vector, rows, block, chosen, scores, values, numbers):  # type: ignore[no-untyped-def]
     for row in rows:
         at = row[VALUES]

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from ssfx.kernels.chunks import Chunks
+from ssfx.kernels.jit import compiled
 from ssfx.kernels.vector import WIDTH, append_reached
 from ssfx.lazy import torch
 
@@ -32,11 +32,10 @@ def largest_of_chunks(batch: Batch, cuts: Sequence[Chunks]) -> None:
     table = batch.once("cuts", lambda: np.array([(*at, *cut) for at, cut in zip(starts, cuts, strict=True)], np.int64))
     found, found_keys = batch.once("found", lambda: np.empty((2, max(cut.size for cut in cuts) + WIDTH), np.int32))
     choose(table, vector, vector.view(np.int32), batch.base, payload.indices.numpy(), values.numpy(), found, found_keys)
-    if not exact:
-        payload.values.copy_(values)
+    batch.round_values(values)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def lower_bound(keys, keep):  # type: ignore[no-untyped-def]
     """Return a key that at least `keep` elements reach; `keep` at most their number."""
     bound = _MAGNITUDE
@@ -49,7 +48,7 @@ def lower_bound(keys, keep):  # type: ignore[no-untyped-def]
     return bound
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def kth_key(found_keys, keep):  # type: ignore[no-untyped-def]
     """Return the keep-th largest of a few keys, and how many equal to it are among the keep largest."""
     largest = _MAGNITUDE
@@ -69,7 +68,7 @@ def kth_key(found_keys, keep):  # type: ignore[no-untyped-def]
     return largest, keep
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def choose(table, vector, keys, base, indices, values, found, found_keys):  # type: ignore[no-untyped-def]
     """Fill the slots of every segment; rows of the table are (start, end, first slot, *Chunks)."""
     for s in range(len(table)):

@@ -52,27 +52,39 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
         table[:, compiled.ROTATION] = (batch.step * table[:, compiled.WANTED]) % np.maximum(1, table[:, compiled.NUMEL])
     grads = batch.grads  # they must live until the kernel has read them
     vectors, weights = _point(batch, work.pieces)
-    indices, values, counts, exact = batch.once("payload", lambda: _payload(batch))
+    payload: _Payload = batch.once("payload", lambda: _payload(batch))
+    exact = payload.values is batch.payload.values
     form = batch.memory.form if batch.memory is not None else None
     clear, mask = (exact and form.clear, exact and form.mask) if form is not None else (False, False)
     compiled.select(
-        table, work.pieces, vectors, weights, vectors[0].view(np.int32), indices, values, batch.base, clear, mask,
-        (work.found, work.scratch, work.sampled),
+        table, work.pieces, vectors, weights, vectors[0].view(np.int32), payload.indices, payload.room, batch.base,
+        clear, mask, (work.found, work.scratch, work.sampled),
     )  # fmt: skip
     batch.cleared = clear
     del grads
-    if not exact:
-        batch.payload.values.copy_(torch.from_numpy(values))
-    if len(counts):
-        counts[:] = table[:, compiled.COUNT]
+    batch.round_values(payload.values)
+    if len(payload.counted):
+        payload.counts[payload.counted] = table[:, compiled.COUNT]
 
 
-def _payload(batch: Batch) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32], bool]:
-    """Return arrays of the payload's indices, values and counts, and whether values travel as they are chosen."""
-    payload = batch.payload
-    exact = payload.values.dtype == torch.float32
-    values = payload.values.numpy() if exact else np.empty(len(payload.values), np.float32)
-    return payload.indices.numpy(), values, payload.counts.numpy(), exact
+@dataclass
+class _Payload:
+    """The payload's sections as arrays, made once. `room` is float32 `values`: the payload's own, or scratch."""
+
+    indices: NDArray[np.int32]
+    values: torch.Tensor
+    room: NDArray[np.float32]
+    counts: NDArray[np.int32]
+    counted: list[int]
+    """Where the count of each part lies; empty if counts are not sent."""
+
+
+def _payload(batch: Batch) -> _Payload:
+    whole = batch.payload
+    exact = whole.values.dtype == torch.float32
+    values = whole.values if exact else torch.empty(len(whole.values))
+    counted = [part.starts.counts for part in batch.parts if part.layout.counts]
+    return _Payload(whole.indices.numpy(), values, values.numpy(), whole.counts.numpy(), counted)
 
 
 def moments(batch: Batch) -> Moments:
@@ -118,13 +130,13 @@ def select_band(batch: Batch, sure: torch.Tensor, band: torch.Tensor, skip: torc
 
     Of what reaches only `band` the first `skip` are passed over. All [S]; thresholds are float32 numbers, not NaN.
     """
-    work, vector, payload = _statistics(batch), batch.vector.numpy(), batch.payload
-    values = torch.empty(payload.values.shape, dtype=torch.float32)
+    work, vector = _statistics(batch), batch.vector.numpy()
+    payload: _Payload = batch.once("payload", lambda: _payload(batch))
     statistics.choose_band(
         work.segments, vector.view(np.int32), vector, _least(sure), _least(band), skip.numpy(), work.slots, batch.base,
-        payload.indices.numpy(), values.numpy(),
+        payload.indices, payload.room,
     )  # fmt: skip
-    payload.values.copy_(values)
+    batch.round_values(payload.values)
 
 
 @dataclass

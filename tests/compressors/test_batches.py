@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from compressors.kit import payload_bytes
@@ -69,3 +71,24 @@ def test_gradients_of_any_kind_count_as_what_they_are_in_float32(name: str, kind
         fill(batch, compressor)
     assert payload_bytes(plain.payload) == payload_bytes(other.payload)
     assert torch.equal(plain.vector, other.vector)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "topk(value_dtype=float16)", "block_topk(value_dtype=float16)"])
+def test_batches_that_share_a_message_fill_their_own_parts_only(name: str) -> None:
+    compressor = build(name)
+    whole = make_batch(compressor)
+    whole.vector.normal_(generator=torch.Generator().manual_seed(3))
+    message = replace(whole, payload=make_batch(compressor).payload).payload
+    fill(whole, compressor)
+    for chosen in ((1, 3), (0, 2, 4)):
+        some = replace(
+            whole,
+            parts=tuple(whole.parts[i] for i in chosen),
+            payload=message,
+            states=[{k: torch.zeros_like(v) for k, v in whole.states[i].items()} for i in chosen],
+            grads=(),
+            _kept={},
+        )
+        fill(some, compressor)
+    assert payload_bytes(message) == payload_bytes(whole.payload)
+    assert torch.equal(message.first, whole.payload.first)
