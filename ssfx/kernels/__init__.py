@@ -10,7 +10,6 @@ import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import metadata
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -90,6 +89,8 @@ class Tail:
 @functools.cache
 def _triton_works() -> bool:
     """Return whether Triton is installed and new enough; older ones lack histograms with a mask."""
+    from importlib import metadata  # slow to import, and `ssfx list` imports this file
+
     try:
         major, minor = metadata.version("triton").split(".")[:2]
     except metadata.PackageNotFoundError:

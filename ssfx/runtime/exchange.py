@@ -26,6 +26,8 @@ from ssfx.runtime.stats import StepStats, Stopwatch
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
 
+_SETTLING_STEPS = 3
+
 
 class Slot:
     """One parameter and where its gradient goes under the plan in use."""
@@ -68,6 +70,7 @@ class Exchange:
         for slot in self.slots.values():
             slot.lane = None  # so that each old lane's buffers go as soon as the new ones hold its memory
         release_freed()
+        self._settling = _SETTLING_STEPS
         for index, (_, lane) in enumerate(plan.lanes()):
             executor = make_lane(lane, plan, self.comm, self.comm.device, self._store, self.memory)
             self.lanes.append(executor)
@@ -83,6 +86,10 @@ class Exchange:
 
     def begin(self, step: int, seed: int) -> None:
         """Start a step: nothing has arrived yet."""
+        if self._settling:
+            # The allocator puts the next gradients where the old plan's buckets were; the last ones' places would stay.
+            self._settling -= 1
+            release_freed()
         self._watch.reset()
         self._step = step
         key = StepKey(step, seed, self._tensor_ids)
