@@ -24,6 +24,8 @@ from ssfx.kernels import triton_compact as compaction
 from ssfx.kernels import triton_select as selection
 from ssfx.kernels import triton_statistics as statistics
 
+pytestmark = pytest.mark.slow  # half a minute in the interpreter
+
 HERE = Path(__file__).parent
 TYPES = {
     **dict.fromkeys(("blocks", "segments", "state", "histogram", "before", "counts", "indices", "spans"), "*i32"),
