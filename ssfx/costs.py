@@ -137,11 +137,16 @@ def ring_exchange(world_size: int, alpha_s: float, beta_s_per_byte: float) -> di
     """
     p = world_size
     share = (p - 1) / p
+    rounds = (p - 1).bit_length()  # of a binomial tree, not pipelined
     return {
         "all_reduce": Curve.affine(2 * (p - 1) * alpha_s, 2 * share * beta_s_per_byte),
         "all_gather": Curve.affine((p - 1) * alpha_s, (p - 1) * beta_s_per_byte),
         # Variable sizes: the 8-byte lengths are gathered first.
         "all_gather_v": Curve.affine((p - 1) * (2 * alpha_s + 8 * beta_s_per_byte), (p - 1) * beta_s_per_byte),
+        # The same bytes in two halves, as codes do that send indices and values apart.
+        "all_gather_twice": Curve.affine(2 * (p - 1) * alpha_s, (p - 1) * beta_s_per_byte),
         "reduce_scatter": Curve.affine((p - 1) * alpha_s, share * beta_s_per_byte),
         "all_to_all": Curve.affine((p - 1) * alpha_s, share * beta_s_per_byte),
+        "broadcast": Curve.affine(rounds * alpha_s, rounds * beta_s_per_byte),
+        "send": Curve.affine(alpha_s, beta_s_per_byte),
     }

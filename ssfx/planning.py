@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ssfx.collectives import collectives
+from ssfx.collectives import Reducer, collectives
 from ssfx.compressors import build
 from ssfx.costs import Costs
 from ssfx.errors import ConfigError
-from ssfx.plan import Plan
+from ssfx.memories import Memory
+from ssfx.plan import Lane, Plan
 from ssfx.profile import Profile
 from ssfx.schemes import schemes
-from ssfx.schemes.base import SparseOptions
+from ssfx.schemes.base import CompressOptions
 from ssfx.schemes.carrier import check_density
 
 MAX_INDEX = 2**31 - 1
@@ -27,10 +28,21 @@ def make_plan(scheme: str, profile: Profile, costs: Costs, options: dict[str, An
     given = options or {}
     chosen = entry.options(given)
     plan = entry.planner(profile, costs, chosen)
-    if isinstance(chosen, SparseOptions) and "density" in given:
+    if isinstance(chosen, CompressOptions) and "density" in given:
         check_density(chosen.compressor, chosen.density)
     check_capabilities(plan)
     return plan
+
+
+def check_memory(plan: Plan, memory: Memory) -> None:
+    """Raise ConfigError when a lane's reducer would take elements out of a memory that keeps more than the rest."""
+    for _, lane in plan.lanes():
+        collective = collectives.build(lane.collective)
+        if isinstance(collective, Reducer) and collective.edits_memory and not memory.keeps_rest:
+            raise ConfigError(
+                f"scheme={plan.scheme} with memory={memory.name}: {collective.name} decides on the way what is sent, "
+                "which this memory cannot follow; use memory=residual"
+            )
 
 
 def check_capabilities(plan: Plan) -> None:
@@ -40,8 +52,10 @@ def check_capabilities(plan: Plan) -> None:
     """
     for bucket in plan.buckets:
         for lane in bucket.lanes:
-            collective = collectives[lane.collective]
+            collective = collectives.build(lane.collective)
             specs = sorted({segment.compressor for segment in lane.segments if segment.compressor is not None})
+            if isinstance(collective, Reducer):
+                _check_reducer(plan.scheme, collective, lane)
             for spec in specs:
                 if collective.additive_only and not build(spec).additive:
                     raise ConfigError(
@@ -66,3 +80,28 @@ def check_capabilities(plan: Plan) -> None:
                     f"scheme={plan.scheme} puts {compressed} compressed elements into one message, but indices have 32 "
                     f"bits (at most {MAX_INDEX}); choose a scheme with smaller buckets, such as scheme=per_tensor"
                 )
+
+
+def _check_reducer(scheme: str, collective: Reducer, lane: Lane) -> None:
+    """A reducer takes one vector: segments that are all compressed, on the device, by a compressor it can follow."""
+    for segment in lane.segments:
+        if segment.compressor is None:
+            raise ConfigError(
+                f"scheme={scheme}: {collective.name} adds up selected elements, beside which nothing dense "
+                "can travel; give dense tensors an all_reduce of their own"
+            )
+        if segment.placement == "host":
+            raise ConfigError(
+                f"scheme={scheme}: {collective.name} works on the device, so nothing can be placed on the host"
+            )
+        compressor = build(segment.compressor)
+        if collective.selects and compressor.name not in collective.rules:
+            raise ConfigError(
+                f"scheme={scheme} with compressor={segment.compressor}: {collective.name} selects by itself; "
+                f"use compressor={collective.rules[0]}, or scheme=per_tensor compressor={segment.compressor}"
+            )
+        if not collective.selects and (not compressor.sparse or compressor.additive):
+            raise ConfigError(
+                f"scheme={scheme} with compressor={segment.compressor}: {collective.name} adds up selected elements, "
+                f"which {compressor.name} does not send; use compressor=topk"
+            )

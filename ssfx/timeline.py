@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ssfx.collectives import Load, Reducer, collectives
 from ssfx.costs import Costs
 from ssfx.plan import Lane, Plan, Segment
 from ssfx.profile import Profile
-from ssfx.wire import lane_bytes
+from ssfx.wire import lane_load
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,33 @@ def evaluate(plan: Plan, profile: Profile, costs: Costs) -> Timeline:
         if not plan.overlap:
             ready_s = max(ready_s, gpu_s)
         start_s = max(net_s, ready_s)
-        lane_decode_s = sum(costs.decode(plan.numel(s)) for s in lane.segments if not s.dense)
-        net_s = start_s + costs.exchange_s(lane.collective, lane_bytes(plan, lane))
+        lane_decode_s = decode_s_of(plan, lane, costs)
+        net_s = start_s + exchange_s(lane.collective, lane_load(plan, lane), costs)
         if plan.decode == "comm_stream":
             net_s += lane_decode_s
         decode_s += lane_decode_s
         lanes.append(LaneTime(ready_s, start_s, net_s))
     total_s = max(gpu_s, net_s) + (decode_s if plan.decode == "end" else 0.0)
     return Timeline(gpu_s, tuple(lanes), decode_s, total_s)
+
+
+def exchange_s(collective: str, load: Load, costs: Costs) -> float:
+    """Return the seconds of one exchange: its own curve if it was calibrated as a whole, else the sum of its phases."""
+    if load.world_size == 1 or not load.nbytes:
+        return 0.0
+    if collective in costs.exchange:
+        return costs.exchange_s(collective, load.nbytes)
+    total_s = 0.0
+    for phase in collectives.build(collective).phases(load):
+        compute = {"encode": costs.encode, "decode": costs.decode}.get(phase.primitive)
+        total_s += compute(phase.size) if compute else costs.exchange_s(phase.primitive, phase.size)
+    return total_s
+
+
+def decode_s_of(plan: Plan, lane: Lane, costs: Costs) -> float:
+    """Return the seconds of decoding a lane: the payloads of all ranks, or the one sum that a reducer returns."""
+    share = 1 / plan.world_size if isinstance(collectives.build(lane.collective), Reducer) else 1.0
+    return sum(costs.decode(plan.numel(s)) for s in lane.segments if not s.dense) * share
 
 
 def _segment_ready(plan: Plan, profile: Profile, costs: Costs) -> tuple[dict[tuple[str, ...], float], float]:

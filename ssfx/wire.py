@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ssfx.collectives import Load
 from ssfx.compressors import Layout, build
 from ssfx.plan import Lane, Plan, Segment
 
@@ -35,6 +36,15 @@ def segment_bytes(plan: Plan, segment: Segment) -> int:
 def lane_bytes(plan: Plan, lane: Lane) -> int:
     """Return the bytes one rank contributes to the lane's collective."""
     return sum(segment_bytes(plan, segment) for segment in lane.segments)
+
+
+def lane_load(plan: Plan, lane: Lane) -> Load:
+    """Return what one rank brings to the lane's collective: elements, bytes and elements kept."""
+    kept = 0
+    for segment in lane.segments:
+        layout, numel = segment_layout(plan, segment), plan.numel(segment)
+        kept += min(numel, layout.values) if layout.indices else numel
+    return Load(plan.numel(lane), lane_bytes(plan, lane), kept, plan.world_size)
 
 
 def plan_bytes(plan: Plan) -> int:

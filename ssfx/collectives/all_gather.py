@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ssfx.collectives.base import Collective, Traffic, collectives
+from ssfx.collectives.base import Collective, Load, Phase, collectives
 from ssfx.lazy import torch
+from ssfx.spec import NoOptions
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm, Pending
 
 
+@collectives.register()
 class AllGather(Collective):
     """All messages on every rank, one row each; sizes are equal and known from the plan (spec 2.1)."""
 
@@ -19,15 +21,40 @@ class AllGather(Collective):
     source = "collectives spec 2.1"
     additive_only = False
 
+    def __init__(self, options: NoOptions) -> None:
+        self.options = options
+
     def start(self, message: torch.Tensor, comm: Comm) -> Pending:
         """Issue the gather of `message` (uint8, same length on all ranks)."""
         return comm.all_gather(message)
 
-    def traffic(self, nbytes: int, world_size: int) -> Traffic:
-        """Return P-1 messages of the full contribution."""
-        return Traffic(world_size - 1, (world_size - 1) * nbytes)
+    def phases(self, load: Load) -> tuple[Phase, ...]:
+        """Return the one gather."""
+        return (Phase("all_gather", load.nbytes),)
 
 
+@collectives.register()
+class AllGatherTwice(AllGather):
+    """The message in two gathers of half its size, as codes do that send values and indices apart: two start-ups."""
+
+    name = "all_gather_twice"
+    summary = "all-gather in two halves, as codes do that send indices and values apart"
+    source = "schemes spec 0.2 and 4; OMGS-SGD, SSFusion"
+
+    def start(self, message: torch.Tensor, comm: Comm) -> Pending:
+        """Issue both gathers; rows come back whole."""
+        half = message.numel() // 2
+        first, second = comm.all_gather(message[:half]), comm.all_gather(message[half:])
+        second.finish = lambda rows: torch.cat([first.wait(), rows], dim=1)
+        return second
+
+    def phases(self, load: Load) -> tuple[Phase, ...]:
+        """Return the two gathers."""
+        half = load.nbytes // 2
+        return Phase("all_gather", half), Phase("all_gather", load.nbytes - half)
+
+
+@collectives.register()
 class AllGatherVariable(Collective):
     """As AllGather for messages of different length: lengths first, then rows padded to the longest (spec 2.2)."""
 
@@ -38,6 +65,9 @@ class AllGatherVariable(Collective):
     variable = True
     blocking = True
 
+    def __init__(self, options: NoOptions) -> None:
+        self.options = options
+
     def start(self, message: torch.Tensor, comm: Comm) -> Pending:
         """Exchange lengths, then issue the gather padded with zeros; rows keep the padding."""
         length = torch.tensor([message.numel()], dtype=torch.int64, device=message.device)
@@ -46,10 +76,6 @@ class AllGatherVariable(Collective):
         padded[: message.numel()] = message
         return comm.all_gather(padded)
 
-    def traffic(self, nbytes: int, world_size: int) -> Traffic:
-        """Return both rounds, for ranks that all contribute `nbytes`."""
-        return Traffic(2 * (world_size - 1), (world_size - 1) * (nbytes + 8))
-
-
-collectives.add(AllGather())
-collectives.add(AllGatherVariable())
+    def phases(self, load: Load) -> tuple[Phase, ...]:
+        """Return both rounds, for ranks that all contribute as much."""
+        return Phase("all_gather", 8), Phase("all_gather", load.nbytes)

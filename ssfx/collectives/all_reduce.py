@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ssfx.collectives.base import Collective, Traffic, collectives
+from ssfx.collectives.base import Collective, Load, Phase, collectives
+from ssfx.spec import NoOptions
 
 if TYPE_CHECKING:
     import torch
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm, Pending
 
 
+@collectives.register()
 class AllReduce(Collective):
     """Sum of equal-size messages, left in place on every rank (collectives specification, section 1.1)."""
 
@@ -20,13 +22,13 @@ class AllReduce(Collective):
     source = "collectives spec 1.1"
     additive_only = True
 
+    def __init__(self, options: NoOptions) -> None:
+        self.options = options
+
     def start(self, message: torch.Tensor, comm: Comm) -> Pending:
         """Issue the in-place sum of `message`."""
         return comm.all_reduce(message)
 
-    def traffic(self, nbytes: int, world_size: int) -> Traffic:
-        """Return 2(P-1) messages and 2(P-1)/P of the bytes."""
-        return Traffic(2 * (world_size - 1), 2 * (world_size - 1) * nbytes // world_size)
-
-
-collectives.add(AllReduce())
+    def phases(self, load: Load) -> tuple[Phase, ...]:
+        """Return the one sum."""
+        return (Phase("all_reduce", load.nbytes),)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ssfx.registry import Registry
+from ssfx.collectives.primitives import Traffic, traffic
+from ssfx.spec import Catalog
 
 if TYPE_CHECKING:
     import torch
@@ -15,23 +16,49 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
-    """What one rank puts on its outgoing link."""
+class Load:
+    """What one rank brings to an exchange, as planned.
 
-    messages: int
-    sent_bytes: int
+    numel: elements of the lane. nbytes: bytes of this rank's payload. kept: elements that the payload selects, `numel`
+    if it leaves nothing out.
+    """
+
+    numel: int
+    nbytes: int
+    kept: int
+    world_size: int
+
+    @classmethod
+    def dense(cls, nbytes: int, world_size: int) -> Load:
+        """Return the load of `nbytes` of float32 values."""
+        return cls(nbytes // 4, nbytes, nbytes // 4, world_size)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One step of an exchange: a primitive and the bytes that one rank contributes to it.
+
+    `primitive` is a key of `Costs.exchange`, or "encode" or "decode" for compression on the way; then `size` counts
+    elements.
+    """
+
+    primitive: str
+    size: float
 
 
 class Collective(ABC):
-    """One way for all ranks to combine their messages; stateless.
+    """One way for all ranks to combine their messages; stateless except for its options.
 
     `additive_only`: payloads are summed on the way, so compressors must be additive; the message comes back in place as
-    the sum. Otherwise every rank receives all messages, one row per rank.
+    the sum. Otherwise every rank receives all messages, one row per rank. Collectives that add up selected elements are
+    a kind of their own (`Reducer`).
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
+    options: Any
+    """The frozen dataclass that the component was built with."""
     additive_only: ClassVar[bool]
     variable: ClassVar[bool] = False
     """Ranks may send different numbers of bytes; sizes are exchanged first."""
@@ -43,8 +70,16 @@ class Collective(ABC):
         """Issue the exchange of this rank's `message`; the result's `wait()` returns the sum or the [P, bytes] rows."""
 
     @abstractmethod
-    def traffic(self, nbytes: int, world_size: int) -> Traffic:
-        """Return what one rank sends when every rank contributes `nbytes`."""
+    def phases(self, load: Load) -> tuple[Phase, ...]:
+        """Return the steps of the exchange when every rank brings `load`; what planners and simulators charge."""
+
+    def traffic(self, load: Load) -> Traffic:
+        """Return what rank 0 sends when every rank brings `load`: the sum over the phases."""
+        total = Traffic(0, 0)
+        for phase in self.phases(load):
+            if phase.primitive not in ("encode", "decode"):
+                total += traffic(phase.primitive, round(phase.size), load.world_size)
+        return total
 
 
-collectives: Registry[Collective] = Registry("collective", "ssfx.collectives")
+collectives: Catalog[Collective] = Catalog("collective", "ssfx.collectives")

@@ -6,10 +6,11 @@ operations in the same order from one thread. The runtime's exchange queue guara
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ssfx.collectives.primitives import Traffic, to_peers, traffic
 from ssfx.lazy import torch
 
 
@@ -32,11 +33,28 @@ class Pending:
         return self.work is None or bool(self.work.is_completed())
 
 
+class _All:
+    """Several works as one."""
+
+    def __init__(self, works: Iterable[Any]) -> None:
+        self._works = list(works)
+
+    def wait(self) -> None:
+        for work in self._works:
+            work.wait()
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+
 _free_groups: list[Any] = []
 
 
 class Comm:
-    """A process group with counters: operations issued and bytes this rank contributed.
+    """A process group with counters: operations issued, bytes this rank contributed, messages and bytes it sent.
+
+    What a library's own collective sends is counted by the formulas of `primitives`, point-to-point messages as they
+    are.
 
     For all ranks (`group` None) the group is one of its own, so that collectives of the model (SyncBatchNorm) or of the
     script cannot mix with the exchange; it is used again after `release`, never closed: a peer may still be reading. A
@@ -57,6 +75,7 @@ class Comm:
         self.group = group
         self.calls = 0
         self.contributed_bytes = 0
+        self.sent = Traffic(0, 0)
 
     def release(self) -> None:
         """Give a group of its own back for the next Comm; nothing may be under way."""
@@ -66,7 +85,7 @@ class Comm:
 
     def all_reduce(self, tensor: torch.Tensor, *, op: str = "sum") -> Pending:
         """Issue an in-place all-reduce of `tensor`; op is "sum" or "max"."""
-        self._count(tensor)
+        self._count("all_reduce", tensor)
         if self.world_size == 1:
             return Pending(None, tensor)
         reduce_op = self._dist.ReduceOp.MAX if op == "max" else self._dist.ReduceOp.SUM
@@ -74,7 +93,7 @@ class Comm:
 
     def all_gather(self, tensor: torch.Tensor) -> Pending:
         """Issue an all-gather of equal-size flat tensors; the result has shape [world_size, numel]."""
-        self._count(tensor)
+        self._count("all_gather", tensor)
         if self.world_size == 1:
             return Pending(None, tensor.clone().view(1, -1))
         out = torch.empty(self.world_size * tensor.numel(), dtype=tensor.dtype, device=tensor.device)
@@ -83,12 +102,40 @@ class Comm:
 
     def broadcast(self, tensor: torch.Tensor, source: int = 0) -> Pending:
         """Issue a broadcast of `tensor` from group rank `source`, in place."""
-        self._count(tensor)
+        self._count("broadcast", tensor, (self.rank - source) % self.world_size)
         if self.world_size == 1:
             return Pending(None, tensor)
         group_source = self._dist.get_global_rank(self.group, source) if self.group is not None else source
         return Pending(self._dist.broadcast(tensor, group_source, group=self.group, async_op=True), tensor)
 
-    def _count(self, tensor: torch.Tensor) -> None:
+    def swap(self, sends: Mapping[int, torch.Tensor], receives: Mapping[int, torch.Tensor]) -> Pending:
+        """Issue one message to each group rank of `sends` and fill each tensor of `receives` from its group rank.
+
+        Tensors are contiguous; both sides know the sizes, and empty tensors are not sent. All messages are posted at
+        once, so ranks may list their peers in any order without blocking each other.
+        """
+        dist = self._dist
+        ops = []
+        order = [(self.rank + s) % self.world_size for s in range(1, self.world_size)]
+        for operation, tensors, peers in ((dist.irecv, receives, order[::-1]), (dist.isend, sends, order)):
+            for peer in peers:
+                if peer in tensors and tensors[peer].numel():
+                    target = dist.get_global_rank(self.group, peer) if self.group is not None else peer
+                    ops.append(dist.P2POp(operation, tensors[peer], target, group=self.group))
+        sizes = [0] * self.world_size
+        for peer, tensor in sends.items():
+            sizes[peer] = tensor.numel() * tensor.element_size()
+        self._add(to_peers(sizes, self.rank), sum(sizes))
+        works = dist.batch_isend_irecv(ops) if ops else []
+        return Pending(_All(works), torch.empty(0))
+
+    def _count(self, primitive: str, tensor: torch.Tensor, rank: int | None = None) -> None:
+        item_bytes = tensor.element_size()
+        nbytes = tensor.numel() * item_bytes
+        own = self.rank if rank is None else rank
+        self._add(traffic(primitive, nbytes, self.world_size, own, item_bytes), nbytes)
+
+    def _add(self, sent: Traffic, contributed_bytes: int) -> None:
         self.calls += 1
-        self.contributed_bytes += tensor.numel() * tensor.element_size()
+        self.contributed_bytes += contributed_bytes
+        self.sent += sent

@@ -12,7 +12,7 @@ from ssfx.config.groups import options
 from ssfx.errors import ConfigError
 from ssfx.memories import check_pair, memories
 from ssfx.schemes import Scheme, schemes
-from ssfx.schemes.base import SparseOptions
+from ssfx.schemes.base import CompressOptions
 from ssfx.schemes.carrier import check_density, keeps_fraction
 
 SPARSE_KEYS = ("compressor", "density", "memory")
@@ -82,7 +82,7 @@ def _density(scheme: Scheme, compressor: str, density: float | None, asked: bool
         scheme.options({"density": density})  # raises the one line for dense schemes
         check_density(compressor, density)
     defaults = scheme.defaults
-    if not isinstance(defaults, SparseOptions) or not keeps_fraction(compressor):
+    if not isinstance(defaults, CompressOptions) or not keeps_fraction(compressor):
         return None
     return defaults.density if density is None else density
 

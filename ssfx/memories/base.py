@@ -37,6 +37,8 @@ class Memory(ABC):
     """What was not sent is sent later; needs a compressor with `error_feedback`."""
     needs_indices: ClassVar[bool] = False
     """`sent` looks at the payload's indices; needs a `sparse` compressor."""
+    keeps_rest: ClassVar[bool] = False
+    """What stays in the first buffer is what was not sent and nothing else, so a reducer may take out of it itself."""
     forbids_optimizer_momentum: ClassVar[bool] = False
     """The memory applies momentum itself, so an optimizer with momentum would apply it twice."""
     follows_rate: ClassVar[bool] = False

@@ -19,6 +19,7 @@ class NoMemory(Memory):
     buffers = ("accumulated",)
     stateful = False
     feedback = False
+    keeps_rest = True
 
     def __init__(self, options: NoOptions) -> None:
         self.options = options

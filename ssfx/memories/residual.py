@@ -30,6 +30,7 @@ class Residual(Memory):
     summary = "residual error feedback: unsent mass is added to the next gradient"
     source = "codecs spec 3.2; Seide et al. 2014, Stich et al. 2018"
     buffers = ("residual",)
+    keeps_rest = True
 
     def __init__(self, options: ResidualOptions) -> None:
         self.options = options

@@ -24,7 +24,7 @@ METRICS: dict[str, str] = {
     "other_s": "iteration_s minus forward, backward, sparsify, exposed_comm and step: data loading, zeroing, rounding",
     "throughput_samples_per_s": "samples of all ranks per second, from iteration_s",
     "contributed_bytes": "bytes one rank hands to collectives per step",
-    "sent_bytes": "bytes one rank puts on the wire per step, by each collective's own formula",
+    "sent_bytes": "bytes one rank puts on the wire per step, counted (library collectives by the ring formulas)",
     "achieved_density": "elements sent over elements, mean over steps",
     "tensor_missing_rate": "tensors of which nothing was sent over tensors, mean over steps",
     "peak_memory_bytes": "peak resident (CPU) or allocated (GPU) memory of the worst rank",

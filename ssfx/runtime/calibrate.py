@@ -14,7 +14,7 @@ from time import perf_counter
 import torch
 
 from ssfx.collectives import collectives
-from ssfx.collectives.comm import Comm
+from ssfx.collectives.comm import Comm, Pending
 from ssfx.compressors import build
 from ssfx.compressors.blank import blank_batch, run
 from ssfx.costs import Costs, Curve
@@ -43,6 +43,8 @@ def calibrate(comm: Comm, device: torch.device, compressor: str, density: float,
     gathered = _exchange_curve(comm, "all_gather", share)
     exchange = {"all_reduce": _exchange_curve(comm, "all_reduce", 4 * top), "all_gather": gathered}
     exchange["all_gather_v"] = gathered
+    exchange["all_gather_twice"] = Curve(tuple(2 * s for s in gathered.sizes), tuple(2 * t for t in gathered.seconds))
+    exchange["all_to_all"] = _exchange_curve(comm, "all_to_all", 4 * top)
     knots = tuple(float(n) for n in sizes)
     origin = Origin("measured", date=datetime.now(UTC).date().isoformat(), note=f"online, {compressor}@{density:g}")
     return Costs(
@@ -95,17 +97,27 @@ def _matrix(numel: int) -> tuple[int, ...]:
     return (side, numel // side) if numel % side == 0 else (numel,)
 
 
+def _exchange(comm: Comm, name: str, nbytes: int) -> Callable[[], Pending]:
+    message = torch.zeros(nbytes // 4, device=comm.device)
+    if name == "all_to_all":
+        parts = message.tensor_split(comm.world_size)
+        peers = [r for r in range(comm.world_size) if r != comm.rank]
+        own = parts[comm.rank]
+        return lambda: comm.swap({r: parts[r] for r in peers}, {r: torch.empty_like(own) for r in peers})
+    if name != "all_reduce":
+        message = message.view(torch.uint8)
+    return lambda: collectives.build(name).start(message, comm)
+
+
 def _exchange_curve(comm: Comm, name: str, max_bytes: int) -> Curve:
     sizes = [n for n in (2**10, 2**13, 2**16, 2**19, 2**22) if n < max_bytes] + [min(max_bytes, 2**24)]
     seconds = []
     for nbytes in sizes:
-        message = torch.zeros(nbytes // 4, device=comm.device)
-        if name != "all_reduce":
-            message = message.view(torch.uint8)
+        issue = _exchange(comm, name, nbytes)
         times = []
         for _ in range(REPEATS):
             began = perf_counter()
-            collectives[name].start(message, comm).wait()
+            issue().wait()
             if comm.device.type == "cuda":
                 torch.cuda.synchronize(comm.device)
             times.append(perf_counter() - began)

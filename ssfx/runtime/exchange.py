@@ -12,15 +12,14 @@ from time import perf_counter
 
 import torch
 
-from ssfx.collectives import collectives
 from ssfx.collectives.comm import Comm
 from ssfx.errors import ConfigError
 from ssfx.memories import Memory
 from ssfx.plan import Plan
 from ssfx.runtime.heap import release_freed
 from ssfx.runtime.lane import LaneExecutor, StepKey
+from ssfx.runtime.lanes import make_lane
 from ssfx.runtime.offload import HostWorker
-from ssfx.runtime.packed import make_lane
 from ssfx.runtime.queue import ExchangeQueue
 from ssfx.runtime.stats import StepStats, Stopwatch
 from ssfx.runtime.store import Store
@@ -81,8 +80,6 @@ class Exchange:
                     slot.dense, slot.host = spec.dense, spec.placement == "host"
         self._active = [slot for slot in self.slots.values() if slot.lane is not None]
         self._contributed = sum(lane.nbytes for lane in self.lanes)
-        traffic = (collectives[x.lane.collective].traffic(x.nbytes, self.comm.world_size) for x in self.lanes)
-        self._sent = sum(t.sent_bytes for t in traffic)
 
     def begin(self, step: int, seed: int) -> None:
         """Start a step: nothing has arrived yet."""
@@ -100,6 +97,7 @@ class Exchange:
         self._hosted = {}
         self._segments_left = [len(lane.lane.segments) for lane in self.lanes]
         self._events: list[list[torch.cuda.Event]] = [[] for _ in self.lanes]
+        self._sent_before = self.comm.sent.sent_bytes
         self._queue.begin(self.lanes, hold=not self.plan.overlap)
 
     def arrive(self, slot: Slot) -> None:
@@ -187,6 +185,7 @@ class Exchange:
             for index, lane in enumerate(self.lanes):
                 received += lane.finish()
                 self._queue.ended(index)
+        self._sent_bytes = self.comm.sent.sent_bytes - self._sent_before
         with self._watch.time("decompress"):
             finite = all_finite(received)
             if finite:
@@ -228,7 +227,7 @@ class Exchange:
             self._step,
             skipped,
             self._contributed,
-            self._sent,
+            self._sent_bytes,
             self._queue,
             self._watch,
             self.lanes,

@@ -34,7 +34,7 @@ class LaneExecutor(ABC):
     def __init__(self, lane: Lane, plan: Plan, comm: Comm) -> None:
         self.lane = lane
         self.comm = comm
-        self.collective: Collective = collectives[lane.collective]
+        self.collective: Collective = collectives.build(lane.collective)
         self.blocking = self.collective.blocking
         self.numel = [plan.numel(segment) for segment in lane.segments]
         self.missing: list[int] = []

@@ -15,7 +15,7 @@ from ssfx.compressors.batch import Part
 from ssfx.memories import Memory
 from ssfx.plan import Lane
 from ssfx.runtime.offload import HostSegment
-from ssfx.runtime.store import COMPRESSOR, Store
+from ssfx.runtime.store import COLLECTIVE, COMPRESSOR, Store
 
 Buffers = dict[str, torch.Tensor]
 
@@ -23,13 +23,16 @@ Buffers = dict[str, torch.Tensor]
 class LaneState:
     """State of a lane's compressed segments (`parts`, by position in the lane), in the store and in flat buffers.
 
+    `own` is the collective's state before the first step; what the store has replaces it if the lane had as many
+    elements.
+
     `total` elements of the memory's first buffer have room for the dense tensors too: the committed step's free buffer
     receives the decoded average. Segments in `host` keep their memory in their own staging buffers.
     """
 
     def __init__(
         self, lane: Lane, parts: Mapping[int, Part], total: int, memory: Memory, compressor: Compressor | None,
-        store: Store, device: torch.device, host: Mapping[int, HostSegment],
+        store: Store, device: torch.device, host: Mapping[int, HostSegment], own: Buffers,
     ) -> None:  # fmt: skip
         self._names = {i: lane.segments[i].tensors for i in parts}
         self._parts, self._memory, self._store, self._host = parts, memory, store, host
@@ -49,6 +52,14 @@ class LaneState:
             where = torch.device("cpu") if i in host else device
             self.compressor_old[i] = {name: torch.zeros(shape, device=where) for name, shape in shapes.items()}
         self.compressor_new = {i: {k: v.clone() for k, v in state.items()} for i, state in self.compressor_old.items()}
+        self.lane_old = {**own, "numel": torch.tensor(packed)} if own else {}
+        first = lane.segments[next(iter(parts), 0)].tensors[0]
+        self._first = first
+        known = store.get(first, COLLECTIVE + "numel")
+        if known is None or int(known) != packed:
+            for name in self.lane_old:
+                store.drop(first, COLLECTIVE + name)
+        self.lane_new = {name: value.clone() for name, value in self.lane_old.items()}
         for name, buffer, view in self._committed():
             kept = store.get(name, buffer)
             if kept is not None and kept.numel() == view.numel():
@@ -61,7 +72,9 @@ class LaneState:
         return self._room if self._room is not None else self.new[self._memory.buffers[0]]
 
     def begin(self) -> None:
-        """Start a step: the compressors' new state is the committed one until they change it."""
+        """Start a step: the new state of compressors and collective is the committed one until they change it."""
+        for name, value in self.lane_old.items():
+            self.lane_new[name].copy_(value)
         for i, state in self.compressor_old.items():
             for name, value in state.items():
                 self.compressor_new[i][name].copy_(value)
@@ -69,6 +82,7 @@ class LaneState:
     def commit(self) -> None:
         """Make this step's state the committed one."""
         self.compressor_old, self.compressor_new = self.compressor_new, self.compressor_old
+        self.lane_old, self.lane_new = self.lane_new, self.lane_old
         if self._memory.stateful:
             self.old, self.new = self.new, self.old
             for staged in self._host.values():
@@ -81,6 +95,8 @@ class LaneState:
 
     def _committed(self) -> Iterator[tuple[str, str, torch.Tensor]]:
         """Yield (parameter, buffer, committed view) of everything; a segment's own state is its first tensor's."""
+        for name, value in self.lane_old.items():
+            yield self._first, COLLECTIVE + name, value
         for i, part in self._parts.items():
             for name, value in self.compressor_old[i].items():
                 yield self._names[i][0], COMPRESSOR + name, value

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from ssfx.collectives import collectives
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import Context, Payload, build
 from ssfx.compressors.batch import Batch, Part
 from ssfx.memories import Memory
 from ssfx.plan import Lane, Plan
-from ssfx.runtime.lane import DenseLane, LaneExecutor, StepKey
+from ssfx.runtime.lane import StepKey
 from ssfx.runtime.lane_state import LaneState
 from ssfx.runtime.message import MessageLayout
 from ssfx.runtime.offload import HostSegment
@@ -69,7 +68,17 @@ class PackedLane(SentCounts):
         self.host: dict[int, HostSegment] = {}
         if device.type == "cuda":
             self.host = {i: HostSegment(parts[i], memory) for i in hosted}
-        self.state = LaneState(lane, parts, self.total, memory, self.compressor, store, device, self.host)
+        self.state = LaneState(
+            lane,
+            parts,
+            self.total,
+            memory,
+            self.compressor,
+            store,
+            device,
+            self.host,
+            self._own_state(self.packed_total),
+        )
         self.out = self.state.out
         together = [i for i in self.packed if i not in hosted]
         self._groups: dict[int, _Group] = {}
@@ -121,20 +130,31 @@ class PackedLane(SentCounts):
 
         What is not finite reaches every receiver as NaN or Inf in the payload.
         """
-        group = self._groups.get(segment)
+        group = self._complete(segment)
         if group is None or self.compressor is None:
             return
+        if self._twice:
+            group.batch.propose(self.compressor)
+        else:
+            group.batch.compress(self.compressor)
+
+    def _complete(self, segment: int) -> _Group | None:
+        """Count one segment; return its group, with all that its call needs, when that was the last one."""
+        group = self._groups.get(segment)
+        if group is None:
+            return None
         group.waiting -= 1
         if group.waiting:
-            return
+            return None
         batch = group.batch
         batch.new, batch.old, batch.memory = self.state.new, self.state.old, self.memory
         batch.grads = [self._grads.pop(name) for name in group.names]
         self._key(batch, group.segments)
-        if self._twice:
-            batch.propose(self.compressor)
-        else:
-            batch.compress(self.compressor)
+        return group
+
+    def _own_state(self, numel: int) -> dict[str, torch.Tensor]:
+        """Return the collective's state before the first step."""
+        return {}
 
     def _key(self, batch: Batch, segments: list[int]) -> None:
         batch.states = [self.state.compressor_new[i] for i in segments]
@@ -247,13 +267,3 @@ class PackedLane(SentCounts):
         """Return the averaged gradient."""
         lo, hi = self._slots[name]
         return self.out[lo:hi].view(self._shapes[name])
-
-
-def make_lane(
-    lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory | None
-) -> LaneExecutor:
-    """Return the executor of a lane: dense if none of its segments is compressed."""
-    if all(segment.dense for segment in lane.segments) and collectives[lane.collective].additive_only:
-        return DenseLane(lane, plan, comm, device, store, memory)
-    assert memory is not None
-    return PackedLane(lane, plan, comm, device, store, memory)

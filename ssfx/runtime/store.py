@@ -10,6 +10,9 @@ import torch
 State = dict[str, torch.Tensor]
 COMPRESSOR = "compressor."
 """Prefix of buffers that belong to a compressor; they are not gradients and do not follow the loss scale."""
+COLLECTIVE = "collective."
+"""Prefix of buffers that belong to a lane's collective; of these only thresholds follow the loss scale."""
+THRESHOLD = COLLECTIVE + "threshold"
 
 
 class Store:
@@ -37,7 +40,7 @@ class Store:
         """Multiply what memories keep by `factor`: the loss scale has changed (codec specification 7.5)."""
         for state in self._buffers.values():
             for buffer, value in state.items():
-                if not buffer.startswith(COMPRESSOR):
+                if buffer.startswith(THRESHOLD) or not buffer.startswith((COMPRESSOR, COLLECTIVE)):
                     value.mul_(factor)
 
     def norm(self, buffer: str) -> float:

@@ -27,20 +27,26 @@ class DenseOptions(SchemeOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseOptions(SchemeOptions):
-    """Options of schemes that compress: the compressor spec, the kept fraction in (0, 1], and how messages are sized.
+class CompressOptions(SchemeOptions):
+    """Options of schemes that compress: the compressor spec and the kept fraction in (0, 1]."""
+
+    compressor: str = "dgc"
+    density: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0 < self.density <= 1:
+            raise ValueError(f"density must be in (0, 1], got {self.density}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseOptions(CompressOptions):
+    """Options of schemes whose payloads are gathered: besides, how messages are sized.
 
     `sizes` "fixed" gathers messages of the planned size (all_gather); "variable" first exchanges the sizes that ranks
     really have (all_gather_v), which pays off for compressors whose count varies a lot below their capacity.
     """
 
-    compressor: str = "dgc"
-    density: float = 0.01
     sizes: Literal["fixed", "variable"] = "fixed"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.density <= 1:
-            raise ValueError(f"density must be in (0, 1], got {self.density}")
 
 
 Planner = Callable[[Profile, Costs, Any], Plan]
@@ -51,7 +57,9 @@ class Scheme:
     """A registered scheme.
 
     `fusion_unit` says what one compressor call handles: tensor, bucket, model, large tensor. `collectives` names all
-    that its plans may use, whatever the options. `profiled` schemes need ready times and costs that only a running
+    that its plans may use, whatever the options. `compressors` says which it takes: "any", "additive" (and dense),
+    "selecting" (those whose density decides how much is sent) or the names of some. `offload`: its plans may place
+    compression on the host. `profiled` schemes need ready times and costs that only a running
     model has: the runtime first trains a few iterations with a dense plan, then asks for the real one.
     """
 
@@ -62,6 +70,8 @@ class Scheme:
     defaults: SchemeOptions
     fusion_unit: str
     collectives: tuple[str, ...]
+    compressors: str = "any"
+    offload: bool = False
     profiled: bool = False
 
     @property
@@ -131,12 +141,16 @@ def scheme(
     defaults: SchemeOptions,
     fusion_unit: str,
     collectives: tuple[str, ...],
+    compressors: str = "any",
+    offload: bool = False,
     profiled: bool = False,
 ) -> Callable[[Planner], Planner]:
     """Register the decorated planner under `name`; stack the decorator to register variants with other defaults."""
 
     def decorate(planner: Planner) -> Planner:
-        schemes.add(Scheme(name, summary, source, planner, defaults, fusion_unit, collectives, profiled))
+        schemes.add(
+            Scheme(name, summary, source, planner, defaults, fusion_unit, collectives, compressors, offload, profiled)
+        )
         return planner
 
     return decorate

@@ -35,6 +35,7 @@ class DdpOptions(DenseOptions):
     defaults=DdpOptions(),
     fusion_unit="bucket",
     collectives=("all_reduce",),
+    compressors="additive",
 )
 def plan_ddp(profile: Profile, costs: Costs, options: DdpOptions) -> Plan:
     """Return the dense plan with PyTorch DDP's buckets, in the profile's order.

@@ -85,6 +85,8 @@ def _variant(name: str, summary: str, defaults: SsfusionOptions) -> Callable[[Pl
         defaults=defaults,
         fusion_unit="large tensor",
         collectives=("all_gather", "all_gather_v", "all_reduce"),
+        compressors="selecting",
+        offload=defaults.offload,
         profiled=True,
     )
 

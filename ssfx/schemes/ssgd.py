@@ -27,6 +27,7 @@ class SsgdOptions(DenseOptions):
     defaults=SsgdOptions(),
     fusion_unit="bucket",
     collectives=("all_reduce",),
+    compressors="additive",
 )
 def plan_ssgd(profile: Profile, costs: Costs, options: SsgdOptions) -> Plan:
     """Return the dense plan in which no message starts before backward has ended."""

@@ -17,6 +17,7 @@ from ssfx.schemes.grouping import plan_per_dtype, units
     defaults=DenseOptions(),
     fusion_unit="tensor",
     collectives=("all_reduce",),
+    compressors="additive",
 )
 def plan_wfbp(profile: Profile, costs: Costs, options: DenseOptions) -> Plan:
     """Return the dense plan with one message per tensor."""

@@ -15,7 +15,7 @@ from ssfx.memories import memories
 def reduced(group: Any, rank: int, world: int, data: list[list[float]], dtype: str) -> torch.Tensor:
     """Return what all_reduce leaves in this rank's row of `data`."""
     message = torch.tensor(data[rank], dtype=getattr(torch, dtype))
-    result = collectives["all_reduce"].start(message, Comm(group)).wait()
+    result = collectives.build("all_reduce").start(message, Comm(group)).wait()
     assert result is message, "the sum is left in place"
     return result
 
@@ -23,7 +23,7 @@ def reduced(group: Any, rank: int, world: int, data: list[list[float]], dtype: s
 def gathered(group: Any, rank: int, world: int, name: str, rows: list[list[int]]) -> tuple[torch.Tensor, int]:
     """Return the rows that the gather `name` gives for byte messages, and the bytes that this rank contributed."""
     comm = Comm(group)
-    result = collectives[name].start(torch.tensor(rows[rank], dtype=torch.uint8), comm).wait()
+    result = collectives.build(name).start(torch.tensor(rows[rank], dtype=torch.uint8), comm).wait()
     return result, comm.contributed_bytes
 
 
@@ -44,7 +44,7 @@ def sparse_gather(
         topk.compress(new["residual"], payload, ctx)
         residual.sent(topk, payload, new, ctx)
     total = torch.zeros_like(gradient)
-    for row, count in zip(collectives[name].start(message, Comm(group)).wait(), counts, strict=True):
+    for row, count in zip(collectives.build(name).start(message, Comm(group)).wait(), counts, strict=True):
         topk.decompress_add(_payload(row[: 8 * count].clone(), count), total, ctx)
     return total, new["residual"], payload.indices.tolist()
 

@@ -9,23 +9,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan.instances import affine_costs, cost_tables, instance_a, make_profile, profiles
+from plan.options import gathers, keeps_all, usual
 
 from ssfx.collectives import collectives
+from ssfx.compressors import build, compressors
 from ssfx.costs import Costs, Curve
 from ssfx.errors import ConfigError
 from ssfx.plan import Plan
 from ssfx.planning import make_plan
 from ssfx.profile import Profile
 from ssfx.schemes import schemes
+from ssfx.schemes.carrier import keeps_fraction
 from ssfx.timeline import evaluate
 from ssfx.wire import plan_bytes
 
 relaxed = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 every_scheme = pytest.mark.parametrize("scheme", schemes.names())
-
-
-def options(scheme: str, density: float = 0.01) -> dict[str, Any]:
-    return {} if schemes[scheme].dense else {"compressor": "topk", "density": density}
 
 
 def scaled(curve: Curve, factor: float) -> Curve:
@@ -38,9 +37,9 @@ def scaled(curve: Curve, factor: float) -> Curve:
 def test_plans_are_valid_and_a_pure_function_of_their_inputs(
     scheme: str, profile: Profile, costs: Costs, density: float
 ) -> None:
-    plan = make_plan(scheme, profile, costs, options(scheme, density))
+    plan = make_plan(scheme, profile, costs, usual(scheme, density))
     again = make_plan(
-        scheme, Profile.from_json(profile.to_json()), Costs.from_json(costs.to_json()), options(scheme, density)
+        scheme, Profile.from_json(profile.to_json()), Costs.from_json(costs.to_json()), usual(scheme, density)
     )
     assert plan.to_json() == again.to_json()
     assert Plan.from_json(plan.to_json()) == plan
@@ -50,7 +49,7 @@ def test_plans_are_valid_and_a_pure_function_of_their_inputs(
     for bucket in plan.buckets:
         for lane in bucket.lanes:
             assert all(segment.dense or plan.numel(segment) for segment in lane.segments), "an empty compressor call"
-    if costs.world_size == 1 or density == 1:
+    if costs.world_size == 1 or (density == 1 and keeps_all(scheme) is not None):
         assert all(segment.dense for _, lane in plan.lanes() for segment in lane.segments)
         assert plan_bytes(plan) == profile.nbytes
 
@@ -59,7 +58,7 @@ def test_plans_are_valid_and_a_pure_function_of_their_inputs(
 @relaxed
 @given(profile=profiles(), costs=cost_tables())
 def test_the_predicted_time_lies_between_its_bounds(scheme: str, profile: Profile, costs: Costs) -> None:
-    plan = make_plan(scheme, profile, costs, options(scheme))
+    plan = make_plan(scheme, profile, costs, usual(scheme))
     total_s = evaluate(plan, profile, costs).total_s
     exchange_s = sum(lane.end_s - lane.start_s for lane in evaluate(plan, profile, costs).lanes)
     packed = [s for bucket in plan.buckets for lane in bucket.lanes for s in lane.segments if not s.dense]
@@ -78,7 +77,7 @@ def test_a_given_plan_never_gets_faster_when_something_gets_slower(
     scheme: str, profile: Profile, factor: float
 ) -> None:
     base = affine_costs()
-    plan = make_plan(scheme, profile, base, options(scheme))
+    plan = make_plan(scheme, profile, base, usual(scheme))
     before_s = evaluate(plan, profile, base).total_s
     slower = [
         affine_costs(alpha_s=2e-5 * factor),
@@ -95,7 +94,7 @@ def test_a_given_plan_never_gets_faster_when_something_gets_slower(
 @pytest.mark.parametrize("numel", [[7], [0], [0, 0, 0], [0, 5, 0, 0, 9, 0]])
 def test_tiny_and_empty_models_have_a_plan(scheme: str, numel: list[int]) -> None:
     profile = make_profile(numel, [1e-3] * len(numel))
-    plan = make_plan(scheme, profile, affine_costs(), options(scheme))
+    plan = make_plan(scheme, profile, affine_costs(), usual(scheme))
     assert (plan_bytes(plan) > 0) == (sum(numel) > 0)
 
 
@@ -103,7 +102,7 @@ def test_tiny_and_empty_models_have_a_plan(scheme: str, numel: list[int]) -> Non
 def test_dtypes_are_planned_apart_and_launched_by_readiness(scheme: str) -> None:
     a = instance_a()
     profile = make_profile(a.numel, a.ready_gap_s, ["float32", "bfloat16"] * 6)
-    plan = make_plan(scheme, profile, affine_costs(), options(scheme))
+    plan = make_plan(scheme, profile, affine_costs(), usual(scheme))
     last = [max(plan.order[name] for lane in bucket.lanes for name in lane.tensors) for bucket in plan.buckets]
     assert last == sorted(last)
     assert [bucket for bucket, _ in plan.launch_order] == sorted(bucket for bucket, _ in plan.launch_order)
@@ -114,12 +113,45 @@ def test_dtypes_are_planned_apart_and_launched_by_readiness(scheme: str) -> None
 @given(profile=profiles(), costs=cost_tables(), data=st.data())
 def test_plans_use_only_declared_collectives(scheme: str, profile: Profile, costs: Costs, data: st.DataObject) -> None:
     choices: list[dict[str, Any]] = [{}]
-    if not schemes[scheme].dense:
-        choices += [{"sizes": "variable"}, {"compressor": "topk", "density": 0.3}, {"density": 1.0}]
-    if schemes[scheme].dense or scheme in ("per_tensor", "fused_all"):
+    choices += [usual(scheme, 0.3), usual(scheme, 1.0)]
+    if gathers(scheme):
+        choices.append({"sizes": "variable"})
+    if schemes[scheme].compressors in ("any", "additive"):
         choices.append({"compressor": "fp16"})
     plan = make_plan(scheme, profile, costs, data.draw(st.sampled_from(choices)))
-    assert {lane.collective for _, lane in plan.lanes()} <= set(schemes[scheme].collectives)
+    assert {collectives.build(lane.collective).name for _, lane in plan.lanes()} <= set(schemes[scheme].collectives)
+
+
+def accepted(scheme: str) -> set[str]:
+    """Return the compressors with which the scheme makes a plan of a small model for four workers."""
+    profile, found = make_profile([4000, 20, 60_000, 300], [1e-3] * 4), set()
+    for compressor in compressors.names():
+        try:
+            make_plan(scheme, profile, affine_costs(4), {"compressor": compressor})
+        except ConfigError:
+            continue
+        found.add(compressor)
+    return found
+
+
+@every_scheme
+def test_a_scheme_takes_the_compressors_that_it_declares(scheme: str) -> None:
+    families = {
+        "any": set(compressors.names()),
+        "additive": {name for name in compressors.names() if build(name).additive and not keeps_fraction(name)},
+        "selecting": {name for name in compressors.names() if keeps_fraction(name) and not build(name).additive},
+    }
+    declared = schemes[scheme].compressors
+    assert accepted(scheme) == families.get(declared, set(declared.split(", ")))
+
+
+@every_scheme
+@relaxed
+@given(profile=profiles(), costs=cost_tables())
+def test_only_schemes_that_offload_place_anything_on_the_host(scheme: str, profile: Profile, costs: Costs) -> None:
+    plan = make_plan(scheme, profile, costs, usual(scheme))
+    placements = {segment.placement for _, lane in plan.lanes() for segment in lane.segments}
+    assert "host" not in placements or schemes[scheme].offload
 
 
 @every_scheme

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from plan.instances import affine_costs, gather, instance_a, make_profile, names, plan_of, random_table
 
-from ssfx.collectives import collectives
+from ssfx.collectives import Load, collectives
 from ssfx.costs import Costs, Curve, ring_exchange
 from ssfx.errors import ConfigError
 from ssfx.plan import Plan, Segment
@@ -46,7 +46,7 @@ def test_ring_curves_are_the_collectives_own_traffic() -> None:
         for name, curve in ring_exchange(world_size, alpha_s, beta).items():
             if name not in ("all_reduce", "all_gather", "all_gather_v"):
                 continue
-            traffic = collectives[name].traffic(64_000, world_size)
+            traffic = collectives.build(name).traffic(Load.dense(64_000, world_size))
             assert curve(64_000) == pytest.approx(traffic.messages * alpha_s + traffic.sent_bytes * beta)
 
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from runtime.pool import Pool
+from runtime.pool import Pools
 
 
 @pytest.fixture(scope="session")
-def pool() -> Iterator[Pool]:
-    made = Pool(3)
+def pool() -> Iterator[Pools]:
+    made = Pools()
     yield made
     made.close()

@@ -96,3 +96,20 @@ class Pool:
             if process.is_alive():
                 process.kill()
         self._folder.cleanup()
+
+
+class Pools:
+    """A pool of three processes for most tests and one of six for larger worlds, each started when first needed."""
+
+    def __init__(self) -> None:
+        self._pools: dict[int, Pool] = {}
+
+    def run(self, work: Callable[..., Any], world: int, *args: Any, timeout_s: float = 120.0) -> list[Any]:
+        size = 3 if world <= 3 else 6
+        if size not in self._pools:
+            self._pools[size] = Pool(size)
+        return self._pools[size].run(work, world, *args, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        for pool in self._pools.values():
+            pool.close()

@@ -1,0 +1,76 @@
+"""What one rank sends in each primitive: the convention by which all traffic is counted, planned and simulated.
+
+Libraries choose their own algorithms; these are the usual ones: rings for all_reduce, all_gather and reduce_scatter,
+one message to every peer for all_to_all, a binomial tree for broadcast. Source: collectives specification, 0.3 and 1.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What one rank puts on its outgoing link."""
+
+    messages: int
+    sent_bytes: int
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(self.messages + other.messages, self.sent_bytes + other.sent_bytes)
+
+
+def split_sizes(total: int, parts: int) -> list[int]:
+    """Return the sizes of `parts` nearly equal pieces, the longer ones first, as torch.tensor_split cuts."""
+    return [total // parts + (i < total % parts) for i in range(parts)]
+
+
+def split_starts(total: int, parts: int) -> list[int]:
+    """Return where each of the pieces of `split_sizes` begins, and `total`: parts + 1 numbers."""
+    starts = [0]
+    for size in split_sizes(total, parts):
+        starts.append(starts[-1] + size)
+    return starts
+
+
+def rounds(world_size: int) -> int:
+    """Return ceil(log2(world_size)): the length of a binomial tree or of recursive doubling."""
+    return (world_size - 1).bit_length()
+
+
+def traffic(primitive: str, nbytes: int, world_size: int, rank: int = 0, item_bytes: int = 1) -> Traffic:
+    """Return what `rank` sends in `primitive` when every rank contributes `nbytes`; a broadcast starts at rank 0.
+
+    In all_to_all the contribution is what goes to all ranks together, the own part included, in equal parts.
+    """
+    p = world_size
+    if p == 1:
+        return Traffic(0, 0)
+    if primitive == "all_gather":
+        return Traffic(p - 1, (p - 1) * nbytes)
+    if primitive == "send":
+        return Traffic(1, nbytes)
+    if primitive == "broadcast":
+        children = tree_children(rank, p)
+        return Traffic(children, children * nbytes)
+    chunks = [item_bytes * size for size in split_sizes(nbytes // item_bytes, p)]
+    if primitive == "reduce_scatter":
+        return Traffic(p - 1, nbytes - chunks[(rank + 1) % p])
+    if primitive == "all_to_all":
+        return Traffic(p - 1, nbytes - chunks[rank])
+    if primitive == "all_reduce":
+        return Traffic(2 * (p - 1), 2 * nbytes - chunks[(rank + 1) % p] - chunks[(rank + 2) % p])
+    raise ValueError(f"unknown primitive {primitive!r}")
+
+
+def tree_children(rank: int, world_size: int) -> int:
+    """Return to how many ranks `rank` forwards a broadcast from rank 0 along a binomial tree."""
+    first = rank.bit_length()
+    return sum(1 for j in range(first, rounds(world_size)) if rank + (1 << j) < world_size)
+
+
+def to_peers(nbytes: Sequence[int], rank: int) -> Traffic:
+    """Return the traffic of one message to every other rank, `nbytes[r]` to rank r; empty ones are not sent."""
+    sizes = [size for r, size in enumerate(nbytes) if r != rank and size]
+    return Traffic(len(sizes), sum(sizes))

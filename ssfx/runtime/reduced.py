@@ -1,0 +1,99 @@
+"""The lane of a reducer: one vector in, the sum of what survived out, the rest left in the memory."""
+
+from __future__ import annotations
+
+import torch
+
+from ssfx.collectives import Reduced, Reducer, Reduction
+from ssfx.collectives.comm import Comm, Pending
+from ssfx.memories import Memory
+from ssfx.plan import Lane, Plan
+from ssfx.runtime.packed import PackedLane
+from ssfx.runtime.store import Store
+from ssfx.wire import lane_load
+
+
+class ReducedLane(PackedLane):
+    """Compressed segments whose selected elements are summed by a reducer, in the queue's own thread.
+
+    Where the reducer selects by itself, the compressor named in the plan only says by which rule; gradients are
+    accumulated as they arrive and nothing is packed.
+    """
+
+    def __init__(self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory) -> None:
+        super().__init__(lane, plan, comm, device, store, memory)
+        assert isinstance(self.collective, Reducer)
+        self.reducer = self.collective
+        self.kept = lane_load(plan, lane).kept
+        self._ends = torch.tensor([self._slots[name][1] for name in lane.tensors])
+        self._filled = sum(plan.by_name[name].numel > 0 for name in lane.tensors)
+        self._reduced: Reduced | None = None
+
+    def _own_state(self, numel: int) -> dict[str, torch.Tensor]:
+        assert isinstance(self.collective, Reducer)
+        return self.collective.initial_state(numel, self.comm.world_size)
+
+    def compress(self, segment: int) -> None:
+        """Note that a segment is complete; the last one accumulates gradients, and selects unless the reducer does."""
+        group = self._complete(segment)
+        if group is None or self.compressor is None:
+            return
+        if self.reducer.selects:
+            group.batch.accumulate()
+        else:
+            group.batch.compress(self.compressor)
+
+    def start(self) -> None:
+        """Reduce; returns when the sum is there."""
+        vector = self.state.new[self.memory.buffers[0]][: self.packed_total]
+        work = Reduction(vector, self.kept, self.key.step, self.key.seed, self.state.lane_new)
+        if self.reducer.selects:
+            work.bad = not bool(torch.isfinite(vector.sum()) or torch.isfinite(vector).all())
+        else:
+            work.indices, work.values = self._selected()
+            work.bad = not bool(torch.isfinite(work.values).all())
+            if not self.memory.stateful:
+                vector[work.indices] = 0  # a memory that keeps nothing has not taken out what is sent
+        self._reduced = self.reducer.reduce(work, self.comm)
+        self.pending = Pending(None, self._reduced.values)
+
+    def _selected(self) -> tuple[torch.Tensor, torch.Tensor]:
+        indices, values = [], []
+        for i in self.packed:
+            payload = self.payloads[i]
+            used = int(payload.counts.sum()) if len(payload.counts) else len(payload.indices)
+            indices.append(payload.indices[:used].long())
+            values.append(payload.values[:used].float())
+        return torch.cat(indices), torch.cat(values)
+
+    def finish(self) -> list[torch.Tensor]:
+        """Return the numbers of the sum."""
+        assert self._reduced is not None
+        return [self._reduced.values]
+
+    def decode(self) -> None:
+        """Write the average over ranks into `out`."""
+        assert self._reduced is not None
+        values, indices = self._reduced.values / self.comm.world_size, self._reduced.indices
+        if indices is None:
+            self.out[: self.packed_total].copy_(values)
+        else:
+            self.out.zero_()
+            self.out[indices] = values
+
+    def sent_elements(self) -> int:
+        """Return how many elements this rank put in."""
+        return self._reduced.sent if self._reduced else 0
+
+    def density_ratios(self) -> list[float]:
+        """Return what this rank put in over what it was to put in, for the lane as a whole if the reducer selects."""
+        if not self.reducer.selects:
+            return super().density_ratios()
+        return [self.sent_elements() / self.kept] if self.kept < self.total else []
+
+    def tensors_without_elements(self) -> int:
+        """Return how many tensors have no element in the sum: the reducer may have dropped what ranks selected."""
+        if self._reduced is None or self._reduced.indices is None:
+            return 0
+        hit = torch.bucketize(self._reduced.indices.cpu(), self._ends, right=True).unique()
+        return self._filled - len(hit)
