@@ -22,7 +22,7 @@ MAY_IMPORT = {
     **dict.fromkeys(VOCABULARY, VOCABULARY),
     **dict.fromkeys(COMPONENTS, VOCABULARY | COMPONENTS),
     **dict.fromkeys(PLANNING, VOCABULARY | COMPONENTS | PLANNING),
-    "results": VOCABULARY | {"figures", "status", "config"},
+    "results": VOCABULARY | {"capabilities", "figures", "status", "config"},
     "workloads": VOCABULARY | {"results"},
     "runtime": VOCABULARY | COMPONENTS | PLANNING,
     "engines": VOCABULARY | {"results", "runtime", "workloads"},

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 from typing import Any
 
 import click
 
 from ssfx.cli.table import print_table
 
-KINDS = ("schemes", "compressors", "memories", "models", "datasets", "clusters", "experiments", "engines")
+KINDS = (
+    "schemes",
+    "compressors",
+    "memories",
+    "models",
+    "datasets",
+    "clusters",
+    "experiments",
+    "engines",
+    "collectives",
+)
 Table = tuple[Sequence[str], Iterable[Sequence[str]]]
 
 
@@ -20,7 +31,7 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
 @click.command("list", short_help="List schemes, compressors, models, clusters, ...")
 @click.argument("kind", required=False, metavar="[KIND]", shell_complete=_kinds)
 def list_(kind: str | None) -> None:
-    """Show schemes, compressors, memories, models, datasets, clusters, experiments or engines."""
+    """Show schemes, compressors, memories, models, datasets, clusters, experiments, engines or collectives."""
     from ssfx.errors import unknown
 
     if kind is None:
@@ -38,22 +49,17 @@ def _print(kind: str) -> None:
         header, lines = _schemes()
     elif kind == "compressors":
         header, lines = _compressors()
+    elif kind == "collectives":
+        header, lines = _collectives()
     else:
         header, lines = _folder(kind) if kind in ("clusters", "experiments") else _registered(kind)
     print_table(header, lines)
 
 
 def _schemes() -> Table:
-    from ssfx.schemes import schemes
+    from ssfx.capabilities import HEADER, capabilities
 
-    def line(scheme: Any) -> Sequence[str]:
-        compressor = getattr(scheme.defaults, "compressor", None) or "none"
-        return (
-            scheme.name, scheme.fusion_unit, compressor, ", ".join(scheme.collectives),
-            "yes" if scheme.profiled else "no", scheme.summary,
-        )  # fmt: skip
-
-    return ("scheme", "fusion unit", "compressor", "collectives", "profiled", "summary"), map(line, schemes)
+    return HEADER, (astuple(line) for line in capabilities())
 
 
 def _compressors() -> Table:
@@ -69,6 +75,12 @@ def _compressors() -> Table:
         return entry.name, ", ".join(filter(None, words)) or "-", entry.summary
 
     return ("compressor", "supports", "summary"), map(line, compressors)
+
+
+def _collectives() -> Table:
+    from ssfx.collectives import collectives
+
+    return ("collective", "source", "summary"), [(one.name, one.cls.source, one.summary) for one in collectives]
 
 
 def _folder(kind: str) -> Table:

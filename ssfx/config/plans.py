@@ -10,8 +10,9 @@ from ssfx.config.cases import Planned
 from ssfx.cost_tables import costs_on, nominal_costs
 from ssfx.costs import Costs
 from ssfx.errors import ConfigError
+from ssfx.memories import memories
 from ssfx.plan import Plan
-from ssfx.planning import make_plan
+from ssfx.planning import check_memory, make_plan
 from ssfx.profile import Profile, load_shipped, shipped_dir
 from ssfx.schemes import schemes
 
@@ -30,12 +31,14 @@ def check_plans(cases: Sequence[Case], cluster: Cluster) -> None:
         _check_warmup(case)
         left = unplanned[_but_density(case)]
         if _density(case) in left and (shipped_dir() / f"{case.model}.json").exists():
-            make_plan(case.scheme, load_shipped(case.model), nominal_costs(cluster), case_options(case))
+            plan = make_plan(case.scheme, load_shipped(case.model), nominal_costs(cluster), case_options(case))
+            if case.memory is not None:
+                check_memory(plan, memories.build(case.memory))
             left.remove(_density(case))
 
 
 def _but_density(case: Case) -> str:
-    return str((case.model, case.scheme, {**case_options(case), "density": None}))
+    return str((case.model, case.scheme, case.memory, {**case_options(case), "density": None}))
 
 
 def _density(case: Case) -> float:

@@ -1,13 +1,15 @@
-"""Rebuild what the documentation shows of results, from reference rows alone: docs/img and two blocks of README.md."""
+"""Rebuild what the documentation shows: docs/img and two blocks of README.md from reference rows, one from schemes."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import astuple
 from datetime import datetime
 from pathlib import Path
 
+from ssfx.capabilities import HEADER, capabilities
 from ssfx.figures import Figure, discover, draw_all
 from ssfx.paths import reference_dir
 from ssfx.results.claims import ledgers
@@ -40,8 +42,8 @@ def reference_rows() -> list[Row]:
 
 
 def updated(readme: str, rows: Sequence[Row]) -> str:
-    """Return the README's text with both blocks as `rows` give them."""
-    for name, text in (("figure", figure_block(rows)), ("status", status_block(rows))):
+    """Return the README's text with its blocks as `rows` and the registered schemes give them."""
+    for name, text in (("figure", figure_block(rows)), ("status", status_block(rows)), ("schemes", schemes_block())):
         block = f"<!-- {name}: {NOTE} -->\n{text}\n<!-- end of {name} -->"
         parts = re.split(rf"<!-- {name}: .*?<!-- end of {name} -->", readme, flags=re.DOTALL)
         if len(parts) != 2:
@@ -69,6 +71,13 @@ def status_block(rows: Sequence[Row]) -> str:
         said = figure.finding(chosen) if chosen else "-"
         cells = (figure.name, figure.title, f"`{figure.command}`", _obtained(chosen), said, _verdicts(figure, rows))
         lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def schemes_block() -> str:
+    """Return the capability table of all schemes, without what only a listing has room for."""
+    lines = [f"| {' | '.join(HEADER[:-1])} |", "| --- " * (len(HEADER) - 1) + "|"]
+    lines += [f"| {' | '.join(astuple(line)[:-1])} |" for line in capabilities()]
     return "\n".join(lines)
 
 

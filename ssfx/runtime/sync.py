@@ -25,7 +25,7 @@ from ssfx.errors import ConfigError
 from ssfx.memories import Memory, memories
 from ssfx.memories.rates import Rates
 from ssfx.plan import Plan
-from ssfx.planning import make_plan
+from ssfx.planning import check_memory, make_plan
 from ssfx.profile import Profile
 from ssfx.runtime.attach import (
     broadcast_model,
@@ -135,7 +135,9 @@ class Sync:
         self._exchanged = False
         self._handles: list[Any] = []
         self._observer: Observer | None = None
-        make_plan(scheme, self._base, placeholder_costs(max(2, comm.world_size)), given)  # refuse early, on every rank
+        probe = make_plan(scheme, self._base, placeholder_costs(max(2, comm.world_size)), given)  # refuse early
+        if memory is not None:
+            check_memory(probe, memory)
         self.plan: Plan = self._first_plan()
         if comm.world_size == 1:
             claim_model(model)

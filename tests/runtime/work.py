@@ -59,6 +59,18 @@ def density_one_equals_ddp(group: Any, rank: int, world: int, kind: str, options
     return worst
 
 
+def passes_through(group: Any, rank: int, world: int, options: Options) -> dict[str, Any]:
+    """Return whether one step's gradients are those of the model alone, and how many operations were issued."""
+    model, _, sync = attached("mlp", group, world, options)
+    local = build("mlp")
+    loss_of(local, rank, 0).backward()
+    loss_of(model, rank, 0).backward()
+    pairs = zip(model.parameters(), local.parameters(), strict=True)
+    same = all(torch.equal(a.grad, b.grad) for a, b in pairs)
+    sync.detach()
+    return {"same_gradients": same, "calls": sync.comm.calls}
+
+
 def conserves_mass(group: Any, rank: int, world: int, options: Options) -> tuple[float, float]:
     """Return the worst relative violation of sum(in) = world * average + sum(kept), and the largest amount kept."""
     model, optimizer, sync = attached("mlp", group, world, options)
