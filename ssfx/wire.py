@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ssfx.collectives import Load
 from ssfx.compressors import Layout, build
-from ssfx.plan import Lane, Plan, Segment
+from ssfx.plan import ITEM_BYTES, Lane, Plan, Segment
 
 
 def payload_layout(compressor: str | None, numel: int, density: float, dtype: str = "float32") -> Layout:
@@ -44,7 +44,18 @@ def lane_load(plan: Plan, lane: Lane) -> Load:
     for segment in lane.segments:
         layout, numel = segment_layout(plan, segment), plan.numel(segment)
         kept += min(numel, layout.values) if layout.indices else numel
-    return Load(plan.numel(lane), lane_bytes(plan, lane), kept, plan.world_size)
+    return Load(plan.numel(lane), lane_bytes(plan, lane) - _unused_bytes(plan, lane), kept, plan.world_size)
+
+
+def _unused_bytes(plan: Plan, lane: Lane) -> int:
+    """Return the bytes that a message of changing length leaves unused, as the mean over its cycle."""
+    segment = lane.segments[0]
+    if len(lane.segments) > 1 or segment.compressor is None:
+        return 0
+    shapes = [plan.by_name[name].shape for name in segment.tensors]
+    used = build(segment.compressor).cycle(shapes)
+    layout = segment_layout(plan, segment)
+    return ITEM_BYTES[layout.value_dtype] * (layout.values - sum(used) // len(used)) if used else 0
 
 
 def plan_bytes(plan: Plan) -> int:

@@ -25,7 +25,7 @@ class ACPSGDOptions:
 class ACPSGD(LowRank):
     """Even steps: Q is made orthonormal and P = mean of A_w Q is sent; odd steps: the other way round.
 
-    Messages have one size, so the smaller factor is padded. State p and q, equal on all ranks: one is the basis of the
+    The payload holds the other tensors, then the factor; it has room for the larger one. State p and q, equal on all ranks: one is the basis of the
     latest step, the other what it received.
     """
 
@@ -40,6 +40,11 @@ class ACPSGD(LowRank):
     def _layout(self, parts: Split) -> Layout:
         return Layout(values=max(parts.left, parts.right) + parts.rest)
 
+    def cycle(self, shapes: Shapes) -> tuple[int, ...]:
+        """Even steps send P, odd ones Q, both with the other tensors."""
+        parts = split(tuple(shapes), self.rank)
+        return parts.rest + parts.left, parts.rest + parts.right
+
     def state_shapes(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
         """P and Q of all matrices."""
         parts = split(tuple(shapes), self.rank)
@@ -47,7 +52,8 @@ class ACPSGD(LowRank):
 
     def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
         """Write A Q or A^T P of every matrix and the other tensors; the basis is left in the state."""
-        parts, values = self._split(ctx), payload.values
+        parts = self._split(ctx)
+        values = payload.values[parts.rest :]
         sends_p = ctx.step % 2 == 0
         if parts.matrices:
             held = ctx.state["q" if sends_p else "p"]
@@ -57,27 +63,26 @@ class ACPSGD(LowRank):
                 kept.copy_(basis(revived(kept, _held(matrix, fresh, sends_p))))
                 wide = matrix.of(a) if sends_p else matrix.of(a).T
                 torch.mm(wide, kept, out=_sent(matrix, values, sends_p))
-            values[parts.left if sends_p else parts.right : values.numel() - parts.rest].zero_()
-        write_plain(parts, a, values)
+            values[parts.left if sends_p else parts.right :].zero_()
+        write_plain(parts, a, payload.values[: parts.rest])
 
     def received(self, payload: Payload, ctx: Context) -> None:
         """Keep the mean factor for the next step."""
         if ctx.state:
             factor = ctx.state["p" if ctx.step % 2 == 0 else "q"]
-            torch.div(payload.values[: factor.numel()], ctx.world_size, out=factor)
+            rest = self._split(ctx).rest
+            torch.div(payload.values[rest : rest + factor.numel()], ctx.world_size, out=factor)
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * P Q^T of every matrix and scale * the other tensors."""
         parts = self._split(ctx)
-        sends_p = ctx.step % 2 == 0
+        values, sends_p = payload.values[parts.rest :], ctx.step % 2 == 0
         for matrix in parts.matrices:
-            kept, factor = (
-                _held(matrix, ctx.state["q" if sends_p else "p"], sends_p),
-                _sent(matrix, payload.values, sends_p),
-            )
+            kept = _held(matrix, ctx.state["q" if sends_p else "p"], sends_p)
+            factor = _sent(matrix, values, sends_p)
             p, q = (factor, kept) if sends_p else (kept, factor)
             matrix.of(out).addmm_(p, q.T, alpha=scale)
-        add_plain(parts, payload.values, out, scale)
+        add_plain(parts, payload.values[: parts.rest], out, scale)
 
 
 def _held(matrix: Matrix, factors: torch.Tensor, sends_p: bool) -> torch.Tensor:

@@ -166,6 +166,13 @@ class Compressor(ABC):
         """Return the wire layout of a segment of tensors of these shapes; only their number of elements counts."""
         return self.layout(sum(math.prod(shape) for shape in shapes), density)
 
+    def cycle(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """Return how many values, from the front, a payload uses at step 0, 1, ...; empty if it is always all of them.
+
+        Steps beyond the last entry start over. Only with `additive`; a message of one segment is cut to that length.
+        """
+        return ()
+
     def state_shapes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         """Return name and shape of the float32 state that a segment needs; it starts as zeros."""
         return {}

@@ -46,6 +46,10 @@ class PackedLane(SentCounts):
         self.packed = [i for i in self.layout.order if not lane.segments[i].dense]
         spec = lane.segments[self.packed[0]].compressor if self.packed else None
         self.compressor = build(spec) if spec else None
+        one = self.compressor is not None and len(self.packed) == 1
+        self._cycle = (
+            self.compressor.cycle(self._segment_shapes(plan, self.packed[0])) if one and self.compressor else ()
+        )
         self._twice = self.compressor is not None and self.compressor.rounds == 2
         self.blocking = self.blocking or self._twice
         self._device = device
@@ -100,9 +104,12 @@ class PackedLane(SentCounts):
             pieces = tuple(self._slots[name] for name in segment.tensors)
             tensor_id, starts = ids[segment.tensors[0]], self.layout.starts[i]
             lo, hi = self._segment_at[i]
-            shapes = tuple(plan.by_name[name].shape for name in segment.tensors)
+            shapes = self._segment_shapes(plan, i)
             parts[i] = Part(lo, hi, self.layout.layouts[i], segment.density, tensor_id, starts, pieces, shapes)
         return parts
+
+    def _segment_shapes(self, plan: Plan, segment: int) -> tuple[tuple[int, ...], ...]:
+        return tuple(plan.by_name[name].shape for name in self.lane.segments[segment].tensors)
 
     def add(self, name: str, grad: torch.Tensor | None) -> None:
         """Take one tensor in: a gradient that is compressed later, or the plain values of a dense one."""
@@ -207,7 +214,10 @@ class PackedLane(SentCounts):
             for batch in {id(group): group.batch for group in self._groups.values()}.values():
                 batch.compress(self.compressor)
         if self.collective.additive_only:
-            self.pending = self.collective.start(self.layout.values.of(self.message), self.comm)
+            values = self.layout.values.of(self.message)
+            if self._cycle:
+                values = values[: self._cycle[self.key.step % len(self._cycle)]]
+            self.pending = self.collective.start(values, self.comm)
         elif self.collective.variable:
             self.pending = self.collective.start(self.layout.trim(self.message, self.packed), self.comm)
         else:

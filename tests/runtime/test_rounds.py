@@ -90,3 +90,11 @@ def test_a_tensor_without_gradients_for_a_while_comes_back(pool: Pool, spec: str
     assert norms["step 1"] > 0
     assert norms["step 7"] > 0.1 * norms["step 1"]
     assert torch.isfinite(torch.tensor(list(norms.values()))).all()
+
+
+def test_acpsgd_sends_one_factor_at_its_own_length(pool: Pool) -> None:
+    # first.weight is 300 x 20 and middle.weight 40 x 300: 340 rows, 320 columns; last.weight 5 x 40 would not halve.
+    others = 300 + 40 + 40 + 40 + 200 + 5 + 1
+    options: Options = {"scheme": "fused_all", "compressor": "acpsgd(rank=3)"}
+    for sent in pool.run(work_rounds.sent_by_step, 2, options, 4):
+        assert sent == [4 * (3 * rows + others) for rows in (340, 320, 340, 320)]

@@ -51,3 +51,14 @@ def tensor_in_and_out(group: Any, rank: int, world: int, options: Options) -> di
         optimizer.step()
     sync.detach()
     return norms
+
+
+def sent_by_step(group: Any, rank: int, world: int, options: Options, steps: int) -> list[int]:
+    """Return the bytes that each of the first steps put on the wire."""
+    model, optimizer, sync = attached("mlp", group, world, options)
+    sent = []
+    for step in range(steps):
+        train(model, optimizer, rank, range(step, step + 1))
+        sent.append(sync.last.sent_bytes)
+    sync.detach()
+    return sent
