@@ -25,8 +25,14 @@ SCHEMES = {
 }
 """Methods of the claim ledger that are schemes here."""
 
+PARTLY_FUSED = {f"multi-tensor({degree})": degree for degree in (20, 40, 60, 80)}
+"""Methods that are fused_all with this fusion degree, which only experiment=missing_rate runs."""
+
 MODELS = {"ResNet-152": "resnet152", "BERT-large": "bert_large", "ViT-large": "vit_large", "GPT2-large": "gpt2_large"}
 """Models of the claim ledger that are models here; a claim about another one is never compared."""
+
+STAND_INS = {"resnet152_digits": "ResNet-152", "bert_large_narrow": "BERT-large"}
+"""Models here that have every tensor of one of the ledger's: their rows speak of that one alone."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ def _percent(name: str, of: str | None = None) -> Callable[[Sequence[Row], Seque
 MEASURES = {
     "throughput_speedup": Measure("throughput", "fraction", _speedup, relative=True),
     "sparsification_share": Measure("throughput", "percent", _percent("sparsify_s", "iteration_s")),
-    "missing_rate": Measure("convergence", "percent", _percent("tensor_missing_rate")),
+    "missing_rate": Measure("missing_rate", "percent", _percent("tensor_missing_rate")),
     "accuracy": Measure("convergence", "percent", _percent("top1")),
 }
 
@@ -104,19 +110,30 @@ def _speaks_to(claim: Claim) -> bool:
     measure = MEASURES.get(claim.metric)
     if measure is None or claim.bounds is None or claim.unit != measure.unit or claim.type != "result":
         return False
+    if claim.subject in PARTLY_FUSED:
+        return measure.experiment == "missing_rate"
     return claim.subject in SCHEMES and (not measure.relative or claim.baseline in SCHEMES)
+
+
+def _ran(case: Case, method: str | None) -> bool:
+    """True when `case` ran a method of the ledger; schemes without a fusion degree fuse as they are made to."""
+    scheme, degree = ("fused_all", PARTLY_FUSED[method]) if method in PARTLY_FUSED else (SCHEMES.get(method or ""), 100)
+    return case.scheme == scheme and case.scheme_options.get("fusion_degree", 100) == degree
 
 
 def _evidence(claim: Claim, rows: Sequence[Row]) -> Evidence:
     measure = MEASURES[claim.metric]
     command = f"ssfx run experiment={measure.experiment} preset=short"
+    model = claim.conditions.get("model")
     own = [row for row in rows if row.case.experiment == measure.experiment and row.case.world_size > 1]
-    subject = [row for row in own if row.case.scheme == SCHEMES[claim.subject]]
-    baseline = [row for row in own if row.case.scheme == SCHEMES.get(claim.baseline or "")]
+    own = [row for row in own if STAND_INS.get(row.case.model, model) == model]
+    subject = [row for row in own if _ran(row.case, claim.subject)]
+    baseline = [row for row in own if _ran(row.case, claim.baseline)]
     values, used = [], []
-    for key in sorted({_setting(row) for row in subject}):
-        part = [row for row in subject if _setting(row) == key]
-        value = measure.value(part, [row for row in baseline if _setting(row) == key])
+    apart = not measure.relative  # a baseline is compressed otherwise than what it is compared with
+    for key in sorted({_setting(row, compression=apart) for row in subject}):
+        part = [row for row in subject if _setting(row, compression=apart) == key]
+        value = measure.value(part, [row for row in baseline if _setting(row, compression=apart) == key])
         if value is not None:
             values.append(value)
             used += part
@@ -130,10 +147,11 @@ def _evidence(claim: Claim, rows: Sequence[Row]) -> Evidence:
     )
 
 
-def _setting(row: Row) -> tuple[str, ...]:
+def _setting(row: Row, *, compression: bool) -> tuple[str, ...]:
     case = row.case
     parts = (case.model, case.dataset, case.world_size, case.device, case.batch_size, case.precision, case.threads)
-    return (row.origin.kind, row.origin.hardware, *map(str, parts), str(case.steps))
+    how = (case.compressor, case.density, case.memory) if compression else ()
+    return (row.origin.kind, row.origin.hardware, *map(str, (*parts, case.steps, *how)))
 
 
 def _difference(claim: Claim, rows: Sequence[Row]) -> str:

@@ -30,8 +30,8 @@ def status() -> None:
     print_table(("paper", *counts), map(_checked, ledgers()), right=counts)
     click.echo("\nWhat our rows say about the claims that our experiments measure")
     print_table(("claim", "metric", "paper", "here", "origin", "runs", "verdict"), map(_judged, found), right=("runs",))
-    for why in sorted({entry.why for entry in found if entry.why}):
-        click.echo(f"not comparable with the paper's conditions: {why}")
+    if reasons := sorted({entry.why for entry in found if entry.why}):
+        click.echo(f"not comparable with the paper's conditions: {'; '.join(reasons)}")
     for command in sorted({entry.command for entry in found}):
         metrics = sorted({entry.claim.metric for entry in found if entry.command == command})
         click.echo(f"to measure {' and '.join(metrics)}: {command}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ssfx.case import Case
 from ssfx.cluster import Cluster
@@ -15,6 +16,7 @@ from ssfx.plan import Plan
 from ssfx.planning import check_memory, make_plan
 from ssfx.profile import Profile, load_shipped, shipped_dir
 from ssfx.schemes import schemes
+from ssfx.schemes.measured_search import most_probes
 
 
 def check_plans(cases: Sequence[Case], cluster: Cluster) -> None:
@@ -48,12 +50,23 @@ def _density(case: Case) -> float:
 def _check_warmup(case: Case) -> None:
     scheme = schemes[case.scheme]
     if scheme.profiled and case.world_size > 1:
-        observed = getattr(scheme.options(case_options(case)), "profile_iters", 0)
+        options = scheme.options(case_options(case))
+        observed = getattr(options, "profile_iters", 0)
+        if getattr(options, "search", None) == "measured":
+            observed += _search_steps(case, options)
         if case.warmup_steps <= observed:
             raise ConfigError(
                 f"scheme={case.scheme} profiles for {observed} steps and then plans, which warmup_steps="
                 f"{case.warmup_steps} would time as training; use warmup_steps={observed + 3}"
             )
+
+
+def _search_steps(case: Case, options: Any) -> int:
+    """Return the steps that a measured search may take; a model without a shipped profile is taken for a large one."""
+    shipped = (shipped_dir() / f"{case.model}.json").exists()
+    num_tensors = len(load_shipped(case.model).tensors) if shipped else 1000
+    probes = most_probes(num_tensors, step=options.step, warmup=options.probe_warmup)
+    return probes * (options.probe_iters + 1)
 
 
 def case_options(case: Case) -> dict[str, object]:

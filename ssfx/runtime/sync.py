@@ -44,6 +44,7 @@ from ssfx.runtime.online import Observer, agree, check_same, parameter_names, re
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
+from ssfx.runtime.tuner import Tuner
 from ssfx.runtime.warm import warm_up
 from ssfx.schemes import schemes
 
@@ -135,6 +136,7 @@ class Sync:
         self._exchanged = False
         self._handles: list[Any] = []
         self._observer: Observer | None = None
+        self._tuner: Tuner | None = None
         probe = make_plan(scheme, self._base, placeholder_costs(max(2, comm.world_size)), given)  # refuse early
         if memory is not None:
             check_memory(probe, memory)
@@ -210,6 +212,8 @@ class Sync:
             "scale": self._scale,
             "rates": self._rates.state_dict() if self._rates else None,
             "memory": self.store.state_dict(),
+            "costs": self.costs.to_json() if self.costs else None,
+            "told": self._tuner.told if self._tuner else None,
             "observed": (self._observer.records, self._observer.forward_s) if observing and self._observer else None,
         }
 
@@ -238,6 +242,12 @@ class Sync:
             self._observe()
             assert self._observer is not None
             self._observer.records, self._observer.forward_s = (list(part) for part in state["observed"])
+        if state["costs"] is not None:
+            self.costs = Costs.from_json(state["costs"])
+        self._tuner = None
+        if state["told"] is not None:
+            options = self.scheme.options(self.given)
+            self._tuner = Tuner(self.comm, options, len(self.profile.tensors), state["told"])
         self._install(plan)
 
     def detach(self) -> None:
@@ -294,7 +304,14 @@ class Sync:
             largest = sum(spec.numel for spec in self.profile.tensors)
             costs = calibrate(self.comm, self.comm.device, options.compressor, options.density, largest)
         self.costs = costs
-        text = agree(self.comm, lambda: make_plan(self.scheme.name, self.profile, costs, self.given).to_json())
+        if getattr(options, "search", None) == "measured" and len(self.profile.tensors) > 1:
+            self._tuner = Tuner(self.comm, options, len(self.profile.tensors))
+        self._plan_with(self._tuner.options(self.given) if self._tuner else self.given)
+
+    def _plan_with(self, options: dict[str, Any]) -> None:
+        costs = self.costs
+        assert costs is not None
+        text = agree(self.comm, lambda: make_plan(self.scheme.name, self.profile, costs, options).to_json())
         plan = Plan.from_json(text)
         check_same(self.comm, plan.digest, "the plan")
         self._install(plan)
@@ -349,6 +366,8 @@ class Sync:
             self._observer.end_step()
             if self._observer.complete:
                 self._replan()
+        elif self._tuner is not None and not self._tuner.finished and self._tuner.end_step():
+            self._plan_with(self._tuner.options(self.given))
 
     def _undo(self) -> None:
         # With a GradScaler the gradients must be non-finite on every rank, so that all of them skip; without one, no

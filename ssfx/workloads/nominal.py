@@ -1,4 +1,4 @@
-"""Tensor tables of the paper's models with placeholder times, so that plans can be printed before any measurement.
+"""Tensor tables of the large models with placeholder times, so that plans can be printed before any measurement.
 
 `python -m ssfx.workloads.nominal` rewrites them. Names and shapes are exact; the times say nothing about any machine.
 """
@@ -13,7 +13,8 @@ from ssfx.profile import Profile, shipped_dir
 from ssfx.workloads.base import models
 
 NOMINAL = (
-    "bert_base", "bert_large", "gpt2_large", "lstm_wikitext2", "resnet152", "resnet50", "vgg19", "vit_large",
+    "bert_base", "bert_large", "bert_large_narrow", "gpt2_large", "lstm_wikitext2", "resnet152", "resnet152_digits",
+    "resnet50", "vgg19", "vit_large",
 )  # fmt: skip
 FORWARD_S = 0.1
 BACKWARD_S = 2 * FORWARD_S

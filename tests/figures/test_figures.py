@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from figures.synthetic import SCHEMES, achieved_density, latencies, row, throughput
+from figures.synthetic_missing import missing_rates
 from PIL import Image
 
 from ssfx import figures
@@ -29,6 +30,7 @@ def table(path):
 def drawn(tmp_path_factory):
     out = tmp_path_factory.mktemp("figures")
     rows = [*throughput(), *quality(), *quality(model="lstm_tiny"), *achieved_density(), *latencies()]
+    rows += missing_rates()
     return rows, out, draw_all([], rows, out)
 
 

@@ -24,6 +24,8 @@ SIZES = {
     "bert_base": (108_897_794, 199),
     "bert_large": (334_094_338, 391),
     "lstm_wikitext2": (85_974_278, 10),
+    "resnet152_digits": (58_155_466, 467),
+    "bert_large_narrow": (19_152_642, 391),
 }
 
 
@@ -57,6 +59,21 @@ def test_logits_have_the_shape_of_the_targets(name: str) -> None:
     assert cross_entropy(model, inputs, targets).shape == ()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "dataset"), [("resnet152_digits", "digits"), ("bert_large_narrow", "stdlib_spans(seq_len=40)")]
+)
+def test_every_tensor_of_a_deep_model_gets_a_gradient(name: str, dataset: str) -> None:
+    inputs, targets = datasets.build(dataset).train_loader(0, 1, 2, 0)[0]
+    torch.manual_seed(0)
+    model = models[name].build()
+    out = logits(model, inputs)
+    assert out.shape[:-1] == targets.shape
+    assert out.shape[-1] > targets.max()
+    cross_entropy(model, inputs, targets).backward()
+    assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
 def test_the_tied_lstm_shares_its_head() -> None:
     with torch.device("meta"):
         model = models["lstm_wikitext2"].build()
@@ -73,7 +90,8 @@ def test_registries_need_no_torch() -> None:
     program = (
         "import sys\n"
         "from ssfx.workloads import check_case, datasets, models\n"
-        "assert len(models.names()) == 11 and datasets.names() == ['digits', 'stdlib_text']\n"
+        "assert len(models.names()) == 13\n"
+        "assert datasets.names() == ['digits', 'stdlib_spans', 'stdlib_text']\n"
         "assert all(m.summary and m.source for m in models)\n"
         "assert datasets.build('stdlib_text(seq_len=7)').seq_len == 7\n"
         "from ssfx.workloads import record\n"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ssfx.workloads.nets.torchvision_import import import_torchvision
 
@@ -29,6 +30,19 @@ def bert_qa(*, width: int, layers: int, heads: int, vocabulary: int) -> nn.Modul
     )  # fmt: skip
     model: nn.Module = transformers.BertForQuestionAnswering(config)
     return model
+
+
+class SpanReader(nn.Module):
+    """A question-answering network of transformers whose logits [N, 2, T] say where the answer starts and ends."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits of tokens [N, T]: of the first token of the answer, then of the last."""
+        out = self.network(tokens)
+        return torch.stack((out.start_logits, out.end_logits), dim=1)
 
 
 def vit(*, width: int, layers: int, heads: int) -> nn.Module:

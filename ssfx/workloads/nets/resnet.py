@@ -5,6 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ssfx.workloads.nets.torchvision_import import import_torchvision
+
 
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions with batch norm and a shortcut, projected by a 1x1 convolution where the shape changes."""
@@ -50,3 +52,13 @@ class CifarResNet(nn.Module):
 def _stage(channels_in: int, channels: int, blocks: int, stride: int) -> nn.Sequential:
     first = BasicBlock(channels_in, channels, stride)
     return nn.Sequential(first, *(BasicBlock(channels, channels, 1) for _ in range(blocks - 1)))
+
+
+def resnet152_for_32x32(*, channels: int, num_classes: int) -> nn.Module:
+    """Return torchvision's ResNet-152 with the stem for small images: one 3x3 convolution of stride 1, no pooling."""
+    model: nn.Module = import_torchvision().models.resnet152(weights=None, num_classes=num_classes)
+    stem = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
+    nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")  # as torchvision does for the others
+    model.conv1 = stem
+    model.maxpool = nn.Identity()
+    return model

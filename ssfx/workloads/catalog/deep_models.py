@@ -1,0 +1,45 @@
+"""Models with every layer of the paper's, so that gradients of all their tensors can be had on a CPU in seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ssfx.workloads.base import Model, models
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def _resnet152_digits() -> nn.Module:
+    from ssfx.workloads.nets.resnet import resnet152_for_32x32
+
+    return resnet152_for_32x32(channels=1, num_classes=10)
+
+
+def _bert_large_narrow() -> nn.Module:
+    from ssfx.workloads.nets.hugging_face import SpanReader, bert_qa
+
+    return SpanReader(bert_qa(width=256, layers=24, heads=4, vocabulary=257))
+
+
+models.add(
+    Model(
+        name="resnet152_digits",
+        summary="ResNet-152 at full width with the CIFAR stem for 1x32x32 digits, 58.2 M parameters",
+        inputs="gray images 1x32x32 of 10 classes",
+        build=_resnet152_digits,
+        batch_size=4,
+        source="torchvision.models.resnet152; stem of He et al. 2016, section 4.2",
+    )
+)
+models.add(
+    Model(
+        name="bert_large_narrow",
+        summary="BERT-large's 24 layers at a quarter of its width, for questions about bytes, 19.2 M parameters",
+        inputs="bytes of a question and a context, with the answer's span",
+        build=_bert_large_narrow,
+        batch_size=4,
+        source="transformers BertForQuestionAnswering",
+        max_seq_len=512,
+    )
+)

@@ -1,0 +1,54 @@
+"""What the pool's ranks run to search for a plan while they train."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import torch
+from runtime.models import parameters
+from runtime.work import attached, train
+
+OPTIONS = {
+    "scheme": "mergecomp", "compressor": "topk", "density": 0.1, "search": "measured", "probe_iters": 2,
+    "probe_warmup": 1, "profile_iters": 2,
+}  # fmt: skip
+
+
+def searches(group: Any, rank: int, world: int) -> dict[str, Any]:
+    """Train until the search has ended; report the plans used on the way and what the ranks hold at the end."""
+    model, optimizer, sync = attached("mlp", group, world, OPTIONS)
+    plans, steps = [], 0
+    while sync._tuner is None or not sync._tuner.finished:
+        train(model, optimizer, rank, range(steps, steps + 1))
+        plans.append(sync.plan.digest)
+        steps += 1
+        assert steps < 400, "the search does not end"
+    kept = {name: buffers["residual"] for name, buffers in sync.store.state_dict().items() if "residual" in buffers}
+    settled = sync.plan.digest
+    train(model, optimizer, rank, range(steps, steps + 5))
+    report = {
+        "plans": plans, "settled": settled, "last": sync.plan.digest, "told": sync._tuner.told,
+        "groups": [lane.tensors for _, lane in sync.plan.lanes()], "tensors": len(sync.plan.tensors),
+        "weights": parameters(model), "kept": sorted(kept),
+    }  # fmt: skip
+    sync.detach()
+    return report
+
+
+def goes_on_after_a_resume(group: Any, rank: int, world: int) -> tuple[list[float], list[float], bool]:
+    """Save in the middle of a search and load elsewhere; return what both have been told, and whether it ends."""
+    model, optimizer, sync = attached("mlp", group, world, OPTIONS)
+    train(model, optimizer, rank, range(12))
+    file = io.BytesIO()
+    torch.save(sync.state_dict(), file)
+    file.seek(0)
+    before = list(sync._tuner.told)
+    sync.detach()
+    again, again_optimizer, again_sync = attached("mlp", group, world, OPTIONS)
+    again_sync.load_state_dict(torch.load(file, weights_only=False))
+    loaded = list(again_sync._tuner.told)
+    train(again, again_optimizer, rank, range(12, 150))
+    ended = again_sync._tuner.finished
+    again_sync.detach()
+    return before, loaded, ended
