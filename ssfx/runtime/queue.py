@@ -68,6 +68,8 @@ class ExchangeQueue:
             self._condition.wait_for(lambda: self._error is not None or self._next == len(self._lanes))
             if self._error is not None:
                 raise self._error
+        if self._stream is not None:  # what a lane computed itself is on that stream and has no work to wait for
+            torch.cuda.current_stream().wait_stream(self._stream)
 
     def poll(self) -> None:
         """Note which exchanges have ended by now."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from collectives import golden, work
+from collectives import golden, work, work_hierarchical
 from runtime.pool import Pool
 
 from ssfx.collectives import Load, Traffic, collectives
+from ssfx.collectives.primitives import split_sizes, split_starts
 
 GOLDEN = golden.CASES
 ROWS = [[1, 2, 3, 255], [5, 0, 7, 8], [9, 10, 11, 12]]
@@ -70,12 +71,17 @@ def test_traffic_follows_the_ring_formulas(world: int, nbytes: int) -> None:
     assert (gather_v.messages, gather_v.sent_bytes) == (2 * (world - 1), (nbytes + 8) * (world - 1))
 
 
-def test_golden_dense_ring(pool: Pool) -> None:
-    case = GOLDEN["dense_ring_P3"]
+@pytest.mark.parametrize("name", ["dense_ring_P3", pytest.param("dense_ring_P4_uneven", marks=pytest.mark.slow)])
+def test_golden_dense_ring(pool: Pool, name: str) -> None:
+    case = GOLDEN[name]
     world, n = case["params"]["P"], case["params"]["n"]
-    for result in pool.run(work.reduced, world, case["inputs"]["x"], "float32"):
-        assert result.tolist() == case["expected"]["sum"]
-    assert {planned("all_reduce", 4 * n, world).sent_bytes} == set(case["expected"]["bytes_sent_per_rank"])
+    results = pool.run(work_hierarchical.summed, world, "all_reduce", case["inputs"]["x"], "float32")
+    for (total, sent), nbytes in zip(results, case["expected"]["bytes_sent_per_rank"], strict=True):
+        assert total.tolist() == case["expected"]["sum"]
+        assert sent == Traffic(len(case["expected"]["schedule"]), nbytes)
+    assert split_sizes(n, world) == case["expected"]["chunk_sizes"]
+    assert split_starts(n, world) == [*case["expected"]["chunk_starts"], n]
+    assert planned("all_reduce", 4 * n, world) == results[0][1]
 
 
 @pytest.mark.parametrize("name", [name for name in GOLDEN if name.startswith("sag")])

@@ -119,7 +119,7 @@ def test_wire_bytes() -> None:
             continue
         assert p.layout_of([shape], 1.0).nbytes == row["powersgd_bytes"]
         assert p.layout_of([shape], 1.0).first * 4 == row["acp_P_bytes"]
-        # messages have one size on all steps, so the smaller factor is padded
+        # payloads have room for the larger factor on all steps, so the smaller factor is padded
         assert q.layout_of([shape], 1.0).nbytes == max(row["acp_P_bytes"], row["acp_Q_bytes"])
         assert p.layout_of([shape, (17,)], 1.0).nbytes == row["powersgd_bytes"] + 4 * 17
 

@@ -21,6 +21,8 @@ def of_scheme(scheme: str, world: int, density: float = 0.05) -> Options:
     options = {"scheme": scheme, **usual(scheme, density)}
     if scheme == "hierarchical":
         options["ranks_per_node"] = 2 if world % 2 == 0 else world
+    if scheme == "parallax":
+        options["tables"] = "*weight"
     return options
 
 

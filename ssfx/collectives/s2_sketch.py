@@ -1,0 +1,117 @@
+"""S2 Reducer: sparse blocks made addable, as a count sketch of their elements and a bitmap of their numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ssfx.collectives.base import Load, Phase, collectives
+from ssfx.collectives.pairs import poisoned
+from ssfx.collectives.primitives import traffic
+from ssfx.collectives.reducer import Reduced, Reducer, Reduction
+from ssfx.collectives.sketch_hash import HashRow, draw, estimate, insert
+from ssfx.compressors.selection import top_k
+from ssfx.kernels import kernels
+from ssfx.lazy import numpy as np
+from ssfx.lazy import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ssfx.collectives.comm import Comm
+
+
+@dataclass(frozen=True)
+class S2Options:
+    """`block` elements are sent together; the sketch has `ratio` times as many buckets as one rank sends elements.
+
+    The buckets are spread over `rows` independent hash functions, of whose estimates the median counts.
+    """
+
+    block: int = 64
+    rows: int = 1
+    ratio: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.block < 1 or self.rows < 1:
+            raise ValueError(f"block and rows must be at least 1, got {self.block} and {self.rows}")
+        if self.ratio <= 0:
+            raise ValueError(f"ratio must be positive, got {self.ratio:g}")
+
+
+@collectives.register(S2Options())
+class S2Sketch(Reducer):
+    """Every rank sends its K = ceil(kept / block) blocks of largest norm; the sum is read back at their union.
+
+    The sum is an unbiased estimate with a noise energy of about 1 / ratio times that of what was sent, more the less
+    ranks agree on blocks. Its error goes into no memory: fed back, it would grow below ratio 1 (spec 6). A vector keeps
+    what its rank did not send, so gradients equal what was sent, summed exactly, plus what is kept.
+    """
+
+    name = "s2_sketch"
+    summary = "all-reduce of a count sketch of the largest blocks, and of a bitmap of them; the sum is an estimate"
+    source = "collectives spec 6; Ge et al. 2022 (S2 Reducer)"
+    selects = True
+    rules = ("block_topk",)
+
+    def __init__(self, options: S2Options) -> None:
+        self.options = options
+
+    def shape(self, numel: int, kept: int) -> tuple[int, int, int]:
+        """Return blocks in the vector, blocks that a rank sends, and buckets in a row of the sketch."""
+        blocks, sent = -(-numel // self.options.block), -(-kept // self.options.block)
+        sent = min(sent, blocks)
+        inserted = min(numel, sent * self.options.block)
+        return blocks, sent, max(1, math.floor(self.options.ratio * inserted / self.options.rows + 1e-6))
+
+    def phases(self, load: Load) -> tuple[Phase, ...]:
+        """Return both sums; their sizes depend on nothing but the plan."""
+        blocks, _, cols = self.shape(load.numel, load.kept)
+        return Phase("all_reduce", 4 * self.options.rows * cols), Phase("all_reduce", blocks)
+
+    def reduce(self, work: Reduction, comm: Comm) -> Reduced:
+        """Sum what the blocks hold, with hash functions of this step's own.
+
+        A `Reduction` does not say which buffer it is; its size stands for its name.
+        """
+        return self.reduce_with(draw(self.options.rows, work.seed, work.vector.numel(), work.step), work, comm)
+
+    def reduce_with(self, hashes: Sequence[HashRow], work: Reduction, comm: Comm) -> Reduced:
+        """As `reduce`, with hash functions that the caller chose, equal on all ranks."""
+        vector, p, rank = work.vector, comm.world_size, comm.rank
+        blocks, sent, cols = self.shape(vector.numel(), work.kept)
+        used = traffic("all_reduce", 4 * len(hashes) * cols, p, rank, item_bytes=4)
+        used += traffic("all_reduce", blocks, p, rank)
+        sketch = torch.zeros(len(hashes), cols, device=vector.device)
+        bitmap = torch.zeros(blocks, dtype=torch.uint8, device=vector.device)
+        own = torch.zeros(0, dtype=torch.int64, device=vector.device)
+        if work.bad:
+            sketch.fill_(float("nan"))  # the flag: it poisons the sum on every rank
+        else:
+            largest = self._largest(vector, blocks, sent)
+            own = self._elements(largest, vector.numel())
+            bitmap[largest] = 1
+            insert(sketch, hashes, own, vector[own])
+            vector[own] = 0
+        pending = comm.all_reduce(sketch), comm.all_reduce(bitmap, op="max")
+        for exchange in pending:
+            exchange.wait()
+        if not torch.isfinite(sketch.sum()) and not torch.isfinite(sketch).all():
+            return poisoned(vector, used)
+        union = self._elements(bitmap.nonzero().view(-1), vector.numel())
+        return Reduced(estimate(sketch, hashes, union), union, own.numel(), used)
+
+    def _largest(self, vector: torch.Tensor, blocks: int, count: int) -> torch.Tensor:
+        """Return the numbers of the blocks of largest norm, ties to the lower one, without blocks of zeros."""
+        norms = torch.empty(blocks, device=vector.device)
+        rows = np.array([(0, vector.numel(), 0, 0, 0, 0, 0)])
+        kernels(vector.device).block_norms(vector, rows, self.options.block, norms)
+        chosen = top_k(norms, count)
+        return chosen[norms[chosen] > 0]
+
+    def _elements(self, numbers: torch.Tensor, numel: int) -> torch.Tensor:
+        """Return the element numbers of blocks, ascending; the last block of the vector may be short."""
+        block: int = self.options.block
+        at = (numbers[:, None] * block + torch.arange(block, device=numbers.device)).view(-1)
+        return at[at < numel]

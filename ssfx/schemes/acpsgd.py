@@ -1,0 +1,74 @@
+"""ACP-SGD: PowerSGD's two factors in turns, in buffers that overlap with backward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ssfx.compressors import build
+from ssfx.compressors.acpsgd import ACPSGDOptions as CompressorOptions
+from ssfx.compressors.lowrank import split
+from ssfx.costs import Costs
+from ssfx.errors import ConfigError
+from ssfx.plan import Bucket, Plan
+from ssfx.profile import Profile
+from ssfx.schemes.base import CompressOptions, scheme
+from ssfx.schemes.carrier import Carrier, dense_carrier
+from ssfx.schemes.compressed_buffers import buffer_groups, factor_bytes, threshold_bytes
+from ssfx.schemes.ddp import ddp_buckets
+from ssfx.schemes.grouping import BUCKET_CAP_BYTES, Group, joined, plan_per_dtype, units
+
+
+@dataclass(frozen=True, kw_only=True)
+class ACPSGDOptions(CompressOptions):
+    """`buffer_bytes` of dense gradient would fill one buffer; 0 gives every tensor its own message.
+
+    The rank is the compressor's: acpsgd(rank=4).
+    """
+
+    compressor: str = "acpsgd"
+    buffer_bytes: int = BUCKET_CAP_BYTES
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.buffer_bytes < 0:
+            raise ValueError(f"buffer_bytes must not be negative, got {self.buffer_bytes}")
+
+
+@scheme(
+    "acpsgd",
+    summary="rank-r factors P and Q in turns, one overlapped all-reduce per compressed buffer",
+    source="collectives spec 8.2, 8.3; Zhang et al. 2023 (ACP-SGD)",
+    defaults=ACPSGDOptions(),
+    fusion_unit="bucket",
+    collectives=("all_reduce",),
+    compressors="acpsgd",
+)
+def plan_acpsgd(profile: Profile, costs: Costs, options: ACPSGDOptions) -> Plan:
+    """Return the plan with the compressed-buffer rule applied to the mean of a tensor's two factors.
+
+    The paper groups P and Q factors apart, so that odd and even steps have different buffers; a plan has one grouping,
+    and the mean is what a buffer carries in two steps over two. Buffers without a matrix worth factoring are dense.
+    """
+    chosen = build(options.compressor).options
+    if not isinstance(chosen, CompressorOptions):
+        raise ConfigError(
+            f"scheme=acpsgd with compressor={options.compressor}: it takes acpsgd only; drop the compressor, or choose "
+            f"scheme=fused_all compressor={options.compressor}"
+        )
+    dense = dense_carrier("acpsgd")
+    factors = Carrier(options.compressor, 1.0, "all_reduce")
+
+    def lane_carrier(group: Group) -> Carrier:
+        return factors if split(tuple(spec.shape for spec in group), chosen.rank).matrices else dense
+
+    def buckets(part: Profile) -> list[Bucket]:
+        if costs.world_size == 1:
+            return ddp_buckets(part, dense)
+        tensors = units(part.tensors)
+        mean_bytes = [sum(sum(factor_bytes(spec.shape, chosen.rank)) for spec in group) / 2 for group in tensors]
+        model_bytes = 4 * sum(part.numel)
+        limit_bytes = threshold_bytes(mean_bytes, model_bytes, options.buffer_bytes)
+        groups = [joined(tensors[g.start : g.stop]) for g in buffer_groups(mean_bytes, limit_bytes)]
+        return [Bucket((lane_carrier(group).lane([group]),)) for group in groups]
+
+    return plan_per_dtype("acpsgd", profile, costs.world_size, buckets)

@@ -1,0 +1,43 @@
+"""PowerSGD: low-rank factors of all matrices, in one message after backward or bucket by bucket during it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ssfx.costs import Costs
+from ssfx.plan import Plan
+from ssfx.profile import Profile
+from ssfx.schemes.base import CompressOptions, scheme
+from ssfx.schemes.joint import JointOptions, joint_plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerSGDOptions(CompressOptions):
+    """`variant` "packed": the factors of the whole model in one message, after backward, as the paper's code does.
+
+    "wfbp": one message for each of DDP's buckets, overlapped with backward, as PyTorch's hook does. The rank is the
+    compressor's: powersgd(rank=4).
+    """
+
+    compressor: str = "powersgd"
+    variant: Literal["packed", "wfbp"] = "packed"
+
+
+@scheme(
+    "powersgd",
+    summary="rank-r factors of every matrix, two small all-reduces, for the model or per bucket",
+    source="collectives spec 8.1; Vogels et al. 2019; PyTorch's powerSGD hook",
+    defaults=PowerSGDOptions(),
+    fusion_unit="model",
+    collectives=("all_reduce",),
+    compressors="powersgd",
+)
+def plan_powersgd(profile: Profile, costs: Costs, options: PowerSGDOptions) -> Plan:
+    """Return the plan; tensors that no factors would halve travel as they are, in the second message.
+
+    A message none of whose tensors is worth factoring is dense.
+    """
+    grouping: Literal["all", "cap"] = "all" if options.variant == "packed" else "cap"
+    joint = JointOptions(compressor=options.compressor, grouping=grouping)
+    return joint_plan("powersgd", profile, costs, joint, "all_reduce")

@@ -1,0 +1,141 @@
+"""OmniReduce: its protocol on paper, its emulation on real groups, exact sums, exact traffic."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import torch
+from collectives import golden, work_blocks
+from runtime.pool import Pool
+
+from ssfx.collectives import Load, collectives
+from ssfx.collectives.omnireduce_protocol import exchange
+from ssfx.errors import ConfigError
+
+CASE = golden.CASES["omnireduce_P3_bs2_S2"]
+WORLDS = (1, 2, 3, pytest.param(5, marks=pytest.mark.slow))
+
+
+def rows_with_zeros(world: int, numel: int, block: int, share: float, seed: int) -> list[list[float]]:
+    """Return a row per rank, of quarters in about `share` of the blocks and zeros elsewhere."""
+    rng = random.Random(seed)
+    filled = [[rng.random() < share for _ in range(0, numel, block)] for _ in range(world)]
+    return [[rng.randint(-40, 40) / 4 if blocks[i // block] else 0.0 for i in range(numel)] for blocks in filled]
+
+
+def union_of(rows: list[list[float]], block: int) -> list[int]:
+    """Return the elements of the blocks that are not zero in some row."""
+    blocks = {i // block for row in rows for i, value in enumerate(row) if value != 0}
+    return [i for i in range(len(rows[0])) if i // block in blocks]
+
+
+def test_golden_protocol() -> None:
+    params, expected = CASE["params"], CASE["expected"]
+    blocks = params["n"] // params["block_size"]
+    done = exchange(expected["nonzero_blocks"], blocks, block=params["block_size"], streams=params["streams"])
+
+    def plain(step: Any) -> dict[str, Any]:
+        pointers = [-1 if pointer is None else pointer for pointer in step.next_of_each_worker]
+        following = -1 if step.next_block is None else step.next_block
+        contributors = list(step.contributors)
+        return asdict(step) | {
+            "contributors": contributors,
+            "next_of_each_worker": pointers,
+            "next_block": following,
+        }
+
+    assert [plain(step) for step in done.rounds] == expected["rounds"]
+    assert [done.sent_bytes(w) // done.message_bytes for w in range(3)] == expected["blocks_sent_per_worker"]
+    assert done.received_bytes // done.message_bytes == expected["blocks_received_per_worker"]
+
+
+def test_golden_emulation(pool: Pool) -> None:
+    block, rows = CASE["params"]["block_size"], [[float(value) for value in row] for row in CASE["inputs"]["x"]]
+    spec = f"block_all_reduce(block={block})"
+    union = union_of(rows, block)
+    assert sorted({i // block for i in union}) == CASE["expected"]["union_blocks"]
+    for rank, (total, counted, _) in enumerate(pool.run(work_blocks.summed, 3, spec, rows)):
+        assert total.tolist() == CASE["expected"]["sum"]
+        assert counted == collectives.build(spec).sent(len(rows[0]), 4, len(union), 3, rank)
+
+
+@pytest.mark.parametrize("streams", [1, 2, 3, 7])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_each_worker_sends_its_blocks_and_the_first_of_each_stream_once(workers: int, streams: int) -> None:
+    rng = random.Random(streams)
+    for blocks in (1, 2, 6, 30):
+        own = [[b for b in range(blocks) if rng.random() < 0.3] for _ in range(workers)]
+        done = exchange(own, blocks, block=4, streams=streams)
+        first = set(range(min(streams, blocks)))
+        for worker in range(workers):
+            sent = [step.block for step in done.rounds if worker in step.contributors]
+            assert len(sent) == len(set(sent))
+            assert set(sent) == set(own[worker]) | first
+        union = first.union(*own)
+        assert sorted(step.block for step in done.rounds) == sorted(union)
+        assert done.received_bytes == len(union) * 20
+        for step in done.rounds:
+            assert step.block % streams == step.stream
+
+
+def test_cost_of_the_protocol() -> None:
+    done = exchange([[1, 5], [2, 4], [4, 5]], 6, block=2, streams=2)
+    # three rounds in the longer stream; up 3, 4 and 4 messages of 12 bytes, down 5
+    assert done.seconds(1.0, 0.0, 1) == 6
+    assert done.seconds(0.0, 1.0, 1) == 12 * 15  # one aggregator sends five sums to three workers
+    assert done.seconds(0.0, 1.0, 3) == 12 * 5
+    assert done.seconds(0.0, 1.0, 100) == 12 * 5  # the workers' own links
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("numel", [1, 15, 16, 17, 100])
+def test_the_sum_is_the_dense_one_and_traffic_as_described(pool: Pool, world: int, numel: int) -> None:
+    spec = "block_all_reduce(block=16)"
+    for share in (0.0, 0.3, 1.0):
+        rows = rows_with_zeros(world, numel, 16, share, seed=numel)
+        union = union_of(rows, 16)
+        for rank, (total, counted, in_place) in enumerate(pool.run(work_blocks.summed, world, spec, rows)):
+            assert in_place
+            assert torch.equal(total, torch.tensor(rows).sum(0))
+            assert counted == collectives.build(spec).sent(numel, 4, len(union), world, rank), (share, rank)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_any_floating_dtype(pool: Pool, dtype: str) -> None:
+    rows = rows_with_zeros(3, 50, 8, 0.4, seed=2)
+    item_bytes = getattr(torch, dtype).itemsize
+    for rank, (total, counted, _) in enumerate(
+        pool.run(work_blocks.summed, 3, "block_all_reduce(block=8)", rows, dtype)
+    ):
+        assert total.dtype == getattr(torch, dtype)
+        assert torch.equal(total.double(), torch.tensor(rows).sum(0).double())
+        union = len(union_of(rows, 8))
+        assert counted == collectives.build("block_all_reduce(block=8)").sent(50, item_bytes, union, 3, rank)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("spec", ["block_all_reduce(block=8)", "row_sparse(width=8)"])
+def test_what_is_not_finite_reaches_every_rank(pool: Pool, spec: str, bad: float) -> None:
+    rows = rows_with_zeros(3, 48, 8, 0.0, seed=0)
+    rows[1][17] = bad
+    for total, _, _ in pool.run(work_blocks.summed, 3, spec, rows):
+        assert torch.equal(total.isfinite().logical_not().nonzero().view(-1), torch.tensor([17]))
+
+
+@pytest.mark.parametrize("world", [2, 3, 64])
+def test_planned_traffic(world: int) -> None:
+    collective = collectives.build("block_all_reduce")
+    load = Load.dense(4 * 256 * 192, world)
+    assert collective.traffic(load) == collective.sent(load.numel, 4, load.numel, world, 0)
+    half = collectives.build("block_all_reduce(filled=0.5)")
+    assert half.traffic(load) == half.sent(load.numel, 4, load.numel // 2, world, 0)
+
+
+@pytest.mark.parametrize("options", ["block=0", "filled=0.0", "filled=1.5"])
+def test_impossible_options_are_refused(options: str) -> None:
+    with pytest.raises(ConfigError, match=r"collective block_all_reduce: .* must be"):
+        collectives.build(f"block_all_reduce({options})")

@@ -1,0 +1,152 @@
+"""MiCRO: the golden cases on real processes, disjoint parts that rotate, and a threshold that follows the count."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+import torch
+from collectives import golden, work_reducers
+from runtime.pool import Pool
+
+from ssfx.collectives import Load, collectives
+from ssfx.collectives.primitives import split_starts
+from ssfx.compressors.micro_rules import partition_of, threshold_scale
+from ssfx.errors import ConfigError
+
+CASES = [
+    pytest.param(name, marks=pytest.mark.slow if golden.CASES[name]["params"]["P"] > 3 else [])
+    for name in golden.of_scheme("micro")
+]
+
+
+def random_rows(world: int, numel: int, seed: int) -> list[list[float]]:
+    """Return quarters without zeros, so that sums are exact in any order."""
+    rng = random.Random(seed)
+    return [[rng.choice([-1, 1]) * rng.randint(1, 40) / 4 for _ in range(numel)] for _ in range(world)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden_on_real_processes(pool: Pool, name: str) -> None:
+    case = golden.CASES[name]
+    params, expected = case["params"], case["expected"]["steps"]
+    world, starts = params["P"], split_starts(params["n"], params["P"])
+    spec = f"micro(delta0={params['delta0']},force_one={params['force_one']})"
+    grads = [step["grad"] for step in expected]
+    for rank, report in enumerate(pool.run(work_reducers.steps, world, spec, grads, params["k"])):
+        for step, wanted in zip(report, expected, strict=True):
+            assert [partition_of(r, wanted["t"], world) for r in range(world)] == wanted["partition_of_rank"]
+            assert step.indices == wanted["gathered_index_order"]
+            for r, part in enumerate(wanted["partition_of_rank"]):
+                own = [i for i in step.indices if starts[part] <= i < starts[part + 1]]
+                assert own == wanted["selected"][r]
+            assert step.total.tolist() == wanted["sum"]
+            assert step.residual.tolist() == wanted["residual"][rank]
+            assert step.sent == int(step.state["selected"]) == wanted["k_actual"]
+            assert float(step.state["threshold"]) == pytest.approx(wanted["threshold"], rel=1e-12)
+            longest, ring = max(map(len, wanted["selected"])), _ring_bytes(wanted["k_actual"], world, rank)
+            assert step.counted.sent_bytes == (world - 1) * (8 + 4 * longest) + ring
+            assert step.counted.messages == 4 * (world - 1)
+
+
+def _ring_bytes(count: int, world: int, rank: int) -> int:
+    chunks = [count // world + (r < count % world) for r in range(world)]
+    return 4 * (2 * count - chunks[(rank + 1) % world] - chunks[(rank + 2) % world])
+
+
+def test_golden_threshold_rule() -> None:
+    case = golden.CASES["micro_threshold_rule"]
+    threshold = case["params"]["delta0"]
+    for row in case["expected"]["trace"]:
+        assert threshold_scale(row["k_prev"], case["params"]["k"]) == row["factor"]
+        threshold *= row["factor"]
+        assert threshold == pytest.approx(row["threshold"], rel=1e-12)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_the_result_is_the_dense_sum_at_disjoint_indices_and_no_rank_keeps_anything(pool: Pool, world: int) -> None:
+    grads = [random_rows(world, 50, seed) for seed in range(world + 1)]
+    reports = pool.run(work_reducers.steps, world, "micro(delta0=8)", grads, 6)
+    acc = torch.zeros(world, 50)
+    for step, rows in enumerate(grads):
+        acc += torch.tensor(rows)
+        at = reports[0][step].indices or []
+        assert len(at) == len(set(at))
+        dense = torch.zeros(50)
+        dense[at] = acc.sum(0)[at]
+        for report in reports:
+            assert torch.equal(report[step].total, dense)
+            assert not report[step].residual[at].any()
+        acc = torch.stack([report[step].residual for report in reports])
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_every_rank_searches_every_part_in_as_many_steps(pool: Pool, world: int) -> None:
+    # Only the last rank has anything large, so all of it is found when its turn has come for every part.
+    numel = 12
+    grads = [[[0.0] * numel] * (world - 1) + [[100.0] * numel], *([[[0.0] * numel] * world] * (world - 1))]
+    reports = pool.run(work_reducers.steps, world, "micro(delta0=50,force_one=false)", grads, numel)
+    for report in reports:
+        assert sorted(i for step in report for i in step.indices or []) == list(range(numel))
+        assert not report[-1].residual.any()
+        found = [len(step.indices or []) for step in report]
+        assert found == [numel // world] * world
+
+
+@pytest.mark.parametrize("force_one", [True, False])
+def test_a_part_without_anything_large_sends_one_element_if_forced(pool: Pool, force_one: bool) -> None:
+    grads = [[[0.5] * 7] * 3] * 3
+    reports = pool.run(work_reducers.steps, 3, f"micro(delta0=100,force_one={force_one})", grads, 2)
+    for report in reports:
+        # Parts [0, 3), [3, 5), [5, 7); the element rotates with the step, the parts with rank and step.
+        wanted = [[0, 3, 5], [4, 6, 1], [5, 2, 3]] if force_one else [[], [], []]
+        assert [step.indices for step in report] == wanted
+        assert [step.sent for step in report] == [len(at) for at in wanted]
+
+
+def test_more_ranks_than_elements_leave_parts_empty(pool: Pool) -> None:
+    for report in pool.run(work_reducers.steps, 3, "micro", [[[1.0, 2.0]] * 3] * 2, 1):
+        assert [sorted(step.indices or []) for step in report] == [[0, 1], [0, 1]]
+        assert report[0].total.tolist() == [3.0, 6.0]
+
+
+def test_the_first_threshold_is_the_authors_unless_given(pool: Pool) -> None:
+    rows = [random_rows(1, 40, seed=1)]
+    for spec, threshold in (("micro", 0.25), ("micro(delta0=3)", 3.0)):
+        ((report,),) = pool.run(work_reducers.steps, 1, spec, rows, 4)
+        assert float(report.state["threshold"]) == threshold
+        assert report.state["threshold"].dtype == torch.float64
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_the_threshold_follows_the_count_of_all_ranks(pool: Pool, world: int) -> None:
+    grads = [random_rows(world, 300, seed) for seed in range(6)]
+    for report in pool.run(work_reducers.steps, world, "micro(delta0=9)", grads, 30):
+        for before, step in pairwise(report):
+            scale = threshold_scale(int(before.state["selected"]), 30)
+            assert float(step.state["threshold"]) == float(before.state["threshold"]) * scale
+
+
+def test_equal_magnitudes_everywhere_are_capped_at_twice_k_per_rank(pool: Pool) -> None:
+    for (report,) in pool.run(work_reducers.steps, 2, "micro", [[[3.0, -3.0] * 10] * 2], 2):
+        assert report.indices == [0, 1, 2, 3, 10, 11, 12, 13]
+
+
+def test_nothing_is_sent_when_nothing_is_asked_for(pool: Pool) -> None:
+    for first, second in pool.run(work_reducers.steps, 2, "micro", [random_rows(2, 20, 5)] * 2, 0):
+        assert not first.total.any()
+        assert not second.total.any()
+
+
+@pytest.mark.parametrize("world", [2, 4, 64])
+def test_the_planned_traffic_is_that_of_the_specification(world: int) -> None:
+    n, k = 1_000_000, 6400
+    planned = collectives.build("micro").traffic(Load(n, 8 * k, k, world))
+    assert planned.messages == 4 * (world - 1)
+    assert planned.sent_bytes == pytest.approx((world - 1) * (8 + 4 * k / world + 8 * k / world), abs=world)
+
+
+def test_a_negative_threshold_is_refused() -> None:
+    with pytest.raises(ConfigError, match="delta0 must not be negative, got -1"):
+        collectives.build("micro(delta0=-1)")

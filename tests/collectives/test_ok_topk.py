@@ -1,0 +1,319 @@
+"""Ok-Topk: the golden cases on real processes, its pure rules, and what thresholds do between evaluations."""
+
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from collectives import golden, work_ok_topk, work_reducers
+from runtime.pool import Pool
+
+from ssfx.collectives import Load, collectives, ok_topk_rules
+from ssfx.collectives.magnitudes import among, kth_magnitude, passing
+from ssfx.collectives.pairs import pack, unpack
+from ssfx.errors import ConfigError
+
+Rows = list[list[float]]
+BALANCES = ("never", "auto", "always")
+CASES = [
+    pytest.param(name, marks=pytest.mark.slow if golden.CASES[name]["params"]["P"] > 3 else [])
+    for name in golden.of_scheme("ok_topk")
+]
+
+
+def random_rows(world: int, numel: int, seed: int, zeros: float = 0.1) -> Rows:
+    """Return quarters, so that sums are exact in any order."""
+    rng = random.Random(seed)
+    return [
+        [0.0 if rng.random() < zeros else rng.choice([-1, 1]) * rng.randint(1, 40) / 4 for _ in range(numel)]
+        for _ in range(world)
+    ]
+
+
+@pytest.mark.parametrize("balance", BALANCES)
+@pytest.mark.parametrize("name", CASES)
+def test_golden_on_real_processes(pool: Pool, name: str, balance: str) -> None:
+    case = golden.CASES[name]
+    params = case["params"]
+    world, expected = params["P"], case["expected"]["steps"]
+    options = {key: params[key] for key in ("tau_prime", "tau", "mode")} | {"balance": balance}
+    grads = [step["grad"] for step in expected]
+    reports = pool.run(work_ok_topk.watch, world, options, grads, params["k"])
+    for step, wanted in enumerate(expected):
+        bounds, region = wanted["boundaries"], {}
+        for rank in range(world):
+            seen = reports[rank][step]
+            assert seen.selected == wanted["local_selected"][rank]
+            assert seen.split_bytes == wanted["split_payload_bytes_sent"][rank]
+            assert _per_region(seen.selected, bounds) == wanted["split_counts"][rank]
+            assert seen.state["boundaries"] == bounds
+            assert seen.state["threshold_local"] == pytest.approx(wanted["local_threshold_next"][rank], rel=1e-12)
+            assert seen.state["threshold_global"] == pytest.approx(wanted["global_threshold_next"], rel=1e-12)
+            assert seen.indices == wanted["global_selected"]
+            assert _per_region(seen.indices, bounds) == wanted["owner_counts"]
+            assert seen.sum == wanted["sum"]
+            assert seen.residual == wanted["residual"][rank]
+            if balance == "always" and wanted["balanced_counts"] is not None:
+                assert seen.balanced == wanted["balanced_counts"][rank]
+            else:
+                assert seen.balanced is None  # three or four ranks never hold more than four times the mean
+            region |= seen.region
+        assert region == {int(index): value for index, value in wanted["reduced_nonzero"].items()}
+
+
+def _per_region(indices: list[int], bounds: list[int]) -> list[int]:
+    return [sum(lo <= i < hi for i in indices) for lo, hi in pairwise(bounds)]
+
+
+@pytest.mark.parametrize("name", golden.of_scheme("ok_topk"))
+def test_golden_rules(name: str) -> None:
+    case = golden.CASES[name]
+    params, before = case["params"], None
+    authors = ok_topk_rules.MODES[params["mode"]]
+    for step in case["expected"]["steps"]:
+        evaluates = step["t"] % params["tau_prime"] == 0
+        for rank, selected in enumerate(step["local_selected"]):
+            acc, used = torch.tensor(step["acc"][rank], dtype=torch.float32), step["local_threshold_used"][rank]
+            if evaluates:
+                assert kth_magnitude(acc, params["k"]) == used
+            elif authors:
+                assert before is not None
+                tightened = ok_topk_rules.tightened(acc.abs(), before[rank], authors.tighten, params["k"])
+                assert tightened == pytest.approx(used, rel=1e-12)
+            chosen = passing(acc, used, 2 * params["k"], strict=authors is not None)
+            assert chosen.tolist() == selected
+            if authors:
+                drifted = authors.local.next(used, len(selected), params["k"])
+                assert drifted == pytest.approx(step["local_threshold_next"][rank], rel=1e-12)
+            if step["boundary_proposals"] is not None:
+                proposed = ok_topk_rules.boundary_proposals(chosen, params["n"], params["P"])
+                assert proposed.tolist() == step["boundary_proposals"][rank]
+        before = step["local_threshold_next"]
+        if step["balance_moves"] is not None:
+            assert ok_topk_rules.balanced_counts(step["owner_counts"]) == step["balanced_counts"]
+            assert ok_topk_rules.balance_moves(step["owner_counts"]) == step["balance_moves"]
+        if authors and not evaluates:
+            drifted = authors.total.next(step["global_threshold_used"], len(step["global_selected"]), params["k"])
+            assert drifted == pytest.approx(step["global_threshold_next"], rel=1e-12)
+
+
+def test_golden_constants_of_the_vgg_code() -> None:
+    constants = golden.CASES["oktopk_authors_vgg_P3"]["params"]["constants"]
+    vgg = ok_topk_rules.MODES["authors_vgg"]
+    assert vgg is not None
+    assert (vgg.local.lower, vgg.local.higher) == (constants["l_scale"], constants["l_scale"])
+    assert (float(vgg.local.low), float(vgg.local.high)) == (constants["l_lo"], constants["l_hi"])
+    assert (vgg.total.lower, vgg.total.higher) == (constants["g_dec"], constants["g_inc"])
+    assert (float(vgg.total.low), float(vgg.total.high)) == (constants["g_lo"], constants["g_hi"])
+    assert constants["tighten"] == ok_topk_rules.TIGHTEN_FACTOR
+    assert constants["tighten_max"] == ok_topk_rules.TIGHTEN_TIMES
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("threshold", [0.0, 0.25, 2.5, 2.500000001, 11.0, math.inf])
+def test_passing_is_a_comparison_with_a_cap(threshold: float, strict: bool) -> None:
+    a = torch.tensor(random_rows(1, 200, seed=7)[0])
+    magnitude = a.abs().double()
+    reference = (((magnitude > threshold) if strict else (magnitude >= threshold)) & (a != 0)).nonzero().view(-1)
+    assert torch.equal(passing(a, threshold, 200, strict=strict), reference)
+    few = passing(a, threshold, 20, strict=strict)
+    largest = sorted(reference.tolist(), key=lambda i: (-abs(float(a[i])), i))[:20]
+    assert few.tolist() == sorted(largest)
+
+
+def test_the_kth_magnitude_of_little_or_nothing() -> None:
+    a = torch.tensor([3.0, -1.0, 2.0])
+    assert [kth_magnitude(a, k) for k in (0, 1, 2, 3, 9)] == [math.inf, 3.0, 2.0, 1.0, 1.0]
+    assert kth_magnitude(a[:0], 2) == 0.0
+
+
+def test_among_finds_members() -> None:
+    ascending = torch.tensor([2, 5, 9])
+    assert among(torch.tensor([0, 2, 6, 9, 11]), ascending).tolist() == [False, True, False, True, False]
+    assert among(torch.tensor([0, 2]), ascending[:0]).tolist() == [False, False]
+    assert among(ascending[:0], ascending).tolist() == []
+
+
+def test_drift_has_a_dead_band_with_open_ends() -> None:
+    drift = ok_topk_rules.Drift(Fraction(2, 3), Fraction(4, 3), 1.01, 1.02)
+    assert [drift.next(1.0, count, 6) for count in (3, 4, 6, 8, 9)] == [1 / 1.01, 1.0, 1.0, 1.0, 1.02]
+
+
+@pytest.mark.parametrize("counts", [[0, 0, 0], [5, 0, 0], [0, 0, 7], [1, 9, 2, 0, 3], [4], [3, 3, 3]])
+def test_balancing_keeps_the_order_of_the_concatenation(counts: list[int]) -> None:
+    moves, wanted = ok_topk_rules.balance_moves(counts), ok_topk_rules.balanced_counts(counts)
+    assert [sum(row) for row in moves] == counts
+    assert [sum(column) for column in zip(*moves, strict=True)] == wanted
+    assert max(wanted) - min(wanted) <= 1
+    sources = [source for source, count in enumerate(counts) for _ in range(count)]
+    lists: list[list[int]] = [[] for _ in counts]
+    for source, row in enumerate(moves):
+        for target, count in enumerate(row):
+            lists[target] += [source] * count
+    assert [source for part in lists for source in part] == sources
+
+
+def test_auto_balances_when_one_rank_has_more_than_four_times_the_mean() -> None:
+    assert not ok_topk_rules.needs_balance("auto", [8, 0, 0, 0])
+    assert ok_topk_rules.needs_balance("auto", [8, 0, 0, 0, 0])
+    assert not ok_topk_rules.needs_balance("auto", [0, 0, 0, 0, 0])
+    assert not ok_topk_rules.needs_balance("never", [8, 0, 0, 0, 0])
+    assert ok_topk_rules.needs_balance("always", [1, 1])
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 100])
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
+def test_boundary_proposals_are_sorted_and_inside(count: int, world: int) -> None:
+    chosen = torch.arange(100)[-count:] if count else torch.arange(0)
+    proposed = ok_topk_rules.boundary_proposals(chosen, 100, world).tolist()
+    assert len(proposed) == world - 1
+    assert proposed == sorted(proposed)
+    assert all(0 <= cut < 100 for cut in proposed)
+
+
+@pytest.mark.slow
+def test_balancing_moves_what_one_rank_holds(pool: Pool) -> None:
+    # All large values lie in one region, which tau keeps where it is after a first step of evenly spread ones.
+    even = [[4.0 if i % 2 else 0.25 for i in range(50)] for _ in range(5)]
+    crowded = [[100.0 + i if 20 <= i < 29 else 0.0 for i in range(50)] for _ in range(5)]
+    outcomes = []
+    for balance in BALANCES:
+        reports = pool.run(work_ok_topk.watch, 5, {"balance": balance}, [even, crowded], 25)
+        outcomes.append([(report[1].sum, report[1].indices, report[1].residual) for report in reports])
+        held = [report[1].balanced for report in reports]
+        assert (None in held) == (balance == "never")
+        if balance != "never":
+            assert max(held) - min(held) <= 1
+            assert sum(held) == len(reports[0][1].indices)
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+@pytest.mark.parametrize("mode", ok_topk_rules.MODES)
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_mass_is_conserved_in_every_mode(pool: Pool, mode: str, world: int) -> None:
+    grads = [random_rows(world, 60, seed) for seed in range(8)]
+    spec = f"ok_topk(tau_prime=3,tau=2,mode={mode},balance=always)"
+    before = torch.zeros(60)
+    for step, rows in enumerate(zip(*pool.run(work_reducers.steps, world, spec, grads, 6), strict=True)):
+        put_in = torch.tensor(grads[step]).sum(0) + before
+        before = torch.stack([row.residual for row in rows]).sum(0)
+        assert torch.equal(put_in, rows[0].total + before)
+        for row in rows:
+            assert row.counted == row.described
+            assert torch.equal(row.total, rows[0].total)
+            assert torch.equal(row.state["boundaries"], rows[0].state["boundaries"])
+            assert row.state["threshold_global"] == rows[0].state["threshold_global"]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_with_all_elements_kept_it_is_the_dense_sum(pool: Pool, world: int) -> None:
+    grads = [[[abs(value) + 0.25 for value in row] for row in random_rows(world, 30, seed)] for seed in range(3)]
+    for report in pool.run(work_reducers.steps, world, "ok_topk(tau_prime=1,tau=1)", grads, 30):
+        for step, rows in zip(report, grads, strict=True):
+            assert torch.equal(step.total, torch.tensor(rows).sum(0))
+            assert not step.residual.any()
+
+
+def test_canonical_thresholds_stay_between_evaluations(pool: Pool) -> None:
+    # Forty large elements that grow slowly, so that counts stay at k without an evaluation.
+    grads = [
+        [[*(100.0 + 7 * step + (13 * i + 5 * rank) % 40 for i in range(40)), *[0.25] * 360] for rank in range(3)]
+        for step in range(7)
+    ]
+    for report in pool.run(work_reducers.steps, 3, "ok_topk(tau_prime=3,tau=6)", grads, 40):
+        local = [float(step.state["threshold_local"]) for step in report]
+        total = [float(step.state["threshold_global"]) for step in report]
+        assert not any(int(step.state["stale"]) for step in report)
+        for thresholds in (local, total):
+            assert thresholds[0] == thresholds[1] == thresholds[2] != thresholds[3] == thresholds[4] == thresholds[5]
+            assert thresholds[5] != thresholds[6]
+        assert [int(step.state["steps"]) for step in report] == list(range(1, 8))
+
+
+@pytest.mark.parametrize("mode", ["canonical", "authors_vgg"])
+def test_stale_thresholds_are_evaluated_in_the_next_step(pool: Pool, mode: str) -> None:
+    usual = random_rows(2, 50, seed=1, zeros=0)
+    nothing: Rows = [[0.0] * 50] * 2
+    large = [[100 * value for value in row] for row in random_rows(2, 50, seed=2, zeros=0)]
+    grads = [large, nothing, usual, large, usual]
+    reports = pool.run(work_reducers.steps, 2, f"ok_topk(mode={mode})", grads, 3)
+    for report in reports:
+        for step in report[1:]:
+            found, evaluated = len(step.indices or []), step.state["stale"]
+            assert int(evaluated) == (found == 0 or found > 6)
+    first = [float(step.state["threshold_global"]) for step in reports[0]]
+    after_stale = [i + 1 for i, step in enumerate(reports[0][:-1]) if int(step.state["stale"])]
+    assert after_stale, "the data should make thresholds stale"
+    for i in after_stale:
+        assert len(reports[0][i].indices or []) == 3
+        assert first[i] == min(reports[0][i].total[reports[0][i].indices].abs().tolist())
+
+
+def test_equal_magnitudes_everywhere_are_capped_at_twice_k(pool: Pool) -> None:
+    grads: list[Rows] = [[[2.0, -2.0] * 10] * 3] * 2
+    for first, second in pool.run(work_reducers.steps, 3, "ok_topk", grads, 4):
+        assert (first.sent, second.sent) == (8, 8)
+        assert first.indices == list(range(8))
+        assert first.total[:8].tolist() == [6.0, -6.0] * 4
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_a_bad_rank_is_seen_by_all_while_boundaries_are_exchanged(pool: Pool, world: int) -> None:
+    grads = [random_rows(world, 12, seed=3)]
+    grads[0][-1][5] = math.nan
+    for (report,) in pool.run(work_reducers.steps, world, "ok_topk", grads, 3):
+        assert bool(torch.isnan(report.total).any())
+        assert report.counted == report.described
+
+
+@pytest.mark.parametrize("kept", [0, 30])
+def test_nothing_and_everything_can_be_asked_for(pool: Pool, kept: int) -> None:
+    grads = [random_rows(3, 20, seed=4)]
+    for (report,) in pool.run(work_reducers.steps, 3, "ok_topk", grads, kept):
+        assert bool(report.total.any()) == (kept > 0)
+
+
+def test_indices_beyond_the_mantissa_of_a_float_arrive_exactly() -> None:
+    indices, values = torch.tensor([3, 2**24 + 1, 2**31 - 2]), torch.tensor([1.0, -0.5, 3e-39])
+    arrived = unpack(pack(indices, values))
+    assert torch.equal(arrived[0], indices)
+    assert torch.equal(arrived[1], values)
+
+
+@pytest.mark.parametrize("world", [2, 4, 8, 64])
+def test_the_planned_traffic_is_that_of_the_specification(world: int) -> None:
+    n, k = 1_000_000, 6400
+    rare = collectives.build(f"ok_topk(tau_prime={10**9},tau={10**9})").traffic(Load(n, 8 * k, k, world))
+    share = (world - 1) / world
+    assert rare.sent_bytes == pytest.approx(16 * k * share + 16 * (world - 1), abs=world)
+    assert rare.messages == 4 * (world - 1)
+    always = collectives.build(f"ok_topk(tau_prime=1,tau={10**9})").traffic(Load(n, 8 * k, k, world))
+    assert always.sent_bytes == pytest.approx(8 * (k + min(n, world * k)) * share + 16 * (world - 1), abs=world)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("tau=0", "tau_prime and tau must be at least 1, got 32 and 0"),
+        ("mode=authors", "mode must be one of canonical, authors_vgg"),
+        ("balance=sometimes", "balance must be never, auto or always"),
+    ],
+)
+def test_bad_options_are_refused(options: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        collectives.build(f"ok_topk({options})")
+
+
+def test_options_reach_the_state(pool: Pool) -> None:
+    grads: list[Any] = [random_rows(2, 40, seed) for seed in range(5)]
+    often, seldom = (
+        pool.run(work_reducers.steps, 2, f"ok_topk(tau={tau},tau_prime=2)", grads, 8)[0] for tau in (1, 100)
+    )
+    bounds = [[step.state["boundaries"].tolist() for step in report] for report in (often, seldom)]
+    assert len({tuple(cut) for cut in bounds[0]}) > 1
+    assert len({tuple(cut) for cut in bounds[1]}) == 1

@@ -1,0 +1,206 @@
+"""SparCML: its golden cases stream by stream, streams on their own, traffic against the plan, other transports."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from collectives import golden, work_reducers, work_sparcml
+from collectives.test_reducers import agree, gradients
+from plan.instances import affine_costs, instance_a
+from runtime import work as runtime_work
+from runtime.pool import Pool
+
+from ssfx.collectives import Load, Traffic, collectives
+from ssfx.collectives.sparcml import even_starts
+from ssfx.collectives.streams import Stream, concatenated
+from ssfx.errors import ConfigError
+from ssfx.planning import make_plan
+
+ALGORITHMS = ("sparcml_rd", "sparcml_split", "sparcml_dsar")
+
+
+def cases(scheme: str) -> list[Any]:
+    """Return the golden cases of a scheme; those of more ranks than the small pool has are slow."""
+    ids = golden.of_scheme(scheme)
+    return [pytest.param(i, marks=pytest.mark.slow if golden.CASES[i]["params"]["P"] > 3 else []) for i in ids]
+
+
+@pytest.mark.parametrize("name", cases("sparcml_recursive_doubling"))
+def test_golden_recursive_doubling(pool: Pool, name: str) -> None:
+    params, expected = golden.CASES[name]["params"], golden.CASES[name]["expected"]
+    world = params["P"]
+    core = 1 << (world.bit_length() - 1)
+    folded = 2 * (world - core)
+    acc = golden.CASES[name]["inputs"]["acc"]
+    results = pool.run(work_sparcml.watched, world, "sparcml_rd", acc, params["k"])
+    for rank, (step, seen, selected) in enumerate(results):
+        assert selected == expected["selected"][rank]
+        assert step.total.tolist() == expected["sum"]
+        assert ("dense" if step.indices is None else "sparse") == expected["final_format"]
+        assert step.counted.sent_bytes == expected["bytes_sent_per_rank"][rank]
+        assert step.counted.messages == expected["messages_sent_per_rank"][rank]
+        # A folded rank adds nothing; one that was never folded has not added anything before the doubling.
+        adds = [entry["formats"][rank] for entry in expected["log"]]
+        if rank < folded and rank % 2 == 0:
+            adds = []
+        elif folded and rank >= folded:
+            adds = adds[1:]
+        assert seen.sums == adds
+
+
+@pytest.mark.parametrize("name", cases("sparcml_dsar"))
+def test_golden_dense_split(pool: Pool, name: str) -> None:
+    params, expected = golden.CASES[name]["params"], golden.CASES[name]["expected"]
+    world, numel = params["P"], params["n"]
+    starts = even_starts(numel, world)
+    assert [b - a for a, b in pairwise(starts)] == expected["partition_sizes"]
+    acc = golden.CASES[name]["inputs"]["acc"]
+    results = pool.run(work_sparcml.watched, world, "sparcml_dsar", acc, params["k"])
+    own = expected["allgather_own_bytes"]
+    for rank, (step, seen, selected) in enumerate(results):
+        assert selected == expected["selected"][rank]
+        assert step.total.tolist() == expected["sum"]
+        (sent,) = seen.sent
+        assert sent == {to: form for to, form in enumerate(expected["split_formats"][rank]) if to != rank}
+        assert seen.values_bytes == [own[rank]] * 2  # with three ranks Bruck's gather sends the own part in both rounds
+        assert step.counted.sent_bytes == expected["split_bytes_sent_per_rank"][rank] + 2 * own[rank]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, *(pytest.param(p, marks=pytest.mark.slow) for p in (4, 5, 6))])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_sum_is_exact_and_nothing_else_is_kept(pool: Pool, world: int, name: str) -> None:
+    for numel in (1, 2, 5, 12, 1000):
+        for kept in sorted({1, max(1, numel // 10), max(1, numel // 2), numel}):
+            grads = gradients(world, numel, 1, seed=numel + kept)
+            rows = [steps[0] for steps in pool.run(work_reducers.steps, world, name, grads, kept)]
+            put_in = torch.tensor(grads[0]).sum(0) - torch.stack([row.residual for row in rows]).sum(0)
+            assert torch.equal(rows[0].total, put_in), (numel, kept)
+            agree(tuple(rows))
+
+
+@pytest.mark.parametrize("world", [2, 3, *(pytest.param(p, marks=pytest.mark.slow) for p in (4, 5, 6))])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_counts_that_travel_apart_change_messages_only(pool: Pool, world: int, name: str) -> None:
+    grads = gradients(world, 300, 2, seed=5)
+    grads[1][world - 1][3] = float("nan")
+    whole = pool.run(work_reducers.steps, world, name, grads, 20)
+    apart = pool.run(work_sparcml.counts_first, world, name, grads, 20)
+    for one, (two, too_long) in zip(whole, apart, strict=True):
+        assert too_long == 0
+        assert torch.equal(one[0].total, two[0].total)
+        assert bool(torch.isnan(two[1].total).any())
+        for ours, theirs in zip(one, two, strict=True):
+            assert theirs.counted == theirs.described
+            assert theirs.counted.sent_bytes == ours.counted.sent_bytes
+        assert two[0].counted.messages > one[0].counted.messages
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_the_plan_is_what_selections_without_overlap_send(pool: Pool, world: int, name: str) -> None:
+    for step in apart(pool, world, name):
+        assert step.counted == collectives.build(name).traffic(Load(400, 160, 20, world))
+
+
+@pytest.mark.parametrize("name", ["sparcml_rd", "sparcml_split"])
+@pytest.mark.parametrize("world", [3, pytest.param(6, marks=pytest.mark.slow)])
+def test_the_plan_of_any_number_of_ranks_is_that_of_the_busiest(pool: Pool, world: int, name: str) -> None:
+    counted = [step.counted for step in apart(pool, world, name)]
+    assert max(counted, key=lambda used: used.sent_bytes) == collectives.build(name).traffic(Load(400, 160, 20, world))
+
+
+def apart(pool: Pool, world: int, name: str) -> list[work_reducers.Step]:
+    """Return one step in which every rank selects 20 of 400 elements, evenly spread and no two ranks the same."""
+    acc = [[float(i % 20 == rank) for i in range(400)] for rank in range(world)]
+    return [step for (step,) in pool.run(work_reducers.steps, world, name, [acc], 20)]
+
+
+@pytest.mark.parametrize("name", ["sparcml_rd", "sparcml_split"])
+def test_the_plan_of_folded_ranks_is_the_longest_chain(name: str) -> None:
+    def used(world: int) -> Traffic:
+        return collectives.build(name).traffic(Load(10_000, 800, 100, world))
+
+    assert used(1) == Traffic(0, 0)
+    assert used(5).messages == used(4).messages + 1
+    assert len(collectives.build(name).phases(Load(10_000, 800, 100, 5))) == used(5).messages + 1
+    assert used(5).sent_bytes > used(4).sent_bytes
+    assert used(64).sent_bytes < 7 * (4 + 4 * 10_000)  # a stream is never longer than the vector
+
+
+def entries(size: int, where: list[int]) -> Stream:
+    return Stream.of(size, torch.tensor(where, dtype=torch.int64), torch.tensor([float(i + 1) for i in where]))
+
+
+def test_streams_turn_dense_by_the_sum_of_their_lengths() -> None:
+    a, b = entries(12, [3, 11]), entries(12, [3, 7])
+    assert a.plus(b).indices.tolist() == [3, 7, 11]
+    assert a.plus(b).values.tolist() == [8.0, 8.0, 12.0]
+    both = a.plus(entries(12, [0, 1, 3, 11]))  # a union of four, but six entries in all
+    assert both.indices is None
+    assert both.plus(entries(12, [0])).indices is None  # once dense, always dense
+    assert entries(12, [0, 1, 2, 3, 4, 5]).indices is None
+    assert entries(12, [0, 1, 2, 3, 4]).indices is not None
+
+
+def test_an_index_keeps_its_place_when_values_cancel() -> None:
+    one, other = entries(12, [3]), Stream.of(12, torch.tensor([3]), torch.tensor([-4.0]))
+    assert one.plus(other).indices.tolist() == [3]
+    assert one.plus(other).values.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("where", [[], [2], [0, 5, 9], list(range(12))])
+def test_streams_survive_messages_and_being_cut(where: list[int]) -> None:
+    stream = entries(12, where)
+    message = torch.cat([stream.message(), torch.full((20,), 9, dtype=torch.int32)])  # more room than needed
+    assert stream.nbytes == 4 * stream.message().numel()
+    assert torch.equal(Stream.read(message, 12).dense(), stream.dense())
+    for parts in (1, 2, 5, 13):
+        cut = stream.split(even_starts(12, parts))
+        assert [part.size for part in cut] == [12 // parts] * (parts - 1) + [12 - 12 // parts * (parts - 1)]
+        joined = concatenated(cut)
+        assert torch.equal(joined.dense(), stream.dense())
+        assert joined.nbytes <= stream.nbytes
+
+
+def test_large_indices_are_exact() -> None:
+    size = 2**25
+    stream = Stream.of(size, torch.tensor([16_777_217, 16_777_219]), torch.tensor([1.0, 2.0]))
+    assert Stream.read(stream.message(), size).indices.tolist() == [16_777_217, 16_777_219]
+
+
+def test_bad_streams_are_a_header_and_spoil_every_sum() -> None:
+    bad = Stream.poisoned(12, torch.device("cpu"))
+    assert bad.nbytes == 4 * bad.message().numel() == 4
+    assert Stream.read(bad.message(), 12).bad
+    assert entries(12, [1]).plus(bad).bad
+    assert bad.plus(entries(12, list(range(12)))).bad
+    assert all(part.bad for part in bad.split([0, 5, 12]))
+    assert concatenated([entries(3, [1]), bad]).bad
+
+
+@pytest.mark.parametrize("algorithm", ["rd", "split", "dsar"])
+def test_training_is_that_of_gathered_top_k(pool: Pool, algorithm: str) -> None:
+    gathered = {"scheme": "topk", "density": 0.02}
+    summed = {"scheme": "sparcml", "density": 0.02, "algorithm": algorithm}
+    for expected in pool.run(runtime_work.rank_without_gradients, 2, gathered)[:1]:
+        for weights in pool.run(runtime_work.rank_without_gradients, 2, summed):
+            assert all(torch.equal(weights[name], value) for name, value in expected.items())
+
+
+def test_the_scheme_chooses_the_algorithm_and_takes_what_sends_pairs() -> None:
+    for algorithm in ("rd", "split", "dsar"):
+        plan = make_plan("sparcml", instance_a(), affine_costs(8), {"density": 0.001, "algorithm": algorithm})
+        assert [lane.collective for _, lane in plan.lanes()] == [f"sparcml_{algorithm}"]
+    with pytest.raises(ConfigError, match="scheme=sparcml with compressor=powersgd: it takes chunk_topm or dgc"):
+        make_plan("sparcml", instance_a(), affine_costs(8), {"compressor": "powersgd"})
+    with pytest.raises(ConfigError, match="sparcml_rd sends float32 values"):
+        make_plan("sparcml", instance_a(), affine_costs(8), {"compressor": "topk(value_dtype=float16)"})
+
+
+def test_a_sum_that_would_fill_the_vector_is_planned_dense() -> None:
+    plan = make_plan("sparcml", instance_a(), affine_costs(512), {"density": 0.05})
+    assert {lane.collective for _, lane in plan.lanes()} == {"all_reduce"}
+    assert plan.notes[0][1].startswith("t0 to t11: sparcml_rd would send")

@@ -1,0 +1,243 @@
+"""SparDL: its golden cases message by message, its schedule for any team size, teams, tiny vectors, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from collectives import golden, work_reducers, work_spardl
+from collectives.test_reducers import agree, gradients
+from collectives.work_spardl import Listed
+from plan.instances import affine_costs, instance_a
+from runtime.pool import Pool
+
+from ssfx.collectives import Load, collectives
+from ssfx.collectives.bruck import gather_rounds
+from ssfx.collectives.spardl_schedule import Share, scatter_rounds
+from ssfx.errors import ConfigError
+from ssfx.planning import make_plan
+
+SAG = {"none": "auto", "R": "recursive", "B": "bruck"}
+
+
+def cases(scheme: str) -> list[Any]:
+    """Return the golden cases of a scheme; those of more ranks than the small pool has are slow."""
+    ids = golden.of_scheme(scheme)
+    return [pytest.param(i, marks=pytest.mark.slow if golden.CASES[i]["params"]["P"] > 3 else []) for i in ids]
+
+
+def positions(block: dict[str, float]) -> Listed:
+    return {int(index): value for index, value in block.items()}
+
+
+@pytest.mark.parametrize("name", cases("spardl"))
+def test_golden_cases_message_by_message(pool: Pool, name: str) -> None:
+    case = golden.CASES[name]
+    params, shares = case["params"], case["params"]["h_per_rank"]
+    world, size, teams = params["P"], params["team_size_Q"], params["num_teams_d"]
+    spec = f"spar_reduce_scatter(teams={teams},sag={SAG[params['sag']]})"
+    grads, kept = case["inputs"]["grad_per_step"], params["k_block"] * size
+    results = pool.run(work_spardl.watched, world, spec, grads, kept, shares)
+    for rank, (steps, seen) in enumerate(results):
+        messages, selections, found = iter(seen.messages), iter(seen.selections), iter(seen.found)
+        for step, expected in zip(steps, case["expected"]["steps"], strict=True):
+            for entry in expected["srs_log"]:
+                sent = entry["sent"][rank]
+                to, lists = next(messages)
+                assert (sent["src"], sent["dst"]) == (rank, to)
+                assert [positions(block) for block in sent["blocks"].values()] == lists
+                first = to % size
+                assert [int(block) for block in sent["blocks"]] == [(first + x) % size for x in range(len(lists))]
+                assert len(lists) == entry["blocks_per_message"]
+                assert [next(selections) for _ in lists] == lists
+            assert next(selections) == positions(expected["own_block_after_srs"][rank])
+            across = {"none": 0, "R": (teams - 1).bit_length(), "B": len(gather_rounds(teams))}[params["sag"]]
+            for _ in range(across + len(gather_rounds(size))):
+                next(messages)
+            if params["sag"] == "B":
+                assert next(found) == expected["sag_nnz"][rank]
+            assert step.indices == expected["final_indices"]
+            assert step.total.tolist() == expected["sum"]
+            assert step.residual.tolist() == expected["residual"][rank]
+            assert step.counted.sent_bytes == expected["payload_bytes_sent_per_rank"][rank]
+            assert step.counted == step.described
+            if shares:
+                moved = Share(shares[rank], 1).after(expected["sag_nnz"][rank], params["k_block"], teams)
+                kept_within = moved.within(params["k_block"], teams)
+                assert step.state["share"].tolist() == [kept_within.entries, kept_within.step, kept_within.sped]
+
+
+def test_golden_schedule() -> None:
+    for size, rounds in golden.CASES["spardl_schedule"]["expected"].items():
+        assert scatter_rounds(int(size[1:])) == [tuple(entry) for entry in rounds]
+
+
+@pytest.mark.parametrize("size", range(1, 64))
+def test_every_contribution_reaches_its_owner_once(size: int) -> None:
+    # held[w][j] is the multiset of ranks whose part of block j is at member w.
+    held = [[[w] for _ in range(size)] for w in range(size)]
+    for distance, blocks in scatter_rounds(size):
+        moves = []
+        for w in range(size):
+            for x in range(blocks):
+                j = (w + distance + x) % size
+                moves.append(((w + distance) % size, j, held[w][j]))
+                held[w][j] = []
+        for to, j, sources in moves:
+            held[to][j] = held[to][j] + sources
+    for j in range(size):
+        assert sorted(held[j][j]) == list(range(size))
+        assert not any(held[w][j] for w in range(size) if w != j)
+
+
+@pytest.mark.parametrize("size", range(1, 64))
+def test_bruck_brings_every_part_to_every_member_once(size: int) -> None:
+    held = [[w] for w in range(size)]
+    for distance, parts in gather_rounds(size):
+        held = [own + held[(w + distance) % size][:parts] for w, own in enumerate(held)]
+    for w, parts in enumerate(held):
+        assert parts == [(w + x) % size for x in range(size)]
+    assert len(gather_rounds(size)) == len(scatter_rounds(size)) == (size - 1).bit_length()
+
+
+def test_golden_share_adaptation() -> None:
+    case = golden.CASES["spardl_h_adaptation"]
+    budget, teams = case["params"]["k_block"], case["params"]["d"]
+    share = Share(*case["params"]["start"])
+    for entry in case["expected"]["trace"]:
+        assert [share.entries, share.step, share.sped] == entry["before"]
+        share = share.after(entry["nnz"], budget, teams)
+        assert [share.entries, share.step, share.sped] == entry["after"]
+
+
+def test_a_share_stays_within_its_bounds_and_turns_back_at_once() -> None:
+    share = Share.start(1000, 4)
+    assert (share.entries, share.step) == (250, 7)
+    for _ in range(300):
+        share = share.after(500, 1000, 4).within(1000, 4)
+    assert (share.entries, abs(share.step)) == (1000, 750)
+    for _ in range(3):
+        share = share.after(2000, 1000, 4).within(1000, 4)
+    assert share.entries < 1000
+    assert Share.start(1, 4).within(1, 4) == Share(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("world", "spec"),
+    [
+        (2, "teams=2"),
+        (2, "teams=2,sag=bruck"),
+        (3, "teams=3"),
+        pytest.param(4, "teams=2", marks=pytest.mark.slow),
+        pytest.param(4, "teams=4", marks=pytest.mark.slow),
+        pytest.param(4, "teams=4,sag=bruck", marks=pytest.mark.slow),
+        pytest.param(6, "teams=2,sag=bruck", marks=pytest.mark.slow),
+        pytest.param(6, "teams=3", marks=pytest.mark.slow),
+        pytest.param(5, "teams=5", marks=pytest.mark.slow),
+    ],
+)
+def test_teams_conserve_mass_and_agree(pool: Pool, world: int, spec: str) -> None:
+    powers_of_two = spec.startswith(("teams=2", "teams=4"))  # a third or fifth of what was dropped is rounded
+    for numel in (1, 3, 12, 1000):
+        for kept in sorted({1, max(1, numel // 10), numel}):
+            grads = gradients(world, numel, 4, seed=numel + kept)
+            reports = pool.run(work_reducers.steps, world, f"spar_reduce_scatter({spec})", grads, kept)
+            before = torch.zeros(numel)
+            for step, rows in enumerate(zip(*reports, strict=True)):
+                put_in = torch.tensor(grads[step]).sum(0) + before
+                before = torch.stack([row.residual for row in rows]).sum(0)
+                gap = (put_in - rows[0].total - before).abs().max()
+                assert gap <= (0 if powers_of_two else 1e-4), (numel, kept, step)
+                agree(rows)
+                teams = collectives.build(f"spar_reduce_scatter({spec})").options.teams
+                size = world // teams
+                for rank, row in enumerate(rows):
+                    assert torch.equal(row.state["share"], rows[rank % size].state["share"])
+
+
+@pytest.mark.parametrize(
+    ("world", "spec"),
+    [(2, "teams=2"), (3, "teams=3"), pytest.param(6, "teams=2,sag=bruck", marks=pytest.mark.slow)],
+)
+def test_teams_hear_of_a_bad_rank_without_another_message(pool: Pool, world: int, spec: str) -> None:
+    for culprit in range(world):
+        grads = gradients(world, 40, 2, seed=1)
+        grads[1][culprit][7] = float("nan")
+        for first, second in pool.run(work_reducers.steps, world, f"spar_reduce_scatter({spec})", grads, 6):
+            assert bool(torch.isfinite(first.total).all())
+            assert bool(torch.isnan(second.total).any())
+            assert second.counted == second.described
+            assert second.counted.messages <= first.counted.messages
+
+
+def test_fewer_entries_than_ranks_still_send_one_a_block(pool: Pool) -> None:
+    grads = [[[4.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 1.0], [0.0] * 8 + [1.0], [0.0] * 9]]
+    for (report,) in pool.run(work_reducers.steps, 3, "spar_reduce_scatter", grads, 1):
+        assert report.indices == [0, 4, 8]
+        assert report.total[[0, 4, 8]].tolist() == [4.0, 2.0, 2.0]
+
+
+def test_nothing_to_keep_sends_headers_and_leaves_everything(pool: Pool) -> None:
+    grads = gradients(3, 9, 1, seed=3)
+    for rank, (report,) in enumerate(pool.run(work_reducers.steps, 3, "spar_reduce_scatter", grads, 0)):
+        assert report.indices == []
+        assert report.residual.tolist() == grads[0][rank]
+        assert report.counted.sent_bytes == 4 * 4
+
+
+def test_values_that_cancel_stay_where_they_were(pool: Pool) -> None:
+    grads = [[[5.0, 0.0, 1.0, 0.0], [-5.0, 0.0, 0.0, 2.0]]]
+    for rank, (report,) in enumerate(pool.run(work_reducers.steps, 2, "spar_reduce_scatter", grads, 2)):
+        assert report.indices == [3]
+        assert report.residual.tolist() == [*grads[0][rank][:3], 0.0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "bytes_per_rank"),
+    [("spar_reduce_scatter", 2 * 7 * 100), ("spar_reduce_scatter(teams=2)", (2 * 3 + 1) * 196)],
+)
+def test_the_planned_bytes_are_those_of_the_paper(spec: str, bytes_per_rank: int) -> None:
+    used = collectives.build(spec).traffic(Load(10_000, 800, 96, 8))
+    assert used.sent_bytes == bytes_per_rank
+    assert used.messages == {"spar_reduce_scatter": 6}.get(spec, 5)
+
+
+REFUSED: list[tuple[str, str]] = [
+    ("teams=0", "teams must be at least 1"),
+    ("sag=bruck", "sag=bruck has no effect with one team; drop it, or use teams=2"),
+    ("teams=6,sag=recursive", "power of two of teams, got 6; use sag=bruck"),
+    ("teams=2,sag=ring", "sag must be auto, recursive or bruck, got ring"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_options_without_effect_or_sense_are_refused(options: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        collectives.build(f"spar_reduce_scatter({options})")
+
+
+@pytest.mark.parametrize(("teams", "nearest"), [(4, 3), (5, 6), (12, 6)])
+def test_teams_that_cannot_be_equal_are_refused_with_the_nearest(teams: int, nearest: int) -> None:
+    reducer: Any = collectives.build(f"spar_reduce_scatter(teams={teams})")
+    with pytest.raises(ConfigError, match=f"6 ranks do not form {teams} equal teams; use teams={nearest}"):
+        reducer.phases(Load(100, 80, 10, 6))
+
+
+def test_the_scheme_names_its_teams_in_the_plan() -> None:
+    plan = make_plan("spardl", instance_a(), affine_costs(8), {"density": 0.001, "teams": 4, "sag": "bruck"})
+    (lane,) = (lane for _, lane in plan.lanes())
+    assert lane.collective == "spar_reduce_scatter(sag=bruck,teams=4)"
+    assert [(s.compressor, s.density, len(s.tensors)) for s in lane.segments] == [("topk", 0.001, 12)]
+    caps = make_plan("spardl", instance_a(), affine_costs(8), {"density": 0.001, "grouping": "cap"})
+    assert [lane.collective for _, lane in caps.lanes()] == ["spar_reduce_scatter"] * 2
+
+
+def test_the_scheme_refuses_what_the_collective_refuses() -> None:
+    for options, message in (
+        ({"sag": "bruck"}, "scheme spardl: sag=bruck has no effect with one team; drop it, or use teams=2"),
+        ({"teams": 3}, "8 ranks do not form 3 equal teams; use teams=2"),
+        ({"compressor": "dgc"}, "scheme=spardl with compressor=dgc: it takes topk only"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            make_plan("spardl", instance_a(), affine_costs(8), options)
