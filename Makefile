@@ -25,8 +25,8 @@ $(INSTALLED): pyproject.toml
 figures: $(INSTALLED) ## draw every figure from results/ and results/reference/
 	@$(BIN)/ssfx figures
 
-demo: $(INSTALLED) ## a small throughput run on this machine and its figures (about 3 minutes)
-	@$(BIN)/ssfx run experiment=throughput cluster=local preset=smoke
+demo: $(INSTALLED) ## one short run of every scheme on this machine and its figures (about 3 minutes)
+	@$(BIN)/ssfx run experiment=throughput cluster=local preset=smoke workload=digits_resnet
 
 test: $(INSTALLED) ## every test
 	@$(BIN)/python -m pytest

@@ -11,7 +11,7 @@ from ssfx.collectives import Load, Reducer, collectives
 from ssfx.costs import Costs
 from ssfx.plan import Lane, Plan, Segment
 from ssfx.profile import Profile
-from ssfx.wire import lane_load
+from ssfx.wire import lane_rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def evaluate(plan: Plan, profile: Profile, costs: Costs) -> Timeline:
             ready_s = max(ready_s, gpu_s)
         start_s = max(net_s, ready_s)
         lane_decode_s = decode_s_of(plan, lane, costs)
-        net_s = start_s + exchange_s(lane.collective, lane_load(plan, lane), costs)
+        net_s = start_s + sum(exchange_s(lane.collective, load, costs) for load in lane_rounds(plan, lane))
         if plan.decode == "comm_stream":
             net_s += lane_decode_s
         decode_s += lane_decode_s
@@ -70,8 +70,9 @@ def exchange_s(collective: str, load: Load, costs: Costs) -> float:
 
 
 def decode_s_of(plan: Plan, lane: Lane, costs: Costs) -> float:
-    """Return the seconds of decoding a lane: the payloads of all ranks, or the one sum that a reducer returns."""
-    share = 1 / plan.world_size if isinstance(collectives.build(lane.collective), Reducer) else 1.0
+    """Return the seconds of decoding a lane: the payloads of all ranks, or the one sum that most reducers return."""
+    collective = collectives.build(lane.collective)
+    share = 1 / plan.world_size if isinstance(collective, Reducer) and collective.decodes_once else 1.0
     return sum(costs.decode(plan.numel(s)) for s in lane.segments if not s.dense) * share
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ssfx.collectives import Load
 from ssfx.compressors import Layout, build
 from ssfx.plan import ITEM_BYTES, Lane, Plan, Segment
@@ -45,6 +47,15 @@ def lane_load(plan: Plan, lane: Lane) -> Load:
         layout, numel = segment_layout(plan, segment), plan.numel(segment)
         kept += min(numel, layout.values) if layout.indices else numel
     return Load(plan.numel(lane), lane_bytes(plan, lane) - _unused_bytes(plan, lane), kept, plan.world_size)
+
+
+def lane_rounds(plan: Plan, lane: Lane) -> tuple[Load, ...]:
+    """Return the load of each exchange of the lane: one, or two for compressors that agree on something first."""
+    load = lane_load(plan, lane)
+    first_bytes = sum(4 * segment_layout(plan, segment).first for segment in lane.segments)
+    if not first_bytes:
+        return (load,)
+    return replace(load, nbytes=first_bytes), replace(load, nbytes=load.nbytes - first_bytes)
 
 
 def _unused_bytes(plan: Plan, lane: Lane) -> int:

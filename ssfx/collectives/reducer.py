@@ -67,6 +67,8 @@ class Reducer(Collective):
     rules: ClassVar[tuple[str, ...]] = ()
     state_names: ClassVar[tuple[str, ...]] = ()
     """Names of the tensors of `initial_state`."""
+    decodes_once: ClassVar[bool] = True
+    """Decoding the result costs as much as one payload; if False, as much as the payloads of all ranks."""
     edits_memory: ClassVar[bool] = True
     """It changes `vector`, so a memory must keep nothing but what was not sent (`Memory.keeps_rest`)."""
 

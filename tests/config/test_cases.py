@@ -8,6 +8,7 @@ from ssfx.config.cases import resolve_job
 from ssfx.config.groups import choices
 from ssfx.config.plans import check_plans
 from ssfx.errors import ConfigError
+from ssfx.planning import make_plan
 from ssfx.schemes import schemes
 
 
@@ -64,7 +65,7 @@ def test_dense_schemes_alone_take_an_additive_compressor():
 
 def test_a_user_value_replaces_the_axis_of_the_experiment():
     full = job("experiment=throughput")
-    assert len({c.scheme for c in full.cases}) == 9
+    assert {c.scheme for c in full.cases} == set(schemes.names())
     assert len({c.model for c in full.cases}) == 3
     one = job("experiment=throughput scheme=ddp,wfbp workload=text_lstm")
     assert [(c.scheme, c.model) for c in one.cases] == [("ddp", "lstm_tiny"), ("wfbp", "lstm_tiny")]
@@ -148,7 +149,12 @@ def test_steps_that_profile_are_not_timed():
 
 def test_of_many_densities_the_least_and_the_most_dense_are_planned(monkeypatch):
     planned = []
-    monkeypatch.setattr(plans, "make_plan", lambda scheme, *rest: planned.append((scheme, rest[-1].get("density"))))
+
+    def noted(scheme, *rest):
+        planned.append((scheme, rest[-1].get("density")))
+        return make_plan(scheme, *rest)
+
+    monkeypatch.setattr(plans, "make_plan", noted)
     made = job("scheme=ddp,per_tensor,fused_all density=0.1,0.01,0.5,0.001 seed=0,1")
     check_plans(made.cases, made.cluster)
     assert planned == [
@@ -159,3 +165,10 @@ def test_of_many_densities_the_least_and_the_most_dense_are_planned(monkeypatch)
 @pytest.mark.parametrize("scheme", schemes.names())
 def test_every_scheme_composes(scheme):
     assert all(case.scheme == scheme for case in job(f"scheme={scheme}").cases)
+
+
+def test_the_throughput_experiment_covers_every_scheme():
+    cases = job("experiment=throughput cluster=local preset=smoke").cases
+    assert {(case.model, case.scheme) for case in cases} == {
+        (model, scheme) for model in ("resnet_tiny", "lstm_tiny", "gpt2_tiny") for scheme in schemes.names()
+    }

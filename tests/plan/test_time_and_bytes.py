@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from plan.instances import affine_costs, gather, instance_a, make_profile, names, plan_of, random_table
+from plan.instances import ORIGIN, affine_costs, gather, instance_a, make_profile, names, plan_of, random_table
 
 from ssfx.collectives import Load, collectives
 from ssfx.costs import Costs, Curve, ring_exchange
 from ssfx.errors import ConfigError
-from ssfx.plan import Plan, Segment
+from ssfx.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
 from ssfx.profile import Profile
 from ssfx.timeline import evaluate
 from ssfx.wire import lane_bytes, payload_layout, plan_bytes
@@ -129,3 +129,15 @@ def test_planning_imports_no_torch() -> None:
         "from ssfx.compressors import build; build('topk').layout(10, 0.5); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_compressor_of_two_rounds_pays_two_start_ups() -> None:
+    tensors = (TensorSpec("t0", (512, 512)),)
+    profile = Profile("test", tensors, (1e-3,), 0.0, ORIGIN)
+    free, alpha_s, beta = Curve.zero(), 1e-4, 1e-9
+    costs = Costs(4, free, free, free, ring_exchange(4, alpha_s, beta), ORIGIN)
+    segment = Segment(("t0",), "powersgd(rank=4)")
+    buckets = (Bucket((Lane("all_reduce", (segment,)),)),)
+    plan = Plan("by_hand", 4, tensors, buckets, launch_in_order(buckets, tensors))
+    (lane,) = evaluate(plan, profile, costs).lanes
+    assert lane.end_s - lane.start_s == pytest.approx(2 * 6 * alpha_s + 2 * 0.75 * plan_bytes(plan) * beta)
