@@ -12,35 +12,40 @@ counts the groups, and this is the dynamic program V[k][j] of the specification 
 
 To keep the fronts short, a partial solution is dropped when a lower bound of all its continuations exceeds the best
 known complete solution; a first pass over few of the cuts finds a good one. The number of groups is free: the
-specification's limit of 64 only bounded the work of its program.
+specification's limit of 64 only bounded the work of its program. `fusion_counts` is that program, for those who want a
+given number of groups.
 
 Source: spec of schemes, section 5 (a reconstruction: the authors' FindOptFusion is not public).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ssfx.costs import Costs
 from ssfx.lazy import numpy as np
 from ssfx.profile import Profile
 from ssfx.schemes.carrier import Carrier
+from ssfx.schemes.joint_groups import group_curves
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ssfx.schemes.joint_groups import Seconds
+
     Array = NDArray[np.float64]
     Ints = NDArray[np.int64]
-    Seconds = Callable[[Array], Array]
 
 MAX_CUTS = 1024
 """Larger models are cut only at this many positions, evenly spread over elements and backward time."""
+TICK_S = 1e-12
+"""Ends that differ by less are equal: the same sums, added in another order."""
 _COARSE_CUTS = 48  # cuts of the first pass
 _NARROW = 8  # width of its fronts
 _NUM_SHARES = 9  # lines in the lower bound
-_TICK_S = 1e-12  # sums that differ by less are equal: additions in another order
 
 
 @dataclass(frozen=True)
@@ -50,17 +55,15 @@ class Fusion:
     stops: tuple[int, ...]
     total_s: float
 
+    @property
+    def groups(self) -> list[range]:
+        """Positions of each group's tensors."""
+        return [range(a, b) for a, b in pairwise((0, *self.stops))]
+
 
 def joint_groups(part: Profile, costs: Costs, carrier: Carrier) -> list[range]:
     """Return the positions of each group of the best fusion, when every group is compressed jointly."""
-    fusion = best_fusion(
-        part.ready_gap_s,
-        part.numel,
-        encode=costs.encode.many,
-        decode=costs.decode.many,
-        message=lambda sizes: costs.exchange_many_s(carrier.collective, carrier.nbytes_many(sizes)),
-    )
-    return [range(a, b) for a, b in zip((0, *fusion.stops), fusion.stops, strict=False)]
+    return best_fusion(part.ready_gap_s, part.numel, **group_curves(part, costs, carrier)).groups
 
 
 def best_fusion(
@@ -77,19 +80,20 @@ def best_fusion(
     elements to seconds. Tensors without elements stay with their successor. Exact for up to MAX_CUTS tensors, O(L^2)
     memory; beyond that, exact among the candidate cuts.
     """
-    cuts = _candidate_cuts(np.asarray(gap_s, dtype=float), np.asarray(numel, dtype=float))
+    cuts = candidate_cuts(np.asarray(gap_s, dtype=float), np.asarray(numel, dtype=float))
     ready_s = np.concatenate([[0.0], np.cumsum(gap_s)])[cuts]
     total = np.concatenate([[0], np.cumsum(numel, dtype=np.int64)])[cuts]
-    search = _Search(ready_s, *_pair_costs(total, encode, decode, message))
+    search = _Search(ready_s, *pair_costs(total, encode, decode, message))
     _, good_s = search.coarse().forward(np.inf, width=_NARROW)
     stops, total_s = search.forward(good_s, width=None)
     return Fusion(tuple(int(cuts[stop]) for stop in stops), total_s)
 
 
-def _candidate_cuts(gap_s: Array, numel: Array) -> Ints:
+def candidate_cuts(gap_s: Array, numel: Array) -> Ints:
+    """Return 0, where the search may cut, and the number of tensors."""
     inner = np.flatnonzero(numel > 0)[:-1] + 1  # behind every tensor with elements, except the last of them
     if len(inner) >= MAX_CUTS:
-        work = np.cumsum(numel) / numel.sum() + np.cumsum(gap_s) / max(float(gap_s.sum()), _TICK_S)
+        work = np.cumsum(numel) / numel.sum() + np.cumsum(gap_s) / max(float(gap_s.sum()), TICK_S)
         marks = np.linspace(0, work[-1], MAX_CUTS + 1)[1:-1]
         inner = _distinct(inner[np.searchsorted(work[inner - 1], marks).clip(max=len(inner) - 1)])
     return np.concatenate([[0], inner, [len(numel)]]).astype(np.int64)
@@ -101,7 +105,7 @@ def _distinct(ascending: Ints) -> Ints:
     return distinct
 
 
-def _pair_costs(total: Ints, *curves: Seconds) -> list[Array]:
+def pair_costs(total: Ints, *curves: Seconds) -> list[Array]:
     """Return for every curve cost[j, i], the seconds of the group between cuts i < j; infinite elsewhere."""
     pairs = np.tril_indices(len(total), -1)
     sizes, inverse = np.unique(total[pairs[0]] - total[pairs[1]], return_inverse=True)
@@ -140,17 +144,17 @@ class _Search:
             new_p = np.maximum(p, self.ready_s[j] + q + encode) + decode + self.message[j, cut]
             new_q = q + encode + decode
             bound = (new_q + self.shares * (new_p - new_q) + self.rest[:, j, None]).max(axis=0)
-            keep = np.flatnonzero(bound <= best_s + _TICK_S)
+            keep = np.flatnonzero(bound <= best_s + TICK_S)
             if not len(keep):
                 continue
-            keep = keep[_front(new_p[keep], new_q[keep], count[keep])]
+            keep = keep[undominated(new_p[keep], new_q[keep], count[keep])]
             if width is not None:
                 keep = keep[np.argsort(bound[keep], kind="stable")[:width]]
             p, q = np.append(p, new_p[keep]), np.append(q, new_q[keep])
             count, parent = np.append(count, count[keep] + 1), np.append(parent, keep)
             cut = np.append(cut, np.full(len(keep), j))
         ends = np.flatnonzero(cut == self.last)
-        label = int(ends[np.lexsort((count[ends], np.rint(p[ends] / _TICK_S)))[0]])
+        label = int(ends[np.lexsort((count[ends], np.rint(p[ends] / TICK_S)))[0]])
         total_s, stops = float(p[label]), []
         while label:
             stops.append(int(cut[label]))
@@ -175,10 +179,10 @@ class _Search:
         return rest
 
 
-def _front(p: Array, q: Array, count: Ints) -> Ints:
+def undominated(p: Array, q: Array, count: Ints) -> Ints:
     """Return the positions of the solutions that no other one beats in p and q; of equal ones the earliest cut's."""
-    order = np.lexsort((count, np.rint(p / _TICK_S), np.rint(q / _TICK_S)))
+    order = np.lexsort((count, np.rint(p / TICK_S), np.rint(q / TICK_S)))
     ordered = p[order]
     lowest = np.minimum.accumulate(ordered)
-    kept: Ints = order[np.concatenate([[True], ordered[1:] < lowest[:-1] - _TICK_S])[: len(p)]]
+    kept: Ints = order[np.concatenate([[True], ordered[1:] < lowest[:-1] - TICK_S])[: len(p)]]
     return kept

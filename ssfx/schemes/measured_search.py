@@ -31,8 +31,9 @@ class MeasuredSearch:
             raise ValueError(f"there is nothing to cut in a model of {num_tensors} tensor")
         self.told: list[float] = []
         self.finished = False
+        self.cut = num_tensors // 2
         self._search = _search(num_tensors, step, warmup)
-        self.cut = next(self._search)
+        self._advance(None)
         for seconds in told:
             self.tell(seconds)
 
@@ -41,8 +42,11 @@ class MeasuredSearch:
         if self.finished:
             raise ValueError(f"the search has ended with cut {self.cut}")
         self.told.append(seconds)
+        self._advance(seconds)
+
+    def _advance(self, seconds: float | None) -> None:
         try:
-            self.cut = self._search.send(seconds)
+            self.cut = next(self._search) if seconds is None else self._search.send(seconds)
         except StopIteration as end:
             self.cut, self.finished = end.value, True
 

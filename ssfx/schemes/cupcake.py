@@ -1,0 +1,60 @@
+"""Cupcake: contiguous groups, each compressed jointly, cut where the predicted step ends first.
+
+The planner is a reconstruction: the authors' FindOptFusion is not public, and their released code makes groups of equal
+counts (scheme equal_count). Source: spec of schemes, section 5; Cupcake, MLSys 2023.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+
+from ssfx.costs import Costs
+from ssfx.plan import Bucket, Plan
+from ssfx.profile import Profile
+from ssfx.schemes.base import scheme
+from ssfx.schemes.carrier import sparse_carrier
+from ssfx.schemes.fusion_counts import best_by_count
+from ssfx.schemes.fusion_search import TICK_S, best_fusion
+from ssfx.schemes.grouping import plan_per_dtype
+from ssfx.schemes.joint_groups import ProfiledOptions, group_curves, joint_buckets, with_prediction
+
+
+@dataclass(frozen=True, kw_only=True)
+class CupcakeOptions(ProfiledOptions):
+    """`k_max`: most groups of each dtype; null: as many as are best. It limits the plan, not the work of planning."""
+
+    k_max: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k_max is not None and self.k_max < 1:
+            raise ValueError(f"k_max must be at least 1, got {self.k_max}")
+
+
+@scheme(
+    "cupcake",
+    summary="the best contiguous groups, each compressed jointly (reconstructed planner)",
+    source="schemes spec 5; Cupcake, MLSys 2023",
+    defaults=CupcakeOptions(),
+    fusion_unit="bucket",
+    collectives=("all_gather", "all_gather_v", "all_reduce"),
+    profiled=True,
+)
+def plan_cupcake(profile: Profile, costs: Costs, options: CupcakeOptions) -> Plan:
+    """Return the plan that ends first of all with contiguous groups; its notes hold the predicted time.
+
+    Exact up to fusion_search.MAX_CUTS tensors of one dtype. Density 1 gives the best fusion of dense messages, and an
+    additive compressor the best fusion of its all-reduces. One rank alone makes one group.
+    """
+    carrier = sparse_carrier("cupcake", options, costs.world_size)
+
+    def buckets(part: Profile) -> list[Bucket]:
+        curves = group_curves(part, costs, carrier)
+        best = best_fusion(part.ready_gap_s, part.numel, **curves)
+        if options.k_max is not None and len(best.stops) > options.k_max:
+            limited = islice(best_by_count(part.ready_gap_s, part.numel, **curves), options.k_max)
+            best = min(limited, key=lambda fusion: round(fusion.total_s / TICK_S))
+        return joint_buckets(part, carrier, best.groups)
+
+    return with_prediction(plan_per_dtype("cupcake", profile, costs.world_size, buckets), profile, costs)

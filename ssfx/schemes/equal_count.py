@@ -1,0 +1,89 @@
+"""Equal counts: groups of as many tensors each, compressed jointly; no profile, no costs.
+
+Two published baselines are of this kind: what the public code of MergeComp and Cupcake does without its planner, and
+what the SSFusion authors ran as OMGS. Source: spec of schemes, sections 3, 4 and 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ssfx.costs import Costs
+from ssfx.plan import Bucket, Plan
+from ssfx.profile import Profile
+from ssfx.schemes.base import SparseOptions, scheme
+from ssfx.schemes.carrier import Carrier, sparse_carrier
+from ssfx.schemes.grouping import joined, plan_per_dtype, units
+from ssfx.schemes.omgs import CallsOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualCountOptions(SparseOptions):
+    """`groups`: how many of them, at most; of each dtype."""
+
+    groups: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.groups < 1:
+            raise ValueError(
+                f"groups must be at least 1, got {self.groups}; scheme=per_tensor compresses tensors one by one"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OmgsFixedOptions(CallsOptions):
+    """`tensors_per_group`: SSFusion's runs have 2 (VGG-16, ResNet-50), 6 (LSTM), 7 (Inception-v4) and 10 (others)."""
+
+    tensors_per_group: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tensors_per_group < 1:
+            raise ValueError(f"tensors_per_group must be at least 1, got {self.tensors_per_group}")
+
+
+@scheme(
+    "equal_count",
+    summary="a given number of groups of equally many tensors, each compressed jointly",
+    source="schemes spec 3 and 5; MergeComp and Cupcake, public code without a planner",
+    defaults=EqualCountOptions(),
+    fusion_unit="bucket",
+    collectives=("all_gather", "all_gather_v", "all_reduce"),
+)
+def plan_equal_count(profile: Profile, costs: Costs, options: EqualCountOptions) -> Plan:
+    """Return the plan of groups of L // groups tensors; the last one takes the remainder as well."""
+    carrier = sparse_carrier("equal_count", options, costs.world_size)
+
+    def starts(num: int) -> range:
+        groups = min(options.groups, num)
+        return range(0, num // groups * groups, num // groups)
+
+    return _plan("equal_count", profile, costs, carrier, starts)
+
+
+@scheme(
+    "omgs_fixed",
+    summary="groups of a given number of tensors, each compressed jointly: what SSFusion's authors ran as OMGS",
+    source="schemes spec 4; SSFusion, public code",
+    defaults=OmgsFixedOptions(),
+    fusion_unit="bucket",
+    collectives=("all_gather", "all_gather_twice", "all_gather_v", "all_reduce"),
+)
+def plan_omgs_fixed(profile: Profile, costs: Costs, options: OmgsFixedOptions) -> Plan:
+    """Return the plan of groups of `tensors_per_group` tensors; the last one may have fewer."""
+    carrier = options.carrier("omgs_fixed", costs.world_size)
+    return _plan("omgs_fixed", profile, costs, carrier, lambda num: range(0, num, options.tensors_per_group))
+
+
+def _plan(name: str, profile: Profile, costs: Costs, carrier: Carrier, starts_of: Callable[[int], range]) -> Plan:
+    """Return the plan whose groups start at the given ones of the tensors that have elements."""
+
+    def buckets(part: Profile) -> list[Bucket]:
+        tensors = units(part.tensors)
+        starts = starts_of(len(tensors))
+        stops = [*starts[1:], len(tensors)]
+        return [Bucket((carrier.lane([joined(tensors[a:b])]),)) for a, b in zip(starts, stops, strict=True)]
+
+    return plan_per_dtype(name, profile, costs.world_size, buckets)

@@ -1,0 +1,108 @@
+"""MergeComp: very few contiguous groups, each compressed jointly; cuts are added while the step gets shorter.
+
+Source: spec of schemes, section 3. The searches are in `mergecomp_search` (by prediction) and `measured_search`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from itertools import accumulate
+from typing import Literal
+
+from ssfx.costs import Costs
+from ssfx.errors import ConfigError
+from ssfx.plan import Bucket, Plan
+from ssfx.profile import Profile
+from ssfx.schemes.base import scheme
+from ssfx.schemes.carrier import sparse_carrier
+from ssfx.schemes.grouping import plan_per_dtype
+from ssfx.schemes.joint_groups import JointModel, ProfiledOptions, joint_buckets, with_prediction
+from ssfx.schemes.measured_search import parse_cuts
+from ssfx.schemes.mergecomp_search import Found, algorithm_2, binary, exhaustive
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergecompOptions(ProfiledOptions):
+    """Options of MergeComp.
+
+    max_groups: the paper's Y. search: "exhaustive" finds the best cuts for every number of groups, "binary" is the
+    paper's search of the last cut, "measured" times real iterations, two groups only. alpha_stop: another group must
+    shorten the step by this share for the search to go on (two groups are always tried). cuts: no search, groups end
+    behind those numbers of tensors in backward order, as "8" or "6,10". step, probe_iters, probe_warmup: stride of the
+    measured search, iterations per probe, and probes of warm-up before the first that counts.
+    """
+
+    search: Literal["exhaustive", "binary", "measured"] = "exhaustive"
+    max_groups: int = 2
+    alpha_stop: float = 0.02
+    cuts: str | int = ""
+    step: int = 2
+    probe_iters: int = 20
+    probe_warmup: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.alpha_stop < 1:
+            raise ValueError(f"alpha_stop must be in (0, 1), got {self.alpha_stop:g}")
+        for option, least in (("max_groups", 2), ("step", 1), ("probe_iters", 1), ("probe_warmup", 0)):
+            if getattr(self, option) < least:
+                raise ValueError(f"{option} must be at least {least}, got {getattr(self, option)}")
+        parse_cuts(self.cuts)
+        given, measured = self.cuts != "", self.search == "measured"
+        default = {f.name: f.default for f in fields(self)}
+        for condition, option, remedy in (
+            (given, "search", 'cuts=""'),
+            (given, "max_groups", 'cuts=""'),
+            (given, "alpha_stop", 'cuts=""'),
+            (measured, "max_groups", "search=exhaustive"),
+            (self.max_groups == 2, "alpha_stop", "max_groups=3"),
+            *((given or not measured, option, "search=measured") for option in ("step", "probe_iters", "probe_warmup")),
+        ):
+            if condition and getattr(self, option) != default[option]:
+                raise ValueError(f"{option}={getattr(self, option)} has no effect here; drop it or set {remedy}")
+
+
+@scheme(
+    "mergecomp",
+    summary="at most max_groups contiguous groups, each compressed jointly, cut where it shortens the step most",
+    source="schemes spec 3; MergeComp, Algorithm 2",
+    defaults=MergecompOptions(),
+    fusion_unit="bucket",
+    collectives=("all_gather", "all_gather_v", "all_reduce"),
+    profiled=True,
+)
+def plan_mergecomp(profile: Profile, costs: Costs, options: MergecompOptions) -> Plan:
+    """Return the plan with the groups of the search; its notes hold the predicted time.
+
+    With search=measured it is the plan that the measuring starts from: two groups of equal tensor counts. Each probe is
+    the plan of `cuts`. One rank alone makes one group.
+    """
+    carrier = sparse_carrier("mergecomp", options, costs.world_size)
+    given = parse_cuts(options.cuts)
+    if options.search == "measured":
+        given = (len(profile.tensors) // 2,)
+    elif given and given[-1] >= len(profile.tensors):
+        raise ConfigError(
+            f"scheme=mergecomp: cuts={options.cuts} cuts behind tensor {given[-1]} of {len(profile.tensors)}; "
+            f"cuts go from 1 to {len(profile.tensors) - 1}"
+        )
+
+    def buckets(part: Profile) -> list[Bucket]:
+        model = JointModel.of(part, costs, carrier)
+        if given:
+            mine = {spec.name for spec in part.tensors if spec.numel}
+            pieces = [0, *accumulate(spec.name in mine for spec in profile.tensors)]  # before every tensor of the model
+            cuts = sorted({pieces[cut] for cut in given} - {0, pieces[-1]})
+        elif costs.world_size > 1:
+            cuts = list(_searched(model, options).cuts)
+        else:
+            cuts = []
+        return joint_buckets(part, carrier, model.groups(cuts))
+
+    return with_prediction(plan_per_dtype("mergecomp", profile, costs.world_size, buckets), profile, costs)
+
+
+def _searched(model: JointModel, options: MergecompOptions) -> Found:
+    max_groups = min(options.max_groups, model.num_pieces)
+    bests = binary(model, max_groups) if options.search == "binary" else exhaustive(model, max_groups)
+    return algorithm_2(bests, options.alpha_stop)
