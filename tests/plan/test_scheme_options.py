@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from plan.instances import affine_costs, instance_a, make_profile
+from plan.options import gathers
 
 from ssfx.errors import ConfigError
 from ssfx.plan import Plan
@@ -90,7 +91,7 @@ def test_additive_payloads_travel_in_an_all_reduce(scheme: str) -> None:
     assert {s.density for _, lane in cast.lanes() for s in lane.segments} == {1.0}
 
 
-@pytest.mark.parametrize("scheme", [s.name for s in schemes if not s.dense])
+@pytest.mark.parametrize("scheme", [s.name for s in schemes if gathers(s.name)])
 def test_variable_sizes_choose_the_other_gather(scheme: str) -> None:
     plan = make_plan(scheme, A, COSTS, {**TOPK, "sizes": "variable"})
     assert {collective for collective, _ in lanes(plan)} <= {"all_gather_v", "all_reduce"}
