@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from ssfx.collectives import Load
 from ssfx.compressors import Layout, build
-from ssfx.plan import ITEM_BYTES, Lane, Plan, Segment
+from ssfx.compressors.base import VALUE_BYTES
+from ssfx.plan import Lane, Plan, Segment
 
 
 def payload_layout(compressor: str | None, numel: int, density: float, dtype: str = "float32") -> Layout:
@@ -66,7 +67,7 @@ def _unused_bytes(plan: Plan, lane: Lane) -> int:
     shapes = [plan.by_name[name].shape for name in segment.tensors]
     used = build(segment.compressor).cycle(shapes)
     layout = segment_layout(plan, segment)
-    return ITEM_BYTES[layout.value_dtype] * (layout.values - sum(used) // len(used)) if used else 0
+    return VALUE_BYTES[layout.value_dtype] * (layout.values - sum(used) // len(used)) if used else 0
 
 
 def plan_bytes(plan: Plan) -> int:

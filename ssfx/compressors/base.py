@@ -15,7 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ssfx.lazy import torch
 from ssfx.plan import ITEM_BYTES
@@ -23,6 +23,10 @@ from ssfx.spec import Catalog
 
 if TYPE_CHECKING:
     from ssfx.compressors.batch import Batch
+
+
+VALUE_BYTES = {**ITEM_BYTES, "int8": 1}
+"""Bytes of a value on the wire: gradients' types, and integers that ranks add up."""
 
 
 def k_floor(numel: int, density: float) -> int:
@@ -39,7 +43,7 @@ def k_ceil(numel: int, density: float) -> int:
 class Layout:
     """How many entries of each section one segment occupies on the wire.
 
-    `first` is what a compressor of two rounds adds up over all ranks before it compresses; int32 or float32.
+    `first` is what a compressor of two rounds combines over all ranks before it compresses; int32 or float32.
     """
 
     counts: int = 0
@@ -56,7 +60,7 @@ class Layout:
         """Bytes of the segment's share of the message."""
         return (
             4 * (self.first + self.counts + self.scales + self.indices)
-            + ITEM_BYTES[self.value_dtype] * self.values
+            + VALUE_BYTES[self.value_dtype] * self.values
             + self.code_bytes
         )
 
@@ -146,13 +150,18 @@ class Compressor(ABC):
     lossless: bool = False
     """Nothing is left out, so no memory is kept for it."""
     rounds: int = 1
-    """2: `propose` fills the payload's `first` section, which is summed over ranks before `compress` is called."""
+    """2: `propose` fills the payload's `first` section, which ranks combine before `compress` is called."""
+    combine: Literal["sum", "max"] = "sum"
+    """What becomes of the first sections of all ranks. Where it is max, what is not finite is proposed as infinity."""
     vote: bool = False
     """Receivers take the sign of the sum instead of the mean."""
 
     @abstractmethod
     def layout(self, numel: int, density: float) -> Layout:
         """Return the wire layout of a segment of `numel` elements; a pure function, no torch."""
+
+    def check_world(self, world_size: int) -> None:  # noqa: B027  most can be added up by any number of ranks
+        """Raise ConfigError where the payloads of so many ranks cannot be added up."""
 
     def propose(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
         """Fill the `first` section of `payload` from `a`; only with two rounds."""

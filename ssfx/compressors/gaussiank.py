@@ -10,13 +10,18 @@ from ssfx.compressors.batch import Batch
 from ssfx.compressors.threshold import ThresholdOptions, ThresholdSelector, above, over_parts, settled, sizes
 from ssfx.lazy import torch
 
+DIRECTIONS = ("both", "one", "down")
+_NO_LOOP, _DOWN = (2 / 3, 4 / 3, 0.5, 1.5, "both"), (4 / 3, 1.5)
+
 
 @dataclass(frozen=True)
 class GaussianKOptions(ThresholdOptions):
     """The authors' loop: up to `max_loops` thresholds are looked at and the last of them counts.
 
-    Fewer than `low` * k elements: the next one is `down` times as high; more than `high` * k: `up` times. With
-    `max_loops` 1 the normal fit is taken as it is.
+    Fewer than `low` * k elements: the next one is `down` times as high; more than `high` * k: `up` times. `direction`
+    both: as each look tells; one: only in the direction of the first change; down: a threshold is never raised. With
+    `max_loops` 1 the normal fit is taken as it is. Ok-Topk's loop is max_loops=21, low=0.75, high=1.25, down=0.98039,
+    up=1.02, direction=one; for BERT it is max_loops=21, low=0.83333, down=0.98814, direction=down.
     """
 
     max_loops: int = 3
@@ -24,6 +29,7 @@ class GaussianKOptions(ThresholdOptions):
     high: float = 4 / 3
     down: float = 0.5
     up: float = 1.5
+    direction: str = "both"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -33,9 +39,12 @@ class GaussianKOptions(ThresholdOptions):
             raise ValueError(f"low must be in (0, 1] and high at least 1, got {self.low} and {self.high}")
         if not 0 < self.down < 1 < self.up:
             raise ValueError(f"down must be in (0, 1) and up above 1, got {self.down} and {self.up}")
-        default = (2 / 3, 4 / 3, 0.5, 1.5)
-        if self.max_loops == 1 and (self.low, self.high, self.down, self.up) != default:
-            raise ValueError("low, high, down and up have no effect with max_loops=1; use max_loops=2 or more")
+        if self.direction not in DIRECTIONS:
+            raise ValueError(f"direction must be one of {', '.join(DIRECTIONS)}, got {self.direction}")
+        if self.max_loops == 1 and (self.low, self.high, self.down, self.up, self.direction) != _NO_LOOP:
+            raise ValueError("low, high, down, up and direction have no effect with max_loops=1; use max_loops=2")
+        if self.direction == "down" and (self.high, self.up) != _DOWN:
+            raise ValueError("high and up have no effect with direction=down; use direction=one")
 
 
 @compressors.register(GaussianKOptions())
@@ -55,12 +64,15 @@ class GaussianK(ThresholdSelector):
         variance = (moments.square - n * mean**2) / (n - 1).clamp(min=1)
         z = over_parts(batch, "z", lambda part: normal_quantile(part.density))
         level = mean + z * variance.clamp(min=0).sqrt()
-        active = k < n
+        active = may_fall = k < n
+        may_rise = active & (options.direction != "down")
         for _ in range(options.max_loops - 1):
             if settled(active):
                 break
             count = kernel.count(batch, torch.where(active, above(level), torch.nan))
-            few, many = active & (count < options.low * k), active & (count > options.high * k)
+            few, many = active & may_fall & (count < options.low * k), active & may_rise & (count > options.high * k)
+            if options.direction == "one":
+                may_fall, may_rise = few, many
             level = torch.where(few, options.down * level, torch.where(many, options.up * level, level))
             active = few | many
         return above(level)

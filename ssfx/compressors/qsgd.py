@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ssfx.compressors.agreed import add_agreed, check_range, proposed
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.quantizer import Quantizer, check_block, code_bytes, num_blocks
@@ -16,11 +17,13 @@ class QSGDOptions:
     """`bits` per element (2, 4 or 8): 2^(bits - 1) - 1 levels. `bucket` elements, a multiple of 8, share a norm.
 
     `bucket` 0 is one norm for the whole segment. `norm`: l2, the Euclidean norm, or max, the largest magnitude.
+    `shared`: the largest norm of all ranks is everybody's, so that an all-reduce can add the levels, a byte each.
     """
 
     bits: int = 8
     bucket: int = 512
     norm: str = "l2"
+    shared: bool = False
 
     def __post_init__(self) -> None:
         if self.bits not in (2, 4, 8):
@@ -28,6 +31,8 @@ class QSGDOptions:
         if self.norm not in ("l2", "max"):
             raise ValueError(f"norm must be l2 or max, got {self.norm}")
         check_block("bucket", self.bucket)
+        if self.shared and self.bits == 8:
+            raise ValueError("levels of 8 bits leave a byte no room for a sum; use shared=True with bits=2 or bits=4")
 
     @property
     def top(self) -> int:
@@ -39,7 +44,8 @@ class QSGDOptions:
 class QSGD(Quantizer):
     """Unbiased, with variance at most min(n / s^2, sqrt(n) / s) |a|^2 for s levels and buckets of n (codec spec 5.1).
 
-    The error may be fed back only where that is below 1, which is where a bucket is smaller than s^2 (spec 3.9).
+    The error may be fed back only where that is below 1, which is where a bucket is smaller than s^2 (spec 3.9), and
+    not at all where another rank's norm counts, which may be larger by any factor.
     """
 
     name = "qsgd"
@@ -48,19 +54,40 @@ class QSGD(Quantizer):
 
     def __init__(self, options: QSGDOptions) -> None:
         self.options = options
-        self.error_feedback = 0 < options.bucket < options.top**2
+        self.error_feedback = 0 < options.bucket < options.top**2 and not options.shared
+        if options.shared:
+            self.additive, self.rounds, self.combine = True, 2, "max"
 
     def layout(self, numel: int, density: float) -> Layout:
-        """A norm per bucket and ceil(bits * n / 8) bytes."""
+        """A norm per bucket and ceil(bits * n / 8) bytes; shared: the norms first, then n bytes."""
         scales = num_blocks(numel, self.options.bucket)
+        if self.options.shared:
+            return Layout(first=scales, values=numel, value_dtype="int8")
         return Layout(scales=scales, code_bytes=code_bytes(numel, self.options.bits))
 
-    def compress_batch(self, batch: Batch) -> None:
-        """Write norms and levels of every segment."""
+    def check_world(self, world_size: int) -> None:
+        """The sum of shared levels must fit into a byte."""
+        if self.options.shared:
+            check_range(f"qsgd(bits={self.options.bits},shared=True)", self.options.top, world_size)
+
+    def propose(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
+        """Write this rank's norms."""
         options = self.options
+        quantizers(a.device).norms(a, options.bucket, options.norm == "max", payload.first)
+        proposed(payload.first)
+
+    def compress_batch(self, batch: Batch) -> None:
+        """Write norms and levels of every segment; shared: levels of the agreed norms."""
+        options = self.options
+        if options.shared:
+            quantizers(batch.vector.device).agreed_levels(batch, options.top, options.bucket)
+            return
         quantizers(batch.vector.device).levels(batch, options.bits, options.bucket, options.norm == "max")
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * level * norm / s."""
+        if self.options.shared:
+            add_agreed(payload, self.options.top, self.options.bucket, out, scale)
+            return
         steps = payload.scales * (scale / self.options.top)
         quantizers(out.device).add_levels(payload, self.options.bits, steps, self.options.bucket, out)

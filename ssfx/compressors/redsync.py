@@ -3,66 +3,123 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from types import ModuleType
 
-from ssfx.compressors.base import Layout, compressors, k_floor
+from ssfx.compressors.base import Context, Layout, Payload, compressors, k_floor
 from ssfx.compressors.batch import Batch
+from ssfx.compressors.redsync_sizes import by_layout
 from ssfx.compressors.threshold import ThresholdOptions, ThresholdSelector, above, settled, sizes
 from ssfx.compressors.topk import exactly
 from ssfx.kernels import Moments, kernels
 from ssfx.lazy import torch
+
+MODES = ("search", "trimmed", "by_size")
+_THRESHOLD = "threshold"
+_DENSE_AT_MOST = 4 << 20  # planners look at a segment of this size to see whether the density matters
 
 
 @dataclass(frozen=True)
 class RedSyncOptions(ThresholdOptions):
     """`mode` search: halve an interval until the count is between k and 2 k. trimmed: lower the threshold until k pass.
 
-    `resolution`: where the search stops, and the step of trimming, as a fraction of the way from mean to largest.
-    trimmed sends exactly the k largest, so `capacity` belongs to search.
+    by_size is the paper's policy: segments below `dense_below_bytes` (of float32) are sent as they are, those up to
+    `trimmed_up_to_bytes` trimmed, larger ones searched. A search is done every `interval` steps, its threshold is used
+    again in between; the paper's interval is 5. `resolution`: where the search stops, and the step of trimming, as a
+    fraction of the way from mean to largest. trimmed sends exactly the k largest, so `capacity` belongs to searches.
     """
 
     mode: str = "search"
     resolution: float = 0.2
+    interval: int = 1
+    dense_below_bytes: int = 128 << 10
+    trimmed_up_to_bytes: int = 4 << 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mode not in ("search", "trimmed"):
-            raise ValueError(f"mode must be search or trimmed, got {self.mode}")
+        if self.mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(MODES)}, got {self.mode}")
         if not 0.01 <= self.resolution < 1:
             raise ValueError(f"resolution must be in [0.01, 1), got {self.resolution}")
-        if self.mode == "trimmed" and self.capacity != 1.3:
-            raise ValueError("capacity has no effect in mode=trimmed, which sends exactly k elements; use mode=search")
+        if self.interval < 1:
+            raise ValueError(f"interval must be at least 1 step, got {self.interval}")
+        if not 0 <= self.dense_below_bytes <= min(self.trimmed_up_to_bytes, _DENSE_AT_MOST):
+            raise ValueError(f"dense_below_bytes must be from 0 to trimmed_up_to_bytes and at most {_DENSE_AT_MOST}")
+        if self.mode == "trimmed" and (self.capacity, self.interval) != (1.3, 1):
+            raise ValueError(
+                "capacity and interval have no effect in mode=trimmed, which sends exactly k elements; use mode=search"
+            )
+        if self.mode != "by_size" and (self.dense_below_bytes, self.trimmed_up_to_bytes) != (128 << 10, 4 << 20):
+            raise ValueError("dense_below_bytes and trimmed_up_to_bytes have no effect without mode=by_size")
 
 
 @compressors.register(RedSyncOptions())
 class RedSync(ThresholdSelector):
-    """With the default resolution only three probes, so the count of a search may be far off (codec spec 4.6, 10.4)."""
+    """With the default resolution only three probes, so the count of a search may be far off (codec spec 4.6, 10.4).
+
+    Small segments in mode=by_size have no indices, so positions on the wire count from each segment's own start.
+    """
 
     name = "redsync"
     summary = "RedSync: threshold by binary search between mean and maximum, or trimmed exact top-k"
     source = "codecs spec 4.6; Fang et al. 2019"
     options: RedSyncOptions
 
+    def __init__(self, options: RedSyncOptions) -> None:
+        super().__init__(options)
+        self.sparse = options.mode != "by_size"
+        if options.mode == "by_size":
+            plain = replace(options, dense_below_bytes=128 << 10, trimmed_up_to_bytes=4 << 20)
+            self.searching = RedSync(replace(plain, mode="search"))
+            self.trimming = RedSync(replace(plain, mode="trimmed", capacity=1.3, interval=1))
+
     def layout(self, numel: int, density: float) -> Layout:
-        """As every threshold codec; trimmed: k = floor(density * numel) indices and values."""
-        if self.options.mode == "search":
+        """As every threshold codec; trimmed: k = floor(density * numel) indices and values; dense: values alone."""
+        options = self.options
+        if options.mode == "search":
             return super().layout(numel, density)
-        k = k_floor(numel, density)
-        return Layout(indices=k, values=k, value_dtype=self.options.value_dtype)
+        if options.mode == "trimmed":
+            k = k_floor(numel, density)
+            return Layout(indices=k, values=k, value_dtype=options.value_dtype)
+        if 4 * numel < options.dense_below_bytes:
+            return Layout(values=numel, value_dtype=options.value_dtype)
+        by = self.trimming if 4 * numel <= options.trimmed_up_to_bytes else self.searching
+        return by.layout(numel, density)
+
+    def state_shapes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        """The threshold of the latest search, where it is used again."""
+        return {_THRESHOLD: (1,)} if self.options.interval > 1 else {}
 
     def compress_batch(self, batch: Batch) -> None:
         """Write the selected elements in ascending order of position."""
         if self.options.mode == "search":
             super().compress_batch(batch)
-        else:
+        elif self.options.mode == "trimmed":
             kernel = kernels(batch.vector.device)
             kernel.select(batch, batch.once("rule", lambda: exactly(batch)), self.thresholds(batch, kernel))
+        else:
+            by_layout(batch, self.trimming, self.searching)
+
+    def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
+        """Add scale * values at the payload's positions, or everywhere if it has none."""
+        if len(payload.indices):
+            super().decompress_add(payload, out, ctx, scale)
+        else:
+            out.add_(payload.values, alpha=scale)
 
     def thresholds(self, batch: Batch, kernel: ModuleType) -> torch.Tensor:
         """Magnitudes above mean + ratio * (largest - mean), for the ratio that search or trimming ends with."""
-        find = self._search if self.options.mode == "search" else self._trim
-        return find(batch, kernel, kernel.moments(batch))
+        if self.options.mode == "trimmed":
+            return self._trim(batch, kernel, kernel.moments(batch))
+        if self.options.interval == 1:
+            return self._search(batch, kernel, kernel.moments(batch))
+        kept = [state[_THRESHOLD] for state in batch.states]
+        if batch.step % self.options.interval:
+            return torch.cat(kept).double()  # 0 before the first search: everything passes, the capacity is filled
+        found = self._search(batch, kernel, kernel.moments(batch))
+        torch._foreach_copy_(kept, list(found.float().view(-1, 1)))
+        return found
 
     def _search(self, batch: Batch, kernel: ModuleType, moments: Moments) -> torch.Tensor:
         n, k = sizes(batch)

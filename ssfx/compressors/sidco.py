@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
 from ssfx.compressors import sidco_fits as fits
 from ssfx.compressors.base import compressors
-from ssfx.compressors.batch import Batch
+from ssfx.compressors.batch import Batch, Part
+from ssfx.compressors.sidco_first import COLUMNS as FIRST_COLUMNS
+from ssfx.compressors.sidco_first import LEAST, MOST, adapted_first, first_ratios, middle_stages
 from ssfx.compressors.sidco_stages import COLUMNS, RULES, Adaptation, adapted, max_stages, stages
 from ssfx.compressors.threshold import ThresholdOptions, ThresholdSelector, above, over_parts, settled, sizes
 from ssfx.lazy import torch
 
 FAMILIES = ("exponential", "gpareto", "gamma_gpareto")
-_STATE = "stages"
+_STATE, _FIRST = "stages", "first_ratio"
+_ROUNDING = 1e-9  # a whole number of stages stays one
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,9 @@ class SIDCoOptions(ThresholdOptions):
     """`family`: exponential (SIDCo-E), gpareto (SIDCo-P) or gamma_gpareto (SIDCo-GP: gamma in the first stage).
 
     `stages` is fixed, or 0: adapted per segment by the rule `adaptation` with `window` calls and `tolerance`. The first
-    of several stages keeps `first_ratio`, the others the rest in equal ratios.
+    of several stages keeps `first_ratio`, the others the rest in equal ratios. `adapt_first`: the first ratio moves, in
+    [0.05, 0.5], where adapting the stages does not help. `later_ratio` above 0: as many stages as it takes if each
+    after the first keeps that much and the last one what is left; nothing is adapted then.
     """
 
     family: str = "exponential"
@@ -31,6 +37,8 @@ class SIDCoOptions(ThresholdOptions):
     adaptation: str = "robust"
     window: int = 5
     tolerance: float = 0.2
+    adapt_first: bool = False
+    later_ratio: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,10 +50,25 @@ class SIDCoOptions(ThresholdOptions):
             raise ValueError(f"stages must be from 0 (adapted) to 20, got {self.stages}")
         if not 0 < self.first_ratio < 1 or not 0 < self.tolerance < 1 or self.window < 1:
             raise ValueError("first_ratio and tolerance must be in (0, 1), window at least 1")
-        if self.stages and (self.adaptation, self.window, self.tolerance) != ("robust", 5, 0.2):
-            raise ValueError("adaptation, window and tolerance have no effect with fixed stages; use stages=0")
+        if not 0 <= self.later_ratio < 1:
+            raise ValueError(f"later_ratio must be in (0, 1), or 0 for equal ratios, got {self.later_ratio}")
+        if self.stages and self.later_ratio:
+            raise ValueError("later_ratio decides how many stages there are; use stages=0 with it, or later_ratio=0")
+        adapting = (self.adaptation, self.window, self.tolerance, self.adapt_first)
+        if not self.adapts and adapting != ("robust", 5, 0.2, False):
+            raise ValueError(
+                "adaptation, window, tolerance and adapt_first have no effect where stages are not adapted; "
+                "use stages=0 and later_ratio=0"
+            )
+        if self.adapt_first and not LEAST <= self.first_ratio <= MOST:
+            raise ValueError(f"first_ratio must be in [{LEAST}, {MOST}] to be adapted, got {self.first_ratio}")
         if self.stages == 1 and self.first_ratio != 0.25:
             raise ValueError("first_ratio has no effect with stages=1; use stages=2 or more")
+
+    @property
+    def adapts(self) -> bool:
+        """The number of stages changes in the course of the steps."""
+        return not self.stages and not self.later_ratio
 
 
 @compressors.register(SIDCoOptions())
@@ -61,32 +84,47 @@ class SIDCo(ThresholdSelector):
     options: SIDCoOptions
 
     def state_shapes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-        """What adaptation knows of a segment; nothing with fixed stages."""
-        return {} if self.options.stages else {_STATE: (COLUMNS,)}
+        """What adaptation knows of a segment; nothing where nothing is adapted."""
+        if not self.options.adapts:
+            return {}
+        return {_STATE: (COLUMNS,), **({_FIRST: (FIRST_COLUMNS,)} if self.options.adapt_first else {})}
 
     def thresholds(self, batch: Batch, kernel: ModuleType) -> torch.Tensor:
         """Magnitudes above the quantile of the last fit; adapts the number of stages."""
-        if self.options.stages:
-            return above(self._level(batch, kernel, over_parts(batch, "stages", lambda _: self.options.stages)))
+        options = self.options
+        first = over_parts(batch, "first", lambda _: options.first_ratio)
+        if not options.adapts:
+            return above(self._level(batch, kernel, over_parts(batch, "stages", self._stages), first))
         most = over_parts(batch, "most", lambda part: max_stages(part.density))
-        rows = [state[_STATE] for state in batch.states]
-        state = torch.stack(rows)
-        threshold = above(self._level(batch, kernel, stages(state, most)))
-        k = sizes(batch)[1].clamp(min=1)
-        how = Adaptation(self.options.adaptation, self.options.window, self.options.tolerance)
-        changed = adapted(state, kernel.count(batch, threshold) / k, most, how)
-        torch._foreach_copy_(rows, list(changed.unbind()))
+        state = _stacked(batch, _STATE)
+        moving = _stacked(batch, _FIRST) if options.adapt_first else None
+        if moving is not None:
+            first = first_ratios(moving, options.first_ratio)
+        threshold = above(self._level(batch, kernel, stages(state, most), first))
+        ratio = kernel.count(batch, threshold) / sizes(batch)[1].clamp(min=1)
+        how = Adaptation(options.adaptation, options.window, options.tolerance)
+        changed = adapted(state, ratio, most, how)
+        if moving is not None:
+            middle = over_parts(batch, "middle", lambda part: middle_stages(part.density))
+            moved, changed = adapted_first(moving, state, changed, ratio, middle, options.first_ratio, how)
+            _unstack(batch, _FIRST, moved)
+        _unstack(batch, _STATE, changed)
         return threshold
 
-    def _level(self, batch: Batch, kernel: ModuleType, number: torch.Tensor) -> torch.Tensor:
-        first_ratio, family = self.options.first_ratio, self.options.family
+    def _level(self, batch: Batch, kernel: ModuleType, number: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+        family, later = self.options.family, self.options.later_ratio
         moments = kernel.moments(batch)
         n, _ = sizes(batch)
         density = over_parts(batch, "density", lambda part: part.density)
         ratio = (density * n / moments.nonzero).clamp(max=1)
-        several = (number > 1) & (ratio < first_ratio)
-        log_first = torch.where(several, first_ratio, ratio).log()
-        log_next = (ratio / first_ratio).log() / (number - 1).clamp(min=1)
+        several = (number > 1) & (ratio < first)
+        log_first, log_rest = torch.where(several, first, ratio).log(), (ratio / first).log()
+        if later:
+            number = 1 + (log_rest / math.log(later) - _ROUNDING).ceil()
+            log_next = torch.full_like(n, math.log(later))
+            log_last = log_rest - (number - 2) * log_next
+        else:
+            log_next = log_last = log_rest / (number - 1).clamp(min=1)
 
         body = fits.Sample.of(moments.nonzero, moments.absolute, moments.square, torch.zeros_like(n))
         if family == "gamma_gpareto":
@@ -100,11 +138,30 @@ class SIDCo(ThresholdSelector):
             tail = kernel.tail(batch, torch.where(active, above(level), torch.nan))
             sample = fits.Sample.of(tail.count, tail.total, tail.square, tail.least)
             # nothing above the threshold, or all of it equal: there is nothing to fit, and the threshold stays
-            level = torch.where(active & (sample.mean > 0), _fit(family, sample, log_next), level)
+            kept = torch.where(number == stage + 1, log_last, log_next)
+            level = torch.where(active & (sample.mean > 0), _fit(family, sample, kept), level)
         return level
 
+    def _stages(self, part: Part) -> int:
+        """Return how many stages there are without adaptation; zeros in the data can only make them fewer."""
+        options = self.options
+        if options.stages:
+            return options.stages
+        rest = math.log(min(1, part.density / options.first_ratio))
+        return 1 + math.ceil(rest / math.log(options.later_ratio) - _ROUNDING)
+
     def _most(self, batch: Batch) -> int:
-        return self.options.stages or max(max_stages(part.density) for part in batch.parts)
+        if self.options.adapts:
+            return max(max_stages(part.density) for part in batch.parts)
+        return max(self._stages(part) for part in batch.parts)
+
+
+def _stacked(batch: Batch, name: str) -> torch.Tensor:
+    return torch.stack([state[name] for state in batch.states])
+
+
+def _unstack(batch: Batch, name: str, changed: torch.Tensor) -> None:
+    torch._foreach_copy_([state[name] for state in batch.states], list(changed.unbind()))
 
 
 def _fit(family: str, sample: fits.Sample, log_ratio: torch.Tensor) -> torch.Tensor:

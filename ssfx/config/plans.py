@@ -66,7 +66,7 @@ def _search_steps(case: Case, options: Any) -> int:
     shipped = (shipped_dir() / f"{case.model}.json").exists()
     num_tensors = len(load_shipped(case.model).tensors) if shipped else 1000
     probes = most_probes(num_tensors, step=options.step, warmup=options.probe_warmup)
-    return probes * (options.probe_iters + 1)
+    return int(probes * (options.probe_iters + 1))
 
 
 def case_options(case: Case) -> dict[str, object]:

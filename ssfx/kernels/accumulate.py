@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from ssfx.kernels import COPY, DGC, RESIDUAL
+from numba import carray
+
+from ssfx.kernels import COPY, DGC, READY, RESIDUAL
 from ssfx.kernels.jit import compiled
+from ssfx.kernels.vector import floats_at
+
+KIND, ADDRESS, START, LENGTH = range(4)
+"""Columns of the table of pieces: how it is accumulated, where its gradient lies, and its part of the flat vector."""
+CHUNK = 2048
+"""Elements that are accumulated at once, and looked at while they lie in the first-level cache."""
 
 
 @compiled()
@@ -48,3 +56,16 @@ def accumulate(kind, grad, old, new, old_momentum, new_momentum, decay, gain):  
         _dgc(grad, old, new, old_momentum, new_momentum, decay)
     else:
         _nesterov(grad, old, new, old_momentum, new_momentum, decay)
+
+
+@compiled()
+def accumulate_chunk(piece, chunk, end, vectors, weights):  # type: ignore[no-untyped-def]
+    """Bring elements chunk .. end - 1 of the flat vectors up to date with the gradient of their piece, a table row."""
+    kind, start, length = piece[KIND], piece[START], piece[LENGTH]
+    if kind != READY:
+        new, old, new_momentum, old_momentum = vectors
+        grad = carray(floats_at(piece[ADDRESS]), length)[chunk - start : end - start]
+        accumulate(
+            kind, grad, old[chunk:end], new[chunk:end],
+            old_momentum[chunk:end], new_momentum[chunk:end], weights[0], weights[1],
+        )  # fmt: skip

@@ -26,13 +26,19 @@ def ternary_codes(a, noise, scale, codes):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def level_codes(a, noise, per_unit, top, offset, codes):  # type: ignore[no-untyped-def]
-    """Write offset + sign(a) * min(top, |a| * per_unit rounded up or down at random)."""
+def in_steps(a, per_unit, exact):  # type: ignore[no-untyped-def]
+    """Write |a| * per_unit."""
+    for i in range(len(a)):
+        exact[i] = abs(a[i]) * per_unit
+
+
+@compiled()
+def level_codes(a, exact, noise, top, offset, codes):  # type: ignore[no-untyped-def]
+    """Write offset + sign(a) * min(top, exact rounded up or down at random)."""
     most = np.float32(top)
     for i in range(len(a)):
-        exact = abs(a[i]) * per_unit
-        below = np.floor(exact)
-        level = min(most, below + np.float32(noise[i] < exact - below))
+        below = np.floor(exact[i])
+        level = min(most, below + np.float32(noise[i] < exact[i] - below))
         codes[i] = np.uint8(np.int32(offset + np.int32(np.copysign(level, a[i]))))
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ssfx.kernels import READY, Moments, Rule, Tail, statistics
+from ssfx.kernels import Moments, Rule, Tail, statistics
 from ssfx.kernels import select as compiled
+from ssfx.kernels.accumulate import CHUNK
 from ssfx.kernels.blocks_compiled import block_norms as block_norms
 from ssfx.kernels.blocks_compiled import take_blocks as take_blocks
 from ssfx.kernels.chunks_compiled import largest_of_chunks as largest_of_chunks
+from ssfx.kernels.keys import signed
 from ssfx.kernels.sampling import ID_STEP, RUN, sample_of
+from ssfx.kernels.source import point
 from ssfx.lazy import torch
 
 if TYPE_CHECKING:
@@ -20,18 +23,20 @@ if TYPE_CHECKING:
 
     from ssfx.compressors.batch import Batch
 
-_EMPTY = np.empty(0, np.float32)
+_FEW = 512
+"""Elements of a segment from which choosing exactly costs no more than sampling them first."""
 
 
 @dataclass
 class _Workspace:
-    """What depends on nothing but the plan: tables with the columns of `ssfx.kernels.select`, and scratch memory."""
+    """What depends on nothing but the plan: the table of `ssfx.kernels.select`, and scratch memory.
+
+    `unknown` [S] are the thresholds where none are given: -1, or 0 for so few elements that all of them are candidates.
+    """
 
     table: NDArray[np.int64]
-    pieces: NDArray[np.int64]
-    found: NDArray[np.int32]
-    scratch: NDArray[np.int32]
-    sampled: NDArray[np.float32]
+    unknown: NDArray[np.int32]
+    buffers: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
 
 
 def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> None:
@@ -41,30 +46,24 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
     selected, so the payload tells every receiver.
     """
     work: _Workspace = batch.once("select", lambda: _workspace(batch, rule))
-    table = work.table
-    if thresholds is None:
-        table[:, compiled.KEY] = -1
-        ids = batch.once("tensor ids", lambda: np.array([part.tensor_id for part in batch.parts], np.int64))
-        table[:, compiled.SEED] = ((batch.key(0) & 0xFFFFFFFF) + ids * ID_STEP) & 0xFFFFFFFF
-    else:
-        table[:, compiled.KEY] = np.fmax(thresholds.numpy(), 0, dtype=np.float32, casting="same_kind").view(np.int32)
-    if rule.rotate:
-        table[:, compiled.ROTATION] = (batch.step * table[:, compiled.WANTED]) % np.maximum(1, table[:, compiled.NUMEL])
-    grads = batch.grads  # they must live until the kernel has read them
-    vectors, weights = _point(batch, work.pieces)
     payload: _Payload = batch.once("payload", lambda: _payload(batch))
-    exact = payload.values is batch.payload.values
-    form = batch.memory.form if batch.memory is not None else None
+    if thresholds is None:
+        least = work.unknown
+    else:
+        least = np.fmax(thresholds.numpy(), 0, dtype=np.float32, casting="same_kind").view(np.int32)
+    grads = batch.grads  # they must live until the kernel has read them
+    source = point(batch)
+    exact, form = payload.values is batch.payload.values, source.form
     clear, mask = (exact and form.clear, exact and form.mask) if form is not None else (False, False)
     compiled.select(
-        table, work.pieces, vectors, weights, vectors[0].view(np.int32), payload.indices, payload.room, batch.base,
-        clear, mask, (work.found, work.scratch, work.sampled),
+        work.table, source.pieces, source.vectors, source.weights, source.keys, least, payload.indices, payload.room,
+        batch.base, clear, mask, signed(batch.seed), batch.step, batch.rank, work.buffers,
     )  # fmt: skip
     batch.cleared = clear
     del grads
     batch.round_values(payload.values)
     if len(payload.counted):
-        payload.counts[payload.counted] = table[:, compiled.COUNT]
+        payload.counts[payload.counted] = work.table[payload.rows, compiled.COUNT]
 
 
 @dataclass
@@ -75,25 +74,27 @@ class _Payload:
     values: torch.Tensor
     room: NDArray[np.float32]
     counts: NDArray[np.int32]
-    counted: list[int]
-    """Where the count of each part lies; empty if counts are not sent."""
+    rows: NDArray[np.int64]
+    counted: NDArray[np.int64]
+    """Parts whose count is sent, and where it lies."""
 
 
 def _payload(batch: Batch) -> _Payload:
     whole = batch.payload
     exact = whole.values.dtype == torch.float32
     values = whole.values if exact else torch.empty(len(whole.values))
-    counted = [part.starts.counts for part in batch.parts if part.layout.counts]
-    return _Payload(whole.indices.numpy(), values, values.numpy(), whole.counts.numpy(), counted)
+    rows = np.array([row for row, part in enumerate(batch.parts) if part.layout.counts], np.int64)
+    counted = np.array([batch.parts[row].starts.counts for row in rows], np.int64)
+    return _Payload(whole.indices.numpy(), values, values.numpy(), whole.counts.numpy(), rows, counted)
 
 
 def moments(batch: Batch) -> Moments:
     """Return the sums over every segment; gradients are accumulated on the way."""
-    work = _statistics(batch)
+    segments = _statistics(batch).segments
     grads = batch.grads  # they must live until the kernel has read them
-    vectors, weights = _point(batch, work.pieces)
-    out, largest = np.empty((4, len(work.segments))), np.empty(len(work.segments), np.int32)
-    statistics.moments(work.segments, work.pieces, vectors, weights, vectors[0].view(np.int32), out, largest)
+    source = point(batch)
+    out, largest = np.empty((4, len(segments))), np.empty(len(segments), np.int32)
+    statistics.moments(segments, source.pieces, source.vectors, source.weights, source.keys, out, largest)
     del grads
     total, square, absolute, nonzero = torch.from_numpy(out)
     return Moments(total, square, absolute, torch.from_numpy(largest.view(np.float32).astype(np.float64)), nonzero)
@@ -141,10 +142,9 @@ def select_band(batch: Batch, sure: torch.Tensor, band: torch.Tensor, skip: torc
 
 @dataclass
 class _Statistics:
-    """Tables with the columns of `ssfx.kernels.statistics` and `select`, and start and number of each one's slots."""
+    """The table of `ssfx.kernels.statistics`, and start and number of each segment's slots."""
 
     segments: NDArray[np.int64]
-    pieces: NDArray[np.int64]
     slots: NDArray[np.int64]
 
 
@@ -156,7 +156,7 @@ def _statistics(batch: Batch) -> _Statistics:
             row[:] = part.lo, part.hi, piece, piece + len(part.pieces)
             piece += len(part.pieces)
         slots = [(part.starts.indices, part.layout.indices) for part in batch.parts]
-        return _Statistics(segments, _pieces(batch), np.array(slots, np.int64))
+        return _Statistics(segments, np.array(slots, np.int64))
 
     return batch.once("statistics", make)
 
@@ -166,65 +166,25 @@ def _least(thresholds: torch.Tensor) -> NDArray[np.int32]:
     return np.where(np.isnan(bits.view(np.float32)), statistics.LEAVE_OUT, bits)
 
 
-def _pieces(batch: Batch) -> NDArray[np.int64]:
-    """Return the table of pieces; kind and address are set for each call."""
-    pieces = np.zeros((len(batch.pieces), compiled.LENGTH + 1), np.int64)
-    for row, (lo, hi) in zip(pieces, batch.pieces, strict=True):
-        row[compiled.START], row[compiled.LENGTH] = lo, hi - lo
-    return pieces
-
-
-def _point(batch: Batch, pieces: NDArray[np.int64]) -> tuple[tuple[NDArray[np.float32], ...], NDArray[np.float32]]:
-    """Set each piece's kind and gradient address; return (new, old, new and old momentum) and the weights.
-
-    A gradient that the kernel cannot read, or a memory that it does not know, is accumulated here instead. The batch
-    counts all of them as accumulated.
-    """
-    form = batch.memory.form if batch.memory is not None else None
-    grads = list(batch.grads)
-    for i, grad in enumerate(grads):
-        pieces[i, compiled.KIND] = READY
-        if grad is None:
-            continue
-        if form is not None and grad.dtype == torch.float32 and grad.is_contiguous():
-            pieces[i, compiled.KIND] = form.kind
-            pieces[i, compiled.ADDRESS] = grad.data_ptr()
-            grads[i] = None
-    batch.grads = grads
-    batch.accumulate()
-    weights = batch.once("weights", lambda: np.array([form.decay, form.gain] if form else [0, 0], np.float32))
-    return _vectors(batch), weights
-
-
-def _vectors(batch: Batch) -> tuple[NDArray[np.float32], ...]:
-    """Return (new, old, new and old momentum) as arrays; made once per pair of buffers, which take turns."""
-    kept: dict[tuple[int, int], tuple[Any, Any, tuple[Any, ...]]] = batch.once("vectors", dict)
-    pair = (id(batch.new), id(batch.old))
-    if pair not in kept:
-        if len(kept) > 1:
-            kept.clear()
-        new = [buffer.numpy() for buffer in batch.new.values()] + [_EMPTY]
-        old = [buffer.numpy() for buffer in batch.old.values()] + [_EMPTY, _EMPTY]
-        kept[pair] = (batch.new, batch.old, (new[0], old[0], new[1], old[1]))  # held, so that ids stay theirs
-    return kept[pair][2]
-
-
 def _workspace(batch: Batch, rule: Rule) -> _Workspace:
     table = np.zeros((len(batch.parts), compiled.COUNT + 1), np.int64)
+    unknown = np.full(len(batch.parts), -1, np.int32)
     samples = []
     piece = 0
-    for row, part, bound in zip(table, batch.parts, rule.bounds, strict=True):
+    for i, (row, part, bound) in enumerate(zip(table, batch.parts, rule.bounds, strict=True)):
         if max(bound) > min(part.layout.indices, part.layout.values):
             raise ValueError(f"a segment with {part.layout.indices} slots cannot take {max(bound)} elements")
         sample = sample_of(part.numel, bound, rule)
         samples.append(sample)
-        row[: compiled.SEED] = (
+        row[: compiled.COUNT] = (
             part.lo, part.numel, part.starts.indices, part.layout.indices, *bound, 0 if rule.zeros else 1,
             sample.stride, sample.runs, sample.rank, piece, piece + len(part.pieces),
+            part.tensor_id * ID_STEP, rule.rotate,
         )  # fmt: skip
         piece += len(part.pieces)
-    table[:, compiled.ROTATION] = -1
-    room = 2 * max(bound.most for bound in rule.bounds) + compiled.CHUNK + RUN
+        if part.numel <= _FEW and bound.least == bound.most:
+            unknown[i] = 0
+    room = 2 * max(bound.most for bound in rule.bounds) + CHUNK + RUN
     largest = max(sample.runs * RUN for sample in samples)
     scratch = np.empty(max(room, largest), np.int32)
-    return _Workspace(table, _pieces(batch), np.empty(room, np.int32), scratch, np.empty(largest + RUN, np.float32))
+    return _Workspace(table, unknown, (np.empty(room, np.int32), scratch, np.empty(largest + RUN, np.float32)))

@@ -15,6 +15,7 @@ from ssfx.lazy import torch
 if TYPE_CHECKING:
     from ssfx.compressors.base import Payload
     from ssfx.compressors.batch import Batch
+    from ssfx.kernels.columns import Matrices, Split
 
 FIRST, SECOND = 0x21F0AAAD, 0xD35A2D97
 """Odd multipliers of the noise hash."""
@@ -85,22 +86,46 @@ def two_means(batch: Batch) -> None:
         payload.scales.copy_(totals / numbers.clamp(min=1))
 
 
+def column_means(batch: Batch, split: Split) -> None:
+    """Codes: 1 where a >= 0. Scales: of every column the mean of the others and of these, 0 for an empty class."""
+    batch.accumulate()
+    for part in batch.parts:
+        a, payload = batch.vector[part.lo : part.hi], batch.share(part)
+        payload.codes.copy_(pack(a >= 0, 1))
+        for start, rows, columns, scale in split(part.shapes):
+            matrix = a[start : start + rows * columns].view(rows, columns).double()
+            for i, chosen in enumerate((~(matrix >= 0), matrix >= 0)):
+                means = matrix.where(chosen, 0).sum(0) / chosen.sum(0).clamp(min=1)
+                payload.scales[scale + i * columns : scale + (i + 1) * columns] = means
+
+
 def ternary(batch: Batch, clip: float) -> None:
     """Codes: 1 + sign(a) with probability |a| / scale, else 1. Scale: the largest |a|, at most `clip` deviations.
 
     Nothing below the mean's magnitude is clipped, so a constant segment is sent as it is. `clip` 0: no limit.
     """
     for a, payload, key in _segments(batch):
-        scale = a.abs().max().double()
-        if clip:
-            wide, n = a.double(), a.numel()
-            mean = wide.sum() / n
-            deviation = ((wide * wide).sum() / n - mean * mean).clamp(min=0).sqrt()
-            scale = torch.minimum(scale, torch.maximum(clip * deviation, mean.abs()))
-        known = (scale + 0 * a.abs().max()).float()
-        payload.scales.copy_(known)
-        codes = 1 + ternary_of(a, known, uniform(key, a.numel(), a.device))
-        payload.codes.copy_(pack(codes.where(torch.isfinite(known), 0), 2))
+        largest_kept(a, clip, payload.scales)
+        codes = 1 + ternary_of(a, payload.scales, uniform(key, a.numel(), a.device))
+        payload.codes.copy_(pack(codes.where(torch.isfinite(payload.scales), 0), 2))
+
+
+def largest_kept(a: torch.Tensor, clip: float, out: torch.Tensor) -> None:
+    """`out` [1] holds the scale of `ternary`: the largest |a|, at most `clip` deviations; NaN if it is not finite."""
+    scale = a.abs().max().double()
+    if clip:
+        wide, n = a.double(), a.numel()
+        mean = wide.sum() / n
+        deviation = ((wide * wide).sum() / n - mean * mean).clamp(min=0).sqrt()
+        scale = torch.minimum(scale, torch.maximum(clip * deviation, mean.abs()))
+    out.copy_(scale + 0 * a.abs().max())
+
+
+def norms(a: torch.Tensor, bucket: int, largest: bool, out: torch.Tensor) -> None:
+    """`out` holds the Euclidean norm of every bucket of `a`, or its largest |a|; NaN if it is not finite."""
+    rows = _blocks(a.double().abs(), bucket)
+    found = (rows.amax(1) if largest else (rows * rows).sum(1).sqrt()).float()
+    out.copy_(found.where(torch.isfinite(found), math.nan))
 
 
 def levels(batch: Batch, bits: int, bucket: int, largest: bool) -> None:
@@ -110,16 +135,22 @@ def levels(batch: Batch, bits: int, bucket: int, largest: bool) -> None:
     """
     top, offset = (1 << bits - 1) - 1, offset_of(bits)
     for a, payload, key in _segments(batch):
-        rows = _blocks(a.double().abs(), bucket)
-        norms = (rows.amax(1) if largest else (rows * rows).sum(1).sqrt()).float()
-        finite = torch.isfinite(norms)
-        payload.scales.copy_(norms.where(finite, math.nan))
-        per_unit = per_unit_of(norms.where(finite, 0), top)
-        size = bucket or a.numel()
-        per_unit = per_unit.repeat_interleave(size)[: a.numel()]
-        level = levels_of(a, per_unit, top, uniform(key, a.numel(), a.device))
-        level = level.where(finite.repeat_interleave(size)[: a.numel()], 0)
+        norms(a, bucket, largest, payload.scales)
+        level = _levels(a, payload.scales, bucket, top, key)
         payload.codes.copy_(pack((level.int() + offset) & 255, bits))
+
+
+def agreed_levels(batch: Batch, top: int, bucket: int) -> None:
+    """Values (int8): levels up to `top` of the scales in `first`; nothing useful where one of them is not finite."""
+    for a, payload, key in _segments(batch):
+        payload.values.copy_(_levels(a, payload.first, bucket, top, key))
+
+
+def _levels(a: torch.Tensor, scales: torch.Tensor, bucket: int, top: int, key: int) -> torch.Tensor:
+    finite, size = torch.isfinite(scales), bucket or a.numel()
+    per_unit = per_unit_of(scales.where(finite, 0), top).repeat_interleave(size)[: a.numel()]
+    level = levels_of(a, per_unit, top, uniform(key, a.numel(), a.device))
+    return level.where(finite.repeat_interleave(size)[: a.numel()], 0)
 
 
 def add_signs(payload: Payload, low: torch.Tensor, high: torch.Tensor, block: int, out: torch.Tensor) -> None:
@@ -127,6 +158,15 @@ def add_signs(payload: Payload, low: torch.Tensor, high: torch.Tensor, block: in
     size, n = block or out.numel(), out.numel()
     bits = unpack(payload.codes, 1, n) > 0
     out.add_(torch.where(bits, high.repeat_interleave(size)[:n], low.repeat_interleave(size)[:n]))
+
+
+def add_columns(payload: Payload, means: torch.Tensor, matrices: Matrices, out: torch.Tensor) -> None:
+    """Add to `out` what each bit stands for: the low or high mean (float32, as the scales) of its column."""
+    bits = unpack(payload.codes, 1, out.numel()) > 0
+    for start, rows, columns, scale in matrices:
+        own = slice(start, start + rows * columns)
+        low, high = means[scale : scale + columns], means[scale + columns : scale + 2 * columns]
+        out[own].view(rows, columns).add_(torch.where(bits[own].view(rows, columns), high, low))
 
 
 def add_levels(payload: Payload, bits: int, steps: torch.Tensor, bucket: int, out: torch.Tensor) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ssfx.kernels.codes import (
     LARGEST,
+    in_steps,
     largest_key,
     level_codes,
     sum_of_magnitudes,
@@ -20,7 +21,9 @@ from ssfx.kernels.codes import (
     sums_by_sign,
     ternary_codes,
 )
+from ssfx.kernels.columns import add_columns, column_means
 from ssfx.kernels.jit import compiled
+from ssfx.kernels.keys import key, signed
 from ssfx.kernels.noise import uniform
 from ssfx.kernels.pack import CHUNK, pack
 from ssfx.kernels.pack_reference import offset_of
@@ -30,14 +33,30 @@ from ssfx.kernels.unpack import add_levels, add_signs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import torch
     from numpy.typing import NDArray
 
     from ssfx.compressors.batch import Batch
 
-__all__ = ["add_levels", "add_signs", "levels", "scaled_signs", "signs", "ternary", "two_means"]
+__all__ = [
+    "add_columns",
+    "add_levels",
+    "add_signs",
+    "agreed_levels",
+    "column_means",
+    "largest_kept",
+    "levels",
+    "norms",
+    "scaled_signs",
+    "signs",
+    "ternary",
+    "two_means",
+]
 
-LO, NUMEL, SCALE, CODE, KEY = range(5)
-"""Columns of the segment table: where a segment's numbers, scales and codes begin, and the key of its noise."""
+LO, NUMEL, SCALE, CODE, TENSOR = range(5)
+"""Columns of the segment table: where a segment's numbers, scales and codes begin, and the tensor of its noise."""
+_EUCLIDEAN, _LARGEST, _GIVEN = range(3)
+"""What the scale of a bucket is: its norm, its largest magnitude, or agreed beforehand."""
 _NAN = np.float32(np.nan)
 _MOST = np.finfo(np.float32).max
 
@@ -62,7 +81,7 @@ def ternary(batch: Batch, clip: float) -> None:
 
     Nothing below the mean's magnitude is clipped, so a constant segment is sent as it is. `clip` 0: no limit.
     """
-    _run(batch, _ternary, clip)
+    _run_at_random(batch, _ternary, clip)
 
 
 def levels(batch: Batch, bits: int, bucket: int, largest: bool) -> None:
@@ -70,21 +89,50 @@ def levels(batch: Batch, bits: int, bucket: int, largest: bool) -> None:
 
     8 bits are a two's complement byte, fewer are offset by the highest level.
     """
-    _run(batch, _levels, bits, offset_of(bits), bucket, largest)
+    top = (1 << bits - 1) - 1
+    _run_at_random(batch, _levels, bits, top, offset_of(bits), bucket, _LARGEST if largest else _EUCLIDEAN)
+
+
+def agreed_levels(batch: Batch, top: int, bucket: int) -> None:
+    """Values (int8): levels up to `top` of the scales in `first`; nothing useful where one of them is not finite."""
+    batch.accumulate()
+    table: NDArray[np.int64] = batch.once("agreed", lambda: _agreed(batch))
+    payload = batch.payload
+    _levels(
+        table, batch.vector.numpy(), payload.first.numpy(), payload.values.numpy().view(np.uint8),
+        signed(batch.seed), batch.step, batch.rank, 8, top, 0, bucket, _GIVEN,
+    )  # fmt: skip
+
+
+def norms(a: torch.Tensor, bucket: int, largest: bool, out: torch.Tensor) -> None:
+    """`out` holds the Euclidean norm of every bucket of `a`, or its largest |a|; NaN if it is not finite."""
+    _norms(a.numpy(), bucket or max(1, a.numel()), _LARGEST if largest else _EUCLIDEAN, out.numpy())
+
+
+def largest_kept(a: torch.Tensor, clip: float, out: torch.Tensor) -> None:
+    """`out` [1] holds the scale of `ternary`: the largest |a|, at most `clip` deviations; NaN if it is not finite."""
+    out.fill_(float(_limit(a.numpy(), clip)))
 
 
 def _run(batch: Batch, kernel: Callable[..., None], *settings: Any) -> None:
     batch.accumulate()
-    parts = [part for part in batch.parts if part.numel]
-    table: NDArray[np.int64] = batch.once(
-        "segments",
-        lambda: np.array(
-            [(part.lo, part.numel, part.starts.scales, part.starts.codes, 0) for part in parts], np.int64
-        ).reshape(-1, KEY + 1),
-    )
-    table.view(np.uint64)[:, KEY] = [batch.key(part.tensor_id) for part in parts]
+    table: NDArray[np.int64] = batch.once("segments", lambda: _table(batch))
     payload = batch.payload
     kernel(table, batch.vector.numpy(), payload.scales.numpy(), payload.codes.numpy(), *settings)
+
+
+def _run_at_random(batch: Batch, kernel: Callable[..., None], *settings: Any) -> None:
+    _run(batch, kernel, signed(batch.seed), batch.step, batch.rank, *settings)
+
+
+def _agreed(batch: Batch) -> NDArray[np.int64]:
+    rows = [(p.lo, p.numel, p.starts.first, p.starts.values, p.tensor_id) for p in batch.parts if p.numel]
+    return np.array(rows, np.int64).reshape(-1, TENSOR + 1)
+
+
+def _table(batch: Batch) -> NDArray[np.int64]:
+    rows = [(p.lo, p.numel, p.starts.scales, p.starts.codes, p.tensor_id) for p in batch.parts if p.numel]
+    return np.array(rows, np.int64).reshape(-1, TENSOR + 1)
 
 
 @compiled()
@@ -134,81 +182,99 @@ def _two_means(table, vector, scales, codes):  # type: ignore[no-untyped-def]
 @compiled()
 def _float(key):  # type: ignore[no-untyped-def]
     """Return the float32 whose bits are `key`."""
-    bits = np.empty(1, np.int32)
-    bits[0] = key
-    return bits.view(np.float32)[0]
+    return np.int32(key).view(np.float32)
 
 
 @compiled()
-def _ternary(table, vector, scales, codes, clip):  # type: ignore[no-untyped-def]
+def _limit(a, clip):  # type: ignore[no-untyped-def]
+    """Return the largest |a|, at most `clip` deviations unless that is 0, as float32; NaN if it is not finite."""
+    largest, total, square = np.int32(0), 0.0, 0.0
+    for start in range(0, len(a), CHUNK):
+        chunk = a[start : start + CHUNK]
+        largest = max(largest, largest_key(chunk))
+        if clip:
+            one, two = sums(chunk)
+            total, square = total + one, square + two
+    if largest > LARGEST:
+        return _NAN
+    wide = np.float64(_float(largest))
+    if clip:
+        mean = total / len(a)
+        deviation = np.sqrt(max(0.0, square / len(a) - mean * mean))
+        wide = min(wide, max(clip * deviation, abs(mean)))
+    return np.float32(wide)
+
+
+@compiled()
+def _ternary(table, vector, scales, codes, seed, step, rank, clip):  # type: ignore[no-untyped-def]
     waiting, noise = np.empty(CHUNK, np.uint8), np.empty(CHUNK, np.float32)
     for s in range(len(table)):
         n, code = table[s, NUMEL], table[s, CODE]
         a = vector[table[s, LO] : table[s, LO] + n]
-        largest, total, square = np.int32(0), 0.0, 0.0
-        for start in range(0, n, CHUNK):
-            chunk = a[start : start + CHUNK]
-            largest = max(largest, largest_key(chunk))
-            if clip:
-                one, two = sums(chunk)
-                total, square = total + one, square + two
-        if largest > LARGEST:
-            scales[table[s, SCALE]] = _NAN
+        scale = _limit(a, clip)
+        scales[table[s, SCALE]] = scale
+        if np.isnan(scale):
             codes[code : code + (n + 3) // 4] = 0
             continue
-        wide = np.float64(_float(largest))
-        if clip:
-            mean = total / n
-            deviation = np.sqrt(max(0.0, square / n - mean * mean))
-            wide = min(wide, max(clip * deviation, abs(mean)))
-        scale = np.float32(wide)
-        scales[table[s, SCALE]] = scale
+        noise_key = key(seed, table[s, TENSOR], step, rank)
         for start in range(0, n, CHUNK):
             chunk = a[start : start + CHUNK]
-            uniform(table[s, KEY], start, noise)
+            uniform(noise_key, start, noise[: len(chunk)])
             ternary_codes(chunk, noise, scale, waiting)
             pack(waiting[: len(chunk)], 2, codes[code + start // 4 :])
 
 
 @compiled()
-def _norm(a, largest):  # type: ignore[no-untyped-def]
+def _norm(a, kind):  # type: ignore[no-untyped-def]
     """Return the largest |a| or the Euclidean norm as float32, NaN if it is not finite."""
-    if largest:
-        key = largest_key(a)
-        return _float(key) if key <= LARGEST else _NAN
+    if kind == _LARGEST:
+        found = largest_key(a)
+        return _float(found) if found <= LARGEST else _NAN
     norm = np.float32(np.sqrt(sum_of_squares(a)))
     return norm if np.isfinite(norm) else _NAN
 
 
 @compiled()
-def _bucket_codes(a, noise, norm, top, offset, codes):  # type: ignore[no-untyped-def]
-    """Write the codes of one bucket, or of the part of it that lies in a chunk."""
-    if np.isnan(norm):
-        codes[:] = offset
-        return
-    per_unit = np.float32(min(np.float64(top) / norm, _MOST)) if norm > 0 else np.float32(0)
-    level_codes(a, noise, per_unit, top, offset, codes)
+def _norms(a, size, kind, out):  # type: ignore[no-untyped-def]
+    for g in range(len(out)):
+        out[g] = _norm(a[g * size : (g + 1) * size], kind)
 
 
 @compiled()
-def _levels(table, vector, scales, codes, bits, offset, bucket, largest):  # type: ignore[no-untyped-def]
-    waiting, noise = np.empty(CHUNK, np.uint8), np.empty(CHUNK, np.float32)
-    top, zero = np.int32((1 << (bits - 1)) - 1), np.int32(offset)
+def _per_unit(norm, top):  # type: ignore[no-untyped-def]
+    """Return top / norm in float32: 0 for a norm of 0, and finite where it is denormal."""
+    return np.float32(min(np.float64(top) / norm, _MOST)) if norm > 0 else np.float32(0)
+
+
+@compiled()
+def _levels(  # type: ignore[no-untyped-def]
+    table, vector, scales, codes, seed, step, rank, bits, most, offset, bucket, kind
+):
+    waiting, noise, exact = np.empty(CHUNK, np.uint8), np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32)
+    top, zero = np.int32(most), np.int32(offset)
     for s in range(len(table)):
         n, scale, code = table[s, NUMEL], table[s, SCALE], table[s, CODE]
+        noise_key = key(seed, table[s, TENSOR], step, rank)
         a = vector[table[s, LO] : table[s, LO] + n]
         size = bucket if bucket else n
-        for g in range(0, n, size):
-            scales[scale + g // size] = _norm(a[g : min(g + size, n)], largest)
+        end, norm = 0, np.float32(0)
         for start in range(0, n, CHUNK):
             chunk = a[start : start + CHUNK]
-            made = codes[code + start : code + start + len(chunk)] if bits == 8 else waiting[: len(chunk)]
-            uniform(table[s, KEY], start, noise[: len(chunk)])
-            at = 0
-            while at < len(chunk):
-                g = (start + at) // size
-                end = min(len(chunk), (g + 1) * size - start)
-                _bucket_codes(chunk[at:end], noise[at:end], scales[scale + g], top, zero, made[at:end])
-                at = end
+            at, stop = start, start + len(chunk)
+            while at < stop:
+                if at == end:  # where the next bucket begins
+                    end = min(at + size, n)
+                    if kind != _GIVEN:
+                        scales[scale + at // size] = _norm(a[at:end], kind)
+                    norm = scales[scale + at // size]
+                upto = min(end, stop)
+                if not np.isfinite(norm):
+                    exact[at - start : upto - start] = 0
+                else:
+                    in_steps(a[at:upto], _per_unit(norm, top), exact[at - start : upto - start])
+                at = upto
+            made = codes[code + start : code + stop] if bits == 8 else waiting[: len(chunk)]
+            uniform(noise_key, start, noise[: len(chunk)])
+            level_codes(chunk, exact, noise, top, zero, made)
             if bits < 8:
                 pack(made, bits, codes[code + start * bits // 8 :])

@@ -12,19 +12,17 @@ import numpy as np
 from numba import carray
 
 from ssfx.kernels import READY
-from ssfx.kernels.accumulate import accumulate
+from ssfx.kernels.accumulate import ADDRESS, CHUNK, KIND, LENGTH, START, accumulate, accumulate_chunk
 from ssfx.kernels.jit import compiled
+from ssfx.kernels.keys import key as random_key
 from ssfx.kernels.sampling import RUN
 from ssfx.kernels.vector import WIDTH, append_reached, floats_at
 
-CHUNK = 2048
-"""Elements accumulated before they are scanned; the candidate buffer has room for one chunk more than it keeps."""
 LO, NUMEL, SLOT, CAPACITY, LEAST, WANTED, MOST, FLOOR, STRIDE, RUNS, RANK, PIECE, PIECE_END = range(13)
-SEED, ROTATION, KEY, COUNT = range(13, 17)
+SHIFT, ROTATE, COUNT = range(13, 16)
 """Columns of the segment table. LEAST, WANTED, MOST: fewer found than LEAST means that exactly WANTED are chosen, more
-than MOST are cut. KEY: a threshold's bits, -1 to sample one. ROTATION: -1 if nothing found is right. COUNT: result."""
-KIND, ADDRESS, START, LENGTH = range(4)
-"""Columns of the piece table."""
+than MOST are cut. SHIFT: of the sample's seed. ROTATE: 0 if to find nothing is right. COUNT: the result. Nothing else
+changes from step to step."""
 
 MAGNITUDE = np.int32(0x7FFFFFFF)
 LARGEST = np.int32(0x7F7FFFFF)  # bits of the largest finite float32: whatever is not finite always passes
@@ -33,27 +31,29 @@ _BINS = 1 << 11
 
 @compiled()
 def kth_largest(keys, size, k):  # type: ignore[no-untyped-def]
-    """Return the k-th largest of keys[:size] (non-negative int32); overwrites them. Three radix passes."""
+    """Return the k-th largest of keys[:size] (non-negative int32); overwrites them. At most three radix passes."""
     histogram = np.zeros(_BINS, np.int32)
-    prefix = np.int32(0)
     for level in range(3):
         shift = 20 if level == 0 else (10 if level == 1 else 0)
         mask = np.int32(_BINS - 1) if level == 0 else np.int32(1023)
-        histogram[:] = 0
+        bin_ = np.int32(0)
         for i in range(size):
-            histogram[(keys[i] >> shift) & mask] += 1
-        bin_ = np.int32(mask)
+            of_key = np.int32((keys[i] >> shift) & mask)
+            histogram[of_key] += 1
+            bin_ = max(bin_, of_key)
         while histogram[bin_] < k:
             k -= histogram[bin_]
             bin_ -= np.int32(1)
-        prefix |= np.int32(bin_ << shift)
         kept = 0
         for i in range(size):
-            if ((keys[i] >> shift) & mask) == bin_:
-                keys[kept] = keys[i]
-                kept += 1
+            of_key = np.int32((keys[i] >> shift) & mask)
+            histogram[of_key] = 0
+            keys[kept] = keys[i]
+            kept += int(np.int64(of_key == bin_))
         size = kept
-    return prefix
+        if size == 1:
+            break
+    return keys[0]
 
 
 @compiled()
@@ -113,7 +113,7 @@ def jitter(seed, run, span):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def sampled_key(segment, pieces, vectors, weights, scratch, sampled):  # type: ignore[no-untyped-def]
+def sampled_key(segment, pieces, vectors, weights, seed, scratch, sampled):  # type: ignore[no-untyped-def]
     """Return the key that about RANK of a full sample reach, from runs spread over the segment's pieces."""
     new, old, _, old_momentum = vectors
     room = len(sampled) - RUN  # behind it: what the momentum of a run would become, not needed
@@ -123,7 +123,7 @@ def sampled_key(segment, pieces, vectors, weights, scratch, sampled):  # type: i
     for run in range(segment[RUNS]):
         at = segment[LO] + run * segment[STRIDE]
         if segment[STRIDE] > RUN:
-            at += jitter(segment[SEED], run, segment[STRIDE] - RUN + 1)
+            at += jitter(seed, run, segment[STRIDE] - RUN + 1)
         while at >= pieces[piece, START] + pieces[piece, LENGTH]:
             piece += 1
         start, kind = pieces[piece, START], pieces[piece, KIND]
@@ -165,33 +165,31 @@ def _clear_where_sent(values, lo, momentum):  # type: ignore[no-untyped-def]
 
 @compiled()
 def select(  # type: ignore[no-untyped-def]
-    table, pieces, vectors, weights, keys, indices, values, base, clear, mask, buffers
+    table, pieces, vectors, weights, keys, thresholds, indices, values, base, clear, mask, seed, step, rank, buffers
 ):
     """Fill the slots of every segment of the table and its COUNT; `ssfx.kernels.cpu` says what the arrays hold.
 
-    `clear`: what is written leaves `new`; `mask`: and it leaves `new_momentum`.
+    `thresholds` [S]: keys, or -1 where one is to be sampled. `clear`: what is written leaves `new`; `mask`: and it
+    leaves `new_momentum`.
     """
-    new, old, new_momentum, old_momentum = vectors
+    new, new_momentum = vectors[0], vectors[2]
     found, scratch, sampled = buffers
+    of_step = np.int64(random_key(seed, 0, step, rank) & np.uint64(0xFFFFFFFF))
     for s in range(len(table)):
         segment = table[s]
         lo, n, slot, most = segment[LO], segment[NUMEL], segment[SLOT], segment[MOST]
         take_all = segment[LEAST] >= n
-        least = np.int32(segment[KEY])
+        least = np.int32(thresholds[s])
         if least < 0 and not take_all:
-            least = sampled_key(segment, pieces, vectors, weights, scratch, sampled)
+            own = (of_step + segment[SHIFT]) & 0xFFFFFFFF
+            least = sampled_key(segment, pieces, vectors, weights, own, scratch, sampled)
         least = min(max(least, np.int32(segment[FLOOR])), LARGEST)
         count = 0
-        for piece in range(segment[PIECE], segment[PIECE_END]):
-            start, length, kind = pieces[piece, START], pieces[piece, LENGTH], pieces[piece, KIND]
-            for chunk in range(start, start + length, CHUNK):
-                end = min(chunk + CHUNK, start + length)
-                if kind != READY:
-                    grad = carray(floats_at(pieces[piece, ADDRESS]), length)[chunk - start : end - start]
-                    accumulate(
-                        kind, grad, old[chunk:end], new[chunk:end],
-                        old_momentum[chunk:end], new_momentum[chunk:end], weights[0], weights[1],
-                    )  # fmt: skip
+        for piece in pieces[segment[PIECE] : segment[PIECE_END]]:
+            stop = piece[START] + piece[LENGTH]
+            for chunk in range(piece[START], stop, CHUNK):
+                end = min(chunk + CHUNK, stop)
+                accumulate_chunk(piece, chunk, end, vectors, weights)
                 if not take_all:
                     if count > 2 * most:
                         least = prune(keys, found, count, most, scratch) + np.int32(1)
@@ -214,8 +212,8 @@ def select(  # type: ignore[no-untyped-def]
         if count > keep:
             prune(keys, found, count, keep, scratch)
             count = keep
-        if count == 0 and segment[ROTATION] >= 0:
-            count = rotated(keys, lo, n, segment[ROTATION], segment[WANTED], found, scratch)
+        if count == 0 and segment[ROTATE]:
+            count = rotated(keys, lo, n, step * segment[WANTED] % n, segment[WANTED], found, scratch)
         for j in range(count):
             i = found[j]
             indices[slot + j] = base + i

@@ -9,13 +9,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import carray
 
-from ssfx.kernels import READY
-from ssfx.kernels.accumulate import accumulate
+from ssfx.kernels.accumulate import CHUNK, LENGTH, START, accumulate_chunk
 from ssfx.kernels.jit import compiled
-from ssfx.kernels.select import ADDRESS, CHUNK, KIND, LENGTH, MAGNITUDE, START
-from ssfx.kernels.vector import floats_at
+from ssfx.kernels.select import MAGNITUDE
 
 LO, HI, PIECE, PIECE_END = range(4)
 """Columns of the table of segments."""
@@ -89,20 +86,15 @@ def _chunk_log_sum(wide):  # type: ignore[no-untyped-def]
 @compiled()
 def moments(segments, pieces, vectors, weights, keys, out, largest):  # type: ignore[no-untyped-def]
     """Accumulate every piece; write [4, S]: sum, sum of squares, of magnitudes, non-zeros, and [S]: largest key."""
-    new, old, new_momentum, old_momentum = vectors
+    new = vectors[0]
     out[:] = 0
     largest[:] = 0
     for s in range(len(segments)):
-        for piece in range(segments[s, PIECE], segments[s, PIECE_END]):
-            start, length, kind = pieces[piece, START], pieces[piece, LENGTH], pieces[piece, KIND]
-            for chunk in range(start, start + length, CHUNK):
-                end = min(chunk + CHUNK, start + length)
-                if kind != READY:
-                    grad = carray(floats_at(pieces[piece, ADDRESS]), length)[chunk - start : end - start]
-                    accumulate(
-                        kind, grad, old[chunk:end], new[chunk:end],
-                        old_momentum[chunk:end], new_momentum[chunk:end], weights[0], weights[1],
-                    )  # fmt: skip
+        for piece in pieces[segments[s, PIECE] : segments[s, PIECE_END]]:
+            stop = piece[START] + piece[LENGTH]
+            for chunk in range(piece[START], stop, CHUNK):
+                end = min(chunk + CHUNK, stop)
+                accumulate_chunk(piece, chunk, end, vectors, weights)
                 total, square, absolute = _chunk_sums(new[chunk:end])
                 highest, nonzero = _chunk_keys(keys[chunk:end])
                 out[0, s] += total

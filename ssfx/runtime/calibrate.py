@@ -44,7 +44,8 @@ def calibrate(comm: Comm, device: torch.device, compressor: str, density: float,
     exchange = {"all_reduce": _exchange_curve(comm, "all_reduce", 4 * top), "all_gather": gathered}
     exchange["all_gather_v"] = gathered
     exchange["all_gather_twice"] = Curve(tuple(2 * s for s in gathered.sizes), tuple(2 * t for t in gathered.seconds))
-    exchange["all_to_all"] = _exchange_curve(comm, "all_to_all", 4 * top)
+    for primitive in ("all_to_all", "broadcast", "send"):
+        exchange[primitive] = _exchange_curve(comm, primitive, 4 * top)
     knots = tuple(float(n) for n in sizes)
     origin = Origin("measured", date=datetime.now(UTC).date().isoformat(), note=f"online, {compressor}@{density:g}")
     return Costs(
@@ -104,6 +105,11 @@ def _exchange(comm: Comm, name: str, nbytes: int) -> Callable[[], Pending]:
         peers = [r for r in range(comm.world_size) if r != comm.rank]
         own = parts[comm.rank]
         return lambda: comm.swap({r: parts[r] for r in peers}, {r: torch.empty_like(own) for r in peers})
+    if name == "broadcast":
+        return lambda: comm.broadcast(message)
+    if name == "send":
+        right, left = (comm.rank + 1) % comm.world_size, (comm.rank - 1) % comm.world_size
+        return lambda: comm.swap({right: message}, {left: torch.empty_like(message)})
     if name != "all_reduce":
         message = message.view(torch.uint8)
     return lambda: collectives.build(name).start(message, comm)

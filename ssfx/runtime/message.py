@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import torch
 
 from ssfx.compressors import Layout, Payload
+from ssfx.compressors.base import VALUE_BYTES
 from ssfx.compressors.batch import Starts
-from ssfx.plan import ITEM_BYTES, Lane, Plan
+from ssfx.plan import Lane, Plan
 from ssfx.wire import segment_layout
 
-DTYPES = {name: getattr(torch, name) for name in ITEM_BYTES}
+DTYPES = {name: getattr(torch, name) for name in VALUE_BYTES}
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,7 +210,7 @@ class PackedLane(SentCounts):
         With a compressor of two rounds, first the sum of what all ranks propose, then what they compress with it.
         """
         if self._twice and self.compressor is not None:
-            self.collective.start(self.layout.first.of(self.message), self.comm).wait()
+            self.comm.all_reduce(self.layout.first.of(self.message), op=self.compressor.combine).wait()
             for batch in {id(group): group.batch for group in self._groups.values()}.values():
                 batch.compress(self.compressor)
         if self.collective.additive_only:
@@ -228,7 +228,7 @@ class PackedLane(SentCounts):
         assert self.pending is not None
         received = self.pending.wait()
         if self.collective.additive_only:
-            return [received]
+            return [received, self.layout.first.of(self.message)] if self._twice else [received]
         if self.collective.variable:
             received = torch.stack([self.layout.untrim(row, self.packed) for row in received])
         if received.shape[1] % 4:  # 16-bit values may end a row on an odd place; typed views need aligned rows

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from collectives import work_reducers
 from collectives.test_reducers import agree, gradients
 from plan.instances import affine_costs, make_profile, plan_of
+from runtime import work
 from runtime.pool import Pool
 
 from ssfx.collectives import Load, collectives
@@ -15,7 +18,7 @@ from ssfx.plan import Bucket, Lane, Segment
 from ssfx.timeline import decode_s_of, exchange_s
 
 FIVE = pytest.param(5, marks=pytest.mark.slow)
-SPECS = ("a2a_ag", "a2a_ag(aggregators=1)", "a2a_ag(aggregators=2)")
+AGGREGATORS = {"a2a_ag": 5, "a2a_ag(aggregators=1)": 1, "a2a_ag(aggregators=2)": 2}
 
 
 def largest(values: torch.Tensor, k: int) -> list[int]:
@@ -43,9 +46,9 @@ def written_out(acc: list[list[float]], kept: int, num: int) -> tuple[torch.Tens
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, FIVE])
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", AGGREGATORS)
 def test_every_step_is_the_algorithm_written_out(pool: Pool, spec: str, world: int) -> None:
-    num = min(world, {"a2a_ag": world}.get(spec, int(spec[-2]) if spec[-1] == ")" else world))
+    num = min(world, AGGREGATORS[spec])
     for numel, kept in ((1, 1), (2, 1), (7, 3), (12, 12), (50, 5), (200, 40)):
         grads = gradients(world, numel, 3, seed=numel)
         reports = pool.run(work_reducers.steps, world, spec, grads, kept)
@@ -59,7 +62,7 @@ def test_every_step_is_the_algorithm_written_out(pool: Pool, spec: str, world: i
 
 
 @pytest.mark.parametrize("culprit", [0, 2])
-@pytest.mark.parametrize("spec", SPECS[1:])
+@pytest.mark.parametrize("spec", list(AGGREGATORS)[1:])
 def test_a_bad_rank_is_seen_by_those_that_add_nothing_up(pool: Pool, spec: str, culprit: int) -> None:
     grads = gradients(3, 40, 2, seed=1)
     grads[1][culprit][7] = float("nan")
@@ -110,3 +113,34 @@ def test_fewer_aggregators_receive_and_send_more() -> None:
 def test_a_negative_number_of_aggregators_is_refused() -> None:
     with pytest.raises(ConfigError, match="aggregators must not be negative, got -1"):
         collectives.build("a2a_ag(aggregators=-1)")
+
+
+SLOW_NETWORK = affine_costs(2, beta=1e-5, encode=(1e-5, 0), decode=(1e-6, 0), host=(1e-5, 0))
+TRAININGS: list[dict[str, Any]] = [
+    {"scheme": "hipress", "rule": "threshold", "compress_min_elems": 0, "sparse_op": "a2a_ag"},
+    {
+        "scheme": "hipress",
+        "rule": "threshold",
+        "compress_min_elems": 0,
+        "partition_min_elems": 0,
+        "sparse_op": "a2a_ag",
+    },
+    {"scheme": "hipress", "costs": SLOW_NETWORK},
+    {"scheme": "espresso", "costs": SLOW_NETWORK, "options": "gpu_div"},
+    {"scheme": "espresso", "costs": SLOW_NETWORK, "options": "gpu_ag+cpu_ag"},
+]
+
+
+@pytest.mark.parametrize("options", TRAININGS, ids=lambda o: "-".join(str(v) for k, v in o.items() if k != "costs"))
+def test_the_per_tensor_schemes_train_with_it(pool: Pool, options: dict[str, Any]) -> None:
+    options = {**options, "compressor": "topk", "density": 0.05}
+    for violation, kept in pool.run(work.conserves_mass, 2, options):
+        assert violation < 1e-5
+        assert kept > 0
+    assert all(pool.run(work.resumes_exactly, 2, options, 7))
+    for report in pool.run(work.rolls_back, 2, options, float("nan")):
+        assert report["skipped"]
+        assert report["memory_kept"]
+        assert report["goes_on"]
+    first, second = pool.run(work.survives_disorder, 2, options)
+    assert all(torch.equal(first[name], second[name]) for name in first)

@@ -45,7 +45,8 @@ def test_golden_on_real_processes(pool: Pool, name: str, balance: str) -> None:
     grads = [step["grad"] for step in expected]
     reports = pool.run(work_ok_topk.watch, world, options, grads, params["k"])
     for step, wanted in enumerate(expected):
-        bounds, region = wanted["boundaries"], {}
+        bounds: list[int] = wanted["boundaries"]
+        region: dict[int, float] = {}
         for rank in range(world):
             seen = reports[rank][step]
             assert seen.selected == wanted["local_selected"][rank]

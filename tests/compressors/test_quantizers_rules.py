@@ -12,7 +12,7 @@ from compressors.kit import context, decode, encode, golden, shapes_of_data
 from ssfx.compressors import build
 from ssfx.errors import ConfigError
 from ssfx.kernels import pack_reference as plain
-from ssfx.kernels.codes import level_codes, ternary_codes
+from ssfx.kernels.codes import in_steps, level_codes, ternary_codes
 from ssfx.kernels.pack import pack, unpack
 from ssfx.memories import check_pair, memories
 
@@ -30,8 +30,9 @@ def test_golden_qsgd(case: str) -> None:
     per_unit = plain.per_unit_of(norm, top)
     levels = plain.levels_of(x, per_unit, top, noise).int()
     assert levels.tolist() == expected["levels"]
-    codes = np.empty(4, np.uint8)
-    level_codes(x.numpy(), noise.numpy(), np.float32(per_unit), np.int32(top), np.int32(0), codes)
+    codes, exact = np.empty(4, np.uint8), np.empty(4, np.float32)
+    in_steps(x.numpy(), np.float32(per_unit), exact)
+    level_codes(x.numpy(), exact, noise.numpy(), np.int32(top), np.int32(0), codes)
     assert codes.view(np.int8).tolist() == expected["levels"]
     assert (levels * norm / top).tolist() == pytest.approx(expected["decoded"], abs=1e-6)
     if top in (7, 127):

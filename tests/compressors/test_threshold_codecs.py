@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from types import ModuleType
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from compressors.kit import context, decode, densities, encode, shapes_of_data, vectors
@@ -21,10 +24,13 @@ from ssfx.memories import memories
 FIXED = (
     "gaussiank",
     "gaussiank(max_loops=1)",
+    "gaussiank(max_loops=21,low=0.75,high=1.25,down=0.98039,up=1.02,direction=one)",
+    "gaussiank(max_loops=21,low=0.83333,down=0.98814,direction=down)",
     "redsync",
     "sidco(stages=1)",
     "sidco(stages=3)",
     "sidco(family=gpareto,stages=2)",
+    "sidco(family=gpareto,later_ratio=0.25)",
     "sidco(family=gamma_gpareto,stages=2)",
     "hard_threshold",
     "hard_threshold(threshold=1.0)",
@@ -135,6 +141,46 @@ def test_gaussiank_counts_normal_data_right_whatever_its_scale() -> None:
         assert 0.5 * 2000 <= count <= 2 * 2000, scale
 
 
+class Counting:
+    """The kernels, with the number of looks at the data."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.looks += name == "count"
+        return getattr(kernels(torch.device("cpu")), name)
+
+
+@pytest.mark.parametrize(("data", "ratio", "looks"), [("normal", 1.0, 1), ("laplace", 1.18, 11), ("gamma", 1.35, 20)])
+def test_ok_topk_loop_ends_where_the_specification_measured_it(data: str, ratio: float, looks: int) -> None:
+    numpy, n = np.random.default_rng(0), 1_000_000
+    x = {"normal": numpy.standard_normal(n), "laplace": numpy.laplace(size=n), "gamma": numpy.gamma(0.3, size=n)}[data]
+    a = torch.from_numpy((x * numpy.choice([-1, 1], n)).astype(np.float32))
+    codec = build("gaussiank(max_loops=21,low=0.75,high=1.25,down=0.98039,up=1.02,direction=one)")
+    assert isinstance(codec, ThresholdSelector)
+    batch, counting = Batch.single(a, Payload.allocate(codec.layout(n, 0.01)), context(0.01)), Counting()
+    threshold = codec.thresholds(batch, cast("ModuleType", counting))
+    assert int((a.abs() >= threshold).sum()) / 10_000 == pytest.approx(ratio, abs=0.04)
+    assert counting.looks == looks
+
+
+def test_ok_topk_directions() -> None:
+    laplace = torch.from_numpy(np.random.default_rng(0).laplace(size=100_000).astype(np.float32))
+    as_fitted = threshold_and_count("gaussiank(max_loops=1)", laplace, 0.01)
+    only_lowered = "gaussiank(max_loops=21,low=0.83333,down=0.98814,direction=down)"
+    assert threshold_and_count(only_lowered, laplace, 0.01) == as_fitted, "too many, and never raised"
+    uniform = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, 100_000).astype(np.float32))
+    fitted, beyond = threshold_and_count("gaussiank(max_loops=1)", uniform, 0.01)
+    assert beyond == 0
+    assert threshold_and_count(only_lowered.replace("21", "1000"), uniform, 0.01)[1] >= 833
+    # steps so large that they jump over the window: back and forth, or once and no more
+    wild = "gaussiank(max_loops=4,low=0.9,high=1.1,down=0.5,up=4"
+    there, back = (threshold_and_count(f"{wild},direction={way})", uniform, 0.01)[0] for way in ("one", "both"))
+    assert there == pytest.approx(fitted / 2)
+    assert back == pytest.approx(fitted)
+
+
 @pytest.mark.parametrize("family", ["exponential", "gpareto"])
 def test_sidco_is_right_for_its_own_family(family: str) -> None:
     y = torch.distributions.Exponential(3.0)
@@ -216,15 +262,29 @@ def test_capacity_and_wire_size() -> None:
         "gaussiank(max_loops=1,up=2)",
         "gaussiank(low=0)",
         "gaussiank(down=1)",
+        "gaussiank(direction=up)",
+        "gaussiank(direction=down,high=2)",
+        "gaussiank(max_loops=1,direction=one)",
         "redsync(mode=fast)",
         "redsync(resolution=0)",
         "redsync(mode=trimmed,capacity=2)",
+        "redsync(mode=trimmed,interval=5)",
+        "redsync(interval=0)",
+        "redsync(dense_below_bytes=0)",
+        "redsync(mode=by_size,dense_below_bytes=2000,trimmed_up_to_bytes=1000)",
+        "redsync(mode=by_size,dense_below_bytes=8000000,trimmed_up_to_bytes=9000000)",
         "sidco(family=normal)",
         "sidco(stages=2,window=3)",
         "sidco(stages=1,first_ratio=0.5)",
         "sidco(adaptation=mode3)",
         "sidco(tolerance=0)",
         "sidco(stages=-1)",
+        "sidco(stages=2,adapt_first=True)",
+        "sidco(stages=2,later_ratio=0.25)",
+        "sidco(later_ratio=1)",
+        "sidco(later_ratio=0.25,window=3)",
+        "sidco(later_ratio=0.25,adapt_first=True)",
+        "sidco(adapt_first=True,first_ratio=0.6)",
         "hard_threshold(threshold=-1)",
         "mstopk(probes=0)",
         "mstopk(value_dtype=int8)",

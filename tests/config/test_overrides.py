@@ -62,7 +62,10 @@ WRONG = [
     ("workload=digits", "did you mean 'digits_resnet'?"),
     ("model=bert_large", "it can be planned, not trained"),
     ("model=lstm_tiny", "use dataset=stdlib_text"),
-    ("dataset.seq_len=64", "the chosen dataset has no option seq_len; choose dataset=stdlib_spans or dataset=stdlib_text"),
+    (
+        "dataset.seq_len=64",
+        "the chosen dataset has no option seq_len; choose dataset=stdlib_spans or dataset=stdlib_text",
+    ),
     ("world_size=0", "world_size must be at least 1"),
     ("world_size=1.5", "world_size must be a whole number or null"),
     ("steps=3", "leaves none of steps=3 to measure"),

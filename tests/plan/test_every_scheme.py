@@ -105,7 +105,10 @@ def test_dtypes_are_planned_apart_and_launched_by_readiness(scheme: str) -> None
     plan = make_plan(scheme, profile, affine_costs(), usual(scheme))
     last = [max(plan.order[name] for lane in bucket.lanes for name in lane.tensors) for bucket in plan.buckets]
     assert last == sorted(last)
-    assert [bucket for bucket, _ in plan.launch_order] == sorted(bucket for bucket, _ in plan.launch_order)
+    launched: list[float] = [bucket for bucket, _ in plan.launch_order]
+    if plan.decode == "comm_stream":  # launched by predicted readiness, whatever the bucket
+        launched = [lane.ready_s for lane in evaluate(plan, profile, affine_costs()).lanes]
+    assert launched == sorted(launched)
 
 
 @every_scheme

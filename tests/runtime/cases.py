@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from plan.instances import affine_costs
 from plan.options import usual
 
 from ssfx.schemes import schemes
@@ -16,13 +17,19 @@ BIASED = {"s2reducer", "signsgd"}
 """What these decode is not what was sent: an estimate from a sketch, a vote of signs."""
 
 
+# With default options these plan the small test models dense.
+_COMPRESSES: dict[str, Options] = {
+    "parallax": {"tables": "*weight"},
+    "hipress": {"rule": "threshold", "compress_min_elems": 0},
+}
+
+
 def of_scheme(scheme: str, world: int, density: float = 0.05) -> Options:
     """Return options for `attach` with which the scheme runs on `world` ranks."""
     options = {"scheme": scheme, **usual(scheme, density)}
-    if scheme == "hierarchical":
-        options["ranks_per_node"] = 2 if world % 2 == 0 else world
-    if scheme == "parallax":
-        options["tables"] = "*weight"
+    options |= _COMPRESSES.get(scheme, {})
+    if scheme == "espresso":  # a network so slow that compressing pays off for the small test models
+        options["costs"] = affine_costs(world, beta=1e-5, encode=(1e-5, 0), decode=(1e-6, 0), host=(1e-5, 0))
     return options
 
 
@@ -32,4 +39,4 @@ def profiled(options: Options) -> bool:
 
 
 def name(options: Options) -> str:
-    return "-".join(f"{value}" for value in options.values())
+    return "-".join(f"{value}" for key, value in options.items() if key != "costs")

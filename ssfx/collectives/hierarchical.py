@@ -1,0 +1,102 @@
+"""Hierarchical all-reduce: sums inside nodes, sums of those across nodes, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ssfx.collectives.base import Collective, Load, Phase, collectives
+from ssfx.collectives.primitives import split_sizes
+from ssfx.errors import ConfigError
+from ssfx.lazy import torch
+
+if TYPE_CHECKING:
+    from ssfx.collectives.comm import Comm, Pending
+
+USUAL_NODE = 8
+
+
+@dataclass(frozen=True)
+class HierarchicalOptions:
+    """`ranks_per_node`: neighbours by rank share a node; 0 takes the largest number up to 8 that divides the ranks."""
+
+    ranks_per_node: int = 0
+
+    def __post_init__(self) -> None:
+        if self.ranks_per_node < 0:
+            raise ValueError(f"ranks_per_node must not be negative, got {self.ranks_per_node}")
+
+
+def node_size(ranks_per_node: int, world_size: int) -> int:
+    """Return the ranks of one node; ConfigError when the ranks do not fill equal nodes."""
+    divisors = [g for g in range(1, world_size + 1) if world_size % g == 0]
+    if not ranks_per_node:
+        return max(g for g in divisors if g <= USUAL_NODE)
+    if ranks_per_node not in divisors:
+        nearest = min(divisors, key=lambda g: abs(g - ranks_per_node))
+        raise ConfigError(
+            f"{world_size} ranks do not fill nodes of {ranks_per_node}; use ranks_per_node={nearest}, or scheme=ddp"
+        )
+    return ranks_per_node
+
+
+@collectives.register(HierarchicalOptions())
+class HierarchicalAllReduce(Collective):
+    """The sum in place on every rank, of which it sent one shard to other nodes (collectives spec 1.2, H1).
+
+    A rank sums one shard over its node, then one piece of that shard over the ranks of equal local index in all nodes,
+    and both are gathered again. Messages go straight to their receivers, all of a phase at once; they are as many and
+    as large as in rings, but arrive in four rounds. Ranks are added in their order, so replicas are bit-identical.
+    """
+
+    name = "hierarchical_all_reduce"
+    summary = "dense all-reduce in nodes and across them; only a shard of each rank leaves the node"
+    source = "collectives spec 1.2 (H1)"
+    additive_only = True
+    blocking = True
+
+    def __init__(self, options: HierarchicalOptions) -> None:
+        self.options = options
+
+    def start(self, message: torch.Tensor, comm: Comm) -> Pending:
+        """Return when `message` is the sum; it waits for other ranks in between."""
+        from ssfx.collectives.comm import Pending
+
+        size = node_size(self.options.ranks_per_node, comm.world_size)
+        node, local = divmod(comm.rank, size)
+        inside = range(node * size, (node + 1) * size)
+        across = range(local, comm.world_size, size)
+        shard = sum_of_part(comm, inside, message)
+        piece = sum_of_part(comm, across, shard)
+        gather_parts(comm, across, piece, shard)
+        gather_parts(comm, inside, shard, message)
+        return Pending(None, message)
+
+    def phases(self, load: Load) -> tuple[Phase, ...]:
+        """Return rank 0's messages, one after the other: 2 (g - 1) of a shard, 2 (nodes - 1) of a piece."""
+        size = node_size(self.options.ranks_per_node, load.world_size)
+        item_bytes = load.nbytes // load.numel if load.numel and load.nbytes % load.numel == 0 else 1
+        shards = split_sizes(load.nbytes // item_bytes, size)
+        pieces = split_sizes(shards[0], load.world_size // size)
+        sizes = [*shards[1:], *pieces[1:], *(pieces[:1] * (len(pieces) - 1)), *(shards[:1] * (size - 1))]
+        return tuple(Phase("send", item_bytes * items) for items in sizes if items)
+
+
+def sum_of_part(comm: Comm, ranks: Sequence[int], vector: torch.Tensor) -> torch.Tensor:
+    """Return the sum over `ranks`, of which this is one, of the part of `vector` that is this rank's."""
+    parts, own = vector.split(split_sizes(vector.numel(), len(ranks))), ranks.index(comm.rank)
+    others = [position for position in range(len(ranks)) if position != own]
+    received = {ranks[position]: torch.empty_like(parts[own]) for position in others}
+    comm.swap({ranks[position]: parts[position] for position in others}, received).wait()
+    total = torch.zeros_like(parts[own])
+    for rank in ranks:
+        total += received.get(rank, parts[own])
+    return total
+
+
+def gather_parts(comm: Comm, ranks: Sequence[int], own: torch.Tensor, vector: torch.Tensor) -> None:
+    """Fill `vector` with the parts of `ranks`, of which `own` is this rank's."""
+    parts = dict(zip(ranks, vector.split(split_sizes(vector.numel(), len(ranks))), strict=True))
+    parts.pop(comm.rank).copy_(own)
+    comm.swap(dict.fromkeys(parts, own), parts).wait()

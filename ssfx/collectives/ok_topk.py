@@ -1,0 +1,227 @@
+"""Ok-Topk: every rank sums one region of the vector, and a threshold says which sums all ranks receive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ssfx.collectives.base import Load, Phase, collectives
+from ssfx.collectives.magnitudes import CAP, among, kth_magnitude, passing
+from ssfx.collectives.ok_topk_rules import (
+    MODES,
+    balance_moves,
+    balanced_counts,
+    boundary_proposals,
+    needs_balance,
+    tightened,
+)
+from ssfx.collectives.pairs import BAD, COUNT_BYTES, PAIR_BYTES, gather_counts, pack, poisoned, unpack
+from ssfx.collectives.primitives import Traffic, split_starts, to_peers, traffic
+from ssfx.collectives.reducer import Reduced, Reducer, Reduction, State
+from ssfx.compressors.selection import top_k
+from ssfx.lazy import torch
+
+if TYPE_CHECKING:
+    from ssfx.collectives.comm import Comm
+
+Entries = tuple["torch.Tensor", "torch.Tensor"]
+
+
+@dataclass(frozen=True)
+class OkTopkOptions:
+    """Both thresholds are evaluated every `tau_prime` steps, the boundaries of regions every `tau` steps.
+
+    mode: "canonical" keeps thresholds in between; "authors_vgg", "authors_lstm" and "authors_bert" let them drift and
+    compare strictly, as the released codes do. balance: whether entries are spread over ranks before they are gathered;
+    "auto" when one rank has more than four times the mean.
+    """
+
+    tau_prime: int = 32
+    tau: int = 64
+    mode: str = "canonical"
+    balance: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.tau_prime < 1 or self.tau < 1:
+            raise ValueError(f"tau_prime and tau must be at least 1, got {self.tau_prime} and {self.tau}")
+        if self.mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(MODES)}; got {self.mode}")
+        if self.balance not in ("never", "auto", "always"):
+            raise ValueError(f"balance must be never, auto or always, got {self.balance}")
+
+
+@collectives.register(OkTopkOptions())
+class OkTopk(Reducer):
+    """About the k largest sums of what ranks selected, for some 4 k words per rank whatever the world size (spec 3).
+
+    The steps that periods count are exchanges that were kept. Thresholds gone stale are evaluated in the next step.
+    """
+
+    name = "ok_topk"
+    summary = "regions of equal work sum what was selected; sums above a global threshold are gathered"
+    source = "collectives spec 3; Li & Hoefler 2022 (Ok-Topk)"
+    selects = True
+    rules = ("topk",)
+    state_names = ("threshold_local", "threshold_global", "boundaries", "steps", "stale")
+
+    def __init__(self, options: OkTopkOptions) -> None:
+        self.options = options
+        self.authors = MODES[options.mode]
+
+    def initial_state(self, numel: int, world_size: int) -> State:
+        """Return thresholds and boundaries that the first step sets; the local threshold is this rank's own."""
+        return {
+            "threshold_local": torch.zeros((), dtype=torch.float64),
+            "threshold_global": torch.zeros((), dtype=torch.float64),
+            "boundaries": torch.tensor(split_starts(numel, world_size), dtype=torch.int64),
+            "steps": torch.zeros((), dtype=torch.int64),
+            "stale": torch.zeros((), dtype=torch.int64),
+        }
+
+    def phases(self, load: Load) -> tuple[Phase, ...]:
+        """Return a step between evaluations, balanced; evaluations and boundaries add their share to the last gather.
+
+        An evaluation gathers all sums, min(n, P k), instead of k; the boundaries' all-reduce counts as the gather of as
+        many bytes.
+        """
+        p, k = load.world_size, load.kept
+        sums = min(load.numel, p * k)
+        gathered = PAIR_BYTES * (k + (sums - k) / self.options.tau_prime) / p
+        boundaries = 2 * COUNT_BYTES * (p - 1) / p / self.options.tau
+        return (
+            Phase("all_to_all", COUNT_BYTES * p),
+            Phase("all_to_all", PAIR_BYTES * k),
+            Phase("all_gather", COUNT_BYTES),
+            Phase("all_gather", gathered + boundaries),
+        )
+
+    def reduce(self, work: Reduction, comm: Comm) -> Reduced:
+        """Select, sum this rank's region, gather the largest sums, and clear what was both selected and gathered."""
+        vector, k, state = work.vector, work.kept, work.state
+        step = int(state["steps"])
+        evaluates = step % self.options.tau_prime == 0 or bool(state["stale"])
+        chosen = self.select(work, evaluates)
+        used = Traffic(0, 0)
+        if step % self.options.tau == 0 and comm.world_size > 1:
+            used += self.repartition(chosen, vector.numel(), state, comm)
+        region, most, sent = self.sum_region(chosen, work, comm)
+        used += sent
+        if region is None:
+            return poisoned(vector, used)
+        threshold = 0.0 if evaluates else float(state["threshold_global"])
+        found = passing(region, threshold, most, strict=self.authors is not None)
+        own = (found + int(state["boundaries"][comm.rank]), region[found])
+        (indices, values), sent = self.gather(own, evaluates, comm)
+        used += sent
+        if evaluates:
+            indices, values = self.evaluate(indices, values, k, state)
+        elif self.authors:
+            state["threshold_global"].fill_(self.authors.total.next(threshold, indices.numel(), k))
+        vector[chosen[among(chosen, indices)]] = 0
+        state["stale"].fill_(indices.numel() == 0 or (not evaluates and indices.numel() > 2 * k))
+        state["steps"] += 1
+        return Reduced(values, indices, chosen.numel(), used)
+
+    def select(self, work: Reduction, evaluates: bool) -> torch.Tensor:
+        """Return what this rank selects, ascending; the local threshold becomes that of the next step."""
+        vector, k, threshold = work.vector, work.kept, float(work.state["threshold_local"])
+        if work.bad:
+            return torch.empty(0, dtype=torch.int64, device=vector.device)
+        if evaluates:
+            threshold = kth_magnitude(vector, k)
+        chosen = passing(vector, threshold, CAP * k, strict=self.authors is not None)
+        if self.authors:
+            if self.authors.tighten and not evaluates:
+                magnitudes = vector[chosen].abs()
+                threshold = tightened(magnitudes, threshold, self.authors.tighten, k)
+                chosen = chosen[magnitudes > threshold]
+            threshold = self.authors.local.next(threshold, chosen.numel(), k)
+        work.state["threshold_local"].fill_(threshold)
+        return chosen
+
+    def repartition(self, chosen: torch.Tensor, numel: int, state: State, comm: Comm) -> Traffic:
+        """Move the boundaries to the average of what ranks propose; they stay sorted, regions may become empty."""
+        proposals = boundary_proposals(chosen, numel, comm.world_size).to(comm.device)
+        comm.all_reduce(proposals).wait()
+        state["boundaries"][1:-1] = (proposals // comm.world_size).cpu()
+        return traffic("all_reduce", COUNT_BYTES * proposals.numel(), comm.world_size, comm.rank, COUNT_BYTES)
+
+    def sum_region(self, chosen: torch.Tensor, work: Reduction, comm: Comm) -> tuple[torch.Tensor | None, int, Traffic]:
+        """Return this rank's region of the sum, None if a rank is bad; how many elements it can have; what was sent.
+
+        Contributions are added in the order r, r-1, r-2, ...
+        """
+        p, rank = comm.world_size, comm.rank
+        bounds: list[int] = work.state["boundaries"].tolist()
+        cuts = torch.searchsorted(chosen, work.state["boundaries"].to(chosen.device)).tolist()
+        parts = [chosen[lo:hi] for lo, hi in pairwise(cuts)]
+        counts = [part.numel() for part in parts]
+        arriving = _exchange_counts(counts, work.bad, comm)
+        used = to_peers([COUNT_BYTES] * p, rank)
+        if BAD in arriving:
+            return None, 0, used
+        messages = [pack(part - bounds[r], work.vector[part]) for r, part in enumerate(parts)]
+        received = _exchange(messages, arriving, comm)
+        region = torch.zeros(bounds[rank + 1] - bounds[rank], device=work.vector.device)
+        for s in range(p):
+            where, values = unpack(received[(rank - s) % p])
+            region[where] += values
+        return region, sum(arriving), used + to_peers([PAIR_BYTES * count for count in counts], rank)
+
+    def gather(self, own: Entries, evaluates: bool, comm: Comm) -> tuple[Entries, Traffic]:
+        """Return the entries of all ranks, ascending by index, and what this rank sent; balanced if that is due.
+
+        An evaluation is not balanced: it gathers everything, which the boundaries have balanced.
+        """
+        p, rank = comm.world_size, comm.rank
+        message = pack(*own)
+        counts = gather_counts(comm, own[0].numel(), bad=False)
+        assert counts is not None
+        used = traffic("all_gather", COUNT_BYTES, p, rank)
+        if not evaluates and needs_balance(self.options.balance, counts):
+            moves = balance_moves(counts)
+            message = self.balance(own, moves, comm)
+            used += to_peers([PAIR_BYTES * count for count in moves[rank]], rank)
+            counts = balanced_counts(counts)
+        used += to_peers([PAIR_BYTES * counts[rank]] * p, rank)
+        return _joined(_exchange([message] * p, counts, comm)), used
+
+    def balance(self, own: Entries, moves: list[list[int]], comm: Comm) -> torch.Tensor:
+        """Return this rank's share of the concatenation of all lists, packed."""
+        outgoing = moves[comm.rank]
+        messages = [pack(*part) for part in zip(*(part.split(outgoing) for part in own), strict=True)]
+        return pack(*_joined(_exchange(messages, [row[comm.rank] for row in moves], comm)))
+
+    def evaluate(self, indices: torch.Tensor, values: torch.Tensor, k: int, state: State) -> Entries:
+        """Return the k largest of all sums, with all ties if canonical; the smallest of them is the threshold."""
+        threshold = kth_magnitude(values, k)
+        state["threshold_global"].fill_(threshold)
+        keep = top_k(values, k) if self.authors else passing(values, threshold, values.numel())
+        return indices[keep], values[keep]
+
+
+def _exchange_counts(counts: Sequence[int], bad: bool, comm: Comm) -> list[int]:
+    """Return how many entries come from each rank; BAD from a rank whose vector is not finite."""
+    own = torch.tensor([BAD] * len(counts) if bad else counts, dtype=torch.int64, device=comm.device)
+    arriving = own.clone()
+    peers = [r for r in range(comm.world_size) if r != comm.rank]
+    comm.swap({r: own[r : r + 1] for r in peers}, {r: arriving[r : r + 1] for r in peers}).wait()
+    result: list[int] = arriving.tolist()
+    return result
+
+
+def _exchange(messages: Sequence[torch.Tensor], counts: Sequence[int], comm: Comm) -> list[torch.Tensor]:
+    """Send messages[r] to rank r; return the packed pairs of all ranks, of which rank r's has counts[r]."""
+    arriving = [torch.empty(2 * count, dtype=torch.int32, device=comm.device) for count in counts]
+    peers = [r for r in range(comm.world_size) if r != comm.rank]
+    comm.swap({r: messages[r] for r in peers}, {r: arriving[r] for r in peers}).wait()
+    arriving[comm.rank] = messages[comm.rank]
+    return arriving
+
+
+def _joined(messages: Sequence[torch.Tensor]) -> Entries:
+    """Return the entries of several messages, in their order."""
+    indices, values = zip(*(unpack(message) for message in messages), strict=True)
+    return torch.cat(indices), torch.cat(values)

@@ -1,0 +1,196 @@
+"""SparDL: reduce-scatter and all-gather of sparse blocks that are selected again at every hop, so they never grow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ssfx.collectives import bruck
+from ssfx.collectives.base import Load, Phase, collectives
+from ssfx.collectives.pairs import poisoned
+from ssfx.collectives.primitives import Traffic, rounds
+from ssfx.collectives.records import Entries, Records, record_bytes, take_largest
+from ssfx.collectives.reducer import Reduced, Reducer, Reduction, State
+from ssfx.collectives.spardl_schedule import Share, scatter_rounds
+from ssfx.errors import ConfigError
+from ssfx.lazy import torch
+
+if TYPE_CHECKING:
+    from ssfx.collectives.comm import Comm
+
+RECURSIVE, BRUCK = "recursive", "bruck"
+
+
+@dataclass(frozen=True)
+class SparReduceScatterOptions:
+    """`teams`: how many teams of equal size the ranks form. `sag`: how the teams' blocks come together.
+
+    "recursive" doubles, for a power of two of teams; "bruck" gathers shares of adaptive size, for any number. "auto" is
+    the first where it is possible.
+    """
+
+    teams: int = 1
+    sag: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.teams < 1:
+            raise ValueError(f"teams must be at least 1, got {self.teams}")
+        if self.sag not in ("auto", RECURSIVE, BRUCK):
+            raise ValueError(f"sag must be auto, {RECURSIVE} or {BRUCK}, got {self.sag}")
+        if self.teams == 1 and self.sag != "auto":
+            raise ValueError(f"sag={self.sag} has no effect with one team; drop it, or use teams=2")
+        if self.sag == RECURSIVE and not _power_of_two(self.teams):
+            raise ValueError(f"sag={RECURSIVE} needs a power of two of teams, got {self.teams}; use sag={BRUCK}")
+
+    @property
+    def recursive(self) -> bool:
+        """True when teams exchange with one partner after another."""
+        return self.sag == RECURSIVE or (self.sag == "auto" and _power_of_two(self.teams))
+
+
+def _power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0
+
+
+@collectives.register(SparReduceScatterOptions())
+class SparReduceScatter(Reducer):
+    """About k elements of the sum in 2 log2 P messages; each rank adds up one block (collectives spec 4).
+
+    Rank team * Q + w holds block w of Q. Every message holds records of a fixed capacity: kept / Q entries a block, at
+    least one, so that tiny vectors make progress. Residuals are collected globally: where the result has an element, a
+    rank keeps what stayed behind on its hop, elsewhere all that it had.
+    """
+
+    name = "spar_reduce_scatter"
+    summary = "sparse reduce-scatter and all-gather with selection at every hop, optionally in teams"
+    source = "collectives spec 4; SparDL, Zhao et al. 2024"
+    selects = True
+    rules = ("topk",)
+    state_names = ("share",)
+
+    def __init__(self, options: SparReduceScatterOptions) -> None:
+        self.options = options
+
+    def team_size(self, world_size: int) -> int:
+        """Return the ranks of one team; ConfigError when teams cannot be equal."""
+        teams: int = self.options.teams
+        if world_size % teams:
+            nearest = min((d for d in range(1, world_size + 1) if world_size % d == 0), key=lambda d: abs(d - teams))
+            raise ConfigError(f"{self.name}: {world_size} ranks do not form {teams} equal teams; use teams={nearest}")
+        return world_size // teams
+
+    def initial_state(self, numel: int, world_size: int) -> State:
+        """Return the `Share` of Bruck's gather as entries, step, sped (0 or 1); all zero until the first step."""
+        return {"share": torch.zeros(3, dtype=torch.int64)}
+
+    def phases(self, load: Load) -> tuple[Phase, ...]:
+        """Return the messages of a rank, with the first share: teams whose indices do not overlap."""
+        members = self.team_size(load.world_size)
+        budget = _budget(load.kept, members)
+        share = Share.start(budget, self.options.teams).entries
+        sizes = [*self._until_known(members, budget, share), *_gather(members, budget)]
+        return tuple(Phase("send", size) for size in sizes)
+
+    def _until_known(self, members: int, budget: int, share: int) -> list[int]:
+        """Return the bytes of the messages after which every rank has heard of every other, and so of a bad one."""
+        teams = self.options.teams
+        scatter = [count * record_bytes(budget) for _, count in scatter_rounds(members)]
+        if self.options.recursive:
+            return scatter + [record_bytes(budget)] * rounds(teams)
+        return scatter + [count * record_bytes(share) for _, count in bruck.gather_rounds(teams)]
+
+    def _share(self, state: torch.Tensor, budget: int) -> Share:
+        """Return how much to bring to the gather across teams: all of the budget unless Bruck's adapts it."""
+        if self.options.recursive:
+            return Share(budget, 0)
+        entries, step, sped = state.tolist()
+        known = Share(entries, step, bool(sped)) if step else Share.start(budget, self.options.teams)
+        return known.within(budget, self.options.teams)
+
+    def reduce(self, work: Reduction, comm: Comm) -> Reduced:
+        """Scatter within the team, combine across teams, gather within the team; settle the residual."""
+        teams, members = self.options.teams, self.team_size(comm.world_size)
+        team, own = divmod(comm.rank, members)
+        numel, budget = work.vector.numel(), _budget(work.kept, members)
+        rest = torch.zeros(members, -(-numel // members), device=work.vector.device)
+        if not work.bad:
+            rest.view(-1)[:numel] = work.vector
+        records, sent = Records(comm, work.bad), 0
+
+        for distance, count in scatter_rounds(members):
+            leaving = [take_largest(rest[(own + distance + x) % members], budget) for x in range(count)]
+            sent += sum(len(indices) for indices, _ in leaving)
+            there, back = (own + distance) % members, (own - distance) % members
+            arrived = records.swap(team * members + there, leaving, team * members + back, count, budget)
+            for x, (indices, values) in enumerate(arrived):
+                rest[(own + x) % members, indices] += values
+
+        share = self._share(work.state["share"], budget)
+        block = take_largest(rest[own], share.entries)
+        sent += len(block[0])
+        ranks = range(own, comm.world_size, members)
+        if self.options.recursive:
+            block = _doubled(records, block, ranks, team, rest[own], budget)
+        else:
+            block, found = _gathered(records, block, ranks, team, rest[own], budget, share.entries)
+            following = share.after(found, budget, teams).within(budget, teams)
+            work.state["share"].copy_(torch.tensor([following.entries, following.step, following.sped]))
+
+        used = _total(self._until_known(members, budget, share.entries))
+        if records.bad:
+            return poisoned(work.vector, used)
+        blocks = bruck.gather(block, own, members, records.among(lambda w: team * members + w, budget))
+        indices = torch.cat([part + j * rest.shape[1] for j, (part, _) in enumerate(blocks)])
+        values = torch.cat([part for _, part in blocks])
+        work.vector[indices] = rest.view(-1)[indices]
+        return Reduced(values, indices, sent, used + _total(_gather(members, budget)))
+
+
+def _budget(kept: int, members: int) -> int:
+    """Return the entries of one block's record: at least one, unless nothing is to be kept at all."""
+    return min(kept, max(1, kept // members))
+
+
+def _gather(members: int, budget: int) -> list[int]:
+    """Return the bytes of the messages of the final all-gather."""
+    return [count * record_bytes(budget) for _, count in bruck.gather_rounds(members)]
+
+
+def _total(sizes: list[int]) -> Traffic:
+    return Traffic(len(sizes), sum(sizes))
+
+
+def _doubled(
+    records: Records, block: Entries, ranks: Sequence[int], team: int, rest: torch.Tensor, budget: int
+) -> Entries:
+    """Return the largest entries of the sum over teams, exchanged with one partner after another (R-SAG).
+
+    `ranks` are those with the same block, by team. After step s, 2^(s + 1) of them have dropped the same: each keeps
+    its share of it in `rest`.
+    """
+    for step in range(rounds(len(ranks))):
+        partner = ranks[team ^ (len(ranks) >> (step + 1))]
+        theirs = records.swap(partner, [block], partner, 1, budget)
+        block, dropped, _ = _combined([block, *theirs], rest, budget)
+        rest += dropped / (2 << step)
+    return block
+
+
+def _gathered(
+    records: Records, block: Entries, ranks: Sequence[int], team: int, rest: torch.Tensor, budget: int, share: int
+) -> tuple[Entries, int]:
+    """Return the same from shares of all teams at once (B-SAG), and how many distinct entries came together."""
+    lists = bruck.gather(block, team, len(ranks), records.among(ranks.__getitem__, share))
+    block, dropped, found = _combined(lists, rest, budget)
+    rest += dropped / len(ranks)
+    return block, found
+
+
+def _combined(lists: list[Entries], like: torch.Tensor, budget: int) -> tuple[Entries, torch.Tensor, int]:
+    """Return the `budget` largest entries of the sum of `lists`, what was dropped (dense) and how many there were."""
+    total = torch.zeros_like(like)
+    for indices, values in lists:
+        total[indices] += values
+    found = int(total.count_nonzero())
+    return take_largest(total, budget), total, found

@@ -1,0 +1,196 @@
+"""Espresso: every tensor is a message of its own, and a search over the whole timeline decides how each is sent."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Literal
+
+from ssfx.collectives import Load
+from ssfx.compressors import build
+from ssfx.costs import Costs
+from ssfx.errors import ConfigError
+from ssfx.lazy import numpy as np
+from ssfx.plan import Bucket, Lane, Plan
+from ssfx.profile import Profile
+from ssfx.schemes.base import scheme
+from ssfx.schemes.carrier import Carrier, dense_carrier, keeps_fraction, sparse_carrier
+from ssfx.schemes.espresso_search import choose_host, choose_options
+from ssfx.schemes.espresso_timeline import Timeline, Work
+from ssfx.schemes.grouping import Group, dtype_profiles, units
+from ssfx.schemes.joint_groups import ProfiledOptions
+from ssfx.timeline import exchange_s
+
+if TYPE_CHECKING:
+    from ssfx.schemes.espresso_timeline import Array, Ints
+
+DIVISIBLE = "a2a_ag"
+OPTIONS = ("gpu_ag", "gpu_div", "cpu_ag")
+COMPRESS_FROM = 1 << 20
+DIVIDE_FROM = 1 << 23
+"""The sizes in elements from which on the authors' simulator compresses once, and twice, behind PCIe."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EspressoOptions(ProfiledOptions):
+    """options: what a tensor may be besides a dense all-reduce, joined by "+" (null: all that the compressor allows).
+
+    gpu_ag compresses on the device and sends one collective; gpu_div exchanges and selects shard by shard (a2a_ag);
+    cpu_ag, to which either may change, compresses on the host. option_rule "threshold" lets only the size say which of
+    the first two a tensor may be, as the authors' simulator does. max_offload_states: how many host placements are
+    compared one by one.
+    """
+
+    options: str | None = None
+    option_rule: Literal["search", "threshold"] = "search"
+    max_offload_states: int = 100_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_offload_states < 1:
+            raise ValueError(f"max_offload_states must be at least 1, got {self.max_offload_states}")
+        if self.options is None:
+            return
+        named = self.options.split("+")
+        if "cpu_div" in named:
+            raise ValueError("a2a_ag keeps what it drops on the device, so options=cpu_div cannot run; use cpu_ag")
+        if wrong := set(named) - set(OPTIONS):
+            raise ValueError(f"options has no {min(wrong)!r}; join some of {', '.join(OPTIONS)} by +")
+        for needed, condition, given in (
+            ("gpu_ag", named == ["cpu_ag"], "options=cpu_ag"),
+            ("gpu_ag", self.sizes != "fixed" and "cpu_ag" not in named, f"sizes={self.sizes}"),
+            ("cpu_ag", self.max_offload_states != _default("max_offload_states"), "max_offload_states"),
+        ):
+            if condition and needed not in named:
+                raise ValueError(f"{given} has no effect without {needed}; drop it or add {needed} to options")
+
+
+def _default(name: str) -> object:
+    return next(f.default for f in fields(EspressoOptions) if f.name == name)
+
+
+@scheme(
+    "espresso",
+    summary="no fusion; a search over the timeline chooses per tensor: dense, compressed, divided, on the host",
+    source="schemes spec 7; Espresso, EuroSys 2023",
+    defaults=EspressoOptions(),
+    fusion_unit="tensor",
+    collectives=("a2a_ag", "all_gather", "all_gather_v", "all_reduce"),
+    compressors="selecting",
+    offload=True,
+    profiled=True,
+)
+def plan_espresso(profile: Profile, costs: Costs, options: EspressoOptions) -> Plan:
+    """Return the plan with one message per tensor, launched in the order in which they become ready.
+
+    All dtypes share one timeline. Its notes hold the predicted time, how many tensors got which option, and how the
+    host was searched.
+    """
+    if build(options.compressor).additive or not keeps_fraction(options.compressor):
+        raise ConfigError(
+            f"scheme=espresso weighs sending selected elements against sending all, which compressor="
+            f"{options.compressor} does not offer; choose compressor=topk, or scheme=hipress"
+        )
+    carrier = sparse_carrier("espresso", options, costs.world_size)
+    order = {spec.name: i for i, spec in enumerate(profile.tensors)}
+    groups = [group for part in dtype_profiles(profile) for group in units(part.tensors)]
+    groups.sort(key=lambda group: order[group[-1].name])
+    if carrier.dense:
+        return _plan(profile, costs, [_lane(group, "none", carrier) for group in groups], range(len(groups)))
+
+    ready = np.cumsum(profile.ready_gap_s)[[order[group[-1].name] for group in groups]]
+    gap_s = np.diff(ready, prepend=0.0)
+    numel = np.array([sum(spec.numel for spec in group) for group in groups])
+    names = ["none", *(name for name in _allowed(options) if name != "cpu_ag")]
+    works = _works(groups, names, carrier, costs)
+    if options.option_rule == "threshold":
+        works = [_restricted(work, name, numel) for name, work in zip(names, works, strict=True)]
+    chosen = choose_options(gap_s, numel, works)
+    timeline = Timeline(gap_s, Work(*(_pick(works, chosen, f.name) for f in fields(Work))))
+    movable = _equal_tensors(numel, chosen, timeline.work.host) if "cpu_ag" in _allowed(options) else []
+    on_host, exact = choose_host(timeline, movable, options.max_offload_states)
+
+    labels = ["cpu_ag" if moved else names[number] for moved, number in zip(on_host, chosen, strict=True)]
+    lanes = [_lane(group, label, carrier) for group, label in zip(groups, labels, strict=True)]
+    plan = _plan(profile, costs, lanes, np.lexsort((np.arange(len(groups)), timeline.ready_s(on_host))).tolist())
+    counts = ", ".join(f"{labels.count(name)} {name}" for name in ("none", *OPTIONS) if name in labels)
+    search = "every placement considered" if exact else "one group of equal tensors after another"
+    predicted = ("predicted_ms", f"{1e3 * timeline.run(on_host).end_s:.6g}")
+    return replace(plan, notes=(predicted, ("options", counts), ("host", search)))
+
+
+def _allowed(options: EspressoOptions) -> list[str]:
+    sparse = build(options.compressor).sparse
+    if options.options is None:
+        return [name for name in OPTIONS if sparse or name != "gpu_div"]
+    named = options.options.split("+")
+    if "gpu_div" in named and not sparse:
+        raise ConfigError(
+            f"scheme=espresso with compressor={options.compressor}: options=gpu_div adds up selected elements, which "
+            f"{options.compressor} does not send; use compressor=topk, or options=gpu_ag+cpu_ag"
+        )
+    return [name for name in OPTIONS if name in named]
+
+
+def _works(groups: list[Group], names: list[str], carrier: Carrier, costs: Costs) -> list[Work]:
+    """Return for each option what the timeline charges for sending every group alone, there or moved to the host."""
+    assert carrier.compressor is not None
+    compressor = build(carrier.compressor)
+    dense, packed = [], []
+    for group in groups:
+        layout = compressor.layout_of([spec.shape for spec in group], carrier.density)
+        dense.append(Load.dense(sum(spec.nbytes for spec in group), costs.world_size))
+        packed.append(Load(sum(spec.numel for spec in group), layout.nbytes, layout.values, costs.world_size))
+    numel = np.array([load.numel for load in packed], dtype=float)
+    decode, gathered = costs.decode.many(numel), _exchange_s(carrier.collective, packed, costs)
+    works = []
+    for name in names:
+        if name == "none":
+            network = _exchange_s("all_reduce", dense, costs)
+            works.append(Work(np.zeros(len(groups)), network, np.full(len(groups), np.inf), network))
+        else:
+            network = gathered if name == "gpu_ag" else _exchange_s(DIVISIBLE, packed, costs)
+            works.append(Work(costs.encode.many(numel), network + decode, costs.host.many(numel), gathered + decode))
+    return works
+
+
+def _exchange_s(collective: str, loads: list[Load], costs: Costs) -> Array:
+    seconds = {load: exchange_s(collective, load, costs) for load in set(loads)}
+    return np.array([seconds[load] for load in loads])
+
+
+def _restricted(work: Work, name: str, numel: Ints) -> Work:
+    """Return the work with an infinite message where the size of a tensor rules the option out."""
+    bounds = {"none": (0, np.inf), "gpu_ag": (COMPRESS_FROM, DIVIDE_FROM), "gpu_div": (DIVIDE_FROM, np.inf)}
+    low, high = bounds[name]
+    return replace(work, network=np.where((numel >= low) & (numel < high), work.network, np.inf))
+
+
+def _pick(works: list[Work], chosen: Ints, part: str) -> Array:
+    picked: Array = np.stack([getattr(work, part) for work in works])[chosen, np.arange(len(chosen))]
+    return picked
+
+
+def _equal_tensors(numel: Ints, chosen: Ints, host_s: Array) -> list[Ints]:
+    """Return the compressed tensors that the host can take, in groups of equal size and option, in backward order."""
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for i in np.flatnonzero((chosen > 0) & np.isfinite(host_s)).tolist():
+        groups[int(numel[i]), int(chosen[i])].append(i)
+    return [np.array(group) for group in groups.values()]
+
+
+def _lane(group: Group, label: str, carrier: Carrier) -> Lane:
+    if label == "none" or carrier.dense:
+        return dense_carrier("espresso").lane([group])
+    segment = carrier.segment(group)
+    if label == "cpu_ag":
+        segment = replace(segment, placement="host")
+    return Lane(DIVISIBLE if label == "gpu_div" else carrier.collective, (segment,))
+
+
+def _plan(profile: Profile, costs: Costs, lanes: list[Lane], order: Iterable[int]) -> Plan:
+    numel = {spec.name: spec.numel for spec in profile.tensors}
+    launch = tuple((i, 0) for i in order if any(numel[name] for name in lanes[i].tensors))
+    buckets = tuple(Bucket((lane,)) for lane in lanes)
+    return Plan("espresso", costs.world_size, profile.tensors, buckets, launch, decode="comm_stream")

@@ -1,0 +1,34 @@
+"""gTop-k: a tree of merges leaves k sums of the whole model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ssfx.collectives import collectives
+from ssfx.costs import Costs
+from ssfx.plan import Plan
+from ssfx.profile import Profile
+from ssfx.schemes.base import scheme
+from ssfx.schemes.joint import JointOptions, joint_plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class GTopkOptions(JointOptions):
+    """Option of the collective gtopk, which describes it."""
+
+    residual: Literal["conserving", "released"] = "conserving"
+
+
+@scheme(
+    "gtopk",
+    summary="the model (or buckets) by gTop-k: lists are merged in pairs and cut to k, then broadcast",
+    source="collectives spec 7.3; Shi et al. 2019 (gTop-k)",
+    defaults=GTopkOptions(),
+    fusion_unit="model",
+    collectives=("gtopk", "all_reduce"),
+    compressors="topk",
+)
+def plan_gtopk(profile: Profile, costs: Costs, options: GTopkOptions) -> Plan:
+    """Return the plan."""
+    return joint_plan("gtopk", profile, costs, options, collectives.canonical("gtopk", {"residual": options.residual}))

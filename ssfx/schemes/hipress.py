@@ -1,0 +1,160 @@
+"""HiPress: a cost formula decides for every gradient whether it is compressed; neighbours share a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Literal, NamedTuple
+
+from ssfx.collectives import collectives
+from ssfx.compressors import build
+from ssfx.costs import Costs
+from ssfx.lazy import numpy as np
+from ssfx.plan import Bucket, Plan
+from ssfx.profile import Profile
+from ssfx.schemes.base import scheme
+from ssfx.schemes.carrier import Carrier, dense_carrier, sparse_carrier
+from ssfx.schemes.grouping import MIB, Group, plan_per_dtype, units
+from ssfx.schemes.hipress_costs import authors, fitted
+from ssfx.schemes.joint_groups import ProfiledOptions
+from ssfx.schemes.secopa import Topology, decide
+from ssfx.timeline import evaluate
+
+
+@dataclass(frozen=True, kw_only=True)
+class HipressOptions(ProfiledOptions):
+    """rule: "secopa" compares costs, those of the `topology` (parameter servers or a ring) with `constants` "fitted" to
+    the costs at hand or the "authors"' own; "threshold", as in their example scripts, compresses above
+    `compress_min_elems` elements and cuts above `partition_min_elems`.
+
+    A message is closed when it holds `bulk_bytes` of dense or `sparse_bulk_bytes` of compressed gradients, or when the
+    next one would be ready more than `bulk_timeout_s` after its first. sparse_op: how compressed gradients travel; only
+    "a2a_ag" has aggregators, as many as there are partitions.
+    """
+
+    rule: Literal["secopa", "threshold"] = "secopa"
+    topology: Topology = "PS"
+    constants: Literal["fitted", "authors"] = "fitted"
+    compress_min_elems: int = 262_144
+    partition_min_elems: int = 16_777_216
+    bulk_bytes: int = 64 * MIB
+    sparse_bulk_bytes: int = MIB
+    bulk_timeout_s: float = 5e-3
+    sparse_op: Literal["ag", "a2a_ag"] = "ag"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("bulk_bytes", "sparse_bulk_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("compress_min_elems", "partition_min_elems", "bulk_timeout_s"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name):g}")
+        default = {f.name: f.default for f in fields(self)}
+        for condition, option, remedy in (
+            (self.rule == "threshold", "topology", "rule=secopa"),
+            (self.rule == "threshold", "constants", "rule=secopa"),
+            (self.rule == "secopa", "compress_min_elems", "rule=threshold"),
+            (self.rule == "secopa", "partition_min_elems", "rule=threshold"),
+            (self.sparse_op == "ag", "partition_min_elems", "sparse_op=a2a_ag"),
+            (self.sparse_op == "a2a_ag", "sizes", "sparse_op=ag"),
+        ):
+            if condition and getattr(self, option) != default[option]:
+                raise ValueError(f"{option}={getattr(self, option)} has no effect here; drop it or set {remedy}")
+        if self.topology == "RING" and self.sparse_op == "a2a_ag":
+            raise ValueError("topology=RING has no aggregators, through which sparse_op=a2a_ag sends; set sparse_op=ag")
+
+
+class Choice(NamedTuple):
+    """What was decided for one gradient; gradients that share a message have equal choices."""
+
+    compress: bool
+    aggregators: int = 0
+
+
+@scheme(
+    "hipress",
+    summary="a cost formula per gradient decides on compression; small ones share messages",
+    source="schemes spec 6; HiPress, SOSP 2021 (CaSync and SeCoPa)",
+    defaults=HipressOptions(),
+    fusion_unit="tensor",
+    collectives=("a2a_ag", "all_gather", "all_gather_v", "all_reduce"),
+    profiled=True,
+)
+def plan_hipress(profile: Profile, costs: Costs, options: HipressOptions) -> Plan:
+    """Return the plan with one compressor call per chosen gradient; its notes hold their number and the time."""
+    carrier = sparse_carrier("hipress", options, costs.world_size)
+
+    def buckets(part: Profile) -> list[Bucket]:
+        groups = units(part.tensors)
+        choices = _choices(groups, carrier, costs, options)
+        batches = _batches(groups, choices, _ready_s(part, groups, choices, costs), carrier, options)
+        return [_bucket(batch, choice, carrier) for batch, choice in batches]
+
+    plan = plan_per_dtype("hipress", profile, costs.world_size, buckets)
+    packed = sum(not segment.dense for _, lane in plan.lanes() for segment in lane.segments)
+    predicted = ("predicted_ms", f"{1e3 * evaluate(plan, profile, costs).total_s:.6g}")
+    return replace(plan, notes=(predicted, ("gradients", f"{packed} of {len(profile.tensors)} compressed")))
+
+
+def _choices(groups: list[Group], carrier: Carrier, costs: Costs, options: HipressOptions) -> list[Choice]:
+    numel = np.array([sum(spec.numel for spec in group) for group in groups], dtype=float)
+    if carrier.dense or not numel.all():  # a model without elements
+        return [Choice(False)] * len(groups)
+    if options.rule == "threshold":
+        compress = numel > options.compress_min_elems
+        partitions = np.where(numel > options.partition_min_elems, costs.world_size, 1)
+    else:
+        steps = fitted(costs) if options.constants == "fitted" else authors(costs.world_size)
+        dense = np.array([sum(spec.nbytes for spec in group) for group in groups], dtype=float)
+        payload = np.array([_payload_bytes(group, carrier) for group in groups], dtype=float)
+        found = decide(numel, dense, payload, costs.world_size, options.topology, steps)
+        compress, partitions = found.compress, found.partitions
+    aggregators = partitions if options.sparse_op == "a2a_ag" else np.zeros_like(partitions)
+    return [Choice(True, int(k)) if c else Choice(False) for c, k in zip(compress, aggregators, strict=True)]
+
+
+def _payload_bytes(group: Group, carrier: Carrier) -> int:
+    assert carrier.compressor is not None
+    return build(carrier.compressor).layout_of([spec.shape for spec in group], carrier.density).nbytes
+
+
+def _ready_s(part: Profile, groups: list[Group], choices: list[Choice], costs: Costs) -> list[float]:
+    """Return when each gradient can travel: compression holds up the backward pass."""
+    ready, clock_s, at = [], 0.0, 0
+    for group, choice in zip(groups, choices, strict=True):
+        clock_s += sum(part.ready_gap_s[at : at + len(group)])
+        at += len(group)
+        if choice.compress:
+            clock_s += costs.encode(sum(spec.numel for spec in group))
+        ready.append(clock_s)
+    return ready
+
+
+def _batches(
+    groups: list[Group], choices: list[Choice], ready_s: list[float], carrier: Carrier, options: HipressOptions
+) -> Iterator[tuple[list[Group], Choice]]:
+    """Yield the gradients of each message; one message per choice is open at a time."""
+    waiting: dict[Choice, list[Group]] = {}
+    first_s: dict[Choice, float] = {}
+    filled: dict[Choice, int] = {}
+    for group, choice, now_s in zip(groups, choices, ready_s, strict=True):
+        if choice in waiting and now_s - first_s[choice] > options.bulk_timeout_s:
+            yield waiting.pop(choice), choice
+        if choice not in waiting:
+            waiting[choice], first_s[choice], filled[choice] = [], now_s, 0
+        waiting[choice].append(group)
+        filled[choice] += _payload_bytes(group, carrier) if choice.compress else sum(spec.nbytes for spec in group)
+        if filled[choice] >= (options.sparse_bulk_bytes if choice.compress else options.bulk_bytes):
+            yield waiting.pop(choice), choice
+    for choice, rest in waiting.items():
+        yield rest, choice
+
+
+def _bucket(batch: list[Group], choice: Choice, carrier: Carrier) -> Bucket:
+    if not choice.compress:
+        return Bucket((dense_carrier("hipress").lane(batch),))
+    if not choice.aggregators:
+        return Bucket((carrier.lane(batch),))
+    collective = collectives.canonical("a2a_ag", {"aggregators": choice.aggregators})
+    return Bucket((replace(carrier, collective=collective).lane(batch),))

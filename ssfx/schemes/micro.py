@@ -1,0 +1,35 @@
+"""MiCRO: ranks select in parts of the model that do not overlap, so the sum has as many elements as one rank wants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ssfx.collectives import collectives
+from ssfx.costs import Costs
+from ssfx.plan import Plan
+from ssfx.profile import Profile
+from ssfx.schemes.base import scheme
+from ssfx.schemes.joint import JointOptions, joint_plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class MicroOptions(JointOptions):
+    """Options of the collective micro, which describes them."""
+
+    delta0: float = 0.0
+    force_one: bool = True
+
+
+@scheme(
+    "micro",
+    summary="the model (or buckets) by MiCRO: disjoint selection above one threshold, dense sums at the indices",
+    source="collectives spec 5; Yoon & Oh 2023 (MiCRO)",
+    defaults=MicroOptions(),
+    fusion_unit="model",
+    collectives=("micro", "all_reduce"),
+    compressors="topk",
+)
+def plan_micro(profile: Profile, costs: Costs, options: MicroOptions) -> Plan:
+    """Return the plan."""
+    given = {"delta0": options.delta0, "force_one": options.force_one}
+    return joint_plan("micro", profile, costs, options, collectives.canonical("micro", given))
