@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ssfx.collectives import Load
+from ssfx.collectives import Load, Traffic, collectives
 from ssfx.compressors import Layout, build
 from ssfx.compressors.base import VALUE_BYTES
 from ssfx.plan import Lane, Plan, Segment
@@ -68,6 +68,16 @@ def _unused_bytes(plan: Plan, lane: Lane) -> int:
     used = build(segment.compressor).cycle(shapes)
     layout = segment_layout(plan, segment)
     return VALUE_BYTES[layout.value_dtype] * (layout.values - sum(used) // len(used)) if used else 0
+
+
+def plan_traffic(plan: Plan) -> Traffic:
+    """Return the messages and bytes that one rank sends in one step if every rank's load is the planned one."""
+    total = Traffic(0, 0)
+    for _, lane in plan.lanes():
+        collective = collectives.build(lane.collective)
+        for load in lane_rounds(plan, lane):
+            total += collective.traffic(load)
+    return total
 
 
 def plan_bytes(plan: Plan) -> int:

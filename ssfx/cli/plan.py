@@ -50,7 +50,7 @@ def plan(overrides: tuple[str, ...], as_json: bool) -> None:
         return
 
     from ssfx.timeline import evaluate
-    from ssfx.wire import plan_bytes
+    from ssfx.wire import plan_bytes, plan_traffic
 
     parts = planned.parts
     sparse = (
@@ -69,6 +69,15 @@ def plan(overrides: tuple[str, ...], as_json: bool) -> None:
         f"total: {len(made.buckets)} buckets, {len(made.launch_order)} lanes, {len(made.tensors)} tensors, "
         f"{elements:,} elements; {_bytes(sent)} per rank and step, {share}"
     )
+    traffic = plan_traffic(made)
+    click.echo(f"on the wire: {_bytes(traffic.sent_bytes)} sent in {traffic.messages} messages per rank and step")
+    for note, text in made.notes:
+        if note != "predicted_ms":  # F below, to more digits
+            click.echo(f"{note}: {text}")
+    if isinstance(costs, str):
+        click.secho(f"no predicted time: {costs}", fg="yellow")
+        click.echo(f"digest {made.digest}")
+        return
     line = evaluate(made, profile, costs)
     click.echo(
         f"predicted F = {_seconds(line.total_s)} from the start of backward until all gradients are exchanged "

@@ -51,7 +51,7 @@ class Micro(Reducer):
         self.options = options
 
     def initial_state(self, numel: int, world_size: int) -> State:
-        """Return the unit of the first threshold, which is the loss scale, how many were selected last, and the steps."""
+        """Return the unit of the first threshold (the loss scale), how many were selected last, and the steps."""
         count = torch.zeros((), dtype=torch.int64)
         return {"threshold": torch.ones((), dtype=torch.float64), "selected": count, "steps": count.clone()}
 

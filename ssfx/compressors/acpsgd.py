@@ -25,8 +25,8 @@ class ACPSGDOptions:
 class ACPSGD(LowRank):
     """Even steps: Q is made orthonormal and P = mean of A_w Q is sent; odd steps: the other way round.
 
-    The payload holds the other tensors, then the factor; it has room for the larger one. State p and q, equal on all ranks: one is the basis of the
-    latest step, the other what it received.
+    The payload holds the other tensors, then the factor; it has room for the larger one. State p and q, equal on all
+    ranks: one is the basis of the latest step, the other what it received.
     """
 
     name = "acpsgd"

@@ -8,7 +8,7 @@ from typing import Any
 from ssfx.case import Case
 from ssfx.cluster import Cluster
 from ssfx.config.cases import Planned
-from ssfx.cost_tables import costs_on, nominal_costs
+from ssfx.cost_tables import costs_on, devices, nominal_costs
 from ssfx.costs import Costs
 from ssfx.errors import ConfigError
 from ssfx.memories import memories
@@ -75,8 +75,17 @@ def case_options(case: Case) -> dict[str, object]:
     return {**case.scheme_options, **{key: value for key, value in given.items() if value is not None}}
 
 
-def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs]:
-    """Return the plan with the profile and the costs it rests on; ConfigError when one of them is not shipped."""
+def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
+    """Return the plan, its profile, and the costs it rests on, or why there are none.
+
+    A scheme that plans by costs needs them all: ConfigError when one is not shipped. The others do not look at them.
+    """
     profile = load_shipped(planned.model)
-    costs = costs_on(planned.cluster, planned.parts.compressor, planned.parts.density)
-    return make_plan(planned.parts.scheme, profile, costs, planned.parts.plan_options), profile, costs
+    found: Costs | str
+    try:
+        found = costs = costs_on(planned.cluster, planned.parts.compressor, planned.parts.density)
+    except ConfigError as error:
+        if schemes[planned.parts.scheme].profiled or planned.cluster.device not in devices():
+            raise
+        found, costs = str(error), nominal_costs(planned.cluster)
+    return make_plan(planned.parts.scheme, profile, costs, planned.parts.plan_options), profile, found

@@ -39,6 +39,21 @@ def test_table_totals_and_origin(run_plan):
     assert f"digest {plan.digest}" in out
 
 
+def test_a_plan_that_needs_no_costs_is_shown_without_a_time(run_plan):
+    out = run_plan("scheme=oktopk", "cluster=64gpu", "density=0.01")
+    assert "no predicted time: no cost curve for compressor topk on a100; there is one for dgc" in out
+    assert "predicted F" not in out
+    assert "digest " in out
+
+
+def test_what_is_sent_and_why_a_group_is_dense_are_shown(run_plan):
+    dense = run_plan("scheme=ddp", "cluster=64gpu")
+    assert f"{2 * 340_074 * 4 * 63 / 64 / 2**20:.2f} MiB sent in 252 messages" in dense
+    out = run_plan("scheme=topk", "cluster=64gpu", "density=0.05")
+    assert "all_gather would send" in out
+    assert "sent in 252 messages" in out
+
+
 def test_extrapolated_times_are_told(run_plan):
     out = run_plan("scheme=per_tensor", "cluster=64gpu")
     assert "known for 2,500 .. 2,500,000 elements; 2 of 4 segments lie outside" in out
@@ -58,7 +73,7 @@ def test_a_slower_network_is_predicted_to_take_longer(run_plan):
     ("words", "expected"),
     [
         (
-            ["scheme=per_tensor", "compressor=topk", "cluster=64gpu"],
+            ["scheme=cupcake", "compressor=topk", "cluster=64gpu"],
             "no cost curve for compressor topk on a100; there is one for dgc",
         ),
         (["scheme=ddp", "model=vgg19"], "no profile is shipped for model 'vgg19'; shipped: resnet_tiny"),

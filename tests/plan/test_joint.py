@@ -149,3 +149,8 @@ def test_the_predicted_exchange_grows_with_latency_and_size(scheme: str) -> None
     assert exchange_s(name, small, fast) < exchange_s(name, large, fast)
     messages = collectives.build(name).traffic(small).messages
     assert exchange_s(name, small, slow) - exchange_s(name, small, fast) == pytest.approx(2e-5 * messages)
+
+
+def test_topk_can_ask_for_the_dense_sum_at_the_union() -> None:
+    plan = make_plan("topk", instance_a(), affine_costs(4), {"density": 0.01, "result": "union"})
+    assert [lane.collective for _, lane in plan.lanes()] == ["union_all_reduce"]

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from runtime import work_stats as work
+from runtime.cases import Options, name, of_scheme
 from runtime.pool import Pool
 
 from ssfx.runtime.queue import union_s
@@ -101,21 +102,17 @@ def test_density_ratios_of_the_segments_that_send_a_fraction(
     assert at_once == later == pytest.approx(expected)
 
 
-def cases() -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = []
-    for scheme in schemes:
-        if scheme.dense:
-            made += [{"scheme": scheme.name}, {"scheme": scheme.name, "compressor": "fp16"}]
-        else:
-            made += [{"scheme": scheme.name, "compressor": c, "density": 0.05} for c in ("topk", "dgc")]
-    return made
+def cases() -> list[Options]:
+    made = [of_scheme(scheme.name, 2) for scheme in schemes]
+    made += [{"scheme": scheme.name, "compressor": "fp16"} for scheme in schemes if scheme.dense]
+    return made + [{"scheme": s, "compressor": "dgc", "density": 0.05} for s in ("per_tensor", "ssfusion_oi")]
 
 
-@pytest.mark.parametrize("options", cases(), ids=lambda options: "-".join(map(str, options.values())))
-def test_bytes_are_the_plans(pool: Pool, options: dict[str, Any]) -> None:
-    for rank in pool.run(work.contributed, 2, options):
-        for contributed, planned, sent in rank:
+@pytest.mark.parametrize("options", cases(), ids=name)
+@pytest.mark.parametrize("world", [2, *(pytest.param(p, marks=pytest.mark.slow) for p in (3, 4, 5))])
+def test_bytes_and_messages_are_what_plan_and_collectives_say(pool: Pool, options: Options, world: int) -> None:
+    for rank in pool.run(work.contributed, world, options):
+        for contributed, planned, counted, described in rank:
             assert contributed == planned
-            assert sent == planned  # of two ranks, each sends its whole contribution once, in either collective
-    dense = 4 * (20 * 300 + 300 + 300 * 40 + 40 + 80 + 40 * 5 + 5 + 1)
-    assert contributed == dense / (2 if options.get("compressor") == "fp16" else 1) or contributed < dense
+            assert counted == described
+            assert counted.messages > 0

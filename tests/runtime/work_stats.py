@@ -13,6 +13,11 @@ from runtime.work import STEPS, attached, train
 from torch import nn
 
 import ssfx
+from ssfx.collectives.hierarchical import node_size
+from ssfx.collectives.primitives import Traffic, split_sizes, to_peers, traffic
+from ssfx.runtime.lane import DenseLane
+from ssfx.runtime.packed import PackedLane
+from ssfx.runtime.reduced import ReducedLane
 from ssfx.wire import plan_bytes
 
 Options = dict[str, Any]
@@ -49,20 +54,65 @@ def missing(group: Any, rank: int, world: int, options: Options) -> tuple[float,
     return result
 
 
-def contributed(group: Any, rank: int, world: int, options: Options) -> list[tuple[int, int, int]]:
-    """Return (contributed bytes, bytes of the plan in use, bytes sent) of every step."""
+def contributed(group: Any, rank: int, world: int, options: Options) -> list[tuple[int, int, Traffic, Traffic]]:
+    """Return of every step: bytes contributed, bytes of the plan in use, what was sent as counted and as described.
+
+    Steps after which the plan changed are left out: planning sends messages of its own.
+    """
     model, optimizer, sync = attached("mlp", group, world, options)
     seen = []
     for step in range(STEPS):
-        planned = plan_bytes(sync.plan)
+        plan, before = sync.plan, sync.comm.sent
         train(model, optimizer, rank, range(step, step + 1))
-        seen.append((sync.last.contributed_bytes, planned, sync.last.sent_bytes))
+        planned = plan_bytes(plan)
+        if sync.plan is plan:
+            counted = Traffic(sync.comm.sent.messages - before.messages, sync.comm.sent.sent_bytes - before.sent_bytes)
+            assert counted.sent_bytes == sync.last.sent_bytes
+            described = sum((_described(lane, rank, world) for lane in sync._exchange.lanes), start=Traffic(0, 0))
+            seen.append((sync.last.contributed_bytes, planned, counted, described))
         summary = sync.stats()
         assert summary["contributed_bytes"] == planned
         assert 0 < summary["achieved_density"] <= 1
         assert summary["comm_s"] > 0
     sync.detach()
     return seen
+
+
+def _described(lane: Any, rank: int, world: int) -> Traffic:
+    """Return what a lane's collective says that this rank sent in the latest step."""
+    if isinstance(lane, ReducedLane):
+        return lane._reduced.traffic
+    if isinstance(lane, PackedLane) and not lane.collective.additive_only:
+        sizes = [lane.nbytes]
+        if lane.collective.variable:
+            sizes = [8, lane.pending.result.shape[1]]
+        elif lane.collective.name == "all_gather_twice":
+            sizes = [lane.nbytes // 2, lane.nbytes - lane.nbytes // 2]
+        return sum((traffic("all_gather", size, world, rank) for size in sizes), start=Traffic(0, 0))
+    message = lane.flat if isinstance(lane, DenseLane) else lane.pending.result
+    numel, item_bytes = message.numel(), message.element_size()
+    match lane.collective.name:
+        case "block_all_reduce":  # dense gradients: every block is in the union
+            return lane.collective.sent(numel, item_bytes, numel, world, rank)
+        case "row_sparse":
+            rows = range(numel // lane.collective.options.width)
+            return lane.collective.sent([rows] * world, numel, item_bytes, rank)
+        case "hierarchical_all_reduce":
+            return _hierarchical(lane.collective, numel * item_bytes, item_bytes, rank, world)
+    used = traffic("all_reduce", numel * item_bytes, world, rank, item_bytes)
+    first = lane.layout.first.length if isinstance(lane, PackedLane) else 0  # what ranks agree on beforehand
+    return used + traffic("all_reduce", 4 * first, world, rank, 4) if first else used
+
+
+def _hierarchical(collective: Any, nbytes: int, item_bytes: int, rank: int, world: int) -> Traffic:
+    """Return all parts but the own one of every phase, then the own ones to each of the others."""
+    size = node_size(collective.options.ranks_per_node, world)
+    node, local = divmod(rank, size)
+    shards = [item_bytes * part for part in split_sizes(nbytes // item_bytes, size)]
+    pieces = [item_bytes * part for part in split_sizes(shards[local] // item_bytes, world // size)]
+    used = to_peers(shards, local) + to_peers(pieces, node)
+    used += to_peers([pieces[node]] * len(pieces), node)
+    return used + to_peers([shards[local]] * len(shards), local)
 
 
 def trace(group: Any, rank: int, world: int, options: Options) -> tuple[dict[str, Any], list[str], int]:
