@@ -140,8 +140,7 @@ def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> 
     same_bars = len({tuple(panel.bars) for panel in panels}) == 1
     for position, (panel, axis) in enumerate(zip(panels, axes, strict=False)):
         axis.set_title(panel.workload, loc="left", fontweight="bold", pad=12)
-        axis.set_title(panel.kind, loc="right", fontsize=6.5, fontstyle="italic", pad=12)
-        subtitle = f"P = {panel.world_size}, batch {panel.case.batch_size} per worker"
+        subtitle = f"{panel.kind}, P = {panel.world_size}, batch {panel.case.batch_size} per worker"
         axis.annotate(subtitle, (0, 1), (0, 4), "axes fraction", textcoords="offset points", fontsize=6.5)
         axis.set_ylim(len(panel.bars) - 0.4, -0.6)
         axis.set_yticks(range(len(panel.bars)), list(panel.bars))
