@@ -15,7 +15,7 @@ from ssfx.compressors.batch import Part
 from ssfx.memories import Memory
 from ssfx.plan import Lane
 from ssfx.runtime.offload import HostSegment
-from ssfx.runtime.store import COLLECTIVE, COMPRESSOR, Store
+from ssfx.runtime.store import COLLECTIVE, COMPRESSOR, THRESHOLD, Store
 
 Buffers = dict[str, torch.Tensor]
 
@@ -23,8 +23,8 @@ Buffers = dict[str, torch.Tensor]
 class LaneState:
     """State of a lane's compressed segments (`parts`, by position in the lane), in the store and in flat buffers.
 
-    `own` is the collective's state before the first step; what the store has replaces it if the lane had as many
-    elements.
+    `own` is the collective's state before the first step, thresholds as for a loss scale of 1; what the store has
+    replaces it if the lane had the same first tensor and as many elements.
 
     `total` elements of the memory's first buffer have room for the dense tensors too: the committed step's free buffer
     receives the decoded average. Segments in `host` keep their memory in their own staging buffers.
@@ -53,12 +53,14 @@ class LaneState:
             self.compressor_old[i] = {name: torch.zeros(shape, device=where) for name, shape in shapes.items()}
         self.compressor_new = {i: {k: v.clone() for k, v in state.items()} for i, state in self.compressor_old.items()}
         self.lane_old = {**own, "numel": torch.tensor(packed)} if own else {}
-        first = lane.segments[next(iter(parts), 0)].tensors[0]
-        self._first = first
-        known = store.get(first, COLLECTIVE + "numel")
-        if known is None or int(known) != packed:
-            for name in self.lane_old:
-                store.drop(first, COLLECTIVE + name)
+        for name, value in own.items():
+            if (COLLECTIVE + name).startswith(THRESHOLD):
+                value *= store.loss_scale
+        self._first = lane.segments[next(iter(parts), 0)].tensors[0]
+        known = store.get(self._first, COLLECTIVE + "numel")
+        for name in lane.tensors:
+            if name != self._first or known is None or int(known) != packed:
+                store.drop_all(name, COLLECTIVE)
         self.lane_new = {name: value.clone() for name, value in self.lane_old.items()}
         for name, buffer, view in self._committed():
             kept = store.get(name, buffer)

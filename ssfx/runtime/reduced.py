@@ -93,7 +93,10 @@ class ReducedLane(PackedLane):
 
     def tensors_without_elements(self) -> int:
         """Return how many tensors have no element in the sum: the reducer may have dropped what ranks selected."""
-        if self._reduced is None or self._reduced.indices is None:
+        if self._reduced is None:
             return 0
-        hit = torch.bucketize(self._reduced.indices.cpu(), self._ends, right=True).unique()
+        indices = self._reduced.indices
+        if indices is None:  # a sum that travelled dense may still be zero where nobody selected anything
+            indices = self._reduced.values.nonzero().view(-1)
+        hit = torch.bucketize(indices.cpu(), self._ends, right=True).unique()
         return self._filled - len(hit)

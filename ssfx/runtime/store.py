@@ -23,6 +23,8 @@ class Store:
 
     def __init__(self) -> None:
         self._buffers: dict[str, State] = {}
+        self.loss_scale = 1.0
+        """What gradients are multiplied by, and so what memories and thresholds are."""
 
     def get(self, name: str, buffer: str) -> torch.Tensor | None:
         """Return the committed buffer of a parameter, or None when it has none yet."""
@@ -36,8 +38,20 @@ class Store:
         """Forget a buffer whose content has been sent."""
         self._buffers.get(name, {}).pop(buffer, None)
 
+    def drop_all(self, name: str, prefix: str) -> None:
+        """Forget all buffers of a parameter whose names begin with `prefix`."""
+        state = self._buffers.get(name, {})
+        for buffer in [buffer for buffer in state if buffer.startswith(prefix)]:
+            del state[buffer]
+
+    def follow(self, loss_scale: float) -> None:
+        """Bring what memories keep to the loss scale of the gradients to come (codec specification 7.5)."""
+        if loss_scale != self.loss_scale:
+            self.scale(loss_scale / self.loss_scale)
+            self.loss_scale = loss_scale
+
     def scale(self, factor: float) -> None:
-        """Multiply what memories keep by `factor`: the loss scale has changed (codec specification 7.5)."""
+        """Multiply what memories keep, and thresholds, by `factor`."""
         for state in self._buffers.values():
             for buffer, value in state.items():
                 if buffer.startswith(THRESHOLD) or not buffer.startswith((COMPRESSOR, COLLECTIVE)):

@@ -121,7 +121,6 @@ class Sync:
         self.tracer = Tracer(trace, comm.rank)
         self.store = Store()
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
-        self._scale = 1.0
         self._model = model
         self._params = parameter_names(model)
         self._rates: Rates | None = None
@@ -198,7 +197,7 @@ class Sync:
 
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's state: memory by parameter name, the plan in use, counters; save one file per rank."""
-        observing = self._observer is not None
+        observer = self._observer
         return {
             "format": 1,
             "world_size": self.comm.world_size,
@@ -209,12 +208,12 @@ class Sync:
             "step": self.step,
             "skipped_steps": self.skipped_steps,
             "seed": self.seed,
-            "scale": self._scale,
+            "scale": self.store.loss_scale,
             "rates": self._rates.state_dict() if self._rates else None,
             "memory": self.store.state_dict(),
             "costs": self.costs.to_json() if self.costs else None,
-            "told": self._tuner.told if self._tuner else None,
-            "observed": (self._observer.records, self._observer.forward_s) if observing and self._observer else None,
+            "told": list(self._tuner.told) if self._tuner else None,
+            "observed": (list(observer.records), list(observer.forward_s)) if observer else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -230,7 +229,7 @@ class Sync:
             raise ConfigError("this state was saved for another model: parameter names or shapes differ")
         self.store.load_state_dict(state["memory"], self.comm.device)
         self.step, self.skipped_steps = state["step"], state["skipped_steps"]
-        self._scale = state["scale"]
+        self.store.loss_scale = state["scale"]
         if self._rates is not None:
             self._rates.load_state_dict(state["rates"])
         self.profile = Profile.from_json(state["profile"])
@@ -314,6 +313,8 @@ class Sync:
         text = agree(self.comm, lambda: make_plan(self.scheme.name, self.profile, costs, options).to_json())
         plan = Plan.from_json(text)
         check_same(self.comm, plan.digest, "the plan")
+        if self.memory is not None:
+            check_memory(plan, self.memory)  # measured costs may have brought in a reducer
         self._install(plan)
 
     def _stop_observing(self) -> None:
@@ -341,7 +342,7 @@ class Sync:
     def _begin(self) -> None:
         self._open, self._exchanged = True, False
         self._backward.begin()
-        self._follow_scale()
+        self.store.follow(self._scaler.get_scale() if self._scaler is not None else 1.0)
         if self._rates is not None:
             self._rates.begin()
         self._exchange.begin(self.step, self.seed)
@@ -378,14 +379,6 @@ class Sync:
                 param.grad = None
             elif param.grad is not None:
                 param.grad.fill_(float("nan"))
-
-    def _follow_scale(self) -> None:
-        if self._scaler is None:
-            return
-        scale = self._scaler.get_scale()
-        if scale != self._scale:
-            self.store.scale(scale / self._scale)
-            self._scale = scale
 
     def _before_optimizer(self, _optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if unfrozen := next((name for name, p in self._frozen.items() if p.requires_grad), None):
