@@ -80,16 +80,21 @@ def _verdict(job: Job, rank: int, reason: str) -> Verdict:
 
 
 def diagnose_stall(job: Job, silent_s: float) -> Verdict:
-    """Return who is to blame when no rank makes progress: the one furthest behind that does not wait in an exchange."""
+    """Return who is to blame when no rank makes progress: the one furthest behind that does not wait in an exchange.
+
+    None if several are equally far behind.
+    """
     beats = job.beats()
     if not beats:
         return Verdict(None, "setup", 0, f"no rank started within {silent_s:.0f} s: {_last_line(job)}")
     order = sorted(beats, key=lambda rank: (beats[rank].step, beats[rank].phase == "exchange"))
     first = beats[order[0]]
-    if len(order) > 1 and all((b.step, b.phase) == (first.step, first.phase) for b in beats.values()):
+    alike = [rank for rank in order if (beats[rank].step, beats[rank].phase) == (first.step, first.phase)]
+    if len(alike) > 1:  # inside an exchange of several phases the others may be done, or further on, while some wait
+        who = "all ranks hang" if len(alike) == len(order) else f"ranks {', '.join(map(str, sorted(alike)))} hang"
         return Verdict(
             None, first.phase, first.step,
-            f"all ranks hang in {first.phase} at step {first.step}, without progress for {silent_s:.0f} s",
+            f"{who} in {first.phase} at step {first.step}, without progress for {silent_s:.0f} s",
         )  # fmt: skip
     return Verdict(order[0], first.phase, first.step, f"hangs, without progress for {silent_s:.0f} s,")
 

@@ -23,7 +23,7 @@ METRICS: dict[str, str] = {
     "step_s": "median optimizer time",
     "other_s": "iteration_s minus forward, backward, sparsify, exposed_comm and step: data loading, zeroing, rounding",
     "throughput_samples_per_s": "samples of all ranks per second, from iteration_s",
-    "contributed_bytes": "bytes one rank hands to collectives per step",
+    "contributed_bytes": "bytes of the payloads that one rank hands to collectives per step, as planned",
     "sent_bytes": "bytes one rank puts on the wire per step, counted (library collectives by the ring formulas)",
     "achieved_density": "elements sent over elements, mean over steps",
     "tensor_missing_rate": "tensors of which nothing was sent over tensors, mean over steps",

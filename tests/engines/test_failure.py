@@ -126,6 +126,13 @@ def test_a_stall_of_all_ranks_alike_blames_none(job):
     assert diagnose_stall(job, 90).rank is None
 
 
+def test_a_stall_of_some_ranks_inside_an_exchange_names_them_all(job):
+    for rank, step in ((0, 3), (1, 3), (2, 4)):
+        beat(job, rank, step=step, phase="exchange")
+    assert str(diagnose_stall(job, 90)) == "ranks 0, 1 hang in exchange at step 3, without progress for 90 s"
+    assert diagnose_stall(job, 90).rank is None
+
+
 def test_a_stall_before_any_rank_began_quotes_the_log(job):
     job.log.write_text("importing torch\n")
     assert str(diagnose_stall(job, 900)) == "no rank started within 900 s: importing torch"
