@@ -45,6 +45,7 @@ def written_out(acc: list[list[float]], kept: int, num: int) -> tuple[torch.Tens
     return total, left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [1, 2, 3, FIVE])
 @pytest.mark.parametrize("spec", AGGREGATORS)
 def test_every_step_is_the_algorithm_written_out(pool: Pool, spec: str, world: int) -> None:
@@ -131,6 +132,7 @@ TRAININGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", TRAININGS, ids=lambda o: "-".join(str(v) for k, v in o.items() if k != "costs"))
 def test_the_per_tensor_schemes_train_with_it(pool: Pool, options: dict[str, Any]) -> None:
     options = {**options, "compressor": "topk", "density": 0.05}

@@ -130,6 +130,7 @@ def test_gpus_are_used_when_they_are_here(monkeypatch):
     assert (case.device, case.world_size) == ("cpu", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", choices("preset"))
 @pytest.mark.parametrize("experiment", choices("experiment"))
 def test_every_experiment_composes_with_every_preset(experiment, preset):

@@ -92,6 +92,7 @@ def points(draw):
     return point | dict.fromkeys(unset if draw(st.booleans()) else ())
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(points())
 def test_a_point_is_what_hydra_alone_makes_of_it(point):

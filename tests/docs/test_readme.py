@@ -19,6 +19,7 @@ def test_the_readme_blocks_are_what_the_reference_rows_give():
     assert docs.updated(readme, docs.reference_rows()) == readme, AGAIN
 
 
+@pytest.mark.slow
 def test_the_pictures_are_what_the_reference_rows_give():
     checked = check_all([], docs.reference_rows(), docs.IMAGES)
     expected = {path.with_suffix(ending).name for path in checked for ending in (".png", ".csv")}

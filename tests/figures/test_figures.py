@@ -74,6 +74,7 @@ def test_quality_uses_the_metric_that_the_workload_has(drawn):
     assert found == {("resnet_tiny / digits", "top1"), ("lstm_tiny / stdlib_text", "perplexity")}
 
 
+@pytest.mark.slow
 def test_equal_rows_give_equal_bytes_in_another_process(drawn, tmp_path):
     rows, out, _ = drawn
     (tmp_path / "rows.jsonl").write_text("".join(r.to_json() + "\n" for r in reversed(rows)))
@@ -89,6 +90,7 @@ def test_equal_rows_give_equal_bytes_in_another_process(drawn, tmp_path):
         assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
+@pytest.mark.slow
 def test_all_origins_can_be_drawn_together_and_are_told_apart(tmp_path):
     rows = [row(scheme=s, kind=kind, world_size=p) for kind in KINDS for s in ("ddp", "per_tensor") for p in (1, 2)]
     draw_all(["ssfusion.fig11", "ssfusion.fig13"], rows, tmp_path)

@@ -23,7 +23,7 @@ from ssfx.schemes.carrier import keeps_fraction
 from ssfx.timeline import evaluate
 from ssfx.wire import plan_bytes
 
-relaxed = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+relaxed = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 every_scheme = pytest.mark.parametrize("scheme", schemes.names())
 
 

@@ -23,6 +23,7 @@ EVERYTHING: Options = {"scheme": "per_tensor", "compressor": "topk", "density": 
 HABITS = ["", "autocast", "clip", "set_to_none=False", "never zeroed", "adam", "groups"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, EVERYTHING, {"scheme": "wfbp"}], ids=["ddp", "topk-1", "wfbp"])
 @pytest.mark.parametrize("habit", HABITS)
 def test_any_habit_gives_what_ddp_gives(pool: Pool, habit: str, options: Options) -> None:
@@ -53,6 +54,7 @@ def test_a_compiled_model_trains_like_an_eager_one(pool: Pool, options: Options)
         assert compiled == eager
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize("options", [{}, TOPK, work.DGC | {"memory": None}], ids=["ddp", "topk", "ssfusion"])
 def test_bf16_parameters_keep_a_float32_residual(pool: Pool, world: int, options: Options) -> None:

@@ -96,6 +96,7 @@ def test_attaching_twice_is_refused(pool: Pool) -> None:
         assert "detach" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -110,6 +111,7 @@ def test_collectives_in_backward_do_not_mix_with_the_exchange(pool: Pool, option
         assert distance < 1e-2
 
 
+@pytest.mark.slow
 def test_host_placed_lanes_do_not_mix_with_collectives_in_backward(pool: Pool) -> None:
     for distance in pool.run(work.host_placed, 3, timeout_s=20.0):
         assert distance < 1e-2

@@ -48,11 +48,13 @@ def test_every_compressor_is_in_some_pair() -> None:
     assert {o["memory"] for o in PAIRS} == {one.name for one in memories}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", PAIRS, ids=name)
 def test_a_resumed_run_equals_an_uninterrupted_one(pool: Pool, options: Options) -> None:
     assert all(pool.run(work.resumes_exactly, 2, options, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", PAIRS, ids=name)
 def test_a_step_with_one_bad_number_leaves_no_trace(pool: Pool, options: Options) -> None:
     for report in pool.run(work.rolls_back, 2, options, float("nan")):
@@ -62,6 +64,7 @@ def test_a_step_with_one_bad_number_leaves_no_trace(pool: Pool, options: Options
         assert report["goes_on"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", PAIRS, ids=name)
 def test_replicas_stay_equal(pool: Pool, options: Options) -> None:
     results = pool.run(work.survives_disorder, 3, options)

@@ -87,6 +87,7 @@ def test_a_run_with_bad_steps_equals_the_run_without_them(pool: Pool, case: str)
     assert pool.run(work.without_trace, 3, CASES[case], 11, [5, 5, 6, 7, 8, 8, 8, 9, 10]) == [[]] * 3
 
 
+@pytest.mark.slow
 @cases()
 def test_a_run_resumed_after_any_step_is_the_same(pool: Pool, case: str) -> None:
     first = 5 if case in PROFILED else 0  # before that, what is planned depends on measured times
@@ -128,6 +129,7 @@ DTYPES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtypes", DTYPES, ids="-".join)
 @cases(*BY_HAND)
 def test_empty_tied_frozen_unused_and_mixed_parameters(pool: Pool, case: str, dtypes: list[str]) -> None:
@@ -138,6 +140,7 @@ def test_empty_tied_frozen_unused_and_mixed_parameters(pool: Pool, case: str, dt
         assert set(report["used"]) != {"all_reduce"} or dtypes[0] != "float32"  # half as many bytes may go dense
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [3, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("lane", COLLECTIVES)
 def test_fewer_elements_than_ranks(pool: Pool, lane: str, world: int) -> None:
@@ -155,6 +158,7 @@ def test_a_model_of_one_element_is_dense(pool: Pool, case: str) -> None:
         assert report["worst"] < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["none", "lr_scaled"])
 @cases(*DENSE)
 def test_memories_with_a_learning_rate_that_changes(pool: Pool, case: str, memory: str) -> None:
@@ -201,6 +205,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_two_models_and_attaching_again_do_not_disturb_one_another(pool: Pool, one: str, other: str) -> None:
     both = [CASES[one], CASES[other]]

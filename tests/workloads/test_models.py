@@ -147,6 +147,7 @@ def test_any_other_torchvision_failure_says_what_to_install(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_declared_operators_are_known_to_torch() -> None:
     program = (
         "import torch\n"

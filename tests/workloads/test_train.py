@@ -157,6 +157,7 @@ def test_three_non_finite_losses_in_a_row_end_the_run(monkeypatch: pytest.Monkey
     assert [r.step for r in recorder.records] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", WORKLOADS)
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_a_resumed_run_equals_an_uninterrupted_one(model: str, optimizer: str, tmp_path: Path) -> None:
