@@ -88,7 +88,7 @@ _STYLE = {
     "ytick.major.width": 0.6,
     "ytick.major.size": 0,
     "pdf.fonttype": 42,
-    "savefig.dpi": 160,
+    "savefig.dpi": 144,
     "svg.hashsalt": "ssfx",
 }
 
