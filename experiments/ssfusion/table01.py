@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ssfx.figure_rows import Panel, Spread, panels
-from ssfx.figure_style import CAPTION, COLUMN_IN, caption_text, facts, save, style
+from ssfx.figure_style import CAPTION, COLUMN_IN, caption_text, draw_table, facts, save, style
 from ssfx.results.claims import Claim, ledgers
 from ssfx.results.rows import Row
 from ssfx.workloads import models
@@ -45,7 +45,8 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         height_in = 0.5 + 0.16 * len(cells) + 0.11 * (1 + below.count("\n"))
         figure, axis = plt.subplots(figsize=(width_in, height_in), layout="constrained")
         figure.supxlabel(below, **CAPTION)
-        _draw_cells(header, cells, axis)
+        first, other = 0.22, 0.78 / (len(header) - 1)
+        draw_table(axis, header, cells, [first, *[other] * (len(header) - 1)])
         return save(figure, NAME, [line for table in tables for line in table], rows, out)
 
 
@@ -134,17 +135,3 @@ def _cells(shown: list[Panel], tables: list[list[dict[str, Any]]]) -> tuple[list
 def _column(table: list[dict[str, Any]], key: str) -> dict[str, str]:
     # A zero without decimals is exact.
     return {line["scheme"]: f"{line[key]:.1f}" if line[key] else "0" for line in table}
-
-
-def _draw_cells(header: list[str], cells: list[list[str]], axis: Any) -> None:
-    axis.set_axis_off()
-    first, other = 0.22, 0.78 / (len(header) - 1)
-    drawn = axis.table(
-        cells, colLabels=header, bbox=[0, 0, 1, 1], cellLoc="right", edges="horizontal",
-        colWidths=[first, *[other] * (len(header) - 1)],
-    )  # fmt: skip
-    drawn.auto_set_font_size(False)
-    drawn.set_fontsize(6)
-    for (line, _), cell in drawn.get_celld().items():
-        cell.set_linewidth(0.5)
-        cell.set_height(cell.get_height() * (2 if line == 0 else 1))

@@ -8,7 +8,7 @@ from typing import Any
 
 from ssfx.figure_latency import COMMAND as COMMAND
 from ssfx.figure_latency import conditions, points, published
-from ssfx.figure_style import CAPTION, COLUMN_IN, caption_text, save, style
+from ssfx.figure_style import CAPTION, COLUMN_IN, caption_text, draw_table, save, style
 from ssfx.results.rows import Row
 
 NAME = "ssfusion.table03"
@@ -38,16 +38,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         height_in = 0.45 + 0.16 * len(table) + 0.11 * (1 + below.count("\n"))
         figure, axis = plt.subplots(figsize=(COLUMN_IN, height_in), layout="constrained")
         figure.supxlabel(below, **CAPTION)
-        axis.set_axis_off()
-        drawn = axis.table(
-            [_cells(line) for line in table], colLabels=HEADER, bbox=[0, 0, 1, 1], cellLoc="right", edges="horizontal",
-            colWidths=[0.16, 0.15, 0.15, 0.29, 0.25],
-        )  # fmt: skip
-        drawn.auto_set_font_size(False)
-        drawn.set_fontsize(6)
-        for (line, _), cell in drawn.get_celld().items():
-            cell.set_linewidth(0.5)
-            cell.set_height(cell.get_height() * (2 if line == 0 else 1))
+        draw_table(axis, HEADER, [_cells(line) for line in table], [0.16, 0.15, 0.15, 0.29, 0.25])
         return save(figure, NAME, table, rows, out)
 
 

@@ -18,6 +18,16 @@ from ssfx.registry import Registry
 class SchemeOptions:
     """Options every scheme has: none."""
 
+    def refuse_idle(self, *rules: tuple[bool, str, str]) -> None:
+        """Raise ValueError if an option differs from its default where it has no effect.
+
+        A rule is (where it has none, the option, what to set so that it has one).
+        """
+        default = {f.name: f.default for f in fields(self)}
+        for idle, option, remedy in rules:
+            if idle and getattr(self, option) != default[option]:
+                raise ValueError(f"{option}={getattr(self, option)} has no effect here; drop it or set {remedy}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class DenseOptions(SchemeOptions):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ssfx.collectives import collectives
@@ -50,17 +50,14 @@ class HipressOptions(ProfiledOptions):
         for name in ("compress_min_elems", "partition_min_elems", "bulk_timeout_s"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name):g}")
-        default = {f.name: f.default for f in fields(self)}
-        for condition, option, remedy in (
+        self.refuse_idle(
             (self.rule == "threshold", "topology", "rule=secopa"),
             (self.rule == "threshold", "constants", "rule=secopa"),
             (self.rule == "secopa", "compress_min_elems", "rule=threshold"),
             (self.rule == "secopa", "partition_min_elems", "rule=threshold"),
             (self.sparse_op == "ag", "partition_min_elems", "sparse_op=a2a_ag"),
             (self.sparse_op == "a2a_ag", "sizes", "sparse_op=ag"),
-        ):
-            if condition and getattr(self, option) != default[option]:
-                raise ValueError(f"{option}={getattr(self, option)} has no effect here; drop it or set {remedy}")
+        )
         if self.topology == "RING" and self.sparse_op == "a2a_ag":
             raise ValueError("topology=RING has no aggregators, through which sparse_op=a2a_ag sends; set sparse_op=ag")
 

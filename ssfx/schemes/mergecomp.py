@@ -5,7 +5,7 @@ Source: spec of schemes, section 3. The searches are in `mergecomp_search` (by p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
@@ -49,17 +49,14 @@ class MergecompOptions(ProfiledOptions):
                 raise ValueError(f"{option} must be at least {least}, got {getattr(self, option)}")
         parse_cuts(self.cuts)
         given, measured = self.cuts != "", self.search == "measured"
-        default = {f.name: f.default for f in fields(self)}
-        for condition, option, remedy in (
+        self.refuse_idle(
             (given, "search", 'cuts=""'),
             (given, "max_groups", 'cuts=""'),
             (given, "alpha_stop", 'cuts=""'),
             (measured, "max_groups", "search=exhaustive"),
             (self.max_groups == 2, "alpha_stop", "max_groups=3"),
             *((given or not measured, option, "search=measured") for option in ("step", "probe_iters", "probe_warmup")),
-        ):
-            if condition and getattr(self, option) != default[option]:
-                raise ValueError(f"{option}={getattr(self, option)} has no effect here; drop it or set {remedy}")
+        )
 
 
 @scheme(

@@ -7,7 +7,7 @@ the rest is still being compressed), and both. Source: spec of schemes, section 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ssfx.compressors import build
@@ -59,16 +59,13 @@ class SsfusionOptions(SparseOptions):
             raise ValueError(f"groups must be at least 1, got {self.groups}")
         if self.profile_iters < 2:
             raise ValueError(f"profile_iters must be at least 2, as the first is not counted; got {self.profile_iters}")
-        default = {f.name: f.default for f in fields(self)}
-        for condition, option, remedy in (
+        self.refuse_idle(
             (self.buffers != "equal_count", "groups", "buffers=equal_count"),
             (self.rule == "code", "guard", "rule=eq2"),
             (self.rule == "code", "first_buffer", "rule=eq2"),
             (not self.compensate and self.guard != "strict", "rho_min", "compensate=true"),
             (not self.interleave, "separate", "interleave=true"),
-        ):
-            if condition and getattr(self, option) != default[option]:
-                raise ValueError(f"{option}={getattr(self, option)} has no effect here; drop it or set {remedy}")
+        )
 
     @property
     def variant(self) -> str:

@@ -163,20 +163,19 @@ def part_of_the_world(group: Any, rank: int, world: int, options: Options) -> li
 def again(group: Any, rank: int, world: int, options: Options, others: Options) -> list[str]:
     """Attach, train, detach and attach by other options and back; return what differs from a run that starts there."""
     model = build("mlp")
-    for given in (options, others):
-        optimizer, sync = attach(model, group, world, given)
-        for step in range(7):
-            optimizer.zero_grad()
-            loss_of(model, rank, step).backward()
-            optimizer.step()
-        sync.detach()
     fresh = build("mlp")
-    fresh.load_state_dict(model.state_dict())
-    for one in (model, fresh):
-        optimizer, sync = attach(one, group, world, options)
+
+    def train(one: torch.nn.Module, given: Options) -> None:
+        optimizer, sync = attach(one, group, world, given)
         for step in range(7):
             optimizer.zero_grad()
             loss_of(one, rank, step).backward()
             optimizer.step()
         sync.detach()
+
+    train(model, options)
+    train(model, others)
+    fresh.load_state_dict(model.state_dict())
+    train(model, options)
+    train(fresh, options)
     return [n for n, p in parameters(model).items() if not torch.equal(p, parameters(fresh)[n])]
