@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
-from ssfx.costs import Curve, ring_exchange
+from ssfx.costs import Curve
 from ssfx.errors import ConfigError
+
+Calibration = Literal["nominal", "published"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,10 @@ class Link:
 class Cluster:
     """`nodes` machines with `devices_per_node` devices each; `source` says where the numbers come from.
 
-    `device` names a device with a cost table (cpu, a100, ...); "auto" means what is found when the run starts.
+    `device` names a device with a cost table (cpu, a100, ...); "auto" means what is found when the run starts. `inter`
+    is one network card; `nics_per_node` of them are shared by the node's devices. `factors` multiplies what the ring
+    formulas give for a primitive, per byte. `calibration` says whether links and factors are line rates with a stated
+    efficiency, or fitted to numbers that a paper prints.
     """
 
     name: str
@@ -45,10 +52,15 @@ class Cluster:
     intra: Link
     inter: Link
     source: str
+    nics_per_node: int = 1
+    factors: Mapping[str, float] = field(default_factory=dict)
+    calibration: Calibration = "nominal"
 
     def __post_init__(self) -> None:
-        if self.nodes < 1 or self.devices_per_node < 1:
-            raise ConfigError(f"cluster {self.name!r} needs at least one node with one device")
+        if self.nodes < 1 or self.devices_per_node < 1 or self.nics_per_node < 1:
+            raise ConfigError(f"cluster {self.name!r} needs at least one node with one device and one network card")
+        if any(not factor > 0 for factor in self.factors.values()):
+            raise ConfigError(f"cluster {self.name!r}: factors of primitives must be positive")
 
     @property
     def world_size(self) -> int:
@@ -61,6 +73,48 @@ class Cluster:
         return self.intra if self.nodes == 1 else self.inter
 
     def exchange(self) -> dict[str, Curve]:
-        """Return nominal ring curves over the bottleneck link."""
-        link = self.bottleneck
-        return ring_exchange(self.world_size, link.latency_s, link.beta_s_per_byte)
+        """Return curves of the primitives over the bytes that one rank contributes; see `hierarchy_exchange`."""
+        return hierarchy_exchange(self)
+
+
+def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:
+    """Return alpha-beta curves of the primitives on nodes that share their network cards.
+
+    Rings run through all devices, node after node, and are as slow as their slowest link; every card carries one
+    direction of the ring, several cards share it. Messages to arbitrary peers leave through the node's cards, all
+    devices at once. Primitives that end in _inside stay in a node. Source: SSFusion Eq. 3-4 and schemes specification
+    0.2 for the formulas on one kind of link, which this equals with one device per node.
+    """
+    p, g, nodes = cluster.world_size, cluster.devices_per_node, cluster.nodes
+    near_s, near_beta = cluster.intra.latency_s, cluster.intra.beta_s_per_byte
+    far_s, far_beta = cluster.inter.latency_s, cluster.inter.beta_s_per_byte / cluster.nics_per_node
+    if nodes == 1:
+        far_s, far_beta = near_s, near_beta
+        shared_beta = near_beta
+    else:
+        shared_beta = g * far_beta
+    if g == 1:
+        near_s, near_beta = 0.0, 0.0
+    alpha_s, beta = max(near_s, far_s), max(near_beta, far_beta)
+    share = (p - 1) / p
+    away = (p - g) / p if nodes > 1 else share
+    inside, across = (g - 1).bit_length(), (nodes - 1).bit_length()  # rounds of a binomial tree, not pipelined
+    terms = {
+        "all_reduce": (2 * (p - 1) * alpha_s, 2 * share * beta),
+        "all_gather": ((p - 1) * alpha_s, (p - 1) * beta),
+        # Variable sizes: the 8-byte lengths are gathered first.
+        "all_gather_v": ((p - 1) * (2 * alpha_s + 8 * beta), (p - 1) * beta),
+        # The same bytes in two halves, as codes do that send indices and values apart.
+        "all_gather_twice": (2 * (p - 1) * alpha_s, (p - 1) * beta),
+        "reduce_scatter": ((p - 1) * alpha_s, share * beta),
+        "all_to_all": ((p - 1) * alpha_s, max(away * shared_beta, (g - 1) / p * near_beta)),
+        "broadcast": (inside * near_s + across * far_s, inside * near_beta + across * far_beta),
+        "send": (alpha_s, max(shared_beta, near_beta)),
+        "send_inside": (near_s or far_s, near_beta or far_beta),
+    }
+    if nodes == 1:
+        terms["broadcast"] = (inside * near_s, inside * near_beta)
+    return {
+        name: Curve.affine(base_s, cluster.factors.get(name, 1.0) * per_byte)
+        for name, (base_s, per_byte) in terms.items()
+    }

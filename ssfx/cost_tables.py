@@ -43,9 +43,9 @@ def load(device: str) -> CostTable:
     raw = json.loads(path.read_text())
     return CostTable(
         raw["device"],
-        {name: _curve(curve) for name, curve in raw["encode"].items()},
-        {name: _curve(curve) for name, curve in raw["host"].items()},
-        _curve(raw["decode"]),
+        {name: Curve.of(curve) for name, curve in raw["encode"].items()},
+        {name: Curve.of(curve) for name, curve in raw["host"].items()},
+        Curve.of(raw["decode"]),
         Origin(**raw["origin"]),
         Origin(**raw["decode_origin"]),
     )
@@ -84,7 +84,3 @@ def nominal_costs(cluster: Cluster) -> Costs:
     zero = Curve.zero()
     origin = Origin("nominal", note="compression is free; only for checking a plan")
     return Costs(cluster.world_size, zero, zero, zero, cluster.exchange(), origin)
-
-
-def _curve(raw: dict[str, list[float]]) -> Curve:
-    return Curve(tuple(raw["sizes"]), tuple(raw["seconds"]), bool(raw.get("unbounded", False)))

@@ -6,7 +6,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ssfx.errors import ConfigError
 from ssfx.lazy import numpy as np
@@ -41,6 +41,11 @@ class Curve:
         """Return base_s + per_unit_s * size, valid everywhere (a model, not a measurement)."""
         far = 2.0**30  # a distant second knot, so that the slope survives the rounding of base + slope
         return cls((0.0, far), (base_s, base_s + per_unit_s * far), unbounded=True)
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Curve:
+        """Return the curve that JSON holds as {sizes, seconds, unbounded}."""
+        return cls(tuple(raw["sizes"]), tuple(raw["seconds"]), bool(raw.get("unbounded", False)))
 
     @classmethod
     def zero(cls) -> Curve:
@@ -118,13 +123,9 @@ class Costs:
     def from_json(cls, text: str) -> Costs:
         """Return the cost table that `to_json` wrote."""
         raw = json.loads(text)
-
-        def curve(value: dict[str, object]) -> Curve:
-            return Curve(tuple(value["sizes"]), tuple(value["seconds"]), bool(value["unbounded"]))  # type: ignore[arg-type]
-
-        exchange = {name: curve(value) for name, value in raw["exchange"].items()}
+        exchange = {name: Curve.of(value) for name, value in raw["exchange"].items()}
         return cls(
-            raw["world_size"], curve(raw["encode"]), curve(raw["host"]), curve(raw["decode"]),
+            raw["world_size"], Curve.of(raw["encode"]), Curve.of(raw["host"]), Curve.of(raw["decode"]),
             exchange, Origin(**raw["origin"]),
         )  # fmt: skip
 

@@ -17,7 +17,8 @@ class Profile:
     """Tensors in backward order with the backward time attributed to each, for one model and batch on one device.
 
     `ready_gap_s[i]` is the time between the gradients of tensor i-1 and i becoming ready (for i = 0: since backward
-    began), so their sum is the backward time. Raises ValueError when lengths differ or a time is negative.
+    began), so their sum is the backward time. `step_s` is the optimizer's time, `other_s` what else an iteration takes.
+    `ranks`: how many processes computed at once on the machine it was measured on. Raises ValueError when lengths differ or a time is negative.
     """
 
     model: str
@@ -27,14 +28,19 @@ class Profile:
     origin: Origin
     batch_size: int = 0
     device: str = ""
+    ranks: int = 1
+    step_s: float = 0.0
+    other_s: float = 0.0
 
     def __post_init__(self) -> None:
         if len(self.tensors) != len(self.ready_gap_s):
             raise ValueError(f"{len(self.tensors)} tensors but {len(self.ready_gap_s)} ready gaps")
         if not self.tensors:
             raise ValueError("a profile needs at least one tensor")
-        if self.forward_s < 0 or any(gap < 0 for gap in self.ready_gap_s):
+        if min(self.forward_s, self.step_s, self.other_s, *self.ready_gap_s) < 0:
             raise ValueError("times must not be negative")
+        if self.ranks < 1:
+            raise ValueError(f"a profile is of at least one rank, got {self.ranks}")
 
     @cached_property
     def numel(self) -> tuple[int, ...]:

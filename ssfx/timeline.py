@@ -5,9 +5,10 @@ Every model-driven planner is judged by this one function, so schemes are compar
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from ssfx.collectives import Load, Reducer, collectives
+from ssfx.collectives import Load, Phase, Reducer, collectives
 from ssfx.costs import Costs
 from ssfx.plan import Lane, Plan, Segment
 from ssfx.profile import Profile
@@ -65,8 +66,14 @@ def exchange_s(collective: str, load: Load, costs: Costs) -> float:
     total_s = 0.0
     for phase in collectives.build(collective).phases(load):
         compute = {"encode": costs.encode, "decode": costs.decode}.get(phase.primitive)
-        total_s += compute(phase.size) if compute else costs.exchange_s(phase.primitive, phase.size)
+        total_s += compute(phase.size) if compute else costs.exchange_s(primitive_of(phase, costs.exchange), phase.size)
     return total_s
+
+
+def primitive_of(phase: Phase, known: Collection[str]) -> str:
+    """Return which of the `known` primitives a phase is charged as: inside nodes if there are other links there."""
+    inside = f"{phase.primitive}_inside"
+    return inside if phase.inside and inside in known else phase.primitive
 
 
 def decode_s_of(plan: Plan, lane: Lane, costs: Costs) -> float:

@@ -16,16 +16,17 @@ VOCABULARY = {
     "case", "cluster", "costs", "errors", "lazy", "machine", "origin", "paths", "plan", "profile", "registry", "spec",
 }  # fmt: skip
 COMPONENTS = {"collectives", "compressors", "kernels", "memories"}
-PLANNING = {"schemes", "wire", "timeline", "planning", "cost_tables"}
+PLANNING = {"schemes", "wire", "timeline", "planning", "cost_tables", "system", "systems"}
 # layer -> what it may import besides itself
 MAY_IMPORT = {
     **dict.fromkeys(VOCABULARY, VOCABULARY),
     **dict.fromkeys(COMPONENTS, VOCABULARY | COMPONENTS),
     **dict.fromkeys(PLANNING, VOCABULARY | COMPONENTS | PLANNING),
+    "simulator": VOCABULARY | COMPONENTS | PLANNING,
     "results": VOCABULARY | {"capabilities", "figures", "status", "config"},
     "workloads": VOCABULARY | {"results"},
     "runtime": VOCABULARY | COMPONENTS | PLANNING,
-    "engines": VOCABULARY | {"results", "runtime", "workloads"},
+    "engines": VOCABULARY | COMPONENTS | PLANNING | {"results", "runtime", "simulator", "workloads"},
 }
 # The process that torchrun starts joins the layers: it is the engines' other half.
 MAY_ALSO_IMPORT = {"runtime/worker.py": {"engines", "results", "workloads"}, "runtime/faults.py": {"results"}}

@@ -39,11 +39,12 @@ class Phase:
     """One step of an exchange: a primitive and the bytes that one rank contributes to it.
 
     `primitive` is a key of `Costs.exchange`, or "encode" or "decode" for compression on the way; then `size` counts
-    elements.
+    elements. `inside`: only ranks of one node talk to each other.
     """
 
     primitive: str
     size: float
+    inside: bool = False
 
 
 class Collective(ABC):

@@ -79,8 +79,9 @@ class HierarchicalAllReduce(Collective):
         item_bytes = load.nbytes // load.numel if load.numel and load.nbytes % load.numel == 0 else 1
         shards = split_sizes(load.nbytes // item_bytes, size)
         pieces = split_sizes(shards[0], load.world_size // size)
-        sizes = [*shards[1:], *pieces[1:], *(pieces[:1] * (len(pieces) - 1)), *(shards[:1] * (size - 1))]
-        return tuple(Phase("send", item_bytes * items) for items in sizes if items)
+        summed, back = [(n, True) for n in shards[1:]], [(shards[0], True)] * (size - 1)
+        across = [(n, False) for n in [*pieces[1:], *(pieces[:1] * (len(pieces) - 1))]]
+        return tuple(Phase("send", item_bytes * n, inside) for n, inside in [*summed, *across, *back] if n)
 
 
 def sum_of_part(comm: Comm, ranks: Sequence[int], vector: torch.Tensor) -> torch.Tensor:

@@ -175,6 +175,14 @@ class Compressor(ABC):
         """Return the wire layout of a segment of tensors of these shapes; only their number of elements counts."""
         return self.layout(sum(math.prod(shape) for shape in shapes), density)
 
+    def work(self, shapes: Sequence[tuple[int, ...]]) -> float:
+        """Return the size of the job that a segment is, in the units over which its times are measured: elements."""
+        return float(sum(math.prod(shape) for shape in shapes))
+
+    def pieces(self, shapes: Sequence[tuple[int, ...]]) -> int:
+        """Return of how many parts, each with its own start-up, the job of one segment consists."""
+        return 1
+
     def cycle(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """Return how many values, from the front, a payload uses at step 0, 1, ...; empty if it is always all of them.
 

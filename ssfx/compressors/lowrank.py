@@ -102,6 +102,15 @@ class LowRank(Compressor):
         """Exact: factors of the matrices, then the values of the other tensors."""
         return self._layout(split(tuple(shapes), self.rank))
 
+    def work(self, shapes: Shapes) -> float:
+        """Return elements times rank over the factored matrices, plus the elements of the other tensors."""
+        parts = split(tuple(shapes), self.rank)
+        return float(sum(m.rows * m.cols * m.rank for m in parts.matrices) + parts.rest)
+
+    def pieces(self, shapes: Shapes) -> int:
+        """Return the number of factored matrices, which are treated one by one."""
+        return max(1, len(split(tuple(shapes), self.rank).matrices))
+
     @abstractmethod
     def _layout(self, parts: Split) -> Layout: ...
 

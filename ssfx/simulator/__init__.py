@@ -1,0 +1,7 @@
+"""The virtual executor: a plan's stages on virtual resources, with contention. Deterministic, and without torch."""
+
+from ssfx.simulator.lowering import Behaviour
+from ssfx.simulator.result import Simulated, simulate
+from ssfx.simulator.task import STAGES, Task
+
+__all__ = ["STAGES", "Behaviour", "Simulated", "Task", "simulate"]

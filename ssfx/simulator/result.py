@@ -1,0 +1,102 @@
+"""simulate(): one step of a plan in virtual time, and what can be read off it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from ssfx.plan import Plan
+from ssfx.profile import Profile
+from ssfx.simulator.lowering import Behaviour, Lowering
+from ssfx.simulator.schedule import schedule
+from ssfx.simulator.task import STAGES, Stage, Task
+from ssfx.system import System
+from ssfx.wire import plan_bytes, plan_traffic
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One step of one rank in virtual time; all ranks are alike.
+
+    `outside` has a line for everything that was charged beyond the range it is known for: such times are
+    extrapolations. Stages on the device end one another, so their times and the wait add up to the iteration.
+    """
+
+    plan: Plan
+    tasks: tuple[Task, ...]
+    iteration_s: float
+    outside: tuple[str, ...]
+
+    def on_device_s(self, *stages: Stage) -> float:
+        """Return the seconds that the device spent in `stages`, slowed down by what ran beside it."""
+        return sum(task.seconds for task in self.tasks if task.resource == "device" and task.stage in stages)
+
+    @cached_property
+    def exposed_comm_s(self) -> float:
+        """Seconds the device waits, once backward has ended, for exchanges and what they wait for."""
+        device = [task for task in self.tasks if task.resource == "device"]
+        return sum(later.start_s - earlier.end_s for earlier, later in pairwise(device))
+
+    @cached_property
+    def comm_s(self) -> float:
+        """Seconds during which an exchange is under way."""
+        return sum(task.seconds for task in self.tasks if task.stage == "exchange")
+
+    @cached_property
+    def critical_path(self) -> tuple[Task, ...]:
+        """The chain of tasks, first to last, each of which started when the one before it ended; it spans the step."""
+        position = max(range(len(self.tasks)), key=lambda i: (self.tasks[i].end_s, i))
+        path = []
+        while position >= 0:
+            path.append(self.tasks[position])
+            position = self.tasks[position].released_by
+        return tuple(reversed(path))
+
+    def critical_s(self) -> dict[Stage, float]:
+        """Return the seconds of the critical path by stage; they sum to the iteration time."""
+        total = dict.fromkeys(STAGES, 0.0)
+        for task in self.critical_path:
+            total[task.stage] += task.seconds
+        return total
+
+    def slowdown_s(self) -> float:
+        """Return by how much contention stretched the tasks of the critical path."""
+        return sum(task.seconds - task.work_s for task in self.critical_path)
+
+    def metrics(self, samples: int) -> dict[str, float | None]:
+        """Return the metrics of a row, as the runtime measures them; `samples` are processed by all ranks in a step."""
+        parts = {
+            "forward_s": self.on_device_s("forward"),
+            "backward_s": self.on_device_s("backward"),
+            "sparsify_s": self.on_device_s("compress", "decompress"),
+            "exposed_comm_s": self.exposed_comm_s,
+            "step_s": self.on_device_s("step"),
+            "other_s": self.on_device_s("other"),
+        }
+        return {
+            "iteration_s": self.iteration_s,
+            **parts,
+            "comm_s": self.comm_s,
+            "throughput_samples_per_s": samples / self.iteration_s,
+            "contributed_bytes": plan_bytes(self.plan),
+            "sent_bytes": plan_traffic(self.plan).sent_bytes,
+        }
+
+
+def simulate(
+    plan: Plan, profile: Profile, system: System, *, behaviour: Behaviour | None = None, accumulate: int = 1
+) -> Simulated:
+    """Return one step of `plan` in virtual time on `system`; `profile` lists the plan's tensors in the plan's order.
+
+    Raises ConfigError when the system has no times for a compressor or collective of the plan, ValueError when plan,
+    profile and system do not belong together.
+    """
+    if [spec.name for spec in profile.tensors] != [spec.name for spec in plan.tensors]:
+        raise ValueError("the profile and the plan list different tensors or another order")
+    if plan.world_size != system.world_size:
+        raise ValueError(f"the plan is for {plan.world_size} ranks, the system has {system.world_size}")
+    lowering = Lowering(plan, profile, system, behaviour or Behaviour())
+    tasks = lowering.step(accumulate)
+    iteration_s = schedule(tasks)
+    return Simulated(plan, tuple(tasks), iteration_s, tuple(lowering.outside.values()))

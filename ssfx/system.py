@@ -1,0 +1,138 @@
+"""The System: what a simulation knows about time besides the plan and the profile, and where it knows it from.
+
+A System describes `world_size` equal ranks on one cluster: what compressors take on its devices, what its collectives
+take, and how much of a rank's computing power an exchange takes away while it runs. The same object prices plans
+(`planning_costs`) and executes them in virtual time (`ssfx.simulator`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from ssfx.compressors import build
+from ssfx.costs import Costs, Curve
+from ssfx.errors import ConfigError
+from ssfx.origin import Origin
+
+Style = Literal["runtime", "reference"]
+
+
+@dataclass(frozen=True)
+class Codec:
+    """Seconds of one compressor on one kind of device.
+
+    encode: work of a call (see `Compressor.work`; elements for most) -> seconds on the device, residual update
+    included. `segment_s` is added for every further segment of the same call. host: the same on the host's cores; where
+    `host_copies`, copying to the host and back is in it. decode: entries received -> seconds; entries are pairs of
+    index and value for sparse payloads, work units for others.
+    """
+
+    encode: Curve
+    host: Curve
+    decode: Curve
+    origin: Origin
+    segment_s: float = 0.0
+    host_copies: bool = False
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """What the runtime itself costs a rank's training thread.
+
+    hook_s: one gradient that arrives. fill_s_per_byte: copying a dense gradient into its message. lane_s: issuing a
+    message. result_s_per_byte: checking a received value and writing the average, per byte of the whole gradient.
+    finish_s: once a step.
+    """
+
+    hook_s: float = 0.0
+    fill_s_per_byte: float = 0.0
+    lane_s: float = 0.0
+    result_s_per_byte: float = 0.0
+    finish_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class System:
+    """`world_size` ranks of a cluster, as times.
+
+    exchange: primitive (or collective) -> seconds over the bytes one rank contributes, when nothing else runs.
+    occupancy: primitive -> share of the rank's computing power that an exchange takes while it runs, in [0, 1].
+    style: how a plan is executed. "runtime" is what the runtime here does: one compressor call for all device segments
+    of a lane, decoding when everything has arrived. "reference" is what published codes do and F(plan) assumes: one
+    call for each segment, decoding where the plan says. host_shares: offloaded work takes its time from the training
+    thread's cores, as on a machine without a GPU. pcie_s_per_byte: copying between device and host, one way.
+    """
+
+    name: str
+    world_size: int
+    codecs: Mapping[str, Codec]
+    exchange: Mapping[str, Curve]
+    origin: Origin
+    occupancy: Mapping[str, float] = field(default_factory=dict)
+    overheads: Overheads = Overheads()
+    style: Style = "runtime"
+    host_shares: bool = False
+    pcie_s_per_byte: float = 0.0
+
+    def __post_init__(self) -> None:
+        for primitive, share in self.occupancy.items():
+            if not 0 <= share <= 1:
+                raise ValueError(f"occupancy of {primitive} must be in [0, 1], got {share}")
+
+    def codec(self, spec: str) -> Codec:
+        """Return the times of a compressor; ConfigError names those that have some."""
+        name = spec.partition("(")[0]
+        if name not in self.codecs:
+            raise ConfigError(
+                f"no times for compressor {name} on {self.name}; there are some for "
+                f"{', '.join(sorted(self.codecs)) or 'none'}: measure it with ssfx profile compressors"
+            )
+        return self.codecs[name]
+
+    def planning_costs(self, compressor: str | None, density: float | None) -> Costs:
+        """Return the costs by which schemes plan for one compressor (a spec; None: dense) at one density."""
+        if compressor is None:
+            zero = Curve.zero()
+            return Costs(self.world_size, zero, zero, zero, self.exchange, self.origin)
+        codec, one = self.codec(compressor), build(compressor)
+        kept = density or 1.0
+        units = one.work([(2**10, 2**10)]) / 2**20  # work of an element
+        copies = 1 if one.additive else self.world_size
+        per_element = copies * (kept if one.sparse else units)
+        return Costs(
+            self.world_size, _stretched(codec.encode, units), _stretched(codec.host, units),
+            _stretched(codec.decode, per_element), self.exchange, codec.origin,
+        )  # fmt: skip
+
+    def to_json(self) -> str:
+        """Return the system as JSON text."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> System:
+        """Return the system that `to_json` wrote."""
+        raw: dict[str, Any] = json.loads(text)
+        for key, build_one in (("codecs", _codec), ("exchange", Curve.of)):
+            raw[key] = {name: build_one(value) for name, value in raw[key].items()}
+        raw["overheads"] = Overheads(**raw["overheads"])
+        raw["origin"] = Origin(**raw["origin"])
+        return cls(**raw)
+
+    @property
+    def digest(self) -> str:
+        """First 8 hex digits of the SHA-256 of the JSON text: which calibration a simulated number rests on."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:8]
+
+
+def _codec(raw: dict[str, Any]) -> Codec:
+    curves = {key: Curve.of(raw[key]) for key in ("encode", "host", "decode")}
+    return Codec(**{**raw, **curves, "origin": Origin(**raw["origin"])})
+
+
+def _stretched(curve: Curve, units: float) -> Curve:
+    """Return the curve over sizes of which each stands for `units` units of the given one."""
+    return Curve(tuple(size / units for size in curve.sizes), curve.seconds, curve.unbounded)

@@ -1,0 +1,35 @@
+"""Systems for the simulator's tests: made from planning costs, so that F(plan) and the simulator can be compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ssfx.compressors import compressors
+from ssfx.costs import Costs, Curve
+from ssfx.system import Codec, System
+
+
+def system_of(costs: Costs, density: float, style: str = "reference", occupancy: float = 0.0) -> System:
+    """Return a system that charges what `costs` say: decoding over entries instead of over elements.
+
+    Every compressor takes the same times, whatever its unit of work.
+    """
+    per_element = costs.world_size * density
+    decode = costs.decode
+    entries = Curve(tuple(size * per_element for size in decode.sizes), decode.seconds, decode.unbounded)
+    codec = Codec(costs.encode, costs.host, entries, costs.origin)
+    return System(
+        "test",
+        costs.world_size,
+        dict.fromkeys(compressors.names(), codec),
+        costs.exchange,
+        costs.origin,
+        occupancy=dict.fromkeys(costs.exchange, occupancy),
+        style=style,
+    )
+
+
+def without_times(system: System, **changes: object) -> System:
+    """Return the system with free compression."""
+    free = Codec(Curve.zero(), Curve.zero(), Curve.zero(), system.origin)
+    return replace(system, codecs=dict.fromkeys(system.codecs, free), **changes)
