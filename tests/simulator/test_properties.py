@@ -1,0 +1,223 @@
+"""What must hold for every simulation, whatever its inputs: bounds, monotony, and the cases with known answers."""
+
+import random
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan.instances import affine_costs, instance_a, make_profile, random_costs, random_instance
+from plan.options import usual
+from simulator.systems import system_of, without_times
+
+from ssfx.cluster import Cluster, Link
+from ssfx.costs import Curve
+from ssfx.planning import make_plan
+from ssfx.schemes import schemes
+from ssfx.simulator import Behaviour, simulate
+from ssfx.simulator.schedule import schedule, shares
+from ssfx.simulator.task import Task
+from ssfx.timeline import evaluate
+
+SOME = ["ddp", "wfbp", "ssgd", "per_tensor", "fused_all", "hipress", "ssfusion_oi", "oktopk", "spardl", "micro"]
+
+
+def instance(scheme, seed, world_size=None, **changes):
+    rng = random.Random(seed)
+    profile = make_profile(*random_instance(rng, rng.randint(1, 25)))
+    costs = random_costs(rng, world_size or rng.choice([2, 4, 16]))
+    plan = make_plan(scheme, profile, costs, usual(scheme))
+    occupancy = rng.choice([0.0, 0.3, 0.8])
+    return plan, profile, system_of(costs, 0.01, rng.choice(["runtime", "reference"]), occupancy)
+
+
+@pytest.mark.parametrize("scheme", SOME)
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_the_critical_path_spans_the_step_without_a_gap(scheme, seed):
+    found = simulate(*instance(scheme, seed))
+    path = found.critical_path
+    assert path[0].start_s == 0
+    assert path[-1].end_s == pytest.approx(found.iteration_s)
+    for earlier, later in pairwise(path):
+        assert later.start_s == pytest.approx(earlier.end_s, abs=1e-12)
+    assert sum(found.critical_s().values()) == pytest.approx(found.iteration_s)
+    assert found.slowdown_s() >= -1e-12
+
+
+@pytest.mark.parametrize("scheme", SOME)
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_no_resource_does_more_than_time_allows(scheme, seed):
+    found = simulate(*instance(scheme, seed))
+    for resource in ("device", "host", "network"):
+        assert sum(t.work_s for t in found.tasks if t.resource == resource) <= found.iteration_s * (1 + 1e-9)
+    needed_s = sum(t.work_s * t.demand for t in found.tasks)  # computing power is 1
+    assert needed_s <= found.iteration_s * (1 + 1e-9)
+    parts = found.metrics(1)
+    stages = ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s")
+    assert sum(parts[name] for name in stages) == pytest.approx(found.iteration_s)
+
+
+@pytest.mark.parametrize("scheme", SOME)
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 10**6), faster=st.floats(1.0, 20.0))
+def test_a_better_network_is_never_slower(scheme, seed, faster):
+    plan, profile, system = instance(scheme, seed)
+    before_s = simulate(plan, profile, system).iteration_s
+    better = {
+        name: Curve(curve.sizes, tuple(s / faster for s in curve.seconds), curve.unbounded)
+        for name, curve in system.exchange.items()
+    }
+    assert simulate(plan, profile, replace(system, exchange=better)).iteration_s <= before_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("scheme", ["topk", "per_tensor", "fused_all"])
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_fewer_bytes_are_never_slower(scheme, seed):
+    rng = random.Random(seed)
+    profile = make_profile(*random_instance(rng, rng.randint(1, 25)))
+    costs = random_costs(rng, 4)
+    times = []
+    for density in (0.001, 0.01, 0.1):
+        plan = make_plan(scheme, profile, costs, usual(scheme, density))
+        times.append(simulate(plan, profile, system_of(costs, 0.01)).iteration_s)
+    assert times == sorted(times)
+
+
+def test_no_link_carries_more_than_its_bandwidth():
+    link = Link(10.0, 1.0, 0.0)
+    cluster = Cluster("test", "", 4, 1, "cpu", link, link, "")
+    profile = instance_a()
+    for scheme in SOME:
+        costs = replace(affine_costs(4), exchange=cluster.exchange())
+        plan = make_plan(scheme, profile, costs, usual(scheme))
+        found = simulate(plan, profile, without_times(system_of(costs, 0.01)))
+        assert found.iteration_s >= found.metrics(1)["sent_bytes"] * link.beta_s_per_byte * (1 - 1e-6), scheme
+
+
+def test_density_1_with_a_free_codec_is_dense():
+    costs, profile = affine_costs(), instance_a()
+    system = without_times(system_of(costs, 1.0))
+    dense = simulate(make_plan("fused_all", profile, costs, {"density": 1.0}), profile, system)
+    ddp = simulate(make_plan("ssgd", profile, costs), profile, system)
+    assert dense.iteration_s == pytest.approx(ddp.iteration_s, rel=1e-12)
+    assert dense.on_device_s("compress", "decompress") == 0
+
+
+@pytest.mark.parametrize("scheme", schemes.names())
+def test_one_rank_exchanges_nothing(scheme):
+    profile = replace(instance_a(), forward_s=0.004, step_s=0.001)
+    costs = affine_costs(1)
+    found = simulate(make_plan(scheme, profile, costs, usual(scheme)), profile, system_of(costs, 0.01))
+    assert found.iteration_s == pytest.approx(0.004 + profile.backward_s + 0.001)
+    assert found.comm_s == found.exposed_comm_s == found.on_device_s("compress", "decompress") == 0
+    assert {task.stage for task in found.tasks} == {"forward", "backward", "step", "other"}
+
+
+@pytest.mark.parametrize("scheme", schemes.names())
+def test_every_scheme_can_be_simulated_and_twice_gives_the_same(scheme):
+    costs, profile = affine_costs(), instance_a()
+    plan = make_plan(scheme, profile, costs, usual(scheme))
+    system = system_of(costs, 0.01, "runtime", 0.4)
+    one, two = simulate(plan, profile, system), simulate(plan, profile, system)
+    assert one.tasks == two.tasks
+    assert one.iteration_s >= max(profile.backward_s, one.comm_s)
+    shuffled = replace(
+        system,
+        codecs=dict(reversed(system.codecs.items())),
+        exchange=dict(reversed(system.exchange.items())),
+        occupancy=dict(reversed(system.occupancy.items())),
+    )
+    assert simulate(plan, profile, shuffled).tasks == one.tasks
+
+
+def test_an_exchange_that_needs_the_processor_slows_backward_down():
+    costs, profile = affine_costs(), instance_a()
+    plan = make_plan("wfbp", profile, costs)
+    free = simulate(plan, profile, system_of(costs, 0.01))
+    busy = simulate(plan, profile, system_of(costs, 0.01, occupancy=0.3))
+    assert busy.on_device_s("backward") > free.on_device_s("backward")
+    assert busy.iteration_s >= free.iteration_s
+    lost_s = busy.on_device_s("backward") - free.on_device_s("backward")
+    assert lost_s <= 0.3 * busy.comm_s * (1 + 1e-9)
+
+
+def test_a_longer_selection_is_charged_where_messages_follow_it():
+    costs, profile = affine_costs(), instance_a()
+    system = system_of(costs, 0.01)
+    options = {"compressor": "gaussiank", "density": 0.01}
+    plan = make_plan("per_tensor", profile, costs, options)
+    asked = simulate(plan, profile, system)
+    twice = simulate(plan, profile, system, behaviour=Behaviour((("gaussiank", 2.0),)))
+    assert twice.on_device_s("decompress") > asked.on_device_s("decompress")
+
+
+def test_accumulation_adds_local_passes_only():
+    costs, profile = affine_costs(), replace(instance_a(), forward_s=0.005)
+    plan = make_plan("ddp", profile, costs)
+    one = simulate(plan, profile, system_of(costs, 0.01))
+    three = simulate(plan, profile, system_of(costs, 0.01), accumulate=3)
+    assert three.iteration_s - one.iteration_s == pytest.approx(2 * (0.005 + profile.backward_s))
+    assert three.comm_s == pytest.approx(one.comm_s)
+
+
+def test_times_beyond_the_known_range_are_named():
+    costs, profile = affine_costs(), instance_a()
+    system = system_of(costs, 0.01)
+    short = replace(system, exchange={**system.exchange, "all_reduce": Curve((1e3, 1e4), (1e-4, 1e-3))})
+    plan = make_plan("ddp", profile, costs)
+    assert simulate(plan, profile, system).outside == ()
+    (line,) = simulate(plan, profile, short).outside
+    assert "all_reduce" in line
+    assert "1,000 .. 10,000" in line
+
+
+def test_shares_are_fair_and_never_more_than_asked():
+    assert shares([1.0, 0.2]) == [pytest.approx(0.8), 0.2]
+    assert shares([1.0, 0.9]) == [0.5, 0.5]
+    assert shares([1.0, 1.0, 0.1]) == [pytest.approx(0.45), pytest.approx(0.45), pytest.approx(0.1)]
+    assert shares([0.3, 0.2]) == [0.3, 0.2]
+    assert shares([]) == []
+
+
+def test_head_of_line_order():
+    """A message that is ready waits for an earlier one that is not."""
+    tasks = [
+        Task("backward", "a", "device", 5.0, 1.0),
+        Task("exchange", "late", "network", 1.0, 0.0, (0,)),
+        Task("exchange", "early", "network", 1.0, 0.0),
+    ]
+    assert schedule(tasks) == pytest.approx(7.0)
+    assert (tasks[1].start_s, tasks[2].start_s) == (pytest.approx(5.0), pytest.approx(6.0))
+    assert [tasks[2].released_by, tasks[1].released_by] == [1, 0]
+
+
+def test_a_task_that_waits_for_a_later_one_of_its_own_resource_is_refused():
+    with pytest.raises(ValueError, match="waits for a task that can only start after it"):
+        schedule([Task("backward", "a", "device", 1.0, 1.0, (1,)), Task("backward", "b", "device", 1.0, 1.0)])
+
+
+def test_a_plan_for_other_ranks_or_tensors_is_refused():
+    costs, profile = affine_costs(8), instance_a()
+    plan = make_plan("ddp", profile, costs)
+    with pytest.raises(ValueError, match="8 ranks, the system has 4"):
+        simulate(plan, profile, system_of(affine_costs(4), 0.01))
+    with pytest.raises(ValueError, match="different tensors"):
+        simulate(plan, make_profile([5], [0.1]), system_of(costs, 0.01))
+
+
+def test_the_runtime_calls_a_compressor_once_a_lane():
+    """On many small tensors in one lane that is what fused compression saves; F(plan) charges every call."""
+    costs = affine_costs(4)
+    profile = make_profile([1000] * 20, [1e-4] * 20)
+    plan = make_plan("ssfusion_naive", profile, costs, usual("ssfusion_naive"))
+    lanes = sum(not lane.segments[0].dense for _, lane in plan.lanes())
+    reference = simulate(plan, profile, system_of(costs, 0.01, "reference"))
+    runtime = simulate(plan, profile, system_of(costs, 0.01, "runtime"))
+    calls = [task for task in runtime.tasks if task.stage == "compress"]
+    assert len(calls) == lanes < sum(task.stage == "compress" for task in reference.tasks)
+    assert runtime.iteration_s < reference.iteration_s
+    assert reference.iteration_s == pytest.approx(evaluate(plan, profile, costs).total_s, abs=1e-5)
