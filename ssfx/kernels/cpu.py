@@ -36,7 +36,7 @@ class _Workspace:
 
     table: NDArray[np.int64]
     unknown: NDArray[np.int32]
-    buffers: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
+    buffers: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
 
 
 def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> None:
@@ -187,4 +187,5 @@ def _workspace(batch: Batch, rule: Rule) -> _Workspace:
     room = 2 * max(bound.most for bound in rule.bounds) + CHUNK + RUN
     largest = max(sample.runs * RUN for sample in samples)
     scratch = np.empty(max(room, largest), np.int32)
-    return _Workspace(table, unknown, (np.empty(room, np.int32), scratch, np.empty(largest + RUN, np.float32)))
+    found, taken = np.empty((2, room), np.int32)
+    return _Workspace(table, unknown, (found, taken, scratch, np.empty(largest + RUN, np.float32)))

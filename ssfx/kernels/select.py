@@ -2,8 +2,9 @@
 
 A segment is a run of the flat vector and consists of pieces, one per tensor. Chunks of a piece are accumulated and
 scanned while they lie in the first-level cache, so a step reads the gradient and the memory once and writes the memory
-once. Candidates go to a small buffer; when it fills up, an exact choice among them raises the threshold, so the result
-is exact however bad the first threshold was. Source: codec specification, sections 1.6, 1.10-1.12, 4.2, 4.4.
+once. Candidates go to a small buffer and leave the memory at once, while their place is in the cache; when the buffer
+fills up, an exact choice among them raises the threshold, and what is dropped goes back. So the result is exact however
+bad the first threshold was. Source: codec specification, sections 1.6, 1.10-1.12, 4.2, 4.4.
 """
 
 from __future__ import annotations
@@ -57,29 +58,46 @@ def kth_largest(keys, size, k):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def prune(keys, found, size, keep, scratch):  # type: ignore[no-untyped-def]
-    """Cut found[:size] to the `keep` largest magnitudes, ties to the lower position; return the smallest one's key."""
+def give_back(found, taken, size, keys):  # type: ignore[no-untyped-def]
+    """Write found[:size] back to where they were taken from."""
     for j in range(size):
-        scratch[j] = keys[found[j]] & MAGNITUDE
+        keys[found[j]] = taken[j]
+
+
+@compiled()
+def prune(found, taken, size, keep, scratch, keys, clear):  # type: ignore[no-untyped-def]
+    """Cut found[:size] to the `keep` largest magnitudes, ties to the lower position; return the smallest one's key.
+
+    `taken` holds the bits found there; if they were cleared, what is dropped is put back.
+    """
+    for j in range(size):
+        scratch[j] = taken[j] & MAGNITUDE
     least = kth_largest(scratch, size, keep)
     above = 0
-    for j in range(size):  # once more: the search above has overwritten the keys
-        scratch[j] = keys[found[j]] & MAGNITUDE
-        above += scratch[j] > least
+    for j in range(size):  # the search above has overwritten the keys
+        above += np.int64((taken[j] & MAGNITUDE) > least)
     ties = keep - above
     kept = 0
-    for j in range(size):  # without branches: what passes is unpredictable
-        key = scratch[j]
+    for j in range(size):
+        at, value = found[j], taken[j]
+        key = value & MAGNITUDE
         tie = np.int64(key == least)
-        found[kept] = found[j]
-        kept += int(np.int64(key > least) + (tie & np.int64(ties > 0)))
-        ties -= int(tie)
+        found[kept], taken[kept] = at, value
+        passes = np.int64(key > least) + (tie & np.int64(ties > 0))
+        kept += passes
+        ties -= tie
+        if clear and passes == 0:
+            keys[at] = value
     return least
 
 
 @compiled()
-def scan_chunk(keys, lo, hi, least, found, count):  # type: ignore[no-untyped-def]
-    """Append positions lo .. hi - 1 that reach `least`; return the count. `found` needs room for all of them."""
+def scan_chunk(keys, lo, hi, least, found, taken, count, clear):  # type: ignore[no-untyped-def]
+    """Append positions lo .. hi - 1 that reach `least`, and the bits there, which `clear` sets to 0; return the count.
+
+    `found` and `taken` need room for all of them.
+    """
+    before = count
     whole = lo + (hi - lo) // WIDTH * WIDTH
     for i in range(lo, whole, WIDTH):
         count = append_reached(keys, i, least, found, count)
@@ -87,11 +105,16 @@ def scan_chunk(keys, lo, hi, least, found, count):  # type: ignore[no-untyped-de
         if np.int32(keys[i] & MAGNITUDE) >= least:
             found[count] = i
             count += 1
+    for j in range(before, count):
+        taken[j] = keys[found[j]]
+    if clear:
+        for j in range(before, count):
+            keys[found[j]] = 0
     return count
 
 
 @compiled()
-def scan(keys, lo, hi, least, keep, found, scratch):  # type: ignore[no-untyped-def]
+def scan(keys, lo, hi, least, keep, found, taken, scratch, clear):  # type: ignore[no-untyped-def]
     """Find positions lo .. hi - 1 that reach `least`; return their number.
 
     Whenever `found` fills up, an exact choice of `keep` among what was found raises the threshold.
@@ -99,9 +122,9 @@ def scan(keys, lo, hi, least, keep, found, scratch):  # type: ignore[no-untyped-
     count = 0
     for start in range(lo, hi, CHUNK):
         if count > 2 * keep:
-            least = prune(keys, found, count, keep, scratch) + np.int32(1)
+            least = prune(found, taken, count, keep, scratch, keys, clear) + np.int32(1)
             count = keep
-        count = scan_chunk(keys, start, min(start + CHUNK, hi), least, found, count)
+        count = scan_chunk(keys, start, min(start + CHUNK, hi), least, found, taken, count, clear)
     return count
 
 
@@ -143,16 +166,19 @@ def sampled_key(segment, pieces, vectors, weights, seed, scratch, sampled):  # t
 
 
 @compiled()
-def rotated(keys, lo, n, offset, wanted, found, scratch):  # type: ignore[no-untyped-def]
-    """Choose `wanted` positions from a rotating offset on, unless all of them are zero; return how many.
+def rotated(keys, lo, n, offset, wanted, found, taken, scratch, clear):  # type: ignore[no-untyped-def]
+    """Take `wanted` positions from a rotating offset on, unless all of them are zero; return how many.
 
     A threshold above everything must not silence a tensor for ever (codec specification 1.3).
     """
-    if scan(keys, lo, lo + n, np.int32(1), 1, found, scratch) == 0:
+    if scan(keys, lo, lo + n, np.int32(1), 1, found, taken, scratch, False) == 0:
         return 0
     wrapped = max(0, offset + wanted - n)
     for j in range(wanted):
-        found[j] = lo + (j if j < wrapped else offset + j - wrapped)
+        i = lo + (j if j < wrapped else offset + j - wrapped)
+        found[j], taken[j] = i, keys[i]
+        if clear:
+            keys[i] = 0
     return wanted
 
 
@@ -173,7 +199,8 @@ def select(  # type: ignore[no-untyped-def]
     leaves `new_momentum`.
     """
     new, new_momentum = vectors[0], vectors[2]
-    found, scratch, sampled = buffers
+    sent = values.view(np.int32)
+    found, taken, scratch, sampled = buffers
     of_step = np.int64(random_key(seed, 0, step, rank) & np.uint64(0xFFFFFFFF))
     for s in range(len(table)):
         segment = table[s]
@@ -192,9 +219,9 @@ def select(  # type: ignore[no-untyped-def]
                 accumulate_chunk(piece, chunk, end, vectors, weights)
                 if not take_all:
                     if count > 2 * most:
-                        least = prune(keys, found, count, most, scratch) + np.int32(1)
+                        least = prune(found, taken, count, most, scratch, keys, clear) + np.int32(1)
                         count = most
-                    count = scan_chunk(keys, chunk, end, least, found, count)
+                    count = scan_chunk(keys, chunk, end, least, found, taken, count, clear)
         if take_all:
             for i in range(n):
                 indices[slot + i] = base + lo + i
@@ -207,21 +234,23 @@ def select(  # type: ignore[no-untyped-def]
             continue
         keep = most
         if count < segment[LEAST]:
+            if clear:
+                give_back(found, taken, count, keys)
             keep = segment[WANTED]
-            count = scan(keys, lo, lo + n, np.int32(segment[FLOOR]), keep, found, scratch)
+            count = scan(keys, lo, lo + n, np.int32(segment[FLOOR]), keep, found, taken, scratch, clear)
         if count > keep:
-            prune(keys, found, count, keep, scratch)
+            prune(found, taken, count, keep, scratch, keys, clear)
             count = keep
         if count == 0 and segment[ROTATE]:
-            count = rotated(keys, lo, n, step * segment[WANTED] % n, segment[WANTED], found, scratch)
+            offset = step * segment[WANTED] % n
+            count = rotated(keys, lo, n, offset, segment[WANTED], found, taken, scratch, clear)
         for j in range(count):
-            i = found[j]
-            indices[slot + j] = base + i
-            values[slot + j] = new[i]
-            if clear:
-                new[i] = 0
-            if mask and values[slot + j] != 0:
-                new_momentum[i] = 0
+            indices[slot + j] = base + found[j]
+            sent[slot + j] = taken[j]
+        if mask:
+            for j in range(count):
+                if values[slot + j] != 0:
+                    new_momentum[found[j]] = 0
         for j in range(count, segment[CAPACITY]):
             indices[slot + j] = base + lo
             values[slot + j] = 0
