@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from ssfx.case import Case
+from ssfx.origin import Kind
 from ssfx.registry import Registry
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
@@ -17,6 +18,7 @@ class Engine(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    kind: ClassVar[Kind] = "measured"
 
     @abstractmethod
     def run(

@@ -1,4 +1,4 @@
-"""One torchrun process: started, watched until its jobs are done or one fails, and ended with all it started."""
+"""One launch of all ranks: started, watched until its jobs are done or one fails, and ended with all it started."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ssfx.engines.collect import collect
 from ssfx.engines.failure import Verdict, diagnose, diagnose_stall
 from ssfx.engines.job import Job
 from ssfx.errors import RunError
 from ssfx.lazy import psutil
 from ssfx.results.files import write_atomic
+from ssfx.results.rows import Row
 from ssfx.runtime.heartbeat import QUIET
 
 POLL_S = 0.2
@@ -39,7 +42,7 @@ class Patience:
 
 
 class Launch:
-    """A torchrun process that works through `jobs`, all of one world size, device and thread count.
+    """Processes that work through `jobs`, all of one cluster, world size, device and thread count: one torchrun.
 
     Use it as a context: whatever happens inside, on leaving it no process of the launch is left.
     """
@@ -51,6 +54,7 @@ class Launch:
         self._train = train
         self._patience = patience
         self._on_record = on_record
+        self._processes: list[subprocess.Popen[bytes]] = []
         self._workers: dict[int, psutil.Process] = {}
 
     def __enter__(self) -> Launch:
@@ -61,19 +65,39 @@ class Launch:
         batch = first.attempt_dir / "batch.json"
         jobs = [{"run_dir": str(job.run_dir), "attempt": job.attempt} for job in self._jobs]
         batch.write_text(json.dumps({"train": self._train, "jobs": jobs}))
-        with first.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable, "-m", "torch.distributed.run", "--nnodes=1",
-                    f"--nproc-per-node={first.case.world_size}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0",
-                    f"--rdzv-id={first.case.run_id}-{first.attempt}", "--local-addr=127.0.0.1", "--max-restarts=0",
-                    "-m", "ssfx.runtime.worker", str(batch),
-                ],
-                # Ranks watch this pipe: it closes when the launcher dies, even of SIGKILL, and they end.
-                stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=environment(first.case.threads),
-                start_new_session=True, pass_fds=[job.claim.file for job in self._jobs],
-            )  # fmt: skip
+        try:
+            with first.log.open("wb") as log:
+                for command, variables in self._commands(batch):
+                    # Ranks watch this pipe: it closes when the launcher dies, even of SIGKILL, and they end.
+                    process = subprocess.Popen(
+                        command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                        env={**os.environ, **variables}, pass_fds=[job.claim.file for job in self._jobs],
+                    )  # fmt: skip
+                    self._processes.append(process)
+        except BaseException:
+            self.stop()
+            raise
         return self
+
+    @property
+    def note(self) -> str:
+        """What there is to say about the launch once it has started; "" for nothing."""
+        return ""
+
+    def row(self, job: Job, code: Mapping[str, Any]) -> Row:
+        """Return the row of a finished job; see collect."""
+        return collect(job, "measured", code, settings(job.case.threads))
+
+    def _commands(self, batch: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
+        """Yield the commands that together start all ranks, with what they add to the environment."""
+        first = self._jobs[0]
+        command = [
+            sys.executable, "-m", "torch.distributed.run", "--nnodes=1",
+            f"--nproc-per-node={first.case.world_size}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0",
+            f"--rdzv-id={first.case.run_id}-{first.attempt}", "--local-addr=127.0.0.1", "--max-restarts=0",
+            "-m", "ssfx.runtime.worker", str(batch),
+        ]  # fmt: skip
+        yield command, settings(first.case.threads)
 
     def finished(self) -> Iterator[Job]:
         """Yield each job as soon as all its ranks have left their results; RunError when one fails or hangs."""
@@ -82,28 +106,29 @@ class Launch:
             self._keep_log(job)
             yield job
         with suppress(subprocess.TimeoutExpired):  # all results are there; a rank that will not leave is ended
-            self._process.wait(GRACE_S)
+            for process in self._processes:
+                process.wait(GRACE_S)
 
     def _watch(self, job: Job) -> None:
         seen: object = None
         since = time.monotonic()
         ending: float | None = None
         while not job.done():
-            exit_code = self._process.poll()
+            codes = [process.poll() for process in self._processes]
             for record in job.new_records():
                 self._on_record(job, record)
-            if exit_code is not None and not job.done():
+            if None not in codes and not job.done():
                 self._keep_log(job)
-                self._fail(job, diagnose(job, exit_code))
+                self._fail(job, self._diagnose(job, codes))
             beats = job.beats()
             self._remember([beat.pid for beat in beats.values()])
-            if any(beat.error for beat in beats.values()):
+            if any(codes) or any(beat.error for beat in beats.values()):
                 ending = ending or time.monotonic() + GRACE_S
             if ending is not None and time.monotonic() > ending:
                 ended = [rank for rank, beat in beats.items() if self._runs(beat.pid)]
                 self.stop()
                 self._keep_log(job)
-                self._fail(job, diagnose(job, 1, ended))
+                self._fail(job, self._diagnose(job, codes, ended))
             now = job.progress()
             if now != seen:
                 seen, since = now, time.monotonic()
@@ -118,6 +143,10 @@ class Launch:
             time.sleep(POLL_S)
         for record in job.new_records():
             self._on_record(job, record)
+
+    def _diagnose(self, job: Job, codes: Sequence[int | None], ended: Collection[int] = ()) -> Verdict:
+        """Return what ended `job`: `codes` of the processes, None for one that ran; `ended` are ranks just ended."""
+        return diagnose(job, 1 if codes[0] is None else codes[0], ended)
 
     def _fail(self, job: Job, verdict: Verdict) -> None:
         with suppress(OSError):  # the disk may be full; the message below is what counts
@@ -153,9 +182,10 @@ class Launch:
     def stop(self) -> None:
         """Return when no process of the launch is left: SIGTERM first, SIGKILL after the grace period."""
         processes = dict(self._workers)
-        with suppress(psutil.NoSuchProcess):
-            torchrun = psutil.Process(self._process.pid)
-            processes |= {p.pid: p for p in (torchrun, *torchrun.children(recursive=True))}
+        for started in self._processes:
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(started.pid)
+                processes |= {p.pid: p for p in (process, *process.children(recursive=True))}
         for process in processes.values():
             with suppress(psutil.NoSuchProcess):
                 process.terminate()
@@ -164,9 +194,10 @@ class Launch:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(alive, timeout=GRACE_S)
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        for started in self._processes:
+            assert started.stdin is not None
+            started.stdin.close()
+            started.wait()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -174,16 +205,11 @@ class Launch:
         self.stop()
 
 
-def environment(threads: int) -> dict[str, str]:
-    """Return the environment of torchrun: this one, one machine's settings added."""
-    return {**os.environ, **settings(threads)}
-
-
-def settings(threads: int) -> dict[str, str]:
-    """Return the variables that the launcher sets for the ranks; they are part of a row's manifest."""
+def settings(threads: int, interface: str = "lo") -> dict[str, str]:
+    """Return the variables that the launcher sets for all ranks; they are part of a row's manifest."""
     return {
         "OMP_NUM_THREADS": str(threads),
-        "GLOO_SOCKET_IFNAME": "lo",
+        "GLOO_SOCKET_IFNAME": interface,
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         "PYTHONFAULTHANDLER": "1",
         "PYTHONUNBUFFERED": "1",

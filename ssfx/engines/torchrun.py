@@ -11,9 +11,8 @@ from typing import Any
 
 from ssfx.case import Case
 from ssfx.engines.base import Engine, engines
-from ssfx.engines.collect import collect
 from ssfx.engines.job import Job
-from ssfx.engines.launch import Launch, Patience, settings
+from ssfx.engines.launch import Launch, Patience
 from ssfx.engines.progress import Report
 from ssfx.errors import ConfigError, RunError
 from ssfx.results.claim import Claim
@@ -27,12 +26,13 @@ TRAIN = "ssfx.workloads.train:train"
 class Torchrun(Engine):
     """Runs each case under torchrun, one process per rank.
 
-    Cases of equal world size, device and threads share one launch, because starting one costs seconds. `train` is the
-    dotted path of the function that ranks call; `patience` decides when a silent run counts as hanging.
+    Cases of equal cluster, world size, device and threads share one launch, because starting one costs seconds.
+    `train` is the dotted path of the function that ranks call; `patience` decides when a silent run counts as hanging.
     """
 
     name = "torchrun"
     summary = "real processes on this machine, started by torchrun"
+    _starts: type[Launch] = Launch
 
     def __init__(self, train: str = TRAIN, patience: Patience | None = None) -> None:
         self._train = train
@@ -88,16 +88,18 @@ class Torchrun(Engine):
 
     def _launch(self, jobs: list[Job], store: Store, report: Report, rows: dict[str, Row], patience: Patience) -> None:
         first = jobs[0].case
-        report.note(f"torchrun: {len(jobs)} case(s) on {first.world_size} {first.device} rank(s)")
+        report.note(f"{self.name}: {len(jobs)} case(s) on {first.world_size} {first.device} rank(s)")
         started_with = code()
 
         def on_record(job: Job, record: dict[str, Any]) -> None:
             report.step(job.case, record)
 
         try:
-            with Launch(jobs, self._train, patience, on_record) as launch:
+            with self._starts(jobs, self._train, patience, on_record) as launch:
+                if launch.note:
+                    report.note(launch.note)
                 for job in launch.finished():
-                    row = collect(job, "measured", started_with, settings(first.threads))
+                    row = launch.row(job, started_with)
                     store.save(row)
                     job.claim.release()
                     report.finished(row)
@@ -116,9 +118,9 @@ class Torchrun(Engine):
 
 def _batches(cases: Iterable[Case]) -> list[list[Case]]:
     """Group cases that can share a launch, in the order in which they come."""
-    groups: dict[tuple[int, str, int], list[Case]] = {}
+    groups: dict[tuple[str, int, str, int], list[Case]] = {}
     for case in cases:
-        groups.setdefault((case.world_size, case.device, case.threads), []).append(case)
+        groups.setdefault((case.cluster, case.world_size, case.device, case.threads), []).append(case)
     return list(groups.values())
 
 

@@ -1,0 +1,185 @@
+"""Calibration: ranks are started on a cluster that is here, measure, and what they found becomes a System."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+from ssfx import machine
+from ssfx.compressors import compressors
+from ssfx.costs import Curve
+from ssfx.engines.hosts import INTERFACE, Hosts, Network, missing
+from ssfx.engines.launch import settings
+from ssfx.engines.line_rate import measure
+from ssfx.errors import ConfigError, RunError
+from ssfx.origin import Origin
+from ssfx.recorded import COMPRESSORS
+from ssfx.results.manifest import busy_s, describe, hardware, versions
+from ssfx.system import Codec, Overheads, System
+
+DENSITY = 0.01
+"""At which compressors are measured; their times hardly depend on it, those of decoding are per entry."""
+MAX_BYTES = 2**28
+LARGE_BYTES = 2**16
+"""From here on an exchange is large: what it computes grows with its size."""
+_POLL_S = 0.1
+_LIMIT_S = 900.0
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A measured part of a System, the points it was made from, and how many cores others kept busy meanwhile."""
+
+    system: System
+    points: Mapping[str, Any]
+    others: float
+
+    def points_json(self) -> str:
+        """Return the points as JSON text."""
+        return json.dumps(self.points, separators=(",", ":"))
+
+
+def calibrate_network(cluster: str, ranks: int, max_bytes: int = MAX_BYTES) -> Calibrated:
+    """Return what exchanges take on `cluster`, local or an emulated one, with one rank on each of its devices.
+
+    ConfigError when the cluster cannot be here, RunError when a rank fails.
+    """
+    from ssfx.runtime.measure_exchange import PRIMITIVES
+
+    network = Network.of(cluster)
+    if network and (problem := missing()):
+        raise ConfigError(f"cluster={cluster} cannot be emulated here, {problem}; use cluster=local")
+    # Every rank holds what all of them gather.
+    room = machine.memory_bytes() // (4 * ranks * (ranks + 1))
+    request = {"max_bytes": min(max_bytes, room), "primitives": PRIMITIVES}
+    found, others = _run(request, ranks, network)
+    exchange, occupancy = network_curves(found["exchange"], ranks)
+    note = f"ssfx profile network, {_processes(ranks)}, median of back-to-back calls, slowest rank; {_busy(others)}"
+    origin = _origin("emulated" if network else "measured", note)
+    system = System(cluster, ranks, {}, exchange, origin, occupancy=occupancy, host_shares=True)
+    return Calibrated(system, found, others)
+
+
+def calibrate_compressors(ranks: int, names: Sequence[str] = (), max_numel: int = 2**24) -> Calibrated:
+    """Return what compressors (all, or those named) and the runtime take while `ranks` processes do the same."""
+    request = {"compressors": list(names) or compressors.names(), "density": DENSITY, "max_numel": max_numel}
+    found, others = _run(request, ranks, None)
+    note = (
+        f"ssfx profile compressors, {_processes(ranks)}, CPU seconds per call times ranks per core, median, density "
+        f"{DENSITY:g}, residual memory where it may be; host equals device; {_busy(others)}"
+    )
+    origin = _origin("measured", note)
+    codecs = {name: codec(points, origin) for name, points in found["codecs"].items()}
+    system = System(COMPRESSORS, ranks, codecs, {}, origin, overheads=Overheads(**found["overheads"]))
+    return Calibrated(system, found, others)
+
+
+def network_curves(points: Sequence[Mapping[str, Any]], ranks: int) -> tuple[dict[str, Curve], dict[str, float]]:
+    """Return curve and occupancy of each primitive from its points (as of ExchangePoint).
+
+    Occupancy is the CPU time of an exchange over its duration and over the cores a rank has, the median over large
+    sizes.
+    """
+    power = min(1.0, machine.cores() / ranks)
+    exchange, occupancy = {}, {}
+    for name in dict.fromkeys(point["primitive"] for point in points):
+        own = [point for point in points if point["primitive"] == name]
+        exchange[name] = rising([(point["nbytes"], point["alone_s"]) for point in own])
+        large = [point for point in own if point["nbytes"] >= LARGE_BYTES] or own[-1:]
+        share = median(point["cpu_s"] / point["alone_s"] / power for point in large)
+        occupancy[name] = round(min(1.0, max(0.0, share)), 3)
+    return exchange, occupancy
+
+
+def codec(points: Mapping[str, Any], origin: Origin) -> Codec:
+    """Return the Codec of the points that a rank measured (as of CodecPoints)."""
+    encode = rising(points["encode"])
+    return Codec(
+        encode, encode, rising(points["decode"]), origin, float(f"{points['segment_s']:.4g}"), host_copies=True
+    )
+
+
+def rising(points: Sequence[Sequence[float]]) -> Curve:
+    """Return the curve through (size, seconds), by which more never takes less, whatever noise says."""
+    sizes, seconds, reached = [], [], 0.0
+    for size, value in points:
+        reached = max(reached, value)
+        sizes.append(float(size))
+        seconds.append(float(f"{reached:.4g}"))
+    return Curve(tuple(sizes), tuple(seconds))
+
+
+def _processes(ranks: int) -> str:
+    return f"{ranks} processes of one thread each on {machine.cores()} cores"
+
+
+def _busy(others: float) -> str:
+    return f"{others:.1f} other cores busy meanwhile"
+
+
+def _origin(kind: Literal["measured", "emulated"], note: str) -> Origin:
+    return Origin(kind, describe(hardware()), datetime.now(UTC).date().isoformat(), note, versions())
+
+
+def _run(request: Mapping[str, Any], ranks: int, network: Network | None) -> tuple[dict[str, Any], float]:
+    """Start the ranks, wait for them; return what rank 0 left, and the cores that other processes kept busy."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ssfx-profile-")))
+        (folder / "request.json").write_text(json.dumps(request))
+        hosts = stack.enter_context(Hosts(network)) if network else None
+        if hosts:
+            measure(hosts)  # an error if the lines are not what they are called
+        log = stack.enter_context((folder / "log.txt").open("w+b"))
+        began_s, machine_s, own_s = time.monotonic(), busy_s(), _children_s()
+        processes = []
+        for rank in range(ranks):
+            command = [sys.executable, "-m", "ssfx.runtime.measure", str(folder / "request.json")]
+            place = {"RANK": str(rank), "WORLD_SIZE": str(ranks)}
+            process = subprocess.Popen(
+                hosts.inside(rank, command) if hosts else command,
+                stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                env={**os.environ, **settings(1, INTERFACE if hosts else "lo"), **place},
+            )  # fmt: skip
+            processes.append(process)
+            stack.callback(_end, process)
+        _wait(processes, log)
+        others = (busy_s() - machine_s - (_children_s() - own_s)) / (time.monotonic() - began_s)
+        return json.loads((folder / "result.json").read_text()), round(max(0.0, others), 2)
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]], log: Any) -> None:
+    until = time.monotonic() + _LIMIT_S
+    while any(process.poll() is None for process in processes):
+        failed = next((rank for rank, process in enumerate(processes) if process.poll()), None)
+        if failed is not None or time.monotonic() > until:
+            log.seek(0)
+            said = log.read().decode(errors="replace").strip().splitlines()
+            what = (
+                f"rank {failed} failed: {said[-1] if said else 'no output'}" if failed is not None else "took too long"
+            )
+            raise RunError(f"measuring {what}")
+        time.sleep(_POLL_S)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    assert process.stdin
+    process.stdin.close()
+
+
+def _children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

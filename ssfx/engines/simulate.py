@@ -1,0 +1,99 @@
+"""The simulate engine: one step of every case in virtual time, in this process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import islice
+from time import perf_counter
+
+from ssfx.case import Case
+from ssfx.config.simulated import simulate_case
+from ssfx.config.targets import Target
+from ssfx.engines.base import Engine, engines
+from ssfx.errors import RunError
+from ssfx.origin import Origin
+from ssfx.results.files import write_atomic
+from ssfx.results.manifest import code, now, versions
+from ssfx.results.rows import Row
+from ssfx.results.store import Store
+from ssfx.simulator import Simulated
+from ssfx.simulator.trace import save as save_trace
+
+TOGETHER = 200
+"""Cases that are computed before the first of them is saved, so that a wrong one leaves nothing behind."""
+
+
+class Simulate(Engine):
+    """Computes each case on the target that its calibration names. Deterministic; there is nothing to wait for."""
+
+    name = "simulate"
+    summary = "virtual time: the same plans on the costs and profiles of clusters that need not be here"
+    kind = "simulated"
+
+    def run(
+        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None
+    ) -> list[Row]:
+        """Return one row per case; see Engine. Nothing can hang, so `stall_timeout_s` is not looked at."""
+        began = perf_counter()
+        rows = {case.run_id: row for case in cases if (row := store.row(case)) is not None}
+        todo = list({case.run_id: case for case in cases if case.run_id not in rows}.values())
+        started_with = code() if todo else {}
+        for group in _groups(todo, TOGETHER):
+            computed = [(case, *simulate_case(case)) for case in group]
+            for case, target, step in computed:
+                row = _row(case, target, step, started_with)
+                try:
+                    _keep(row, step, store)
+                except OSError as error:
+                    raise RunError(f"cannot keep results in {store.runs}: {error}") from error
+                rows[row.run_id] = row
+        if progress and todo:
+            print(f"simulated {len(todo)} runs in {perf_counter() - began:.1f} s", file=sys.stderr)
+        return [rows[case.run_id] for case in cases]
+
+
+def _groups(cases: Iterable[Case], size: int) -> Iterator[list[Case]]:
+    left = iter(cases)
+    while group := list(islice(left, size)):
+        yield group
+
+
+def _row(case: Case, target: Target, step: Simulated, started_with: dict[str, object]) -> Row:
+    profile, system = target.profile, target.system
+    manifest = {
+        "code": started_with,
+        "versions": versions(),
+        "exit_reason": "finished",
+        "plan_digest": step.plan.digest,
+        "calibration": system.origin.kind,
+        "system": {"name": system.name, "digest": system.digest, "origin": asdict(system.origin)},
+        "profile": {
+            "device": profile.device, "batch_size": profile.batch_size, "ranks": profile.ranks,
+            "origin": asdict(profile.origin),
+        },
+        "critical_s": step.critical_s(),
+        "contention_s": step.slowdown_s(),
+        "extrapolated": list(step.outside),
+        "assumptions": "every compressor sends as many elements as it is asked for; memory costs what a residual does",
+    }  # fmt: skip
+    hardware = f"{target.cluster.device} devices ({system.origin.kind} costs, {profile.origin.kind} profile)"
+    metrics = step.metrics(case.world_size * case.batch_size * case.accumulate)
+    return Row(case.run_id, case, metrics, Origin("simulated", hardware, now(), versions=versions()), manifest)
+
+
+def _keep(row: Row, step: Simulated, store: Store) -> None:
+    """Leave the files of a run, row.json last."""
+    run_dir = store.run_dir(row.case)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    write_atomic(run_dir / "case.json", row.case.to_json())
+    if row.case.trace:
+        attempt = run_dir / "attempt-1"
+        attempt.mkdir(exist_ok=True)
+        (attempt / "plan.json").write_text(step.plan.to_json())
+        save_trace({row.case.label: step}, attempt / "trace-rank0.json")
+    store.save(row)
+
+
+engines.add(Simulate())

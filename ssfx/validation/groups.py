@@ -1,0 +1,101 @@
+"""The groups that `ssfx validate` scores, and what each may not have been calibrated on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ssfx.errors import RunError
+from ssfx.paths import results_dir
+from ssfx.results.store import Store
+from ssfx.validation.recorded import EXPERIMENT, comparisons, recorded_plans
+from ssfx.validation.scores import Pair, Scores, score
+
+
+@dataclass(frozen=True)
+class Group:
+    """Predictions of one kind. `sets` cuts them into named parts that are scored one by one, besides the whole."""
+
+    title: str
+    calibrated_on: str
+    tested_on: str
+    pairs: tuple[Pair, ...]
+    sets: tuple[tuple[str, Callable[[Pair], bool]], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def total(self) -> Scores:
+        """Scores of all pairs."""
+        return score(self.pairs)
+
+    def scores(self) -> list[tuple[str, Scores]]:
+        """Return the scores of every set that is not empty, and of all pairs as the last one."""
+        found = []
+        for name, belongs in self.sets:
+            chosen = [pair for pair in self.pairs if belongs(pair)]
+            if chosen:
+                found.append((name, score(chosen)))
+        return [*found, ("all", self.total)]
+
+
+def load(name: str) -> list[Group]:
+    """Return the groups called `name`; RunError when there is no ground truth for them."""
+    if name == "recorded":
+        return [recorded()]
+    from ssfx.validation.published import published
+
+    return published()
+
+
+def recorded() -> Group:
+    """Return the real and emulated runs of the reference rows, each beside the simulation of its own plan."""
+    rows = [row for row in Store(results_dir()).reference_rows() if row.case.experiment == EXPERIMENT]
+    if not rows:
+        raise RunError(f"no reference rows of experiment={EXPERIMENT}: ssfx run experiment={EXPERIMENT} cluster=...")
+    found = comparisons(rows, recorded_plans())
+    pairs = tuple(one.pair() for one in found)
+    clusters = sorted({(row.case.cluster, row.case.world_size) for row in rows})
+    sets: list[tuple[str, Callable[[Pair], bool]]] = [
+        (f"{cluster} x{ranks}", _ends_with(f" {cluster} x{ranks}")) for cluster, ranks in clusters
+    ]
+    sets += [(model, _starts_with(f"{model} ")) for model in sorted({row.case.model for row in rows})]
+    sets += [(scheme, _is_labelled(scheme)) for scheme in dict.fromkeys(row.case.scheme for row in rows)]
+    spreads = sorted(pair.spread for pair in pairs if pair.spread is not None)
+    spread = spreads[len(spreads) // 2] if spreads else 0.0
+    disturbed = sum((row.manifest.get("background_cores") or 0.0) > 0.2 for row in rows)
+    return Group(
+        "recorded: simulator against real runs on one machine",
+        "microbenchmarks of this machine (exchanges, compressors, overheads, passes of each model without exchange); "
+        "no training run",
+        f"{len(rows)} training runs: {', '.join(f'{cluster} x{ranks}' for cluster, ranks in clusters)}",
+        pairs,
+        tuple(sets),
+        (
+            f"the runs' own spread (p10 to p90 of a run's steps, median over runs) is {100 * spread:.0f} %; "
+            f"{disturbed} of {len(rows)} runs had more than 0.2 cores of other work beside them",
+        ),
+    )
+
+
+def _ends_with(end: str) -> Callable[[Pair], bool]:
+    return lambda pair: pair.panel.endswith(end)
+
+
+def _starts_with(start: str) -> Callable[[Pair], bool]:
+    return lambda pair: pair.panel.startswith(start)
+
+
+def _is_labelled(label: str) -> Callable[[Pair], bool]:
+    return lambda pair: pair.label == label
+
+
+def summary(groups: Sequence[Group]) -> str:
+    """Return one line for a README: mean and maximum error and tau of each group."""
+    parts = []
+    for group in groups:
+        total = group.total
+        tau = "" if total.tau is None else f", tau {total.tau:.2f}"
+        name = group.title.partition(":")[0]
+        parts.append(f"{name}: mean {100 * total.mean:.1f} %, max {100 * total.maximum:.0f} %{tau} (n = {total.count})")
+    return "; ".join(parts)

@@ -1,0 +1,32 @@
+"""SSFusion Fig. 9: how the time of an all-gather grows from 8 to 64 GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ssfx.config.clusters import cluster_named
+from ssfx.systems import system_on
+from ssfx.validation.published_steps import claims, number
+from ssfx.validation.scores import Pair
+
+MESSAGE_BYTES = 1e8
+"""Any size at which bandwidth counts: the growth does not depend on it, and the paper names neither model nor size."""
+
+
+def growths() -> Iterator[Pair]:
+    """Yield all-gather on 64 GPUs over all-gather on 8.
+
+    All-reduce is left out. Its growth depends on the number and size of messages, which the paper does not print: by
+    the ring formulas 1.125 where bandwidth decides, 9 where latency does.
+    """
+    for model in ("modelA", "modelB"):
+        ids = [f"ssfusion.fig9.{model}.ag{gpus}" for gpus in (8, 64)]
+        few_s, many_s = (_all_gather_s(claims()[claim_id].conditions["gpus"]) for claim_id in ids)
+        few, many = map(number, ids)
+        yield Pair("Fig. 9 growth of all-gather", model, many_s / few_s, many / few)
+
+
+def _all_gather_s(gpus: int) -> float:
+    whole = cluster_named("64gpu(calibration=published)", None, "auto")
+    some = cluster_named(f"64gpu(calibration=published,nodes={gpus // whole.devices_per_node})", None, "auto")
+    return system_on(some).exchange["all_gather"](MESSAGE_BYTES)

@@ -1,0 +1,135 @@
+"""Real runs beside what the simulator makes of the very plans they executed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from ssfx.errors import RunError
+from ssfx.paths import reference_dir
+from ssfx.plan import Plan, TensorSpec
+from ssfx.profile import Profile
+from ssfx.recorded import recorded_profile, recorded_system
+from ssfx.results.rows import Row
+from ssfx.simulator import Simulated, simulate
+from ssfx.validation.scores import Pair
+
+EXPERIMENT = "validation"
+PLANS = "validation_plans.jsonl"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One real run and its simulation."""
+
+    row: Row
+    simulated: Simulated
+
+    @property
+    def panel(self) -> str:
+        """Model, cluster and number of ranks: what schemes are compared within."""
+        return f"{self.row.case.model} {self.row.case.cluster} x{self.row.case.world_size}"
+
+    def pair(self) -> Pair:
+        """Return the iteration times."""
+        metrics = self.row.metrics
+        actual_s = metrics["iteration_s"]
+        assert actual_s is not None
+        low_s, high_s = metrics.get("iteration_p10_s"), metrics.get("iteration_p90_s")
+        spread = (high_s - low_s) / actual_s if low_s is not None and high_s is not None else None
+        case = self.row.case
+        return Pair(
+            self.panel, case.scheme, self.simulated.iteration_s, actual_s, spread, bool(self.simulated.outside)
+        )
+
+
+def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]:
+    """Return the runs of `rows` beside their simulation, in the order of the rows.
+
+    The plan is the one that the run executed, the profile and the system were measured with as many ranks at work.
+    Raises RunError when one of them was not recorded.
+    """
+    found = []
+    for row in rows:
+        case = row.case
+        plan = plans.get(str(row.manifest["plan_digest"]))
+        if plan is None:
+            raise RunError(f"the plan {row.manifest['plan_digest']} of run {row.run_id} is not in {PLANS}")
+        system = recorded_system(case.cluster, case.world_size)
+        if system is None:
+            raise RunError(
+                f"no system is recorded for cluster={case.cluster} with {case.world_size} ranks; "
+                f"run: ssfx profile network cluster={case.cluster} world_size={case.world_size}"
+            )
+        profile = recorded_profile(case.model, case.device, case.world_size)
+        if profile is None or profile.batch_size != case.batch_size:
+            raise RunError(
+                f"no profile is recorded for {case.model} with {case.world_size} ranks and batch size "
+                f"{case.batch_size}; run: ssfx profile model={case.model} ranks={case.world_size}"
+            )
+        found.append(Comparison(row, simulate(plan, in_order(profile, plan.tensors), system)))
+    return found
+
+
+def in_order(profile: Profile, tensors: tuple[TensorSpec, ...]) -> Profile:
+    """Return the profile with its tensors in another order; a tensor is not ready before those that precede it."""
+    at_s, ready_s = 0.0, {}
+    for spec, gap_s in zip(profile.tensors, profile.ready_gap_s, strict=True):
+        at_s += gap_s
+        ready_s[spec.name] = at_s
+    reached_s, gaps = 0.0, []
+    for spec in tensors:
+        gaps.append(max(0.0, ready_s[spec.name] - reached_s))
+        reached_s = max(reached_s, ready_s[spec.name])
+    return replace(profile, tensors=tensors, ready_gap_s=tuple(gaps))
+
+
+@cache
+def recorded_plans() -> dict[str, Plan]:
+    """Return the plans that the reference runs executed, by digest."""
+    path = reference_dir() / PLANS
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {plan.digest: plan for plan in map(Plan.from_json, lines)}
+
+
+def write_plans(rows: Iterable[Row], runs: Path, path: Path) -> int:
+    """Write the plans that `rows` executed, a line each, into `path`; return how many there are."""
+    texts: dict[str, str] = {}
+    for row in rows:
+        digest = str(row.manifest["plan_digest"])
+        if digest not in texts:
+            folder = runs / row.run_id / f"attempt-{row.manifest['attempt']}"
+            texts[digest] = Plan.from_json((folder / "plan.json").read_text()).to_json()
+    for digest, text in texts.items():
+        if Plan.from_json(text).digest != digest:
+            raise RunError(f"the plan in the run directory is not the one that was executed ({digest})")
+    path.write_text("".join(f"{text}\n" for text in texts.values()))
+    return len(texts)
+
+
+def breakdown(comparison: Comparison) -> dict[str, tuple[float, float]]:
+    """Return (predicted, actual) seconds of the parts of an iteration: where an error comes from."""
+    predicted = comparison.simulated.metrics(1)
+    actual = comparison.row.metrics
+    names = ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s")
+    return {name: (float(predicted[name] or 0.0), float(actual.get(name) or 0.0)) for name in names}
+
+
+def as_json(comparison: Comparison) -> str:
+    """Return one line of JSON with both times and their parts."""
+    pair = comparison.pair()
+    return json.dumps(
+        {
+            "run": comparison.row.run_id,
+            "panel": pair.panel,
+            "scheme": pair.label,
+            "predicted_s": pair.predicted,
+            "actual_s": pair.actual,
+            "error": pair.error,
+            "parts": breakdown(comparison),
+            "extrapolated": list(comparison.simulated.outside),
+        }
+    )

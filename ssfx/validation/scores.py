@@ -1,0 +1,111 @@
+"""Predicted against actual: errors, bias, and whether comparisons come out the right way round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from ssfx.lazy import statistics
+
+TELLING_GAP = 0.05
+"""A pair of schemes whose actual times differ by more than this share must be predicted in the right order."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One prediction and what it is held against, in seconds (or another unit that both share).
+
+    `panel` names what may be compared with each other, such as one model on one cluster; `label` is the scheme in it.
+    `spread` is the actual value's own relative spread where it is known (p90 - p10 over the median).
+    """
+
+    panel: str
+    label: str
+    predicted: float
+    actual: float
+    spread: float | None = None
+    extrapolated: bool = False
+
+    @property
+    def error(self) -> float:
+        """Return predicted / actual - 1."""
+        return self.predicted / self.actual - 1
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """Two schemes of a panel whose order the prediction gets wrong; `gap` is the actual difference, relative."""
+
+    panel: str
+    faster: str
+    slower: str
+    gap: float
+    predicted_gap: float
+
+    @property
+    def tells(self) -> bool:
+        """True when the actual gap is large enough to matter."""
+        return self.gap > TELLING_GAP
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a set of pairs says: mean, median and maximum of |error|, bias = mean error, Kendall tau of the orders.
+
+    `tau` is the mean over panels of at least two schemes (tau-b: ties count for neither), None without such a panel.
+    """
+
+    count: int
+    mean: float
+    median: float
+    maximum: float
+    bias: float
+    tau: float | None
+    worst: Pair
+    inversions: tuple[Inversion, ...]
+
+    @property
+    def telling(self) -> tuple[Inversion, ...]:
+        """The inversions whose actual gap matters."""
+        return tuple(one for one in self.inversions if one.tells)
+
+
+def score(pairs: Sequence[Pair]) -> Scores:
+    """Return the scores of at least one pair."""
+    errors = [abs(pair.error) for pair in pairs]
+    panels: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        panels.setdefault(pair.panel, []).append(pair)
+    taus = [tau for panel in panels.values() if (tau := kendall_tau(panel)) is not None]
+    found = [inversion for panel in panels.values() for inversion in inversions(panel)]
+    return Scores(
+        len(pairs),
+        float(statistics.fmean(errors)),
+        float(statistics.median(errors)),
+        max(errors),
+        float(statistics.fmean(pair.error for pair in pairs)),
+        float(statistics.fmean(taus)) if taus else None,
+        max(pairs, key=lambda pair: abs(pair.error)),
+        tuple(sorted(found, key=lambda one: -one.gap)),
+    )
+
+
+def kendall_tau(panel: Sequence[Pair]) -> float | None:
+    """Return Kendall's tau-b between predicted and actual of one panel; None when it is not defined."""
+    if len({pair.predicted for pair in panel}) < 2 or len({pair.actual for pair in panel}) < 2:
+        return None
+    from scipy.stats import kendalltau  # late: it takes a second to import
+
+    return float(kendalltau([pair.predicted for pair in panel], [pair.actual for pair in panel]).statistic)
+
+
+def inversions(panel: Iterable[Pair]) -> list[Inversion]:
+    """Return the pairs of a panel that are predicted in the wrong order."""
+    found = []
+    for one, two in combinations(panel, 2):
+        fast, slow = (one, two) if one.actual <= two.actual else (two, one)
+        if fast.actual < slow.actual and fast.predicted > slow.predicted:
+            gap, predicted_gap = slow.actual / fast.actual - 1, slow.predicted / fast.predicted - 1
+            found.append(Inversion(fast.panel, fast.label, slow.label, gap, predicted_gap))
+    return found

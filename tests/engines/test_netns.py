@@ -1,0 +1,134 @@
+"""Runs on emulated hosts: real namespaces, real shaping, real ranks; nothing may be left of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from engines.helpers import make_case, wait_until
+
+from ssfx.engines import line_rate
+from ssfx.engines.hosts import INTERFACE, Hosts, Network, missing
+from ssfx.engines.netns import Netns
+from ssfx.errors import RunError
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no hosts can be emulated here: {missing()}")
+FAKE = "fake_train:train"
+SLOW = Network(2, 0.1)
+
+
+def emulated_case(**changes):
+    return make_case(cluster="emulated_2x100mbit", **changes)
+
+
+def devices() -> list[str]:
+    return sorted(path.name for path in Path("/sys/class/net").iterdir())
+
+
+def processes(token: str) -> list[psutil.Process]:
+    """All processes that have `token` in the environment they were started with."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("SSFX_TEST_TOKEN") == token:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture(autouse=True)
+def token(tmp_path, monkeypatch):
+    """Whatever a test starts carries this; afterwards nothing does, and the machine's own network is as it was."""
+    before = devices()
+    named = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    monkeypatch.setenv("SSFX_TEST_TOKEN", str(tmp_path))
+    yield str(tmp_path)
+    assert processes(str(tmp_path)) == []
+    assert devices() == before
+    assert subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout == named
+
+
+def test_hosts_carry_what_was_asked_for_and_the_root_namespace_has_no_device_of_them(token):
+    before = devices()
+    with Hosts(SLOW) as hosts:
+        assert devices() == before
+        assert len(processes(token)) == 3  # two hosts and the switch
+        assert [rate == pytest.approx(0.0956, rel=0.1) for rate in line_rate.measure(hosts)] == [True, True]
+
+
+def test_a_line_that_is_not_shaped_is_found_out(monkeypatch):
+    monkeypatch.setattr(Network, "bucket", lambda self, device: f"qdisc add dev {device} root pfifo")
+    with Hosts(SLOW) as hosts, pytest.raises(RunError, match=r"host 0 carries .* instead of 0\.1: it is not shaped"):
+        line_rate.measure(hosts)
+
+
+def test_hosts_that_cannot_reach_each_other_are_found_out(monkeypatch):
+    monkeypatch.setattr(line_rate, "_TIMEOUT_S", 0.3)
+    with Hosts(SLOW) as hosts:
+        subprocess.run(hosts.inside(1, ["ip", "link", "set", "dev", INTERFACE, "down"]), check=True)
+        with pytest.raises(RunError, match="emulated host 0 cannot reach host 1"):
+            line_rate.measure(hosts)
+
+
+@pytest.mark.torchrun
+@pytest.mark.slow
+def test_cases_share_a_launch_and_their_rows_say_emulated_and_what_was_measured(store, capfd):
+    cases = [emulated_case(seed=seed) for seed in (1, 2)]
+    rows = Netns(train=FAKE).run(cases, store)
+    assert [row.origin.kind for row in rows] == ["emulated"] * 2
+    assert len(list(store.runs.glob("*/attempt-1/batch.json"))) == 1
+    lines = capfd.readouterr().err.splitlines()
+    assert "netns: 2 case(s) on 2 cpu rank(s)" in lines[0]
+    assert "emulated: 2 hosts at 0.1 Gbit/s, measured 0.09" in lines[1]
+    network = rows[1].manifest["network"]
+    measured = network.pop("measured_link_gbps")
+    assert network == {"hosts": 2, "link_gbps": 0.1, "burst_bytes": 65536}
+    assert len(measured) == 2
+    assert all(0.085 <= rate <= 0.115 for rate in measured)
+    assert rows[1].manifest["environment"]["GLOO_SOCKET_IFNAME"] == INTERFACE
+
+
+@pytest.mark.torchrun
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "verdict"),
+    [
+        ("kill:rank=1,step=4,phase=backward", "rank 1 was killed by SIGKILL in backward at step 4"),
+        ("raise:rank=0,step=2,phase=exchange", r"rank 0 raised InjectedFault: .* in exchange at step 2"),
+    ],
+)
+def test_the_rank_that_failed_is_named(store, monkeypatch, fault, verdict):
+    monkeypatch.setenv("SSFX_FAULT", fault)
+    with pytest.raises(RunError, match=verdict):
+        Netns(train=FAKE).run([emulated_case()], store, progress=False)
+    assert store.status(emulated_case()) == "failed"
+
+
+@pytest.mark.torchrun
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_launcher_that_is_ended_takes_everything_with_it(token, tmp_path, number):
+    command = "import sys; from ssfx.cli import main; sys.exit(main(sys.argv[1:]))"
+    words = ["run", "scheme=ddp", "cluster=emulated_2x100mbit", "steps=100000"]
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", command, *words], env={**os.environ, "SSFX_RESULTS": str(tmp_path)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+    def ranks_run() -> bool:
+        assert launcher.poll() is None, launcher.stderr.read()
+        return len(list(tmp_path.glob("runs/*/attempt-1/rank*.state"))) == 2
+
+    with launcher:
+        wait_until(ranks_run)
+        assert len(processes(token)) >= 6
+        launcher.send_signal(number)
+        launcher.wait(30)
+        assert launcher.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
+    wait_until(lambda: processes(token) == [], 20)

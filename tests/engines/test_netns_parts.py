@@ -1,0 +1,136 @@
+"""Names, shaping commands, the rule for measured rates and refusals; no namespace is made, no rights are needed."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from engines.helpers import make_case
+
+from ssfx.config.cases import resolve_job
+from ssfx.config.clusters import cluster_of, engine_of
+from ssfx.config.compose import compose
+from ssfx.config.groups import choices
+from ssfx.engines import hosts, line_rate
+from ssfx.engines.failure import diagnose
+from ssfx.engines.hosts import Network, missing
+from ssfx.engines.job import Job
+from ssfx.engines.netns import Netns
+from ssfx.errors import ConfigError, RunError
+from ssfx.results.claim import Claim
+from ssfx.results.store import Store
+from ssfx.runtime.heartbeat import Heartbeat
+
+PRESETS = [name for name in choices("cluster") if name.startswith("emulated_")]
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """What is missing is asked anew, and answered by the test."""
+    missing.cache_clear()
+    yield monkeypatch
+    missing.cache_clear()
+
+
+def test_there_are_nine_presets():
+    assert len(PRESETS) == 9
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_what_its_name_says(name):
+    cluster = cluster_of(compose({"cluster": name})["cluster"], None, "auto")
+    assert Network.of(name) == Network(cluster.world_size, cluster.inter.gbps)
+    assert cluster.name == name
+    assert cluster.devices_per_node == 1
+    assert cluster.device == "cpu"
+    assert cluster.intra == cluster.inter
+    assert f"{cluster.nodes} hosts" in cluster.summary
+
+
+def test_other_clusters_are_not_emulated():
+    assert [Network.of(name) for name in ("local", "64gpu", "emulated_2x1gbits", "emulated_x1gbit")] == [None] * 4
+
+
+@pytest.mark.parametrize(("gbps", "rate", "burst"), [(0.1, 100, 65536), (1.0, 1000, 262144), (10.0, 10000, 1048576)])
+def test_shaping_by_rate(gbps, rate, burst):
+    assert Network(2, gbps).bucket("eth0").startswith(f"qdisc add dev eth0 root tbf rate {rate}mbit burst {burst} ")
+
+
+class FakeHosts:
+    def __init__(self, gbps):
+        self.network = Network(2, gbps)
+
+
+def rates(monkeypatch, *answers):
+    waiting = iter(answers)
+    monkeypatch.setattr(line_rate, "one_way_gbps", lambda *_: next(waiting))
+
+
+def test_a_disturbed_measurement_is_repeated_twice(monkeypatch):
+    rates(monkeypatch, 0.95, 0.5, 0.6, 0.9)
+    assert line_rate.measure(FakeHosts(1.0)) == [0.95, 0.9]
+
+
+def test_a_line_that_stays_too_slow_is_an_error_up_to_1_gbps(monkeypatch):
+    rates(monkeypatch, 0.95, 0.5, 0.84, 0.7)
+    with pytest.raises(RunError, match=r"host 1 carries 0\.84 Gbit/s instead of 1: the machine is too busy"):
+        line_rate.measure(FakeHosts(1.0))
+
+
+def test_a_line_that_stays_too_slow_is_recorded_above_1_gbps(monkeypatch):
+    rates(monkeypatch, 9.5, 5, 7, 6)
+    measured = line_rate.measure(FakeHosts(10.0))
+    assert measured == [9.5, 7]
+    assert line_rate.too_slow(Network(2, 10.0), measured)
+    assert not line_rate.too_slow(Network(2, 10.0), [8.6, 9.5])
+
+
+@pytest.mark.parametrize("gbps", [0.1, 1.0, 10.0])
+def test_a_line_that_is_too_fast_is_always_an_error(monkeypatch, gbps):
+    rates(monkeypatch, 1.16 * gbps)
+    with pytest.raises(RunError, match="it is not shaped"):
+        line_rate.measure(FakeHosts(gbps))
+
+
+def test_without_linux_tools_or_rights_a_run_is_refused_in_one_line(here):
+    words = ["scheme=ddp", "cluster=emulated_2x1gbit"]
+    with here.context() as patched:
+        patched.setattr(hosts.shutil, "which", lambda tool: None if tool in ("ip", "tc") else tool)
+        with pytest.raises(ConfigError, match=r"cannot be emulated here, it needs ip, tc .*; use cluster=local"):
+            resolve_job(words)
+    missing.cache_clear()
+    refusal = subprocess.CompletedProcess([], 1, "", "unshare: unshare failed: Operation not permitted\n")
+    with here.context() as patched:
+        patched.setattr(hosts.shutil, "which", lambda tool: tool)
+        patched.setattr(hosts.subprocess, "run", lambda *_, **__: refusal)
+        with pytest.raises(ConfigError, match=r"needs root.*\(unshare: unshare failed: Op.*\); use cluster=local$"):
+            resolve_job(words)
+    missing.cache_clear()
+    here.setattr(hosts.sys, "platform", "darwin")
+    with pytest.raises(ConfigError, match="it needs Linux; use cluster=local"):
+        resolve_job(words)
+
+
+def test_the_engine_follows_the_cluster_and_another_is_refused():
+    assert engine_of("auto", ["local"]) == "torchrun"
+    assert engine_of("auto", ["emulated_4x1gbit"]) == engine_of("netns", ["emulated_4x1gbit"]) == "netns"
+    with pytest.raises(ConfigError, match="engine=torchrun does not run cluster=emulated_4x1gbit; use engine=netns"):
+        engine_of("torchrun", ["emulated_4x1gbit"])
+
+
+def test_the_engine_itself_refuses_other_clusters(tmp_path):
+    store = Store(tmp_path)
+    with pytest.raises(ConfigError, match="cluster=local is not an emulated one"):
+        Netns().run([make_case()], store, progress=False)
+    assert store.claim(make_case()) is not None
+
+
+def test_exit_codes_of_the_ranks_themselves_name_the_first_to_fail(tmp_path):
+    claim = Claim.take(tmp_path / "run")
+    job = Job(make_case(world_size=3), claim, 1)
+    job.attempt_dir.mkdir()
+    for rank in range(3):
+        Heartbeat(job.attempt_dir, rank).beat(4, "exchange")
+    assert str(diagnose(job, 1, [0], {1: -9, 2: -6})) == "rank 1 was killed by SIGKILL in exchange at step 4"
+    assert str(diagnose(job, 1, [0, 1], {2: 3})) == "rank 2 exited with code 3 in exchange at step 4"
+    claim.release()
