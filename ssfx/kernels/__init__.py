@@ -113,6 +113,11 @@ def kernels(device: torch.device) -> ModuleType:
     return reference
 
 
+def writes_sums(device: torch.device) -> bool:
+    """Return whether `ssfx.kernels.decode` can be used for tensors of `device`."""
+    return not _plain and device.type == "cpu"
+
+
 def quantizers(device: torch.device) -> ModuleType:
     """Return the module that packs and unpacks codes of a few bits on `device`."""
     if _plain or device.type != "cpu":

@@ -75,7 +75,7 @@ def prune(found, taken, size, keep, scratch, keys, clear):  # type: ignore[no-un
     least = kth_largest(scratch, size, keep)
     above = 0
     for j in range(size):  # the search above has overwritten the keys
-        above += np.int64((taken[j] & MAGNITUDE) > least)
+        above += int(np.int64((taken[j] & MAGNITUDE) > least))
     ties = keep - above
     kept = 0
     for j in range(size):
@@ -83,9 +83,9 @@ def prune(found, taken, size, keep, scratch, keys, clear):  # type: ignore[no-un
         key = value & MAGNITUDE
         tie = np.int64(key == least)
         found[kept], taken[kept] = at, value
-        passes = np.int64(key > least) + (tie & np.int64(ties > 0))
+        passes = int(np.int64(key > least) + (tie & np.int64(ties > 0)))
         kept += passes
-        ties -= tie
+        ties -= int(tie)
         if clear and passes == 0:
             keys[at] = value
     return least

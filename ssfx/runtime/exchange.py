@@ -193,11 +193,15 @@ class Exchange:
         return finite
 
     def _commit(self) -> None:
+        arrived = {slot.name: slot.param.grad for slot in self._active if slot.param.grad is not None}
+        written: set[str] = set()
         for lane in self.lanes:
             lane.commit()
-            lane.decode()
+            written.update(lane.decode(arrived))
         grads, results = [], []
         for slot in self._active:
+            if slot.name in written:
+                continue
             assert slot.lane is not None
             param, result = slot.param, slot.lane.result(slot.name)
             if slot.dense and self.memory is not None and self.memory.dense_momentum:

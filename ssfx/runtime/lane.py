@@ -7,7 +7,7 @@ calls torch.distributed: they hand their message to a Collective.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -106,11 +106,14 @@ class LaneExecutor(ABC):
 
     @abstractmethod
     def result(self, name: str) -> torch.Tensor:
-        """Return the averaged gradient of one tensor, in its shape; call after `decode`."""
+        """Return the averaged gradient of one tensor that `decode` has not written, in its shape; call after it."""
 
     @abstractmethod
-    def decode(self) -> None:
-        """Turn what was received into averaged gradients; call after `commit`."""
+    def decode(self, grads: Mapping[str, torch.Tensor]) -> Collection[str]:
+        """Turn what was received into averaged gradients; call after `commit`.
+
+        Return the tensors of `grads` that hold their average already; `result` has the others'.
+        """
 
     def sent_elements(self) -> int:
         """Return how many elements this rank sent in the latest step."""
@@ -173,8 +176,9 @@ class DenseLane(LaneExecutor):
         """Forget what was owed: it has been sent."""
         self._settle_owed()
 
-    def decode(self) -> None:
+    def decode(self, grads: Mapping[str, torch.Tensor]) -> Collection[str]:
         """Nothing to do: the sum of shares is the average."""
+        return ()
 
     def result(self, name: str) -> torch.Tensor:
         """Return the averaged gradient."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import Context, Payload, build
 from ssfx.compressors.batch import Batch, Part
+from ssfx.kernels import writes_sums
 from ssfx.memories import Memory
 from ssfx.plan import Lane, Plan
 from ssfx.runtime.lane import StepKey
@@ -65,6 +66,9 @@ class PackedLane(SentCounts):
             self._segment_at[i] = (start, offset)
         self.total = offset
         self.packed_total = sum(self.numel[i] for i in self.packed)
+        self._sparse_names = [
+            name for i in self.packed for name in lane.segments[i].tensors if plan.by_name[name].numel
+        ]
         self.payloads: dict[int, Payload] = {i: self.layout.payload(self.message, i) for i in self.packed}
         self._grads: dict[str, torch.Tensor] = {}
         parts = self._parts(plan)
@@ -245,9 +249,15 @@ class PackedLane(SentCounts):
         self.state.commit()
         self.out = self.state.out
 
-    def decode(self) -> None:
-        """Write the average over ranks into `out`, adding ranks in order so that all replicas stay bit-identical."""
+    def decode(self, grads: Mapping[str, torch.Tensor]) -> Collection[str]:
+        """Write the average over ranks, adding ranks in order so that all replicas stay bit-identical.
+
+        Gathered pairs go straight into the gradients where a compiled kernel can; everything else goes into `out`.
+        """
+        written = self._written_straight(grads)
         out, share = self.out, 1.0 / self.comm.world_size
+        if written:
+            out = out[self._dense_at :]
         out.zero_()
         if self.collective.additive_only:
             assert self.compressor is not None
@@ -256,10 +266,14 @@ class PackedLane(SentCounts):
                 ctx = self._context(i, self.comm.rank)
                 self.compressor.received(self.payloads[i], ctx)
                 self.compressor.decompress_add(self.payloads[i], out[lo:hi], ctx, scale=share)
-            return
+            return ()
         assert self._rows is not None
         for rank in range(self.comm.world_size):
             row = self._rows[rank]
+            if written:
+                if self.layout.dense.length:
+                    out.add_(self.layout.dense.of(row), alpha=share)
+                continue
             if self.compressor is not None and self.compressor.sparse:
                 values = self.layout.values.of(row).float().mul_(share)
                 out.index_add_(0, self.layout.indices.of(row), values)
@@ -272,6 +286,29 @@ class PackedLane(SentCounts):
                 out[self._dense_at :].add_(self.layout.dense.of(row), alpha=share)
         if self.compressor is not None and self.compressor.vote:
             out[: self._dense_at].sign_()
+        return written
+
+    def _written_straight(self, grads: Mapping[str, torch.Tensor]) -> Collection[str]:
+        """Decode gathered pairs into `grads` and return their tensors; nothing and none if that cannot be done."""
+        if self.compressor is None or not self.compressor.sparse or self.compressor.vote:
+            return ()
+        if (
+            self.collective.additive_only
+            or not writes_sums(self._device)
+            or not all(name in grads for name in self._sparse_names)
+        ):
+            return ()
+        targets = [grads[name] for name in self._sparse_names]
+        if not all(t.dtype == torch.float32 and t.is_contiguous() and t.device == self._device for t in targets):
+            return ()
+        from ssfx.kernels.decode import write_sums  # late: it compiles
+
+        assert self._rows is not None
+        values = self.layout.values.of(self._rows).float().mul(1.0 / self.comm.world_size)
+        starts = [self._slots[name][0] for name in self._sparse_names]
+        indices = self.layout.indices.of(self._rows).contiguous()
+        write_sums(targets, starts, indices.numpy(), values.numpy())
+        return self._sparse_names
 
     def result(self, name: str) -> torch.Tensor:
         """Return the averaged gradient."""

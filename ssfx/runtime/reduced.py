@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import torch
 
 from ssfx.collectives import Reduced, Reducer, Reduction
@@ -71,7 +73,7 @@ class ReducedLane(PackedLane):
         assert self._reduced is not None
         return [self._reduced.values]
 
-    def decode(self) -> None:
+    def decode(self, grads: Mapping[str, torch.Tensor]) -> Collection[str]:
         """Write the average over ranks into `out`."""
         assert self._reduced is not None
         values, indices = self._reduced.values / self.comm.world_size, self._reduced.indices
@@ -80,6 +82,7 @@ class ReducedLane(PackedLane):
         else:
             self.out.zero_()
             self.out[indices] = values
+        return ()
 
     def sent_elements(self) -> int:
         """Return how many elements this rank put in."""
