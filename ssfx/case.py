@@ -19,7 +19,9 @@ class Case:
 
     `compressor`, `memory` are specs (None: the scheme is dense or the compressor keeps nothing). `scheme_options` holds
     what differs from the scheme's defaults, without compressor and density. `batch_size` is per rank. Timing statistics
-    leave out the first `warmup_steps` of `steps`.
+    leave out the first `warmup_steps` of `steps`. `cluster` says what differs from its file: "64gpu(inter.gbps=10)".
+    `calibration` is empty for real runs; a simulated one names the kind of its costs and the digest of all it is
+    computed from, as "nominal:1a2b3c4d".
     """
 
     experiment: str
@@ -49,6 +51,7 @@ class Case:
     threads: int = 1
     seed: int = 0
     repeat: int = 0
+    calibration: str = ""
 
     def __post_init__(self) -> None:
         # 1 and 1.0 are equal but differ in JSON; equal cases must have equal ids.
@@ -59,8 +62,11 @@ class Case:
 
     @cached_property
     def run_id(self) -> str:
-        """First 12 hex digits of the SHA-256 of the canonical JSON of all fields."""
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        """First 12 hex digits of the SHA-256 of the canonical JSON of all fields, without an empty calibration."""
+        fields = asdict(self)
+        if not self.calibration:
+            del fields["calibration"]  # so that a real run is identified by what it always was
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
@@ -69,6 +75,12 @@ class Case:
         density = f"@{self.density:g}" if self.density is not None else ""
         compressor = f"/{self.compressor}{density}" if self.compressor is not None else ""
         return f"{self.model}/{self.scheme}{compressor} x{self.world_size}"
+
+    @property
+    def plan_options(self) -> dict[str, Any]:
+        """The options that `ssfx.planning.make_plan` takes."""
+        given = {"compressor": self.compressor, "density": self.density}
+        return {**self.scheme_options, **{key: value for key, value in given.items() if value is not None}}
 
     def to_json(self) -> str:
         """Return the case as indented JSON, the text of a run directory's case.json."""

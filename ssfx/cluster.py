@@ -9,7 +9,7 @@ from typing import Literal
 from ssfx.costs import Curve
 from ssfx.errors import ConfigError
 
-Calibration = Literal["nominal", "published"]
+Calibration = Literal["nominal", "published", "recorded"]
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,11 @@ class Link:
 class Cluster:
     """`nodes` machines with `devices_per_node` devices each; `source` says where the numbers come from.
 
-    `device` names a device with a cost table (cpu, a100, ...); "auto" means what is found when the run starts. `inter`
+    `device` names one of ssfx.devices (cpu, a100, ...); "auto" means what is found when the run starts. `inter`
     is one network card; `nics_per_node` of them are shared by the node's devices. `factors` multiplies what the ring
     formulas give for a primitive, per byte. `calibration` says whether links and factors are line rates with a stated
-    efficiency, or fitted to numbers that a paper prints.
+    efficiency, or fitted to numbers that a paper prints, or whether what was recorded on this machine replaces them.
+    `codec_times` names the paper whose printed times of compressors count, "" for none.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Cluster:
     nics_per_node: int = 1
     factors: Mapping[str, float] = field(default_factory=dict)
     calibration: Calibration = "nominal"
+    codec_times: str = ""
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.devices_per_node < 1 or self.nics_per_node < 1:
@@ -95,7 +97,8 @@ def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:
         shared_beta = g * far_beta
     if g == 1:
         near_s, near_beta = 0.0, 0.0
-    alpha_s, beta = max(near_s, far_s), max(near_beta, far_beta)
+    # A chunk on its way round passes every link once: latencies add up, while the slowest link sets the pace of bytes.
+    alpha_s, beta = (nodes * far_s + (p - nodes) * near_s) / p, max(near_beta, far_beta)
     share = (p - 1) / p
     away = (p - g) / p if nodes > 1 else share
     inside, across = (g - 1).bit_length(), (nodes - 1).bit_length()  # rounds of a binomial tree, not pipelined

@@ -14,6 +14,7 @@ from importlib import metadata
 from typing import Any
 
 from ssfx import machine
+from ssfx.engines import hosts
 from ssfx.errors import SsfxError
 from ssfx.paths import conf_dir, reference_dir, results_dir
 
@@ -91,7 +92,8 @@ def _engines(torch: dict[str, Any], problem: str) -> list[Check]:
     return [
         Check("ssfx run on the CPU (gloo)", bool(torch.get("gloo")), problem, required=True),
         Check("ssfx run device=cuda (nccl)", has_cuda and has_gpu and bool(torch.get("nccl")), gpu_why),
-        Check("ssfx run on clusters other than local", False, "this version plans for them: ssfx plan cluster=64gpu"),
+        Check("ssfx run cluster=emulated_2x1gbit and its like", not hosts.missing(), hosts.missing()),
+        Check("ssfx run cluster=64gpu and others that are not here, simulated", True),
     ]
 
 
@@ -108,11 +110,13 @@ def _space(free: int) -> list[Check]:
 
 
 def _datasets() -> list[tuple[str, str]]:
-    """Return every data set with "" or why it cannot be read."""
+    """Return every data set that is more than a name, with "" or why it cannot be read."""
     from ssfx.workloads import datasets
 
     found = []
     for entry in datasets:
+        if not entry.cls.here:
+            continue
         try:
             datasets.build(entry.name).fingerprint()
             found.append((entry.name, ""))

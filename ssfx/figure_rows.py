@@ -58,7 +58,8 @@ class Spread:
 class Panel:
     """Runs that may be compared: one workload on one cluster and world size, of one origin.
 
-    `bars` maps a scheme's label to its runs, in SCHEME_ORDER. `single` holds the dense runs of one worker alone.
+    Simulated runs are of one calibration: the newest of its kind. `bars` maps a scheme's label to its runs, in
+    SCHEME_ORDER. `single` holds the dense runs of one worker alone.
     """
 
     kind: Kind
@@ -76,6 +77,21 @@ class Panel:
     def workload(self) -> str:
         """Model and data set."""
         return f"{self.case.model} / {self.case.dataset}"
+
+    @property
+    def name(self) -> str:
+        """The model, and where its runs were simulated."""
+        return f"{self.case.model} on {self.case.cluster}, {self.how}" if self.case.calibration else self.case.model
+
+    @property
+    def how(self) -> str:
+        """The origin, with the kind of costs that simulated runs rest on."""
+        costs = self.case.calibration.partition(":")[0]
+        return f"{self.kind} ({costs})" if costs else self.kind
+
+    def extrapolated(self, label: str) -> bool:
+        """True when a bar rests on costs beyond the range that they are known for."""
+        return any(row.manifest.get("extrapolated") for row in self.bars[label])
 
     @property
     def dense(self) -> list[Row]:
@@ -97,7 +113,8 @@ class Panel:
     def conditions(self) -> str:
         """What all bars have in common beside the workload: network, workers, device, compression."""
         case = self.case
-        network = "workers on one machine" if case.cluster == "local" else f"cluster {case.cluster}"
+        here = case.cluster == "local" and not case.calibration
+        network = "workers on one machine" if here else f"cluster {case.cluster}"
         parts = [network, f"{case.device} {case.precision}"]
         if case.device == "cpu":
             parts.append(f"{case.threads} thread{'s' if case.threads > 1 else ''} per worker")
@@ -114,25 +131,36 @@ class Panel:
             "cluster": self.case.cluster,
             "world_size": self.world_size,
             "batch_size": self.case.batch_size,
-            "origin": self.kind,
+            "origin": self.how,
             "hardware": self.hardware,
         }
+
+    def mark(self, label: str) -> dict[str, str]:
+        """The column of a figure's CSV that says whether a simulated bar is extrapolated; none for real runs."""
+        return {"extrapolated": "yes" if self.extrapolated(label) else "no"} if self.case.calibration else {}
 
 
 def panels(rows: Sequence[Row]) -> list[Panel]:
     """Return the panels of `rows`, one for each world size above 1, ordered by origin, workload and world size."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        key = (row.origin.kind, row.origin.hardware, *(str(getattr(row.case, name)) for name in _SHARED))
+        costs = row.case.calibration.partition(":")[0]
+        key = (row.origin.kind, costs, row.origin.hardware, *(str(getattr(row.case, name)) for name in _SHARED))
         groups.setdefault(key, []).append(row)
     found = []
     for _, group in sorted(groups.items()):
-        single = [row for row in group if row.case.world_size == 1 and row.case.density is None]
+        single = _newest([row for row in group if row.case.world_size == 1 and row.case.density is None])
         for world_size in sorted({row.case.world_size for row in group} - {1}):
-            same = [row for row in group if row.case.world_size == world_size]
+            same = _newest([row for row in group if row.case.world_size == world_size])
             origin = same[0].origin
             found.append(Panel(origin.kind, origin.hardware, same[0].case, _bars(same), single))
     return found
+
+
+def _newest(rows: list[Row]) -> list[Row]:
+    """Return the rows of the calibration that was used last: earlier ones are superseded. Real runs have none."""
+    last = max(rows, key=lambda row: row.origin.date, default=None)
+    return [row for row in rows if last and row.case.calibration == last.case.calibration]
 
 
 def _bars(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -92,6 +92,8 @@ _STYLE = {
     "svg.hashsalt": "ssfx",
 }
 
+_EXTRAPOLATED = " *"
+
 CAPTION: dict[str, Any] = {"x": 0.01, "ha": "left", "fontsize": 6, "linespacing": 1.35}
 
 Table = Sequence[dict[str, Any]]
@@ -120,30 +122,37 @@ def caption_text(lines: Sequence[str], width_in: float) -> str:
 def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> tuple[Figure, list[Axes]]:
     """Return a figure with one axis of horizontal bars a panel, each titled with its workload and its origin.
 
-    One panel is a paper column wide, more are two columns wide. Bars stand at y = 0, 1, ... from the top; the lines of
-    `caption` stand below, wrapped to the width of the figure.
+    One panel is a paper column wide, more are two columns wide: three side by side if they share their labels, else
+    two. Bars stand at y = 0, 1, ... from the top; the lines of `caption` stand below, wrapped to the figure's width.
     """
     import matplotlib.pyplot as plt
 
-    columns = min(len(panels), 3)
+    same_bars = len({tuple((bar, panel.extrapolated(bar)) for bar in panel.bars) for panel in panels}) == 1
+    columns = min(len(panels), 3 if same_bars else 2)
     lines = -(-len(panels) // columns)
     width_in = COLUMN_IN if columns == 1 else 2 * COLUMN_IN
     below = caption_text(caption, width_in)
-    bars = max(len(panel.bars) for panel in panels)
-    height_in = lines * (0.75 + 0.17 * bars) + 0.35 + 0.11 * below.count("\n")
-    figure, grid = plt.subplots(lines, columns, figsize=(width_in, height_in), squeeze=False, layout="constrained")
+    bars = [max(len(panel.bars) for panel in panels[i : i + columns]) for i in range(0, len(panels), columns)]
+    heights_in = [0.75 + 0.17 * most for most in bars]
+    size_in = (width_in, sum(heights_in) + 0.35 + 0.11 * below.count("\n"))
+    figure, grid = plt.subplots(
+        lines, columns, figsize=size_in, squeeze=False, layout="constrained", height_ratios=heights_in
+    )
     figure.get_layout_engine().set(wspace=0.05)
     figure.supxlabel(below, **CAPTION)
     axes: list[Axes] = list(grid.flat)
     for spare in axes[len(panels) :]:
         spare.remove()
-    same_bars = len({tuple(panel.bars) for panel in panels}) == 1
     for position, (panel, axis) in enumerate(zip(panels, axes, strict=False)):
-        axis.set_title(panel.workload, loc="left", fontweight="bold", pad=12)
-        subtitle = f"{panel.kind}, P = {panel.world_size}, batch {panel.case.batch_size} per worker"
+        elsewhere = panel.case.cluster != "local"
+        axis.set_title(panel.workload, loc="left", fontweight="bold", pad=20 if elsewhere else 12)
+        subtitle = f"{panel.how}, P = {panel.world_size}, batch {panel.case.batch_size} per worker"
+        if elsewhere:
+            subtitle += f"\n{panel.case.cluster}"
         axis.annotate(subtitle, (0, 1), (0, 4), "axes fraction", textcoords="offset points", fontsize=6.5)
         axis.set_ylim(len(panel.bars) - 0.4, -0.6)
-        axis.set_yticks(range(len(panel.bars)), list(panel.bars))
+        labels = [f"{bar}{_EXTRAPOLATED * panel.extrapolated(bar)}" for bar in panel.bars]
+        axis.set_yticks(range(len(labels)), labels)
         axis.tick_params(labelleft=not (same_bars and position % columns))
         axis.grid(axis="x")
         axis.set_xlabel(xlabel)
@@ -159,7 +168,13 @@ def facts(panels: Sequence[Panel], *, spread: bool = True, bar: str = "scheme") 
     disturbed = max(panel.background_cores for panel in panels)
     if disturbed >= 0.1:
         lines.append(f"Other programs kept up to {disturbed:.1f} cores busy during a run.")
-    counts = sorted({count for panel in panels for count in panel.runs})
+    if any(panel.extrapolated(label) for panel in panels for label in panel.bars):
+        lines.append("* extrapolated: some of its costs lie beyond the range for which they are known.")
+    counts = sorted({count for panel in panels if panel.kind != "simulated" for count in panel.runs})
+    if any(panel.kind == "simulated" for panel in panels):
+        lines.append("Simulated: one step in virtual time, which no repetition changes; calibration in brackets.")
+    if not counts:
+        return lines
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     if counts == [1]:
         lines.append(f"n = 1 run per {bar}: nothing is known about the spread between runs.")
@@ -185,9 +200,13 @@ def draw_table(axis: Axes, header: Sequence[str], cells: Sequence[Sequence[str]]
 
 
 def csv_text(table: Table) -> str:
-    """Return `table` as CSV text, numbers with six significant digits, so that equal tables give equal text."""
+    """Return `table` as CSV text, numbers with six significant digits, so that equal tables give equal text.
+
+    A column that only some lines have is empty in the others.
+    """
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(table[0]), lineterminator="\n")
+    columns = dict.fromkeys(key for line in table for key in line)
+    writer = csv.DictWriter(out, list(columns), lineterminator="\n")
     writer.writeheader()
     for line in table:
         writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in line.items()})
@@ -209,6 +228,7 @@ def save(figure: Figure, name: str, table: Table, rows: Sequence[Row], out: Path
     digest = hashlib.sha256(text.encode()).hexdigest()
     png, pdf, data = (out / f"{name}.{ending}" for ending in ("png", "pdf", "csv"))
     figure.savefig(png, metadata={"Title": name, "Origin": kinds, "Runs": runs, "Csv-Sha256": digest, "Software": None})
+    figure.set_layout_engine("none")  # the layout is found by now, and takes as long as drawing
     keywords = f"runs: {runs}; csv sha256: {digest}"
     figure.savefig(
         pdf,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ssfx.case import Case
 from ssfx.errors import RunError, unknown
 from ssfx.paths import experiments_dir
 from ssfx.results.rows import Row
@@ -19,24 +20,28 @@ from ssfx.results.rows import Row
 class Figure:
     """One figure script: what it is called, which rows it needs and how they become pictures.
 
-    `needs` maps fields of a Case to the value they must have; `command` makes such rows. `draw(rows, out)` writes
-    <name>.png, .pdf and .csv into `out` and returns their paths, none when the rows do not suffice yet. `finding(rows)`
-    is one line of plain text that says what the rows show.
+    `needs` are alternatives, each of which maps fields of a Case to the value they must have, or to a test of it;
+    `command` makes such rows. `draw(rows, out)` writes <name>.png, .pdf and .csv into `out` and returns their paths,
+    none when the rows do not suffice yet. `finding(rows)` is one line of plain text that says what the rows show.
     """
 
     name: str
     title: str
     claims: tuple[str, ...]
-    needs: Mapping[str, Any]
+    needs: tuple[Mapping[str, Any], ...]
     draw: Callable[[list[Row], Path], list[Path]]
     finding: Callable[[list[Row]], str]
     command: str
+
+    def shows(self, case: Case) -> bool:
+        """True when the figure needs runs like that of `case`."""
+        return any(all(_fits(getattr(case, key), value) for key, value in one.items()) for one in self.needs)
 
     def select(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows this figure needs; of one case measured twice on one machine, the newest."""
         newest: dict[tuple[str, str, str], Row] = {}
         for row in sorted(rows, key=lambda row: row.origin.date):
-            if all(getattr(row.case, field) == value for field, value in self.needs.items()):
+            if self.shows(row.case):
                 newest[row.run_id, row.origin.kind, row.origin.hardware] = row
         return [newest[key] for key in sorted(newest)]
 
@@ -53,15 +58,23 @@ def discover() -> dict[str, Figure]:
 
 
 def load(path: Path) -> Figure:
-    """Return the figure that the script at `path` defines; COMMAND says what makes its rows if `ssfx run` does not."""
+    """Return the figure that the script at `path` defines; see Figure.
+
+    NEEDS is one mapping or a tuple of them. COMMAND says what makes the rows where the values of NEEDS do not.
+    """
     spec = importlib.util.spec_from_file_location(f"ssfx_experiments.{path.parent.name}.{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    words = (f"{field}={value}" for field, value in module.NEEDS.items())
+    needs = module.NEEDS if isinstance(module.NEEDS, tuple) else (module.NEEDS,)
+    words = (f"{field}={value}" for field, value in needs[0].items() if isinstance(value, str) and value)
     command = getattr(module, "COMMAND", None) or f"ssfx run {' '.join(words)}"
-    return Figure(module.NAME, module.TITLE, tuple(module.CLAIMS), module.NEEDS, module.draw, module.finding, command)
+    return Figure(module.NAME, module.TITLE, tuple(module.CLAIMS), needs, module.draw, module.finding, command)
+
+
+def _fits(found: object, wanted: Any) -> bool:
+    return bool(wanted(found)) if callable(wanted) else found == wanted
 
 
 def draw_all(names: Sequence[str], rows: Sequence[Row], out_dir: Path) -> list[Path]:

@@ -17,8 +17,9 @@ class Profile:
     """Tensors in backward order with the backward time attributed to each, for one model and batch on one device.
 
     `ready_gap_s[i]` is the time between the gradients of tensor i-1 and i becoming ready (for i = 0: since backward
-    began), so their sum is the backward time. `step_s` is the optimizer's time, `other_s` what else an iteration takes.
-    `ranks`: how many processes computed at once on the machine it was measured on. Raises ValueError when lengths differ or a time is negative.
+    began), so their sum is the backward time. `step_s` is the optimizer's time, `other_s` what an iteration takes
+    beyond forward, backward and step. `ranks` is how many processes computed at once on the machine it was measured on.
+    Raises ValueError when lengths differ or a time is negative.
     """
 
     model: str
@@ -76,10 +77,35 @@ def shipped_dir() -> Path:
     return Path(__file__).parent / "data" / "profiles"
 
 
+def is_shipped(model: str) -> bool:
+    """Return whether `load_shipped` has a profile of `model`."""
+    from ssfx.work import work_dir
+
+    return any((folder / f"{model}.json").exists() for folder in (shipped_dir(), work_dir()))
+
+
 def load_shipped(model: str) -> Profile:
-    """Return the shipped profile of `model`; ConfigError names the models that have one."""
+    """Return the shipped profile of `model`: the measured one if there is one, else the analytic one.
+
+    The latter is of an A100 at the customary batch size. ConfigError names the models that have one.
+    ssfx.roofline.profile_on chooses for a device.
+    """
+    # Late imports: the roofline makes Profiles.
+    from ssfx.roofline import analytic_profile
+    from ssfx.work import counted
+
+    if found := measured(model):
+        return found
+    if model not in counted():
+        have = ", ".join(sorted({*counted(), *(path.stem for path in shipped_dir().glob("*.json"))})) or "none"
+        raise ConfigError(f"no profile is shipped for model {model!r}; shipped: {have}")
+    return analytic_profile(model)
+
+
+def measured(model: str) -> Profile | None:
+    """Return the shipped profile of `model` that was measured, or None when there is none."""
     path = shipped_dir() / f"{model}.json"
     if not path.exists():
-        have = ", ".join(sorted(p.stem for p in shipped_dir().glob("*.json"))) or "none"
-        raise ConfigError(f"no profile is shipped for model {model!r}; shipped: {have}")
-    return Profile.from_json(path.read_text())
+        return None
+    found = Profile.from_json(path.read_text())
+    return found if found.origin.kind == "measured" else None

@@ -90,8 +90,12 @@ class Evidence:
 
 
 def evidence(ledger: Ledger, rows: Sequence[Row]) -> list[Evidence]:
-    """Return one entry for every claim of `ledger` that an experiment of ours can speak to."""
-    return [_evidence(claim, rows) for claim in ledger.claims if _speaks_to(claim)]
+    """Return one entry for every claim of `ledger` that an experiment of ours can speak to by real runs.
+
+    What simulated rows say is never mixed in; see ssfx.figure_claims.
+    """
+    real = [row for row in rows if row.origin.kind != "simulated"]
+    return [_evidence(claim, real) for claim in ledger.claims if _speaks_to(claim)]
 
 
 def run_counts(store: Store) -> dict[str, Counter[str]]:
@@ -142,9 +146,9 @@ def _evidence(claim: Claim, rows: Sequence[Row]) -> Evidence:
     low, high = min(values), max(values)
     why = _difference(claim, used)
     how = ", ".join(sorted({row.origin.kind for row in used}))
-    return Evidence(
-        claim, low, high, how, len(used), "not comparable" if why else _verdict(claim, low, high), why, command
-    )
+    assert claim.bounds is not None
+    verdict = "not comparable" if why else compare(claim.bounds, low, high)
+    return Evidence(claim, low, high, how, len(used), verdict, why, command)
 
 
 def _setting(row: Row, *, compression: bool) -> tuple[str, ...]:
@@ -180,10 +184,9 @@ def _fits(claim: Claim, case: Case) -> bool:
     )
 
 
-def _verdict(claim: Claim, low: float, high: float) -> str:
-    """Compare ranges; a stated single value counts as met within 5 percent of it."""
-    assert claim.bounds is not None
-    stated_low, stated_high = claim.bounds
+def compare(stated: tuple[float, float], low: float, high: float) -> str:
+    """Return agree, partial or disagree for a range beside the stated one; 5 percent around a single value are met."""
+    stated_low, stated_high = stated
     if stated_low == stated_high:
         stated_low, stated_high = sorted((0.95 * stated_low, 1.05 * stated_high))
     if stated_low <= low and high <= stated_high:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from ssfx.collectives import Load, Traffic, collectives
 from ssfx.compressors import Layout, build
@@ -10,6 +12,7 @@ from ssfx.compressors.base import VALUE_BYTES
 from ssfx.plan import Lane, Plan, Segment
 
 
+@lru_cache(maxsize=2**17)  # planners ask for the sizes of all ranges of tensors, and for the same ones again and again
 def payload_layout(compressor: str | None, numel: int, density: float, dtype: str = "float32") -> Layout:
     """Return the wire layout of `numel` elements; without a compressor they travel as values of their own dtype.
 
@@ -43,30 +46,33 @@ def lane_bytes(plan: Plan, lane: Lane) -> int:
 
 def lane_load(plan: Plan, lane: Lane) -> Load:
     """Return what one rank brings to the lane's collective: elements, bytes and elements kept."""
-    kept = 0
-    for segment in lane.segments:
-        layout, numel = segment_layout(plan, segment), plan.numel(segment)
-        kept += min(numel, layout.values) if layout.indices else numel
-    return Load(plan.numel(lane), lane_bytes(plan, lane) - _unused_bytes(plan, lane), kept, plan.world_size)
+    return _load(plan, lane, [segment_layout(plan, segment) for segment in lane.segments])
 
 
 def lane_rounds(plan: Plan, lane: Lane) -> tuple[Load, ...]:
     """Return the load of each exchange of the lane: one, or two for compressors that agree on something first."""
-    load = lane_load(plan, lane)
-    first_bytes = sum(4 * segment_layout(plan, segment).first for segment in lane.segments)
+    layouts = [segment_layout(plan, segment) for segment in lane.segments]
+    load = _load(plan, lane, layouts)
+    first_bytes = sum(4 * layout.first for layout in layouts)
     if not first_bytes:
         return (load,)
     return replace(load, nbytes=first_bytes), replace(load, nbytes=load.nbytes - first_bytes)
 
 
-def _unused_bytes(plan: Plan, lane: Lane) -> int:
+def _load(plan: Plan, lane: Lane, layouts: Sequence[Layout]) -> Load:
+    numel = [plan.numel(segment) for segment in lane.segments]
+    kept = sum(min(n, layout.values) if layout.indices else n for n, layout in zip(numel, layouts, strict=True))
+    nbytes = sum(layout.nbytes for layout in layouts)
+    return Load(sum(numel), nbytes - _unused_bytes(plan, lane, layouts[0]), kept, plan.world_size)
+
+
+def _unused_bytes(plan: Plan, lane: Lane, layout: Layout) -> int:
     """Return the bytes that a message of changing length leaves unused, as the mean over its cycle."""
     segment = lane.segments[0]
     if len(lane.segments) > 1 or segment.compressor is None:
         return 0
     shapes = [plan.by_name[name].shape for name in segment.tensors]
     used = build(segment.compressor).cycle(shapes)
-    layout = segment_layout(plan, segment)
     return VALUE_BYTES[layout.value_dtype] * (layout.values - sum(used) // len(used)) if used else 0
 
 

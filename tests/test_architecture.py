@@ -13,10 +13,11 @@ import ssfx
 PACKAGE = Path(ssfx.__file__).parent
 
 VOCABULARY = {
-    "case", "cluster", "costs", "errors", "lazy", "machine", "origin", "paths", "plan", "profile", "registry", "spec",
+    "case", "cluster", "costs", "devices", "errors", "footprint", "lazy", "machine", "origin", "paths", "plan",
+    "profile", "registry", "roofline", "spec", "work",
 }  # fmt: skip
 COMPONENTS = {"collectives", "compressors", "kernels", "memories"}
-PLANNING = {"schemes", "wire", "timeline", "planning", "cost_tables", "system", "systems"}
+PLANNING = {"schemes", "wire", "timeline", "planning", "cost_tables", "codec_times", "recorded", "system", "systems"}
 # layer -> what it may import besides itself
 MAY_IMPORT = {
     **dict.fromkeys(VOCABULARY, VOCABULARY),
@@ -28,8 +29,13 @@ MAY_IMPORT = {
     "runtime": VOCABULARY | COMPONENTS | PLANNING,
     "engines": VOCABULARY | COMPONENTS | PLANNING | {"results", "runtime", "simulator", "workloads"},
 }
-# The process that torchrun starts joins the layers: it is the engines' other half.
-MAY_ALSO_IMPORT = {"runtime/worker.py": {"engines", "results", "workloads"}, "runtime/faults.py": {"results"}}
+# The process that torchrun starts joins the layers: it is the engines' other half. A simulated case names its cluster,
+# which only the configuration can turn into times.
+MAY_ALSO_IMPORT = {
+    "runtime/worker.py": {"engines", "results", "workloads"},
+    "runtime/faults.py": {"results"},
+    "engines/simulate.py": {"config"},
+}
 USES_TORCH = {"runtime", "workloads", "collectives", "compressors", "kernels", "memories"}
 
 

@@ -47,7 +47,7 @@ def finding(rows: list[Row]) -> str:
         sparse = sorted((line for line in table if line["sparse"]), key=lambda line: line["samples_per_s"])
         if dense and sparse:
             worst, best = (_relative(line, dense) for line in (sparse[0], sparse[-1]))
-            parts.append(f"{panel.case.model}: {worst} to {best}")
+            parts.append(f"{panel.name}: {worst} to {best}")
     if not parts:
         return "no sparse scheme beside dense DDP"
     fewest = min(count for panel in panels(rows) for count in panel.runs)
@@ -80,6 +80,7 @@ def lines(panel: Panel) -> list[dict[str, Any]]:
                 "vs_ddp": spread.median / dense if dense else None,
                 "ideal_samples_per_s": panel.world_size * single if single else None,
                 "scaling_factor": spread.median / (panel.world_size * single) if single else None,
+                **panel.mark(label),
             }
         )
     return found

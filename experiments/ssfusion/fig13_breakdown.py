@@ -57,7 +57,7 @@ def finding(rows: list[Row]) -> str:
         for line in lines(panel):
             if line["scheme"] == "ddp":
                 share = line["exposed_comm_s"] / line["iteration_s"]
-                parts.append(f"{panel.case.model} {share:.0%}")
+                parts.append(f"{panel.name} {share:.0%}")
     return "exposed communication of dense DDP, share of the iteration: " + ", ".join(parts) if parts else "no DDP run"
 
 
@@ -77,6 +77,7 @@ def lines(panel: Panel) -> list[dict[str, Any]]:
                 "iteration_s": metric(run, "iteration_s"),
                 **parts,
                 "hidden_comm_s": hidden_s,
+                **panel.mark(label),
             }
         )
     return found

@@ -8,13 +8,17 @@ from collections.abc import Sequence
 
 import click
 
+from ssfx.cli.advise import advise
 from ssfx.cli.completion import install_bash
 from ssfx.cli.doctor import doctor
 from ssfx.cli.figures import figures
 from ssfx.cli.listing import list_
 from ssfx.cli.plan import plan
+from ssfx.cli.profile import profile
 from ssfx.cli.run import run
+from ssfx.cli.simulate import simulate
 from ssfx.cli.status import status
+from ssfx.cli.validate import validate
 from ssfx.errors import SsfxError, unknown
 
 INTERRUPTED = 130
@@ -43,7 +47,7 @@ class _Verbs(click.Group):
 @click.version_option(package_name="ssfx", message="ssfx %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Does compressed, fused gradient communication help this model on this cluster?
+    """Does compressed gradient communication help this model on this cluster?
 
     Settings are key=value words: ssfx run scheme=ddp,ssfusion_oi density=0.01
     """
@@ -51,7 +55,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _verb in (run, plan, list_, figures, status, doctor):
+for _verb in (run, plan, simulate, advise, validate, profile, list_, figures, status, doctor):
     cli.add_command(_verb)
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ssfx.config.cases import Job
+    from ssfx.config.targets import Target
     from ssfx.results.store import Store
 
 
@@ -25,19 +26,24 @@ def run(overrides: tuple[str, ...], dry_run: bool) -> None:
     """
     from ssfx.config.cases import resolve_job
     from ssfx.config.plans import check_plans
+    from ssfx.config.simulated import simulate_case
     from ssfx.engines import engines
     from ssfx.paths import results_dir
     from ssfx.results.store import Store
     from ssfx.results.wandb_mirror import mirror
 
     job = resolve_job(overrides)
-    check_plans(job.cases, job.cluster)
+    if job.engine != "simulate":
+        check_plans(job.cases, job.cluster)
     store = Store(results_dir())
     todo = [case for case in job.cases if store.status(case) != "finished"]
     done = len(job.cases) - len(todo)
-    click.echo(f"measured on this machine: {len(job.cases)} runs, {done} finished, {len(todo)} to do")
+    click.echo(f"{_how(job)}: {len(job.cases)} runs, {done} finished, {len(todo)} to do")
     _explain(job)
     if dry_run:
+        if job.engine == "simulate":
+            for case in job.cases:
+                simulate_case(case)
         for case in job.cases:
             click.echo(f"{case.run_id}  {store.status(case):8}  {case.label}  seed {case.seed} repeat {case.repeat}")
         return
@@ -53,11 +59,36 @@ def run(overrides: tuple[str, ...], dry_run: bool) -> None:
         click.echo(str(path))
 
 
+def _how(job: Job) -> str:
+    """Return how the rows are obtained: their kind, and where, or what a simulation rests on."""
+    from ssfx.engines import engines
+
+    kind = engines[job.engine].kind
+    if not job.targets:
+        return f"{kind} on this machine"
+    costs, profiles = (sorted({kind_of(target) for target in job.targets}) for kind_of in (_costs, _profile))
+    return f"{kind} ({'/'.join(costs)} costs, {'/'.join(profiles)} profiles)"
+
+
+def _costs(target: Target) -> str:
+    return target.system.origin.kind
+
+
+def _profile(target: Target) -> str:
+    return target.profile.origin.kind
+
+
 def _explain(job: Job) -> None:
-    """Say what the summary line cannot: the preset, and to which schemes compressor and density apply."""
-    click.echo(
-        f"experiment={job.experiment} preset={job.preset} engine={job.engine} world_size={job.cluster.world_size}"
-    )
+    """Say what the summary line cannot: the preset or the clusters, and what compressor and density apply to."""
+    if job.targets:
+        click.echo(f"experiment={job.experiment} engine={job.engine}: one step in virtual time, nothing is trained")
+        whole = [target for target in job.targets if target.cluster.world_size > 1] or job.targets
+        for text in dict.fromkeys(f"{target.cluster.name}: {target.system.origin.note}" for target in whole):
+            click.echo(text)
+    else:
+        click.echo(
+            f"experiment={job.experiment} preset={job.preset} engine={job.engine} world_size={job.cluster.world_size}"
+        )
     sparse = sorted({case.scheme for case in job.cases} - set(job.baselines))
     if job.baselines:
         click.echo(f"compressor, density and memory apply to {', '.join(sparse)}; dense: {', '.join(job.baselines)}")
@@ -70,7 +101,7 @@ def _draw(job: Job, store: Store) -> list[Path]:
     from ssfx.figures import discover, draw_all
     from ssfx.paths import results_dir
 
-    names = [figure.name for figure in discover().values() if figure.needs.get("experiment") == job.experiment]
+    names = [figure.name for figure in discover().values() if any(map(figure.shows, job.cases))]
     rows = [*store.reference_rows(), *store.rows()]
     folder = results_dir() / "figures"
     if not names:

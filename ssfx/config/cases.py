@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ssfx.case import Case
 from ssfx.cluster import Cluster
-from ssfx.config.clusters import check_here, cluster_of
+from ssfx.config.clusters import check_here, cluster_of, cluster_text
 from ssfx.config.components import Components, complete, components, without_sparse_keys
 from ssfx.config.compose import Point, chosen, compose
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
+from ssfx.config.simulated import check_keys, simulated
 from ssfx.config.sweep import Grid, grid, single
-from ssfx.errors import ConfigError, unknown
+from ssfx.config.targets import Target, target_of
+from ssfx.errors import ConfigError
 from ssfx.schemes import schemes
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.workloads import check_case, datasets, models
@@ -40,6 +42,7 @@ class Job:
     cases: tuple[Case, ...]
     baselines: tuple[str, ...]
     without_density: tuple[str, ...]
+    targets: tuple[Target, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,34 +61,32 @@ def resolve_job(words: Iterable[str]) -> Job:
     Repeats are the outer loop, so that whatever disturbs the machine for a while hits all schemes alike.
     """
     request = read(words)
-    for key in request:
-        if key.startswith("cluster."):
-            raise ConfigError(
-                f"{key} describes a cluster to plan for; a run takes what is here: drop it, or use ssfx plan"
-            )
-    for key in ("preset", "engine", "cluster", "wandb", "stall_timeout_s"):
+    for key in ("preset", "wandb", "stall_timeout_s"):
         if len(request.get(key, ())) > 1:
             raise ConfigError(f"one command takes one {key}; start ssfx run once for each")
     found = grid(request)
-    baselines = _baselines(found)
-    points = [without_sparse_keys(point) if point["scheme"] in baselines else point for point in found.points]
-    points = [complete(point) for point in points]
-    without_density = _without_density(points)
-    for point in points:
-        if point["compressor"] in without_density:
-            point.pop("density", None)
-    resolved = [_resolve(point, found.experiment) for point in points]
+    virtual = found.engine == "simulate"
+    if virtual:
+        check_keys(request)
+    for key in found.axes:
+        if key.startswith("cluster.") and not virtual:
+            raise ConfigError(
+                f"{key} describes another cluster than the one that is here; drop it, or add engine=simulate"
+            )
+    points, baselines, without_density = completed(found.points)
+    resolved = [_resolve(point, found) for point in points]
     config, cluster, shared, _ = resolved[0]
-    repeats = max(settings.repeats for _, _, settings, _ in resolved)
+    repeats = 1 if virtual else max(settings.repeats for _, _, settings, _ in resolved)
     cases: dict[str, Case] = {}
     for repeat in range(repeats):
         for _, _, settings, case in resolved:
             if repeat < settings.repeats:
                 one = replace(case, repeat=repeat)
                 cases.setdefault(one.run_id, one)
+    targets = tuple({case.calibration: target_of(case) for case in cases.values() if virtual}.values())
     return Job(
-        found.experiment, config["preset"]["name"], _engine(config["engine"]["name"]), shared.wandb,
-        shared.stall_timeout_s, cluster, tuple(cases.values()), baselines, without_density,
+        found.experiment, config["preset"]["name"], found.engine, shared.wandb, shared.stall_timeout_s, cluster,
+        tuple(cases.values()), baselines, without_density, targets,
     )  # fmt: skip
 
 
@@ -104,26 +105,28 @@ def resolve_plan(words: Iterable[str]) -> Planned:
     return Planned(config["model"]["name"], cluster.device, cluster, parts)
 
 
-def _resolve(point: Point, experiment: str) -> tuple[dict[str, Any], Cluster, Settings, Case]:
+def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settings, Case]:
     config = compose(point)
     settings = Settings.of(config)
     parts = components(config, settings.density, asked="density" in point)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
-    check_here(cluster)
+    options = {key.partition(".")[2]: value for key, value in point.items() if key.startswith("cluster.")}
+    if found.engine != "simulate":
+        check_here(cluster)
     dataset = {key: value for key, value in config["dataset"].items() if key != "name"}
     case = Case(
-        experiment=experiment,
+        experiment=found.experiment,
         model=models[config["model"]["name"]].name,
         dataset=datasets.canonical(config["dataset"]["name"], dataset),
         scheme=parts.scheme,
-        cluster=cluster.name,
+        cluster=cluster_text(cluster.name, options),
         world_size=cluster.world_size,
         batch_size=settings.batch_size,
         compressor=parts.compressor,
         density=parts.density,
         memory=parts.memory,
         scheme_options=parts.scheme_options,
-        device="cuda" if cluster.device == "cuda" else "cpu",
+        device="cpu" if cluster.device == "cpu" else "cuda",
         precision=settings.precision,
         optimizer=settings.optimizer,
         lr=settings.lr,
@@ -139,13 +142,30 @@ def _resolve(point: Point, experiment: str) -> tuple[dict[str, Any], Cluster, Se
         threads=settings.threads,
         seed=settings.seed,
     )
+    if found.engine == "simulate":
+        case = simulated(case)
     check_case(case)
     return config, cluster, settings, case
 
 
-def _baselines(found: Grid) -> tuple[str, ...]:
-    """Return the dense schemes of a grid that has sparse ones too."""
-    names = list(dict.fromkeys(point["scheme"] for point in found.points))
+def completed(points: Sequence[Point]) -> tuple[list[Point], tuple[str, ...], tuple[str, ...]]:
+    """Return points with their compressors and memories, without what has no effect, and Job's two lists of whom.
+
+    Dense schemes beside sparse ones are baselines, to which compressor, density and memory do not apply; nor does
+    density to compressors that send every element beside others.
+    """
+    baselines = _baselines(points)
+    found = [complete(without_sparse_keys(point) if point["scheme"] in baselines else point) for point in points]
+    without_density = _without_density(found)
+    for point in found:
+        if point["compressor"] in without_density:
+            point.pop("density", None)
+    return found, baselines, without_density
+
+
+def _baselines(points: Iterable[Point]) -> tuple[str, ...]:
+    """Return the dense schemes of points of which some are sparse."""
+    names = list(dict.fromkeys(point["scheme"] for point in points))
     dense = tuple(name for name in names if schemes[name].dense)
     return dense if len(dense) < len(names) else ()
 
@@ -155,13 +175,3 @@ def _without_density(points: Iterable[Point]) -> tuple[str, ...]:
     names = list(dict.fromkeys(point["compressor"] for point in points if point["compressor"] is not None))
     whole = tuple(name for name in names if not keeps_fraction(name))
     return whole if len(whole) < len(names) else ()
-
-
-def _engine(name: str) -> str:
-    from ssfx.engines import engines
-
-    if name == "auto":
-        return "torchrun"
-    if name not in engines:
-        raise unknown("engine", name, ["auto", *engines.names()])
-    return name

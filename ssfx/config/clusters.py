@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ssfx import machine
+from ssfx import devices, machine
 from ssfx.cluster import Cluster, Link
-from ssfx.errors import ConfigError
+from ssfx.config.compose import compose
+from ssfx.errors import ConfigError, unknown
 
 CPU_RANKS = 2
+
+_TEXT = re.compile(r"(?P<name>[^(]+)(?:\((?P<options>[^)]*)\))?")
 
 
 def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> Cluster:
     """Return the cluster of a composed `cluster` node; "auto" becomes what is here, or `world_size` and `device`.
 
-    ConfigError when a named cluster has another number of devices than `world_size` asks for, or another kind.
+    `world_size` 1 is one device of the cluster, alone: what scaling is measured against. ConfigError when a named
+    cluster has another number of devices than `world_size` asks for, or another kind.
     """
     here = node["device"] == "auto"
     kind = local_device(device) if here else _device_name(node["device"])
@@ -27,9 +33,13 @@ def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> 
         cluster = Cluster(
             node["name"], node["summary"], _count("nodes", node["nodes"]),
             _count("devices_per_node", per_node), kind, links["intra"], links["inter"], node["source"],
+            _count("nics_per_node", node["nics_per_node"]), node.get("factors", {}), node["calibration"],
+            node.get("codec_times", ""),
         )  # fmt: skip
     except (TypeError, ValueError):
         raise ConfigError(f"cluster={node['name']}: rates, efficiency and latency of a link must be numbers") from None
+    if world_size == 1:
+        cluster = replace(cluster, nodes=1, devices_per_node=1)
     if world_size not in (None, cluster.world_size):
         raise ConfigError(
             f"cluster={cluster.name} has {cluster.world_size} devices, so world_size={world_size} does not fit; "
@@ -38,6 +48,26 @@ def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> 
     if not here and device not in ("auto", "cpu" if kind == "cpu" else "cuda"):
         raise ConfigError(f"cluster={cluster.name} has {kind} devices, so device={device} does not fit; drop it")
     return cluster
+
+
+def cluster_text(name: str, options: Mapping[str, Any]) -> str:
+    """Return what Case.cluster says of the cluster `name` with `options`: only those that differ from its file."""
+    if not options:
+        return name
+    base = compose({"cluster": name})["cluster"]
+    changed = {key: value for key, value in options.items() if _number(value) != _number(_at(base, key))}
+    inside = ",".join(f"{key}={_number(value)}" for key, value in sorted(changed.items()))
+    return f"{name}({inside})" if inside else name
+
+
+def cluster_named(text: str, world_size: int | None, device: str) -> Cluster:
+    """Return the cluster of a Case.cluster; its name is the whole text."""
+    match = _TEXT.fullmatch(text)
+    assert match is not None
+    given = [part.partition("=") for part in (match["options"] or "").split(",") if part]
+    options = {f"cluster.{key}": _value(value) for key, _, value in given}
+    node = compose({"cluster": match["name"], **options})["cluster"]
+    return replace(cluster_of(node, world_size, device), name=text)
 
 
 def local_device(device: str) -> str:
@@ -63,12 +93,44 @@ def check_here(cluster: Cluster) -> None:
                 f"use world_size={len(machine.gpus())} or device=cpu"
             )
         return
-    nodes = f"{cluster.nodes} node{'s' if cluster.nodes != 1 else ''}"
-    raise ConfigError(
-        f"cluster={cluster.name} is not here: it has {cluster.world_size} {cluster.device} devices in {nodes}, this "
-        f"machine has {machine.description()}, and the simulator that would stand in is not in this version; use "
-        "cluster=local, or only plan with ssfx plan"
-    )
+    from ssfx.engines.hosts import Network, missing
+
+    if Network.of(cluster.name):
+        if problem := missing():
+            raise ConfigError(f"cluster={cluster.name} cannot be emulated here, {problem}; use cluster=local")
+        return
+
+
+def engine_of(name: str, clusters: Sequence[str]) -> str:
+    """Return the engine called `name` for clusters of these names; "auto" is the one that fits, a misfit a ConfigError.
+
+    Clusters that are neither here nor emulated here are simulated; every cluster can be.
+    """
+    from ssfx.engines import engines
+    from ssfx.engines.hosts import Network
+
+    if name != "auto" and name not in engines:
+        raise unknown("engine", name, ["auto", *engines.names()])
+    if name == "simulate":
+        return name
+    fitting = {
+        cluster: "torchrun" if cluster == "local" else "netns" if Network.of(cluster) else "simulate"
+        for cluster in clusters
+    }
+    for cluster, fits in fitting.items():
+        if fits != fitting[clusters[0]]:
+            raise ConfigError(
+                f"cluster={clusters[0]} needs engine={fitting[clusters[0]]} and cluster={cluster} engine={fits}; start "
+                "ssfx run once for each, or choose engine=simulate"
+            )
+        if name != "auto" and fits == "simulate":
+            raise ConfigError(
+                f"engine={name} starts processes on this machine ({machine.description()}), which cluster={cluster} is "
+                "not; use engine=simulate, or cluster=local"
+            )
+        if name not in ("auto", fits):
+            raise ConfigError(f"engine={name} does not run cluster={cluster}; use engine={fits}, or another cluster")
+    return fitting[clusters[0]]
 
 
 def _count(key: str, value: Any) -> int:
@@ -79,5 +141,27 @@ def _count(key: str, value: Any) -> int:
 
 def _device_name(value: Any) -> str:
     if not isinstance(value, str):
-        raise ConfigError(f"cluster.device must be the name of a device with a cost table, got {value!r}")
+        raise ConfigError(f"cluster.device must be the name of a device, got {value!r}")
+    return devices.device(value).name
+
+
+def _at(node: Any, path: str) -> Any:
+    for key in path.split("."):
+        node = node[key]
+    return node
+
+
+def _number(value: Any) -> Any:
+    """Return a number in the one form that equal numbers share."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     return value
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

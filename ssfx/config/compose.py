@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ssfx.config.cluster_node import calibrated
 from ssfx.config.groups import COMPONENT_GROUPS, GROUPS, YAML_GROUPS, choices, options
 from ssfx.errors import ConfigError
 from ssfx.paths import conf_dir
@@ -33,6 +34,8 @@ def compose(point: Mapping[str, Any]) -> dict[str, Any]:
         if name := point.get(group) or said.get("name"):
             defaults = {} if name == "auto" else options(group, name)
             config[group] = {**defaults, **said, "name": name}
+    if any(key.startswith("cluster.") for key in point):
+        config["cluster"] = calibrated(config["cluster"], point)
     for key, value in point.items():
         if key not in GROUPS:
             config = _put(config, key.split("."), value, key)

@@ -17,7 +17,7 @@ OPTION_GROUPS = ("cluster", "compressor", "dataset", "memory", "scheme")
 """Groups whose choices have options of their own, written group.option=value."""
 
 CLUSTER_OPTIONS = (
-    "nodes", "devices_per_node", "device",
+    "nodes", "devices_per_node", "device", "nics_per_node", "calibration",
     *(f"{link}.{key}" for link in ("intra", "inter") for key in ("gbps", "efficiency", "latency_s")),
 )  # fmt: skip
 

@@ -8,13 +8,13 @@ from typing import Any
 from ssfx.case import Case
 from ssfx.cluster import Cluster
 from ssfx.config.cases import Planned
-from ssfx.cost_tables import costs_on, devices, nominal_costs
+from ssfx.cost_tables import costs_on, nominal_costs
 from ssfx.costs import Costs
 from ssfx.errors import ConfigError
 from ssfx.memories import memories
 from ssfx.plan import Plan
 from ssfx.planning import check_memory, make_plan
-from ssfx.profile import Profile, load_shipped, shipped_dir
+from ssfx.profile import Profile, is_shipped, load_shipped
 from ssfx.schemes import schemes
 from ssfx.schemes.measured_search import most_probes
 
@@ -32,15 +32,15 @@ def check_plans(cases: Sequence[Case], cluster: Cluster) -> None:
     for case in cases:
         _check_warmup(case)
         left = unplanned[_but_density(case)]
-        if _density(case) in left and (shipped_dir() / f"{case.model}.json").exists():
-            plan = make_plan(case.scheme, load_shipped(case.model), nominal_costs(cluster), case_options(case))
+        if _density(case) in left and is_shipped(case.model):
+            plan = make_plan(case.scheme, load_shipped(case.model), nominal_costs(cluster), case.plan_options)
             if case.memory is not None:
                 check_memory(plan, memories.build(case.memory))
             left.remove(_density(case))
 
 
 def _but_density(case: Case) -> str:
-    return str((case.model, case.scheme, case.memory, {**case_options(case), "density": None}))
+    return str((case.model, case.scheme, case.memory, {**case.plan_options, "density": None}))
 
 
 def _density(case: Case) -> float:
@@ -50,7 +50,7 @@ def _density(case: Case) -> float:
 def _check_warmup(case: Case) -> None:
     scheme = schemes[case.scheme]
     if scheme.profiled and case.world_size > 1:
-        options = scheme.options(case_options(case))
+        options = scheme.options(case.plan_options)
         observed = getattr(options, "profile_iters", 0)
         if getattr(options, "search", None) == "measured":
             observed += _search_steps(case, options)
@@ -63,16 +63,9 @@ def _check_warmup(case: Case) -> None:
 
 def _search_steps(case: Case, options: Any) -> int:
     """Return the steps that a measured search may take; a model without a shipped profile is taken for a large one."""
-    shipped = (shipped_dir() / f"{case.model}.json").exists()
-    num_tensors = len(load_shipped(case.model).tensors) if shipped else 1000
+    num_tensors = len(load_shipped(case.model).tensors) if is_shipped(case.model) else 1000
     probes = most_probes(num_tensors, step=options.step, warmup=options.probe_warmup)
     return int(probes * (options.probe_iters + 1))
-
-
-def case_options(case: Case) -> dict[str, object]:
-    """Return the options that `make_plan` takes for `case`."""
-    given = {"compressor": case.compressor, "density": case.density}
-    return {**case.scheme_options, **{key: value for key, value in given.items() if value is not None}}
 
 
 def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
@@ -85,7 +78,7 @@ def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
     try:
         found = costs = costs_on(planned.cluster, planned.parts.compressor, planned.parts.density)
     except ConfigError as error:
-        if schemes[planned.parts.scheme].profiled or planned.cluster.device not in devices():
+        if schemes[planned.parts.scheme].profiled:
             raise
         found, costs = str(error), nominal_costs(planned.cluster)
     return make_plan(planned.parts.scheme, profile, costs, planned.parts.plan_options), profile, found

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from ssfx.config.clusters import engine_of
 from ssfx.config.compose import Point, compose
+from ssfx.config.groups import choices
 from ssfx.config.overrides import Request, check
 from ssfx.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The points of one experiment and the values that each axis takes over all of them."""
+    """The points of one experiment on one engine and the values that each axis takes over all of them."""
 
     experiment: str
+    engine: str
     points: tuple[Point, ...]
     axes: Mapping[str, tuple[Any, ...]]
 
@@ -24,14 +27,21 @@ class Grid:
 def grid(request: Request) -> Grid:
     """Return the grid of the requested experiment; a value that the user gave replaces the experiment's axis.
 
-    An `also` entry of the experiment adds points outside the grid; it is left out when the user chose one of its keys.
+    Where it is simulated, the axes under `simulated` replace those of the same name; ConfigError for an experiment
+    without that key, which is about what real gradients do. An `also` entry adds points outside the grid; it is left
+    out when the user chose one of its keys.
     """
-    names = request.get("experiment", ())
-    if len(names) > 1:
-        raise ConfigError("one command runs one experiment; start ssfx run once for each")
-    base = compose({"experiment": names[0]} if names else {})
+    name = _one(request, "experiment", None)
+    base = compose({"experiment": name} if name else {})
     experiment = base["experiment"]
-    swept = {key: check(key, values) for key, values in experiment["sweep"].items()}
+    sweep = experiment["sweep"]
+    clusters = request.get("cluster") or sweep.get("cluster") or (base["cluster"]["name"],)
+    engine = engine_of(_one(request, "engine", base["engine"]["name"]), clusters)
+    if engine == "simulate":
+        sweep = {**sweep, **_simulated(experiment)}
+    elif len(clusters) > 1:
+        raise ConfigError("one command runs on one cluster; start ssfx run once for each")
+    swept = {key: check(key, values) for key, values in sweep.items()}
     axes = {**swept, **request}
     axes.setdefault("scheme", (base["scheme"]["name"],))
     for key in ("model", "dataset"):
@@ -44,7 +54,12 @@ def grid(request: Request) -> Grid:
     points = list(_product(axes))
     for entry in extra:
         points += _product({**axes, **{key: check(key, (value,)) for key, value in entry.items()}})
-    return Grid(experiment["name"], tuple(points), axes)
+    return Grid(experiment["name"], engine, tuple(points), axes)
+
+
+def points_of(request: Request) -> list[Point]:
+    """Return all combinations of the values of a request."""
+    return list(_product(request))
 
 
 def single(request: Request, command: str) -> Point:
@@ -55,6 +70,25 @@ def single(request: Request, command: str) -> Point:
                 f"ssfx {command} shows one case, got {len(values)} values of {key}; choose {key}={values[0]}"
             )
     return {key: values[0] for key, values in request.items()}
+
+
+def _one(request: Request, key: str, default: Any) -> Any:
+    values = request.get(key, (default,))
+    if len(values) > 1:
+        raise ConfigError(f"one command runs one {key}; start ssfx run once for each")
+    return values[0]
+
+
+def _simulated(experiment: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the axes that an experiment has where it is simulated."""
+    if "simulated" not in experiment:
+        able = [name for name in choices("experiment") if "simulated" in compose({"experiment": name})["experiment"]]
+        raise ConfigError(
+            f"experiment={experiment['name']} is about what real gradients do, which a simulation does not know; "
+            f"choose experiment={' or experiment='.join(able)}, or cluster=local"
+        )
+    axes: Mapping[str, Any] = experiment["simulated"]
+    return axes
 
 
 def _product(axes: Mapping[str, tuple[Any, ...]]) -> Iterator[Point]:

@@ -7,12 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import islice
 from time import perf_counter
+from typing import Any
 
 from ssfx.case import Case
 from ssfx.config.simulated import simulate_case
 from ssfx.config.targets import Target
+from ssfx.devices import device as data_sheet
+from ssfx.devices import device_names
 from ssfx.engines.base import Engine, engines
 from ssfx.errors import RunError
+from ssfx.footprint import memory_bytes
 from ssfx.origin import Origin
 from ssfx.results.files import write_atomic
 from ssfx.results.manifest import code, now, versions
@@ -62,7 +66,7 @@ def _groups(cases: Iterable[Case], size: int) -> Iterator[list[Case]]:
 
 def _row(case: Case, target: Target, step: Simulated, started_with: dict[str, object]) -> Row:
     profile, system = target.profile, target.system
-    manifest = {
+    manifest: dict[str, Any] = {
         "code": started_with,
         "versions": versions(),
         "exit_reason": "finished",
@@ -78,8 +82,15 @@ def _row(case: Case, target: Target, step: Simulated, started_with: dict[str, ob
         "extrapolated": list(step.outside),
         "assumptions": "every compressor sends as many elements as it is asked for; memory costs what a residual does",
     }  # fmt: skip
-    hardware = f"{target.cluster.device} devices ({system.origin.kind} costs, {profile.origin.kind} profile)"
     metrics = step.metrics(case.world_size * case.batch_size * case.accumulate)
+    if (
+        profile.device in device_names() and data_sheet(profile.device).pcie_gbps
+    ):  # a host's memory is shared with more than training
+        copies = 0 if case.memory in (None, "none") else 1
+        needed = memory_bytes(case.model, case.batch_size, case.optimizer, residual_copies=copies)
+        metrics["peak_memory_bytes"] = needed.total
+        manifest["device_memory_bytes"] = round(data_sheet(profile.device).memory_gib * 2**30)
+    hardware = f"{target.cluster.device} devices ({system.origin.kind} costs, {profile.origin.kind} profile)"
     return Row(case.run_id, case, metrics, Origin("simulated", hardware, now(), versions=versions()), manifest)
 
 

@@ -98,7 +98,8 @@ def _matrix(numel: int) -> tuple[int, ...]:
     return (side, numel // side) if numel % side == 0 else (numel,)
 
 
-def _exchange(comm: Comm, name: str, nbytes: int) -> Callable[[], Pending]:
+def issuer(comm: Comm, name: str, nbytes: int) -> Callable[[], Pending]:
+    """Return a call that issues one exchange of `name`, a primitive or a collective, of about `nbytes` a rank."""
     message = torch.zeros(nbytes // 4, device=comm.device)
     if name == "all_to_all":
         parts = message.tensor_split(comm.world_size)
@@ -119,7 +120,7 @@ def _exchange_curve(comm: Comm, name: str, max_bytes: int) -> Curve:
     sizes = [n for n in (2**10, 2**13, 2**16, 2**19, 2**22) if n < max_bytes] + [min(max_bytes, 2**24)]
     seconds = []
     for nbytes in sizes:
-        issue = _exchange(comm, name, nbytes)
+        issue = issuer(comm, name, nbytes)
         times = []
         for _ in range(REPEATS):
             began = perf_counter()

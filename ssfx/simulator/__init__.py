@@ -3,5 +3,6 @@
 from ssfx.simulator.lowering import Behaviour
 from ssfx.simulator.result import Simulated, simulate
 from ssfx.simulator.task import STAGES, Task
+from ssfx.simulator.why import why
 
-__all__ = ["STAGES", "Behaviour", "Simulated", "Task", "simulate"]
+__all__ = ["STAGES", "Behaviour", "Simulated", "Task", "simulate", "why"]

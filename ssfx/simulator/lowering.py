@@ -149,7 +149,8 @@ class Lowering:
         compressor = build(segment.compressor)
         shapes = [self.plan.by_name[tensor].shape for tensor in segment.tensors]
         work_s = self._at(f"{segment.compressor} on the host", codec.host, compressor.work(shapes))
-        end = self._add(Task("compress", name, "host", work_s, float(self.system.host_shares), (end,)))
+        whole = ",".join(segment.tensors)
+        end = self._add(Task("compress", whole, "host", work_s, float(self.system.host_shares), (end,)))
         if pcie:
             back_s = segment_bytes(self.plan, segment) * pcie
             end = self._add(Task("from_host", name, "copy_in", back_s, 0.0, (end,)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 from ssfx.errors import RunError
 from ssfx.paths import results_dir
@@ -15,7 +16,10 @@ from ssfx.validation.scores import Pair, Scores, score
 
 @dataclass(frozen=True)
 class Group:
-    """Predictions of one kind. `sets` cuts them into named parts that are scored one by one, besides the whole."""
+    """Predictions of one kind, in seconds or as ratios (`unit` "s" or "x").
+
+    `sets` cuts them into named parts that are scored one by one, besides the whole.
+    """
 
     title: str
     calibrated_on: str
@@ -23,6 +27,7 @@ class Group:
     pairs: tuple[Pair, ...]
     sets: tuple[tuple[str, Callable[[Pair], bool]], ...] = ()
     notes: tuple[str, ...] = ()
+    unit: Literal["s", "x"] = "s"
 
     @cached_property
     def total(self) -> Scores:

@@ -17,7 +17,8 @@ class Pair:
     """One prediction and what it is held against, in seconds (or another unit that both share).
 
     `panel` names what may be compared with each other, such as one model on one cluster; `label` is the scheme in it.
-    `spread` is the actual value's own relative spread where it is known (p90 - p10 over the median).
+    `spread` is the actual value's own relative spread where it is known (p90 - p10 over the median), `claim` the id of
+    the claim that states it, if one does.
     """
 
     panel: str
@@ -26,6 +27,7 @@ class Pair:
     actual: float
     spread: float | None = None
     extrapolated: bool = False
+    claim: str = ""
 
     @property
     def error(self) -> float:

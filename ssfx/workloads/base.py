@@ -37,13 +37,15 @@ class Model:
 class Dataset(ABC):
     """Samples held in memory, split once and for all into training and held-out ones.
 
-    All methods raise RunError when the data is missing or not what it should be. Constructing one reads nothing.
+    `here` is false for data that is known by name alone, so that runs with it can be simulated. All methods raise
+    RunError when the data is missing or not what it should be. Constructing one reads nothing.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
     inputs: ClassVar[str]
+    here: ClassVar[bool] = True
     seq_len: int = 0
     """Tokens per sample; 0 when a sample is not a sequence."""
 

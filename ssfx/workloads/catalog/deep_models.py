@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def _resnet152_digits() -> nn.Module:
-    from ssfx.workloads.nets.resnet import resnet152_for_32x32
+    from ssfx.workloads.nets.resnet import for_32x32
 
-    return resnet152_for_32x32(channels=1, num_classes=10)
+    return for_32x32("resnet152", channels=1, num_classes=10)
 
 
 def _bert_large_narrow() -> nn.Module:

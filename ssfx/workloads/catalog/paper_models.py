@@ -58,7 +58,7 @@ def _lstm_wikitext2() -> nn.Module:
     return LstmLm(vocabulary=33278, embedding=1500, hidden=1500, layers=2, dropout=0.5, tied=True)
 
 
-for _name, _size in (("resnet50", "25.6 M"), ("resnet152", "60.2 M"), ("vgg19", "143.7 M")):
+for _name, _size in (("resnet50", "25.6 M"), ("resnet101", "44.5 M"), ("resnet152", "60.2 M"), ("vgg19", "143.7 M")):
     models.add(
         Model(
             name=_name,

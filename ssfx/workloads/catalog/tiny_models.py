@@ -16,6 +16,12 @@ def _resnet_tiny() -> nn.Module:
     return CifarResNet(blocks_per_stage=3, channels=1, num_classes=10)
 
 
+def _vgg_tiny() -> nn.Module:
+    from ssfx.workloads.nets.vgg import SmallVgg
+
+    return SmallVgg(channels=1, stages=(32, 64, 128), widths=(1024, 512), num_classes=10)
+
+
 def _lstm_tiny() -> nn.Module:
     from ssfx.workloads.nets.lstm import LstmLm
 
@@ -36,6 +42,16 @@ models.add(
         build=_resnet_tiny,
         batch_size=32,
         source="He et al. 2016, section 4.2, with projection shortcuts",
+    )
+)
+models.add(
+    Model(
+        name="vgg_tiny",
+        summary="VGG-like network for 1x32x32 digits, 3 convolutions, 2.7 M parameters, most of them in one layer",
+        inputs="gray images 1x32x32 of 10 classes",
+        build=_vgg_tiny,
+        batch_size=32,
+        source="in the manner of Simonyan and Zisserman 2015: few large tensors beside small ones",
     )
 )
 models.add(

@@ -32,6 +32,27 @@ def bert_qa(*, width: int, layers: int, heads: int, vocabulary: int) -> nn.Modul
     return model
 
 
+def bert_pretraining(*, width: int, layers: int, heads: int, vocabulary: int) -> nn.Module:
+    """Return BERT with the heads for masked words, tied to the embedding, and for the next sentence."""
+    transformers = _transformers()
+    config = transformers.BertConfig(
+        vocab_size=vocabulary, hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
+        intermediate_size=4 * width,
+    )  # fmt: skip
+    model: nn.Module = transformers.BertForPreTraining(config)
+    return model
+
+
+def bloom(*, width: int, layers: int, heads: int, vocabulary: int) -> nn.Module:
+    """Return a BLOOM language model whose head shares the token embedding."""
+    transformers = _transformers()
+    config = transformers.BloomConfig(
+        vocab_size=vocabulary, hidden_size=width, n_layer=layers, n_head=heads, use_cache=False
+    )
+    model: nn.Module = transformers.BloomForCausalLM(config)
+    return model
+
+
 class SpanReader(nn.Module):
     """A question-answering network of transformers whose logits [N, 2, T] say where the answer starts and ends."""
 

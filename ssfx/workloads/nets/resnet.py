@@ -54,9 +54,9 @@ def _stage(channels_in: int, channels: int, blocks: int, stride: int) -> nn.Sequ
     return nn.Sequential(first, *(BasicBlock(channels, channels, 1) for _ in range(blocks - 1)))
 
 
-def resnet152_for_32x32(*, channels: int, num_classes: int) -> nn.Module:
-    """Return torchvision's ResNet-152 with the stem for small images: one 3x3 convolution of stride 1, no pooling."""
-    model: nn.Module = import_torchvision().models.resnet152(weights=None, num_classes=num_classes)
+def for_32x32(name: str, *, channels: int, num_classes: int) -> nn.Module:
+    """Return torchvision's ResNet `name` with the stem for small images: a 3x3 convolution of stride 1, no pooling."""
+    model: nn.Module = import_torchvision().models.get_model(name, weights=None, num_classes=num_classes)
     stem = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
     nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")  # as torchvision does for the others
     model.conv1 = stem

@@ -1,0 +1,255 @@
+"""How near to "communication costs nothing" training comes on slow networks: ssfx beside torch DDP, side by side.
+
+    python benchmarks/emulated.py [--models vgg,lstm] [--networks 1gbit] [--workers 2,4] [--schemes all] [--json FILE]
+
+For each model, network and number of workers one process group trains all variants in turns, a few steps each, in an
+order that rotates, so that a busy machine hits all alike: no communication (the limit), an empty barrier instead of the
+exchange (what waiting for the slowest rank costs), torch DDP, the same again (what noise does), DDP with its fp16 and
+PowerSGD hooks (rank 4), and ssfx schemes with their defaults. Networks are emulated hosts with shaped lines, which
+needs root, or loopback, which does not. The default takes about 25 minutes, one model on one network with 2 workers
+about one.
+
+Times are those of the slowest rank, medians over rounds; a ratio compares visits of the same round, and its range is
+that over the rounds. A goal is judged fairly: the best scheme is chosen in every other round and judged in the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ssfx.engines.hosts import INTERFACE, Hosts, Network, missing
+from ssfx.engines.launch import settings
+from ssfx.engines.line_rate import measure
+from ssfx.errors import ConfigError, RunError, SsfxError, unknown
+from ssfx.results.manifest import code, describe, hardware, now, versions
+from ssfx.schemes import schemes
+
+LIMIT, BARRIER, DDP = "no communication", "barrier only", "torch DDP"
+REFERENCES = (LIMIT, BARRIER, DDP, f"{DDP} again", f"{DDP} fp16", f"{DDP} powersgd")
+MEASURES = ("step_s", "cpu_s", "compress_s", "decode_s", "wait_s", "sent_bytes")
+DATASETS = {"resnet_tiny": "digits", "vgg_tiny": "digits", "lstm_tiny": "stdlib_text", "gpt2_tiny": "stdlib_text"}
+NETWORKS = ("loopback", "1gbit", "100mbit")
+SCHEMES = "ddp,ddp bf16,fused_all,equal_count,mergecomp,hipress,espresso,ssfusion_oi,acpsgd,signsgd,micro"
+GOALS = {
+    ("1gbit", 2): (LIMIT, 1.10), ("1gbit", 4): (LIMIT, 1.20), ("loopback", 2): (DDP, 1.0), ("loopback", 4): (DDP, 1.0),
+}  # fmt: skip
+"""At most how many times as long as what the best scheme may take, by network and workers."""
+POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """How many times as long one variant took as another, round by round."""
+
+    each: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return median(self.each)
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({min(self.each):.2f}-{max(self.each):.2f})"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What one process group measured: MEASURES of every visit by variant."""
+
+    model: str
+    network: str
+    workers: int
+    visits: dict[str, dict[str, list[float]]]
+
+    def ratios(self, variant: str, to: str, rounds: slice = slice(None)) -> Ratios:
+        """Return the times of `variant` over those of `to`."""
+        pairs = zip(self.visits[variant]["step_s"][rounds], self.visits[to]["step_s"][rounds], strict=True)
+        return Ratios(tuple(one / other for one, other in pairs))
+
+    def ranked(self, rounds: slice = slice(None)) -> list[str]:
+        """Return the variants of ssfx, the fastest first."""
+        ours = [variant for variant in self.visits if variant not in REFERENCES]
+        return sorted(ours, key=lambda variant: self.ratios(variant, LIMIT, rounds).median)
+
+    def verdict(self) -> list[str]:
+        """Return the best scheme, its ratios to the limit and to DDP, the goal, and whether their median meets it.
+
+        "within noise": not by the median, but in some rounds.
+        """
+        best, rest = self.ranked(slice(0, None, 2))[0], slice(1, None, 2)
+        cells = [best, *(str(self.ratios(best, to, rest)) for to in (LIMIT, DDP))]
+        if (self.network, self.workers) not in GOALS:
+            return [*cells, "", ""]
+        to, most = GOALS[self.network, self.workers]
+        found = self.ratios(best, to, rest)
+        met = "met" if found.median <= most else "within noise" if min(found.each) <= most else "missed"
+        return [*cells, f"<= {most:.2f} x {to}", met]
+
+
+def table_of(found: Comparison, about: str) -> Table:
+    """Return one comparison as a table; times are per step and worker."""
+    table = Table(title=f"{found.model}, {found.network}, {found.workers} workers", caption=about)
+    table.add_column("variant", no_wrap=True)
+    for heading in (
+        "ms",
+        "over the limit",
+        "over torch DDP",
+        "CPU ms",
+        "compress ms",
+        "decode ms",
+        "wait ms",
+        "sent KB",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for variant in (*REFERENCES, *found.ranked()):
+        middle = {name: median(values) for name, values in found.visits[variant].items()}
+        parts = [f"{1e3 * middle[name]:.1f}" for name in ("compress_s", "decode_s", "wait_s")]
+        table.add_row(
+            variant, f"{1e3 * middle['step_s']:.1f}", *(str(found.ratios(variant, to)) for to in (LIMIT, DDP)),
+            f"{1e3 * middle['cpu_s']:.1f}",
+            *([""] * 4 if variant in REFERENCES else [*parts, f"{middle['sent_bytes'] / 1e3:.0f}"]),
+            end_section=variant == REFERENCES[-1],
+        )  # fmt: skip
+    return table
+
+
+@contextmanager
+def ranks(workers: int, hosts: Hosts | None, request: Path, log: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start all ranks, one on each host, or all on this machine; none is left afterwards."""
+    command = [sys.executable, str(Path(__file__).with_name("emulated_worker.py")), str(request)]
+    shared = {**os.environ, **settings(1, INTERFACE if hosts else "lo"), "WORLD_SIZE": str(workers)}
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        with log.open("wb") as out:
+            for rank in range(workers):
+                process = subprocess.Popen(
+                    hosts.inside(rank, command) if hosts else command, env={**shared, "RANK": str(rank)},
+                    stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+                )  # fmt: skip
+                started.append(process)
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+        for process in started:
+            process.communicate()
+
+
+def compared(model: str, workers: int, hosts: Hosts | None, variants: list[str], rounds: int) -> dict[str, Any]:
+    """Return what the ranks measured; RunError with the end of their output when one of them fails."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        asked = {"model": model, "variants": variants, "rounds": rounds}
+        files = {key: str(folder / key) for key in ("store", "result")}
+        (folder / "request").write_text(json.dumps(asked | files))
+        with ranks(workers, hosts, folder / "request", folder / "log") as started:
+            while any(codes := [process.poll() for process in started]) or None in codes:
+                if failed := [rank for rank, code in enumerate(codes) if code]:
+                    end = (folder / "log").read_text(errors="replace").strip().splitlines()[-15:]
+                    raise RunError("\n".join([f"rank {failed[0]} of {model} failed; the last it said:", *end]))
+                time.sleep(POLL_S)
+        result: dict[str, Any] = json.loads((folder / "result").read_text())
+        return result
+
+
+def variants_of(text: str) -> list[str]:
+    """Return the references and the variants of ssfx that `text` names, after checking that there are such schemes."""
+    chosen = schemes.names() if text == "all" else [part.strip() for part in re.split(r",(?![^()]*\))", text)]
+    for one in chosen:
+        scheme, _, compressor = one.partition(" ")
+        schemes[scheme].options({"compressor": compressor} if compressor else {})
+    return [*REFERENCES, *dict.fromkeys(f"ssfx {one}" for one in chosen)]
+
+
+def network_of(name: str, workers: int) -> Network | None:
+    """Return the network to emulate, None for loopback; ConfigError for an unknown one or where none can be made."""
+    network = Network.of(f"emulated_{workers}x{name}")
+    if network is None and name != "loopback":
+        raise unknown("network", name, NETWORKS)
+    if network and (problem := missing()):
+        raise ConfigError(f"network {name} cannot be emulated here: {problem}; use --networks loopback")
+    return network
+
+
+def models_of(text: str) -> list[str]:
+    """Return the registered names of models that are called without "_tiny" here."""
+    short = {name.removesuffix("_tiny"): name for name in DATASETS}
+    for name in text.split(","):
+        if name not in short:
+            raise unknown("model", name, short)
+    return [short[name] for name in text.split(",")]
+
+
+def options_of(arguments: list[str] | None) -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="resnet,vgg,lstm,gpt2", help="comma list (default: %(default)s)")
+    parser.add_argument("--networks", default=",".join(NETWORKS), help="comma list (default: %(default)s)")
+    parser.add_argument("--workers", default="2,4", help="comma list (default: %(default)s)")
+    parser.add_argument("--schemes", default=SCHEMES, help="comma list of SCHEME or 'SCHEME COMPRESSOR', or all")
+    parser.add_argument("--rounds", type=int, default=4, help="visits of every variant (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="also write all times to FILE", metavar="FILE")
+    options = parser.parse_args(arguments)
+    if options.rounds < 2:
+        parser.error("--rounds must be at least 2: the best scheme is chosen in one and judged in another")
+    if not re.fullmatch(r"[2-9](,[2-9])*", options.workers):
+        parser.error(f"--workers {options.workers}: use numbers from 2 to 9, such as 2,4")
+    return options
+
+
+def main() -> None:
+    """Print a table per comparison as soon as it is there, then the goals."""
+    options = options_of(None)
+    console = Console(width=150)
+    models, variants = models_of(options.models), variants_of(options.schemes)
+    worlds = [(name, int(count)) for name in options.networks.split(",") for count in options.workers.split(",")]
+    networks = {world: network_of(*world) for world in worlds}
+    console.print(
+        f"{describe(hardware())}, torch {versions()['torch']}, gloo, one thread a worker, {options.rounds} rounds"
+    )
+    summary = Table(title="the best ssfx scheme: chosen in one half of the rounds, its ratios in the other")
+    for heading in ("model", "network", "workers", "best", "over the limit", "over torch DDP", "goal", "verdict"):
+        summary.add_column(heading, no_wrap=True)
+    record: dict[str, Any] = {
+        "date": now(), "code": code(), "hardware": hardware(), "versions": versions(), "rounds": options.rounds,
+        "runs": [],
+    }  # fmt: skip
+    for (name, workers), network in networks.items():
+        with ExitStack() as stack:
+            hosts = stack.enter_context(Hosts(network)) if network else None
+            rates = measure(hosts) if hosts else None
+            for model in models:
+                result = compared(model, workers, hosts, variants, options.rounds)
+                found = Comparison(model, name, workers, result["visits"])
+                kind = f"emulated, lines measured at {min(rates):.3g} Gbit/s" if rates else "measured"
+                about = f"{kind}, batch {result['batch_size']}, {result['gradient_bytes'] / 1e6:.1f} MB of gradients, "
+                console.print(table_of(found, about + f"{result['background_cores']:.1f} cores busy with other things"))
+                summary.add_row(model, name, str(workers), *found.verdict())
+                asked = {"model": model, "network": name, "workers": workers, "measured_gbps": rates}
+                record["runs"].append(asked | {"origin": "emulated" if network else "measured"} | result)
+                if options.json:
+                    options.json.write_text(json.dumps(record, indent=1) + "\n")
+    console.print(summary)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except SsfxError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)

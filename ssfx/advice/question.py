@@ -1,0 +1,36 @@
+"""From the words of `ssfx advise` to the Setting that they ask about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ssfx.advice.setting import Setting
+from ssfx.config.clusters import cluster_of
+from ssfx.config.compose import compose
+from ssfx.config.overrides import read
+from ssfx.config.schema import Settings
+from ssfx.config.simulations import with_custom
+from ssfx.config.sweep import single
+from ssfx.config.targets import profile_for
+from ssfx.errors import ConfigError
+
+ADVICE_KEYS = ("model", "workload", "cluster", "density", "batch_size", "optimizer", "world_size", "device")
+"""What advice depends on."""
+
+
+def resolve_setting(words: Iterable[str]) -> Setting:
+    """Return the setting that `words` ask about; ConfigError for a sweep or a key that no advice depends on."""
+    request = read(words)
+    for key in request:
+        if key in ("scheme", "compressor") or key.startswith(("scheme.", "compressor.")):
+            raise ConfigError(
+                f"advice compares all schemes, each with its own compressor, so {key} has no place; drop it, or "
+                "compare some with ssfx simulate scheme=a,b"
+            )
+        if key not in ADVICE_KEYS and not key.startswith("cluster."):
+            raise ConfigError(f"advice does not depend on {key}; it takes {', '.join(ADVICE_KEYS)}")
+    config = compose(with_custom(single(request, "advise")))
+    settings = Settings.of(config)
+    cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
+    profile = profile_for(config["model"]["name"], cluster, settings.batch_size, settings.optimizer)
+    return Setting(cluster, profile) if settings.density is None else Setting(cluster, profile, settings.density)

@@ -1,0 +1,138 @@
+"""advise(): all schemes on one setting, ranked as far as the error of the simulator allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ssfx.advice.break_even import BreakEven, BreakEvens
+from ssfx.advice.setting import TUNED, Setting, Trial
+from ssfx.advice.trust import Trust, trust_in
+from ssfx.compressors import build
+from ssfx.errors import ConfigError
+from ssfx.schemes import schemes
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One scheme. `rank` is the range of places that its time may have, its error and those of the others considered.
+
+    `scaling` is the time of one device alone over that of a step; `speedup_vs_dense` is over tuned dense.
+    """
+
+    trial: Trial
+    rank: tuple[int, int]
+    throughput_samples_per_s: float
+    scaling: float
+    speedup_vs_dense: float
+
+    @property
+    def scheme(self) -> str:
+        """Name of the scheme."""
+        return self.trial.scheme
+
+    @property
+    def iteration_s(self) -> float:
+        """Seconds of a step."""
+        return self.trial.iteration_s
+
+    @property
+    def compressors(self) -> tuple[str, ...]:
+        """Compressors that its plan uses; none where everything stayed dense."""
+        return tuple(sorted({str(one.compressor) for one in self.trial.compressed}))
+
+    @property
+    def leaves_tensors_out(self) -> bool:
+        """True when one selection covers several tensors, so that nothing may be sent of some."""
+        return any(len(one.tensors) > 1 and build(str(one.compressor)).sparse for one in self.trial.compressed)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """All schemes, fastest first. `left_out`: those that cannot be planned here, each with the reason."""
+
+    setting: Setting
+    trust: Trust | None
+    entries: tuple[Entry, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+    @property
+    def dense(self) -> Entry:
+        """Tuned dense: the fastest of the schemes it is chosen from."""
+        return next(entry for entry in self.entries if entry.scheme in TUNED)
+
+    @property
+    def compressing(self) -> tuple[Entry, ...]:
+        """The entries whose plans compress something, fastest first."""
+        return tuple(entry for entry in self.entries if entry.compressors)
+
+    @property
+    def codec_kinds(self) -> dict[str, list[str]]:
+        """Kinds of origin, and the compressors in use whose times are of that kind."""
+        kinds: dict[str, set[str]] = {}
+        for spec in {spec for entry in self.entries for spec in entry.compressors}:
+            name = spec.partition("(")[0]
+            kinds.setdefault(self.setting.system.codec(name).origin.kind, set()).add(name)
+        return {kind: sorted(names) for kind, names in sorted(kinds.items())}
+
+    @property
+    def extrapolated(self) -> tuple[str, ...]:
+        """What was charged beyond the range that it is known for, each once, of all entries."""
+        lines: dict[str, str] = {}
+        for entry in self.entries:
+            for line in entry.trial.simulated.outside:
+                lines.setdefault(line.partition(":")[0], line)
+        return tuple(lines.values())
+
+
+def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | None = None) -> Advice:
+    """Return the schemes `names` (None: all) compared; tuned dense is always among them.
+
+    `trust` None takes what validation found for the kind of system. ConfigError when there is nothing to compare: one
+    device alone, or a system on which no dense scheme can be simulated.
+    """
+    if setting.cluster.world_size == 1:
+        raise ConfigError(f"one device exchanges nothing, so there is nothing to compare on {setting.cluster.name} x1")
+    trials, left_out = [], []
+    for name in sorted({*(schemes.names() if names is None else names), *TUNED}):
+        try:
+            trials.append(setting.best(name))
+        except ConfigError as error:
+            left_out.append((name, str(error)))
+    trials.sort(key=lambda one: (one.iteration_s, one.scheme))
+    dense = next((one for one in trials if one.scheme in TUNED), None)
+    if dense is None:
+        raise ConfigError(f"no dense scheme can be simulated on cluster={setting.cluster.name}: {left_out[0][1]}")
+    trust = trust or trust_in(setting.system.origin.kind)
+    ranks = ranges([one.iteration_s for one in trials], trust.mean if trust else 0.0)
+    samples = setting.profile.batch_size * setting.cluster.world_size
+    entries = [
+        Entry(
+            one, rank, samples / one.iteration_s, setting.alone_s / one.iteration_s, dense.iteration_s / one.iteration_s
+        )
+        for one, rank in zip(trials, ranks, strict=True)
+    ]
+    return Advice(setting, trust, tuple(entries), tuple(left_out))
+
+
+def break_evens(advice: Advice) -> Iterator[tuple[str, BreakEven]]:
+    """Yield scheme and break-even bandwidth, the fastest scheme first, without those that tuned dense is chosen from.
+
+    Nothing where the system does not depend on the bandwidth. It takes a while: plans are made at many bandwidths.
+    """
+    names = [entry.scheme for entry in advice.entries]
+    found = BreakEvens(advice.setting, [name for name in names if name in TUNED])
+    if found.possible:
+        yield from ((name, found.of(name)) for name in names if name not in TUNED)
+
+
+def ranges(seconds: Sequence[float], error: float) -> list[tuple[int, int]]:
+    """Return for each time the best and the worst place it may have if all are off by up to `error`, relative.
+
+    Two times whose intervals overlap are in no order.
+    """
+    spans = [(one * (1 - error), one * (1 + error)) for one in seconds]
+    return [
+        (1 + sum(other[1] < low for other in spans), len(spans) - sum(high < other[0] for other in spans))
+        for low, high in spans
+    ]

@@ -1,0 +1,108 @@
+"""The Setting: a model on a cluster at a density, where every scheme can be tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from ssfx.cluster import Cluster
+from ssfx.plan import Plan, Segment
+from ssfx.planning import make_plan
+from ssfx.profile import Profile
+from ssfx.schemes import schemes
+from ssfx.schemes.base import CompressOptions
+from ssfx.schemes.carrier import keeps_fraction
+from ssfx.simulator import Simulated, simulate
+from ssfx.system import System
+from ssfx.systems import system_on
+
+TUNED = ("ddp", "hierarchical", "omnireduce", "ssgd", "wfbp")
+"""The schemes of which tuned dense is the best. Parallax is left out: its times rest on assumed gradients."""
+
+BUCKET_CAPS_MIB = (5, 25, 100)
+"""What the bucket cap of DDP and of hierarchical DDP is tuned over; 25 is torch's default."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One simulated step of a scheme with options that differ from its defaults."""
+
+    scheme: str
+    options: Mapping[str, Any]
+    simulated: Simulated
+
+    @property
+    def iteration_s(self) -> float:
+        """Seconds of a step."""
+        return self.simulated.iteration_s
+
+    @property
+    def plan(self) -> Plan:
+        """What was simulated."""
+        return self.simulated.plan
+
+    @cached_property
+    def compressed(self) -> tuple[Segment, ...]:
+        """The segments that are compressed; none where the scheme decided to stay dense."""
+        return tuple(one for _, lane in self.plan.lanes() for one in lane.segments if one.compressor is not None)
+
+    @property
+    def title(self) -> str:
+        """The scheme and what it was tuned to."""
+        cap = self.options.get("bucket_cap_bytes")
+        return f"{self.scheme}, {cap >> 20} MiB buckets" if cap else self.scheme
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A model on a cluster; `density` is for every scheme that has one. `system_of` gives the times of a cluster."""
+
+    cluster: Cluster
+    profile: Profile
+    density: float = 0.01
+    system_of: Callable[[Cluster], System] = system_on
+
+    @cached_property
+    def system(self) -> System:
+        """The cluster as times."""
+        return self.system_of(self.cluster)
+
+    @property
+    def gbps(self) -> float:
+        """Line rate of the bottleneck link in Gbit/s."""
+        return self.cluster.bottleneck.gbps
+
+    def at(self, gbps: float) -> Setting:
+        """Return the same setting with another rate of the bottleneck link."""
+        link = replace(self.cluster.bottleneck, gbps=gbps)
+        cluster = self.cluster
+        cluster = replace(cluster, intra=link) if cluster.nodes == 1 else replace(cluster, inter=link)
+        return replace(self, cluster=cluster)
+
+    @property
+    def alone_s(self) -> float:
+        """Seconds of a step on one device that exchanges nothing."""
+        profile = self.profile
+        return profile.forward_s + profile.backward_s + profile.step_s + profile.other_s
+
+    def variants(self, scheme: str) -> list[dict[str, Any]]:
+        """Return the options that `scheme` is tried with; several where it is tuned."""
+        if scheme in ("ddp", "hierarchical"):
+            node = {"ranks_per_node": self.cluster.devices_per_node} if scheme == "hierarchical" else {}
+            return [{"bucket_cap_bytes": cap << 20, **node} for cap in BUCKET_CAPS_MIB]
+        defaults = schemes[scheme].defaults
+        takes_density = isinstance(defaults, CompressOptions) and keeps_fraction(defaults.compressor)
+        return [{"density": self.density} if takes_density else {}]
+
+    def best(self, scheme: str) -> Trial:
+        """Return the fastest variant of `scheme`; ConfigError where it cannot be planned or was never calibrated."""
+        return min((self.trial(scheme, given) for given in self.variants(scheme)), key=lambda one: one.iteration_s)
+
+    def trial(self, scheme: str, given: Mapping[str, Any]) -> Trial:
+        """Return `scheme` planned and simulated with the options `given`."""
+        compressor = getattr(schemes[scheme].defaults, "compressor", None)
+        costs = self.system.planning_costs(compressor, given.get("density"))
+        plan = make_plan(scheme, self.profile, costs, dict(given))
+        return Trial(scheme, given, simulate(plan, self.profile, self.system))

@@ -1,0 +1,42 @@
+"""How far a simulated time can be trusted, as validation found it for systems of the same kind."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from ssfx.origin import Kind
+
+GROUPS: dict[Kind, str] = {
+    "measured": "recorded", "emulated": "recorded", "published": "published", "nominal": "published",
+}  # fmt: skip
+"""Kind of a system's origin -> the validation group whose systems are of that kind."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Mean and maximum |predicted / actual - 1| over `count` predictions of a validation group."""
+
+    group: str
+    mean: float
+    maximum: float
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.mean <= self.maximum:
+            raise ValueError(f"group {self.group}: a mean error lies between 0 and the maximum")
+
+
+def trust_in(kind: Kind, path: Path | None = None) -> Trust | None:
+    """Return the scores of the group of a kind of system; None when there are none.
+
+    They are read from the package's data/validation.json, {group: {mean, max, count}}, or from `path`.
+    """
+    path = path or Path(__file__).parents[1] / "data" / "validation.json"
+    scores = json.loads(path.read_text()) if path.exists() else {}
+    group = GROUPS.get(kind, "")
+    if group not in scores:
+        return None
+    found = scores[group]
+    return Trust(group, found["mean"], found["max"], found["count"])

@@ -1,0 +1,147 @@
+"""`ssfx advise`: which scheme to use for a model on a cluster, how sure that is, and when compression cannot win."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ssfx.cli.completion import overrides_argument
+from ssfx.cli.table import print_table
+
+if TYPE_CHECKING:
+    from ssfx.advice import Advice, Entry
+    from ssfx.advice.break_even import BreakEven
+
+
+@click.command(short_help="Rank all schemes for a model on a cluster.")
+@overrides_argument
+@click.option("--json", "as_json", is_flag=True, help="Print the same as one JSON object.")
+def advise(overrides: tuple[str, ...], as_json: bool) -> None:
+    """Simulate every scheme for a model on a cluster and compare them with tuned dense DDP.
+
+    For example: ssfx advise model=bert_large cluster=64gpu density=0.01
+    """
+    # Nothing here has linear algebra: numpy need not start a thread for every core, which a busy machine pays for.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from ssfx.advice import advise as ranked
+    from ssfx.advice import break_evens, sentences
+    from ssfx.advice.question import resolve_setting
+
+    advice = ranked(resolve_setting(overrides))
+    if as_json:
+        found = dict(break_evens(advice))
+        click.echo(json.dumps(_plain(advice, found, sentences(advice)), sort_keys=True))
+        return
+    _ranking(advice)
+    click.echo()
+    for sentence in sentences(advice):
+        click.echo(f"- {sentence}")
+    click.echo()
+    _break_evens(advice)
+    click.echo()
+    _origins(advice)
+
+
+def _ranking(advice: Advice) -> None:
+    setting = advice.setting
+    click.secho(
+        f"{setting.profile.model} on {setting.cluster.name}, {setting.cluster.world_size} ranks at "
+        f"{setting.gbps:g} Gbit/s, batch {setting.profile.batch_size} each, density {setting.density:g}: simulated, "
+        f"{setting.system.origin.kind} calibration",
+        bold=True,
+    )
+    header = ("rank", "scheme", "compressor", "iteration ms", "samples/s", "scaling", "vs dense", "exposed ms", "")
+    print_table(
+        header, [_line(entry, advice) for entry in advice.entries], right=set(header) - {"scheme", "compressor"}
+    )
+    trust = advice.trust
+    if trust is None:
+        click.secho(
+            f"no error bars: there is no validation for this kind of system ({setting.system.origin.kind}), so that "
+            "ranks follow simulated times alone",
+            fg="yellow",
+        )
+    else:
+        click.echo(
+            f"error bars: {trust.mean:.1%}, the mean error on the {trust.group} validation group (n = {trust.count}, "
+            f"at most {trust.maximum:.1%}); schemes whose bars overlap are not ordered and share their ranks"
+        )
+
+
+def _line(entry: Entry, advice: Advice) -> tuple[str, ...]:
+    best, worst = entry.rank
+    error = f" +- {1e3 * entry.iteration_s * advice.trust.mean:.1f}" if advice.trust else ""
+    dense = " (tuned dense)" if entry is advice.dense else ""
+    return (
+        str(best) if best == worst else f"{best}-{worst}", f"{entry.trial.title}{dense}",
+        ", ".join(entry.compressors) or "-", f"{1e3 * entry.iteration_s:.1f}{error}",
+        f"{entry.throughput_samples_per_s:,.1f}", f"{entry.scaling:.3f}", f"{entry.speedup_vs_dense:.2f}x",
+        f"{1e3 * entry.trial.simulated.exposed_comm_s:.1f}", "extrapolated" if entry.trial.simulated.outside else "",
+    )  # fmt: skip
+
+
+def _break_evens(advice: Advice) -> None:
+    """Print every break-even as soon as it is known."""
+    from ssfx.advice import break_evens
+
+    width = max(len(entry.scheme) for entry in advice.entries)
+    setting, found = advice.setting, False
+    for scheme, one in break_evens(advice):
+        if not found:
+            click.secho(
+                f"{'scheme':{width}}  faster than tuned dense below (of 0.01 to 10000 Gbit/s; here {setting.gbps:g})",
+                bold=True,
+            )
+            found = True
+        click.echo(f"{scheme:{width}}  {one}")
+    if not found:
+        click.echo("no break-even bandwidths: exchanges on this cluster were measured, not computed from a bandwidth")
+
+
+def _origins(advice: Advice) -> None:
+    system, profile = advice.setting.system.origin, advice.setting.profile.origin
+    click.echo(f"costs: {system.kind}. {system.note}")
+    if kinds := advice.codec_kinds:
+        told = "; ".join(f"{kind} for {', '.join(names)}" for kind, names in kinds.items())
+        click.echo(f"compressor times: {told}")
+    click.echo(f"profile: {profile.kind}, {advice.setting.profile.device}. {profile.note}")
+    for line in advice.extrapolated:
+        click.secho(f"extrapolated: {line}", fg="yellow")
+    for name, reason in advice.left_out:
+        click.secho(f"left out: {name}: {reason}", fg="yellow")
+
+
+def _plain(advice: Advice, found: Mapping[str, BreakEven], told: list[str]) -> dict[str, Any]:
+    setting, trust = advice.setting, advice.trust
+    system, profile = setting.system.origin, setting.profile.origin
+    return {
+        "model": setting.profile.model, "cluster": setting.cluster.name, "world_size": setting.cluster.world_size,
+        "batch_size": setting.profile.batch_size, "density": setting.density, "gbps": setting.gbps,
+        "origin": "simulated", "calibration": system.kind, "single_iteration_s": setting.alone_s,
+        "costs": system.note, "profile": {"kind": profile.kind, "note": profile.note},
+        "error_bar": trust and {"group": trust.group, "mean": trust.mean, "max": trust.maximum, "count": trust.count},
+        "compressor_times": advice.codec_kinds,
+        "tuned_dense": advice.dense.scheme, "schemes": [_plain_entry(one, found) for one in advice.entries],
+        "sentences": told, "left_out": dict(advice.left_out),
+    }  # fmt: skip
+
+
+def _plain_entry(entry: Entry, found: Mapping[str, BreakEven]) -> dict[str, Any]:
+    step, even = entry.trial.simulated, found.get(entry.scheme)
+    return {
+        "scheme": entry.scheme, "options": dict(entry.trial.options), "compressors": list(entry.compressors),
+        "rank": list(entry.rank), "iteration_s": entry.iteration_s,
+        "throughput_samples_per_s": entry.throughput_samples_per_s, "scaling_factor": entry.scaling,
+        "speedup_vs_dense": entry.speedup_vs_dense, "exposed_comm_s": step.exposed_comm_s,
+        "leaves_tensors_out": entry.leaves_tensors_out, "extrapolated": list(step.outside),
+        "plan_digest": step.plan.digest,
+        "break_even": even and {
+            "text": str(even), "gbps": None if even.gbps == inf else even.gbps,
+            "loses_at_gbps": list(even.loses_at_gbps),
+        },
+    }  # fmt: skip

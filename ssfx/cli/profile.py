@@ -1,0 +1,86 @@
+"""`ssfx profile`: what this machine takes, measured into files that plans and simulations rest on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ssfx.cli.completion import overrides_argument
+from ssfx.cli.profile_compressors import compressors
+from ssfx.cli.profile_network import network
+from ssfx.cli.table import print_table
+from ssfx.errors import nearest, unknown
+
+if TYPE_CHECKING:
+    from ssfx.profile import Profile
+
+
+class _ModelByDefault(click.Group):
+    """Takes words that name no subcommand as those of `ssfx profile model`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        first = args[0] if args else ""
+        if first not in (*self.commands, "-h", "--help"):
+            if "=" not in first and not first.startswith("-") and nearest(first, self.commands):
+                raise unknown("thing to profile", first, self.commands)
+            args = ["model", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_ModelByDefault, short_help="Measure a model on this machine, as input of simulations.")
+def profile() -> None:
+    """Measure what this machine takes and write it to a file.
+
+    The word model may be left out: ssfx profile model=resnet_tiny ranks=2
+    """
+
+
+profile.add_command(network)
+profile.add_command(compressors)
+
+
+@profile.command(short_help="When each gradient of a model is ready; forward, backward and step.")
+@overrides_argument
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write; default: below results/.")
+def model(overrides: tuple[str, ...], out: Path | None) -> None:
+    """Measure when each gradient of a model is ready, and forward, backward and step.
+
+    Keys: model, workload, dataset, batch_size, optimizer, device, and ranks, the number of processes that compute on
+    this machine at the same time. For example: ssfx profile model=gpt2_tiny batch_size=4 ranks=2
+    """
+    from ssfx.config.profiles import resolve_profile
+    from ssfx.paths import results_dir
+    from ssfx.results.files import write_atomic
+
+    asked = resolve_profile(overrides)
+
+    from ssfx.workloads.profiling import record_profile
+
+    found = record_profile(
+        asked.model, asked.dataset, asked.batch_size, asked.device, ranks=asked.ranks, optimizer=asked.optimizer
+    )
+    path = out or results_dir() / "profiles" / f"{found.model}-{found.device}-x{found.ranks}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, found.to_json() + "\n")
+    _show(found)
+    click.echo(str(path))
+
+
+def _show(found: Profile) -> None:
+    ranks = "one rank" if found.ranks == 1 else f"{found.ranks} ranks at once"
+    click.secho(f"{found.model} on {found.device}, batch {found.batch_size}, {ranks}", bold=True)
+    parts = {
+        "forward": found.forward_s, "backward": found.backward_s, "step": found.step_s, "other": found.other_s,
+    }  # fmt: skip
+    total_s = sum(parts.values())
+    lines = [(name, f"{1e3 * seconds:.3f}", f"{seconds / total_s:.1%}") for name, seconds in parts.items()]
+    print_table(("part", "ms", "share"), [*lines, ("iteration", f"{1e3 * total_s:.3f}", "")], right={"ms", "share"})
+    slowest = max(range(len(found.tensors)), key=lambda i: found.ready_gap_s[i])
+    click.echo(
+        f"{len(found.tensors)} tensors, {sum(found.numel):,} elements; first ready: {found.tensors[0].name}, last: "
+        f"{found.tensors[-1].name}, longest wait: {1e3 * found.ready_gap_s[slowest]:.3f} ms for "
+        f"{found.tensors[slowest].name}"
+    )
+    click.echo(f"measured on {found.origin.hardware}, {found.origin.date}: {found.origin.note}")

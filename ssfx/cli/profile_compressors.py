@@ -1,0 +1,50 @@
+"""`ssfx profile compressors`: what compressors, and the runtime itself, take on this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ssfx.cli.completion import overrides_argument
+from ssfx.cli.profile_network import keep
+from ssfx.cli.table import print_table
+
+if TYPE_CHECKING:
+    from ssfx.system import System
+
+
+@click.command(short_help="What compressors take on this machine's CPU, for so many ranks at once.")
+@overrides_argument
+def compressors(overrides: tuple[str, ...]) -> None:
+    """Measure what compressors and the runtime take on this machine's CPU when so many ranks share it.
+
+    It serves local and emulated clusters of as many ranks. Key: ranks. For example: ssfx profile compressors ranks=4
+    """
+    from ssfx.config.calibrations import resolve_compressors
+
+    ranks = resolve_compressors(overrides)
+
+    from ssfx.engines.calibration import calibrate_compressors
+
+    found = calibrate_compressors(ranks)
+    _show(found.system)
+    keep(found)
+
+
+def _show(system: System) -> None:
+    click.secho(f"{system.world_size} ranks at once: milliseconds by elements (low-rank: times rank)", bold=True)
+    sizes = (2**10, 2**14, 2**18, 2**22)
+    lines = [
+        (name, *(f"{1e3 * codec.encode(size):.3g}" for size in sizes), f"{1e6 * codec.segment_s:.3g}",
+         f"{1e9 * codec.decode(2**18) / 2**18:.3g}")
+        for name, codec in system.codecs.items()
+    ]  # fmt: skip
+    heads = (*(f"{size:,}" for size in sizes), "us a segment", "ns an entry")
+    print_table(("compressor", *heads), lines, right=set(heads))
+    cost = system.overheads
+    click.echo(
+        f"the runtime: {1e6 * cost.hook_s:.3g} us a gradient, {1e6 * cost.lane_s:.3g} us a message, "
+        f"{1e6 * cost.finish_s:.3g} us a step, {1e9 * cost.fill_s_per_byte:.3g} ns a dense byte, "
+        f"{1e9 * cost.result_s_per_byte:.3g} ns a byte received"
+    )

@@ -1,0 +1,74 @@
+"""What a case is simulated with: the system of its cluster, and the profile of its model on the devices there."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+from ssfx.case import Case
+from ssfx.cluster import Cluster
+from ssfx.config.clusters import cluster_named
+from ssfx.devices import device as data_sheet
+from ssfx.profile import Profile
+from ssfx.recorded import recorded_profile
+from ssfx.roofline import profile_on, step_s
+from ssfx.system import System
+from ssfx.systems import system_on
+from ssfx.work import model_work
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model on a cluster, as times."""
+
+    cluster: Cluster
+    system: System
+    profile: Profile
+
+    @cached_property
+    def calibration(self) -> str:
+        """The kind of the costs, and a digest of everything that a simulation on this target is computed from."""
+        text = self.system.to_json() + self.profile.to_json()
+        return f"{self.system.origin.kind}:{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+    def single_s(self, accumulate: int = 1) -> float:
+        """Return the seconds of a step on one device that exchanges nothing: the ideal that scaling is measured by."""
+        profile = self.profile
+        return accumulate * (profile.forward_s + profile.backward_s) + profile.step_s + profile.other_s
+
+
+def target_of(case: Case) -> Target:
+    """Return the target of `case`, whatever calibration it names; ConfigError when something was never calibrated."""
+    return target_at(case.cluster, case.world_size, case.device, case.model, case.batch_size, case.optimizer)
+
+
+@lru_cache(maxsize=256)
+def target_at(
+    cluster_text: str, world_size: int | None, device: str, model: str, batch_size: int, optimizer: str
+) -> Target:
+    """Return the target of a model at `batch_size` per rank on a cluster given as in Case.cluster."""
+    cluster, system = _on(cluster_text, world_size, device)
+    return Target(cluster, system, profile_for(model, cluster, batch_size, optimizer))
+
+
+def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str) -> Profile:
+    """Return the profile of `model` on the devices of `cluster` at `batch_size` samples per rank.
+
+    On a cluster that is recorded it is what was measured with as many ranks at once, if anything was. An analytic
+    profile has the step of `optimizer`; a measured one the step that it was measured with.
+    """
+    if cluster.calibration == "recorded":
+        recorded = recorded_profile(model, cluster.device, cluster.world_size)
+        if recorded and recorded.batch_size == batch_size:
+            return recorded
+    found = profile_on(model, cluster.device, batch_size)
+    if found.origin.kind == "nominal":
+        return replace(found, step_s=round(step_s(model_work(model), data_sheet(cluster.device), optimizer), 9))
+    return found
+
+
+@lru_cache(maxsize=64)
+def _on(text: str, world_size: int | None, device: str) -> tuple[Cluster, System]:
+    cluster = cluster_named(text, world_size, device)
+    return cluster, system_on(cluster)

@@ -1,0 +1,130 @@
+"""Measuring compressors: one call as a lane makes it, and decoding as a lane does it, over sizes.
+
+The time of a call is that of its thread's CPU, times how many ranks there are for each core: it counts waiting for
+memory, not waiting for a core that something else has. Between calls other memory is read, as backward would do, so
+that buffers of a small segment are not in the nearest cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from time import thread_time
+
+import torch
+
+from ssfx import machine
+from ssfx.collectives.comm import Comm
+from ssfx.compressors import Compressor, build
+from ssfx.compressors.batch import Batch
+from ssfx.compressors.blank import blank_batch, run
+from ssfx.memories import memories
+
+SIZES = tuple(2**power for power in range(8, 25, 2))
+SEGMENTS, SEGMENT_NUMEL = 64, 2**12
+_BUDGET_S = 0.06
+_MOST_CALLS = 31
+_OTHER_BYTES = 8 * 2**20
+Points = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class CodecPoints:
+    """Seconds of one compressor: encode over units of `Compressor.work`, decode over entries; both (size, seconds).
+
+    segment_s: what each further segment of a call adds.
+    """
+
+    encode: Points
+    decode: Points
+    segment_s: float
+
+
+def crowding(ranks: int) -> float:
+    """Return by how much a rank's computing takes longer because several ranks share a core; at least 1."""
+    return max(1.0, ranks / machine.cores())
+
+
+def codec_points(spec: str, density: float, comm: Comm, max_numel: int = SIZES[-1]) -> CodecPoints:
+    """Return the times of a compressor at `density` with residual memory where it may have one, equal on all ranks."""
+    compressor = build(spec)
+    sizes = [numel for numel in SIZES if numel <= max_numel]
+    encode, decode = [], []
+    for numel in sizes:
+        shape = _matrix(numel)
+        batch, call = _call(compressor, [shape], density)
+        encode.append((compressor.work([shape]), _shared_s(comm, call)))
+        entries, call = _decoding(compressor, batch, comm.world_size)
+        decode.append((entries, _shared_s(comm, call)))
+    parts = _call(compressor, [_matrix(SEGMENT_NUMEL)] * SEGMENTS, density)[1]
+    whole = _call(compressor, [_matrix(SEGMENTS * SEGMENT_NUMEL)], density)[1]
+    further_s = (_shared_s(comm, parts) - _shared_s(comm, whole)) / (SEGMENTS - 1)
+    return CodecPoints(encode, decode, max(0.0, further_s))
+
+
+def _call(compressor: Compressor, shapes: list[tuple[int, ...]], density: float) -> tuple[Batch, Callable[[], object]]:
+    """Return a batch of one segment per shape, and the call that takes its gradients to the payload."""
+    keeps = compressor.error_feedback and not compressor.lossless
+    batch = blank_batch(
+        compressor, [[shape] for shape in shapes], density, memories.build("residual" if keeps else "none")
+    )
+    generator = torch.Generator().manual_seed(len(shapes))
+    # Heavy tails, as gradients have; what earlier steps kept back has none.
+    grads = [torch.randn(math.prod(shape), generator=generator).pow_(3) for shape in shapes]
+    for buffer in batch.old.values():
+        buffer.normal_(generator=generator)
+
+    def call() -> None:
+        batch.grads = list(grads)
+        run(batch, compressor)
+
+    return batch, call
+
+
+def _decoding(compressor: Compressor, batch: Batch, ranks: int) -> tuple[float, Callable[[], object]]:
+    """Return the entries of what all ranks sent, and the call that adds it up as a lane does."""
+    payload, part = batch.payload, batch.parts[0]
+    out, context = torch.zeros(part.numel), batch.context(part)
+    if compressor.sparse:
+
+        def sparse() -> None:
+            for _ in range(ranks):
+                out.index_add_(0, payload.indices, payload.values.float().mul_(1 / ranks))
+
+        return float(ranks * len(payload.indices)), sparse
+    copies = 1 if compressor.additive else ranks
+
+    def dense() -> None:
+        if compressor.additive:
+            compressor.received(payload, context)
+        for _ in range(copies):
+            compressor.decompress_add(payload, out, context, scale=1 / ranks)
+
+    return copies * compressor.work(part.shapes), dense
+
+
+def _shared_s(comm: Comm, call: Callable[[], object]) -> float:
+    """Return the seconds of a call while all ranks make the same, as the mean over ranks of their medians."""
+    call()
+    comm.all_reduce(torch.zeros(1)).wait()
+    own_s = crowding(comm.world_size) * _cpu_s(call)
+    return float(comm.all_reduce(torch.tensor([own_s], dtype=torch.float64)).wait()) / comm.world_size
+
+
+def _cpu_s(call: Callable[[], object]) -> float:
+    other = torch.ones(_OTHER_BYTES // 4)
+    times: list[float] = []
+    while len(times) < 3 or (len(times) < _MOST_CALLS and sum(times) < _BUDGET_S):
+        other.sum()
+        began = thread_time()
+        call()
+        times.append(thread_time() - began)
+    return median(times)
+
+
+def _matrix(numel: int) -> tuple[int, int]:
+    """Return the shape of about a square, which low-rank compressors need."""
+    side = 1 << (numel.bit_length() - 1) // 2
+    return side, numel // side

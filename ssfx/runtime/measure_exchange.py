@@ -1,0 +1,218 @@
+"""Measuring exchanges: what one takes alone, how much computing it does, and how it gets on beside a backward pass.
+
+Exchanges are issued as the runtime issues them, through Comm and the collectives, by all ranks at the same time and one
+after the other. Beside a backward pass they are issued from its hooks, so that no thread waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from threading import Thread
+from time import perf_counter, process_time, thread_time
+
+import torch
+
+from ssfx.collectives import collectives
+from ssfx.collectives.comm import Comm, Pending
+from ssfx.runtime.calibrate import issuer
+
+PRIMITIVES = (
+    "all_reduce", "all_gather", "all_gather_v", "all_gather_twice", "all_to_all", "broadcast", "send",
+)  # fmt: skip
+"""What collectives consist of, and two of them that planners ask for by name."""
+MIN_BYTES = 4
+STEP = 4
+LONGEST_S = 0.8
+"""A primitive whose call takes longer than this is not tried at the next size."""
+_BUDGET_S = 0.2
+_MOST_CALLS = 100
+_MOST_BESIDE = 40
+_LAYERS, _WIDTH, _BATCH = 16, 192, 64
+
+
+@dataclass(frozen=True)
+class ExchangePoint:
+    """One primitive at one size, `nbytes` contributed by each rank; the median of calls on the slowest rank.
+
+    alone_s: nothing else runs. cpu_s: seconds of computing by a rank's other threads meanwhile, kernel time included.
+    beside_s: while every rank computes; lost: the share of its speed that the computation then loses. Both are None
+    where that was not measured.
+    """
+
+    primitive: str
+    nbytes: int
+    alone_s: float
+    cpu_s: float
+    beside_s: float | None = None
+    lost: float | None = None
+
+
+def exchange_points(comm: Comm, max_bytes: int, primitives: Sequence[str] = PRIMITIVES) -> list[ExchangePoint]:
+    """Return the points of all `primitives` up to `max_bytes`, equal on all ranks."""
+    backward = _Backward()
+    return [point for name in primitives for point in _points(comm, name, max_bytes, backward)]
+
+
+def _points(comm: Comm, name: str, max_bytes: int, backward: _Backward) -> Iterator[ExchangePoint]:
+    # A part for every rank, or all_to_all would send nothing.
+    nbytes = MIN_BYTES * comm.world_size if name == "all_to_all" else MIN_BYTES
+    while nbytes <= max_bytes:
+        issue = issuer(comm, name, nbytes)
+        first_s, _ = _alone(comm, issue, 2)
+        calls = _calls(comm, first_s)
+        alone_s, cpu_s = _alone(comm, issue, calls)
+        worst_s, cpu_s = _worst(comm, alone_s), _mean(comm, cpu_s)
+        beside_s = lost = None
+        if worst_s < LONGEST_S:
+            kind = _Waited if _waits(name) else _Polled
+            found = backward.beside(comm, kind(issue, min(calls, _MOST_BESIDE)))
+            beside_s, lost = _worst(comm, found[0]), _mean(comm, found[1])
+        yield ExchangePoint(name, nbytes, worst_s, cpu_s, beside_s, lost)
+        if worst_s > LONGEST_S:
+            return
+        nbytes *= STEP
+
+
+def _waits(name: str) -> bool:
+    """Return whether the runtime leaves it to a thread that waits: it has several phases, or is part of such ones."""
+    return collectives.build(name).blocking if name in collectives else True
+
+
+def _alone(comm: Comm, issue: Callable[[], Pending], calls: int) -> tuple[float, float]:
+    """Return the median seconds of a call and the mean CPU seconds of other threads."""
+    _together(comm)
+    times = []
+    cpu_s = process_time() - thread_time()
+    for _ in range(calls):
+        began = perf_counter()
+        issue().wait()
+        times.append(perf_counter() - began)
+    return median(times), (process_time() - thread_time() - cpu_s) / calls
+
+
+def _calls(comm: Comm, seconds: float) -> int:
+    """Return how many calls of about `seconds` fit the budget, the same on all ranks."""
+    return max(3, min(_MOST_CALLS, int(_BUDGET_S / _worst(comm, seconds))))
+
+
+def _together(comm: Comm) -> None:
+    comm.all_reduce(torch.zeros(1)).wait()
+
+
+def _worst(comm: Comm, value: float) -> float:
+    return float(comm.all_reduce(torch.tensor([value], dtype=torch.float64), op="max").wait())
+
+
+def _mean(comm: Comm, value: float) -> float:
+    return float(comm.all_reduce(torch.tensor([value], dtype=torch.float64)).wait()) / comm.world_size
+
+
+class _Backward:
+    """Backward passes of a small network, whose hooks count how fast it gets on and may issue exchanges."""
+
+    def __init__(self) -> None:
+        layers: list[torch.nn.Module] = []
+        for _ in range(_LAYERS):
+            layers += [torch.nn.Linear(_WIDTH, _WIDTH), torch.nn.ReLU()]
+        self._model = torch.nn.Sequential(*layers)
+        self._inputs = torch.randn(_BATCH, _WIDTH)
+        self._hook: Callable[[], None] = lambda: None
+        for parameter in self._model.parameters():
+            parameter.register_post_accumulate_grad_hook(lambda _: self._hook())
+
+    def beside(self, comm: Comm, series: _Polled | _Waited) -> tuple[float, float]:
+        """Return the median seconds of an exchange of `series` while this computes, and the share of speed it loses."""
+        _together(comm)
+        alone = self._speed(_Span(0.5 * _BUDGET_S))
+        _together(comm)
+        series.start()
+        speed = self._speed(series)
+        return median(series.seconds), min(1.0, max(0.0, 1 - speed / alone))
+
+    def _speed(self, span: _Span | _Polled | _Waited) -> float:
+        """Return gradients per second until `span` is over."""
+        count = 0
+
+        def hook() -> None:
+            nonlocal count
+            count += 1
+            span.poll()
+
+        self._hook = hook
+        began = perf_counter()
+        while not span.over():
+            self._model(self._inputs).sum().backward()
+        took_s = perf_counter() - began
+        self._hook = lambda: None
+        return count / took_s
+
+
+class _Span:
+    """A while."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = perf_counter() + seconds
+
+    def over(self) -> bool:
+        return perf_counter() > self._until
+
+    def poll(self) -> None:
+        """Nothing to do."""
+
+
+class _Polled:
+    """Exchanges issued one after the other by whoever polls; `seconds` from issuing one to seeing its end."""
+
+    def __init__(self, issue: Callable[[], Pending], calls: int) -> None:
+        self._issue, self._left = issue, calls
+        self._pending: Pending | None = None
+        self._issued_s = 0.0
+        self.seconds: list[float] = []
+
+    def start(self) -> None:
+        """The first poll issues the first."""
+
+    def over(self) -> bool:
+        """True when the last one was seen to end."""
+        return not self._left and self._pending is None
+
+    def poll(self) -> None:
+        """Note an end, and issue the next."""
+        if self._pending is not None:
+            if not self._pending.done():
+                return
+            self._pending.wait()
+            self.seconds.append(perf_counter() - self._issued_s)
+            self._pending = None
+        if self._left:
+            self._left -= 1
+            self._issued_s = perf_counter()
+            self._pending = self._issue()
+
+
+class _Waited:
+    """The same in a thread of its own, which waits for each: messages between two ranks end only for who waits."""
+
+    def __init__(self, issue: Callable[[], Pending], calls: int) -> None:
+        self._issue, self._calls = issue, calls
+        self._thread = Thread(target=self._run, daemon=True)
+        self.seconds: list[float] = []
+
+    def start(self) -> None:
+        """Issue the first."""
+        self._thread.start()
+
+    def over(self) -> bool:
+        """True when all have ended."""
+        return not self._thread.is_alive()
+
+    def poll(self) -> None:
+        """Nothing to do."""
+
+    def _run(self) -> None:
+        for _ in range(self._calls):
+            began = perf_counter()
+            self._issue().wait()
+            self.seconds.append(perf_counter() - began)

@@ -1,0 +1,175 @@
+"""Measuring what the runtime itself costs the training thread: its own code, with exchanges that end at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from statistics import median
+from time import thread_time
+from typing import Literal
+
+import torch
+
+from ssfx.collectives.comm import Comm, Pending
+from ssfx.costs import Costs, Curve, ring_exchange
+from ssfx.origin import Origin
+from ssfx.plan import TensorSpec
+from ssfx.planning import make_plan
+from ssfx.profile import Profile
+from ssfx.runtime.exchange import Exchange
+from ssfx.runtime.measure_codecs import crowding
+from ssfx.runtime.store import Store
+from ssfx.runtime.sync import Sync
+from ssfx.runtime.trace import Tracer
+
+_MANY, _SMALL = 256, 16
+_FEW, _LARGE = 4, 2**20
+_STEPS = 15
+_LAYERS, _INPUTS, _PASSES = 12, (8, 16, 16, 16), 81
+_OTHER_BYTES = 8 * 2**20
+_ORIGIN = Origin("nominal", note="to make a plan whose times do not matter")
+
+
+@dataclass(frozen=True)
+class OverheadTimes:
+    """As ssfx.system.Overheads."""
+
+    hook_s: float
+    fill_s_per_byte: float
+    lane_s: float
+    result_s_per_byte: float
+    finish_s: float
+
+
+class _Silent(Comm):
+    """Ranks that are always of one mind: a sum is there when it is asked for."""
+
+    def all_reduce(self, tensor: torch.Tensor, *, op: str = "sum") -> Pending:
+        """Return `tensor`."""
+        return Pending(None, tensor)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """CPU seconds of one step: starting it, backward or a call for each gradient, finishing it."""
+
+    begin_s: float
+    arrive_s: float
+    finish_s: float
+
+
+def overhead_times(comm: Comm) -> OverheadTimes:
+    """Return what the runtime costs a rank while all ranks do the same, the mean over ranks.
+
+    Each number comes from a model in which it dominates: layers of small tensors, many small tensors in one message or
+    each in a message of its own, few large ones. Caches are as cold as a backward pass leaves them.
+    """
+    silent = _Silent(comm.group)
+    once = _steps(silent, [_SMALL], "fused")
+    small = _steps(silent, [_SMALL] * _MANY, "fused")
+    apart = _steps(silent, [_SMALL] * _MANY, "per_tensor")
+    large = _steps(silent, [_LARGE] * _FEW, "fused")
+    large_bytes = 4 * _LARGE * _FEW
+    finish_s = once.begin_s + once.finish_s
+    hook_s = _hook_s(silent, finish_s)
+    lane_s = (sum(vars(apart).values()) - sum(vars(small).values())) / _MANY + _issue_s(comm)
+    own = torch.tensor(
+        [hook_s, large.arrive_s / large_bytes, lane_s, large.finish_s / large_bytes, finish_s],
+        dtype=torch.float64,
+    )
+    mean = comm.all_reduce(own.clamp_(min=0)).wait() / comm.world_size * crowding(comm.world_size)
+    return OverheadTimes(*mean.tolist())
+
+
+def _exchange(comm: Comm, params: dict[str, torch.nn.Parameter], variant: Literal["fused", "per_tensor"]) -> Exchange:
+    specs = tuple(TensorSpec(name, tuple(param.shape)) for name, param in params.items())
+    profile = Profile("overheads", specs, (1e-3,) * len(specs), 1e-3, _ORIGIN)
+    free = Curve.zero()
+    costs = Costs(comm.world_size, free, free, free, ring_exchange(comm.world_size, 1e-4, 1e-9), _ORIGIN)
+    exchange = Exchange(comm, params, None, Store(), Tracer(False, comm.rank))
+    exchange.install(make_plan("ssgd", profile, costs, {"variant": variant}))
+    return exchange
+
+
+def _params(sizes: list[int]) -> dict[str, torch.nn.Parameter]:
+    params = {f"tensor{i}": torch.nn.Parameter(torch.zeros(size)) for i, size in enumerate(sizes)}
+    for param in params.values():
+        param.grad = torch.ones_like(param)
+    return params
+
+
+def _steps(comm: Comm, sizes: list[int], variant: Literal["fused", "per_tensor"]) -> _Step:
+    """Return the median step of a model whose gradients are handed over one after the other."""
+    exchange = _exchange(comm, _params(sizes), variant)
+    slots = list(exchange.slots.values())
+
+    def finish() -> None:
+        with torch.no_grad():
+            exchange.finish()
+        exchange.stats(skipped=False)
+
+    steps = []
+    for step in range(_STEPS):
+        begin_s = _cold_s(partial(exchange.begin, step, 0))
+        arrive_s = sum(_cold_s(partial(exchange.arrive, slot)) for slot in slots)
+        steps.append((begin_s, arrive_s, _cold_s(finish)))
+    exchange.close()
+    return _Step(*(median(times) for times in zip(*steps, strict=True)))
+
+
+def _hook_s(comm: Comm, finish_s: float) -> float:
+    """Return what one gradient adds to a backward pass that it is exchanged in, beyond `finish_s` once.
+
+    Between two hooks a model's layers fill the caches with other things, which makes a hook several times as slow as in
+    a loop of hooks.
+    """
+    inputs = torch.randn(_INPUTS, requires_grad=True)
+    plain, exchanged = _layers(), _layers()
+    sync = Sync(
+        exchanged, torch.optim.SGD(exchanged.parameters(), lr=0.0), scheme="ssgd", given={}, memory=None,
+        scaler=None, comm=comm, costs=None, seed=0, trace=False,
+    )  # fmt: skip
+    more = []
+    for _ in range(_PASSES):
+        losses = [model(inputs).sum() for model in (plain, exchanged)]
+        without_s, with_s = (_cpu_s(loss.backward) for loss in losses)
+        more.append(with_s - without_s)
+    sync.detach()
+    return (median(more) - finish_s) / len(list(plain.parameters()))
+
+
+def _layers() -> torch.nn.Module:
+    """Return a small convolutional network, whose layers have weights of a few kilobytes and more data than that."""
+    width = _INPUTS[1]
+    pairs = ((torch.nn.Conv2d(width, width, 3, padding=1), torch.nn.BatchNorm2d(width)) for _ in range(_LAYERS))
+    return torch.nn.Sequential(*(layer for pair in pairs for layer in pair))
+
+
+def _issue_s(comm: Comm) -> float:
+    """Return what issuing a real exchange takes the thread that does it."""
+    message = torch.zeros(_SMALL)
+    times = []
+    for _ in range(_MANY):
+        began = thread_time()
+        pending = comm.all_reduce(message)
+        times.append(thread_time() - began)
+        pending.wait()
+    return median(times)
+
+
+def _cold_s(work: Callable[[], object]) -> float:
+    """Return the CPU seconds of `work` after much else has been read."""
+    _other().sum()
+    return _cpu_s(work)
+
+
+@cache
+def _other() -> torch.Tensor:
+    return torch.ones(_OTHER_BYTES // 4)
+
+
+def _cpu_s(work: Callable[[], object]) -> float:
+    began = thread_time()
+    work()
+    return thread_time() - began

@@ -1,0 +1,84 @@
+"""Chrome/Perfetto traces of simulated steps, in the tracks, names and categories of the runtime's own traces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ssfx.simulator.result import Simulated
+from ssfx.simulator.task import Resource, Task
+
+TRACKS: dict[Resource, str] = {
+    "device": "compute", "host": "host", "network": "network", "copy_out": "copy to host", "copy_in": "copy from host",
+}  # fmt: skip
+"""Resources and the tracks that show them; the first three are the runtime's."""
+
+FIRST_PROCESS = 100_000
+"""Number of the first simulated process, above every rank, so that a measured trace can be loaded beside it."""
+
+_TRACK_NUMBERS = {resource: number for number, resource in enumerate(TRACKS)}
+
+
+def save(steps: Mapping[str, Simulated], path: Path) -> None:
+    """Write a Chrome trace of `steps` by name, each a process that begins at 0; open it in Perfetto."""
+    events = [event for i, (name, step) in enumerate(steps.items()) for event in _events(name, step, FIRST_PROCESS + i)]
+    path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+
+
+def _events(name: str, step: Simulated, process: int) -> Iterator[dict[str, object]]:
+    yield {"name": "process_name", "ph": "M", "pid": process, "args": {"name": f"simulated {name}"}}
+    for resource, number in _TRACK_NUMBERS.items():
+        yield {"name": "thread_name", "ph": "M", "pid": process, "tid": number, "args": {"name": TRACKS[resource]}}
+    for span in _spans(step):
+        yield {
+            "name": f"{span.stage} {span.detail}".strip(),
+            "cat": span.stage,
+            "ph": "X",
+            "ts": span.start_s * 1e6,
+            "dur": (span.end_s - span.start_s) * 1e6,
+            "pid": process,
+            "tid": _TRACK_NUMBERS[span.resource],
+        }
+
+
+class _Span(NamedTuple):
+    stage: str
+    detail: str
+    resource: Resource
+    lane: int
+    start_s: float
+    end_s: float
+
+
+def _spans(step: Simulated) -> Iterator[_Span]:
+    """Yield one span where the runtime has one: an exchange with all its phases, decoding all lanes, the wait."""
+    for resource in TRACKS:
+        span: _Span | None = None
+        last_s = 0.0
+        for task in step.tasks:
+            if task.resource != resource:
+                continue
+            if resource == "device" and task.start_s > last_s:
+                if span:
+                    yield span
+                span = _Span("wait", "", resource, -1, last_s, task.start_s)
+            last_s = task.end_s
+            if task.end_s == task.start_s:
+                continue
+            later = _span(task)
+            if span and span[:4] == later[:4] and later.stage != "backward":
+                span = span._replace(end_s=later.end_s)
+                continue
+            if span:
+                yield span
+            span = later
+        if span:
+            yield span
+
+
+def _span(task: Task) -> _Span:
+    whole = task.resource == "device" and task.stage in ("forward", "decompress", "step", "other")
+    detail, lane = ("", -1) if whole else (task.name, task.lane)
+    return _Span(task.stage, detail, task.resource, lane, task.start_s, task.end_s)

@@ -1,0 +1,166 @@
+"""The work of one training step, counted: FLOPs, bytes and kernels of every operator, attributed to tensors.
+
+The step runs on torch's meta device, which knows shapes and computes nothing, so the largest models take seconds.
+`python -m ssfx.workloads.analytic [MODEL]...` rewrites the shipped tables.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ssfx.plan import TensorSpec
+from ssfx.work import ModelWork, work_dir
+from ssfx.workloads.as_on_gpu import as_on_gpu
+from ssfx.workloads.base import models
+from ssfx.workloads.tracing import Trace, Work
+
+_BATCHES = (2, 4)  # batch norm needs two samples; two sizes tell what grows with the batch
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one sample of a model is: the shape of an image, or of a sequence of tokens, and who updates the model."""
+
+    shape: tuple[int, ...]
+    optimizer: str
+
+    def __str__(self) -> str:
+        size = "x".join(map(str, self.shape))
+        return f"{size} tokens" if len(self.shape) == 1 else f"{size} images"
+
+    def batch(self, batch_size: int) -> Tensor:
+        """Return a batch on the meta device."""
+        kind = torch.int64 if len(self.shape) == 1 else torch.float32
+        return torch.zeros(batch_size, *self.shape, dtype=kind, device="meta")
+
+
+_DIGIT, _CIFAR, _IMAGENET = Sample((1, 32, 32), "sgd"), Sample((3, 32, 32), "sgd"), Sample((3, 224, 224), "sgd")
+SAMPLES = {
+    **dict.fromkeys(("resnet_tiny", "vgg_tiny", "resnet152_digits"), _DIGIT),
+    **dict.fromkeys(("resnet50", "resnet101", "resnet152", "vgg19"), _IMAGENET),
+    "vit_large": Sample((3, 224, 224), "adamw"),
+    **dict.fromkeys(
+        ("resnet18_cifar10", "resnet50_cifar10", "resnet101_cifar10", "resnet50_cifar100", "resnet152_cifar100",
+         "googlenet_cifar10", "senet18_cifar10", "densenet40_cifar100"), _CIFAR
+    ),
+    "lstm_tiny": Sample((128,), "sgd"),
+    **dict.fromkeys(("gpt2_tiny", "bert_large_narrow"), Sample((128,), "adamw")),
+    **dict.fromkeys(("bert_base", "bert_large"), Sample((384,), "adamw")),
+    **dict.fromkeys(("bert_base_pretraining", "bert_large_pretraining"), Sample((64,), "adamw")),
+    **dict.fromkeys(("gpt2_large", "gpt2_xl", "bloom_3b"), Sample((1024,), "adamw")),
+    "lstm_wikitext2": Sample((70,), "adam"),
+    "lstm_650": Sample((30,), "sgd"),
+}  # fmt: skip
+"""Sequence lengths and images of the papers and of the authors' scripts; 30 is PowerSGD's."""
+
+
+def count_work(name: str) -> ModelWork:
+    """Return the work of model `name` (a key of SAMPLES) per sample, in the order in which gradients become ready."""
+    sample = SAMPLES[name]
+    with torch.device("meta"):
+        model = models[name].build().train()
+    small, large = (_trace(model, sample.batch(batch_size)) for batch_size in _BATCHES)
+    if small.order != large.order:
+        raise RuntimeError(f"the order of gradients of {name} depends on the batch size")
+    specs = {n: TensorSpec(n, tuple(p.shape)) for n, p in model.named_parameters() if p.requires_grad}
+    numbers: dict[tuple[float, ...], int] = {}
+
+    def row(passed: str, tensor: str) -> int:
+        found = _per_sample(small.work[passed, tensor], large.work[passed, tensor])
+        return numbers.setdefault(found, len(numbers))
+
+    forward = tuple(row("forward", tensor) for tensor in small.order)
+    backward = tuple(row("backward", tensor) for tensor in small.order)
+    kept, _ = _line(small.kept_bytes(), large.kept_bytes())
+    scores, _ = _line(small.kept_bytes(scores=True), large.kept_bytes(scores=True))
+    return ModelWork(
+        model=name,
+        inputs=str(sample),
+        batch_size=models[name].batch_size,
+        optimizer=sample.optimizer,
+        tensors=tuple(specs[tensor] for tensor in small.order),
+        rows=tuple(numbers),
+        forward=forward,
+        backward=backward,
+        activation_bytes=round(kept),
+        attention_bytes=round(scores),
+        versions={"torch": torch.__version__.partition("+")[0]},
+    )
+
+
+def _per_sample(small: Work, large: Work) -> tuple[float, ...]:
+    """Return a row of ssfx.work.COLUMNS from the work at both batch sizes."""
+    if small.kernels != large.kernels:
+        raise RuntimeError("the number of kernels depends on the batch size")
+    flops = [_line(getattr(small, key), getattr(large, key)) for key in ("conv_flops", "matmul_flops")]
+    moved = [_line(getattr(small, key), getattr(large, key)) for key in ("conv_bytes", "matmul_bytes", "other_bytes")]
+    if any(fixed for _, fixed in flops):
+        raise RuntimeError("some FLOPs do not grow with the batch size")
+    slopes = [slope for slope, _ in flops + moved]
+    return (small.kernels, *slopes, *(fixed for _, fixed in moved))
+
+
+def _line(small: float, large: float) -> tuple[float, float]:
+    """Return (slope, value at 0) of the line through the values at both batch sizes."""
+    slope = (large - small) / (_BATCHES[1] - _BATCHES[0])
+    return _whole(slope), _whole(small - slope * _BATCHES[0])
+
+
+def _whole(number: float) -> float:
+    return int(number) if number == int(number) else number
+
+
+def _trace(model: nn.Module, inputs: Tensor) -> Trace:
+    """Run one forward and backward pass of `model` on the meta device."""
+    trace = Trace(model)
+    handles = [
+        p.register_post_accumulate_grad_hook(lambda _, name=name: trace.ready(name))
+        for name, p in model.named_parameters()
+        if p.requires_grad
+    ]
+    model.zero_grad()
+    with as_on_gpu(trace), torch.device("meta"), trace:
+        with torch.autograd.graph.saved_tensors_hooks(trace.keep, lambda tensor: tensor):
+            loss = _loss(model(inputs))
+        with trace.backward():
+            loss.backward()
+    for handle in handles:
+        handle.remove()
+    if missing := [n for n, p in model.named_parameters() if p.requires_grad and n not in trace.order]:
+        raise RuntimeError(f"no gradient for {missing[0]}")
+    return trace
+
+
+def _loss(out: Any) -> Tensor:
+    """Return the sum of the cross-entropies of all logits of a model, whose last dimension holds the classes."""
+    logits = [out] if isinstance(out, Tensor) else [t for t in out.values() if isinstance(t, Tensor)]
+    losses = [
+        functional.cross_entropy(one.flatten(end_dim=-2), torch.zeros(one.shape[:-1], dtype=torch.int64).flatten())
+        for one in logits
+    ]
+    return torch.stack(losses).sum()
+
+
+def main(names: list[str]) -> None:
+    """Count the work of the models named, or of all, and write it into the package."""
+    work_dir().mkdir(exist_ok=True)
+    for name in names or SAMPLES:
+        work = count_work(name)
+        path = work_dir() / f"{name}.json"
+        path.write_text(work.to_json())
+        forward, backward = work.flops()
+        print(
+            f"{name}: {len(work.tensors)} tensors, {work.numel:,} parameters, {len(work.rows)} rows, "
+            f"{path.stat().st_size / 1024:.0f} KiB; forward {forward / 1e9:.2f} GFLOP a sample, "
+            f"backward {backward / forward:.2f} times that"
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

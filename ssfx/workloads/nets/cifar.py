@@ -1,0 +1,133 @@
+"""Networks for 32x32 colour images whose definitions torchvision does not have."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class _DenseLayer(nn.Module):
+    """Batch norm, ReLU and a 3x3 convolution to `growth` channels, appended to what came in."""
+
+    def __init__(self, channels: int, growth: int) -> None:
+        super().__init__()
+        self.bn = nn.BatchNorm2d(channels)
+        self.conv = nn.Conv2d(channels, growth, 3, padding=1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat((x, self.conv(functional.relu(self.bn(x)))), dim=1)
+
+
+class DenseNet40(nn.Module):
+    """DenseNet of 40 layers without bottlenecks: three blocks of twelve layers, growth 12 (Huang et al. 2017)."""
+
+    def __init__(self, *, num_classes: int, growth: int = 12, layers_per_block: int = 12) -> None:
+        super().__init__()
+        channels = 16
+        layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, padding=1, bias=False)]
+        for block in range(3):
+            for _ in range(layers_per_block):
+                layers.append(_DenseLayer(channels, growth))
+                channels += growth
+            layers += [nn.BatchNorm2d(channels), nn.ReLU()]
+            if block < 2:
+                layers += [nn.Conv2d(channels, channels, 1, bias=False), nn.AvgPool2d(2)]
+        self.features = nn.Sequential(*layers)
+        self.head = nn.Linear(channels, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits [N, num_classes] of images [N, 3, 32, 32]."""
+        logits: Tensor = self.head(self.features(images).mean(dim=(2, 3)))
+        return logits
+
+
+def _unit(channels_in: int, channels: int, kernel: int) -> list[nn.Module]:
+    conv = nn.Conv2d(channels_in, channels, kernel, padding=kernel // 2)
+    return [conv, nn.BatchNorm2d(channels), nn.ReLU()]
+
+
+class _Inception(nn.Module):
+    """Four branches side by side; the 5x5 convolution is two of 3x3."""
+
+    def __init__(self, channels: int, one: int, three: tuple[int, int], five: tuple[int, int], pool: int) -> None:
+        super().__init__()
+        self.one = nn.Sequential(*_unit(channels, one, 1))
+        self.three = nn.Sequential(*_unit(channels, three[0], 1), *_unit(three[0], three[1], 3))
+        self.five = nn.Sequential(
+            *_unit(channels, five[0], 1), *_unit(five[0], five[1], 3), *_unit(five[1], five[1], 3)
+        )
+        self.pool = nn.Sequential(nn.MaxPool2d(3, 1, 1), *_unit(channels, pool, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat((self.one(x), self.three(x), self.five(x), self.pool(x)), dim=1)
+
+
+class CifarGoogLeNet(nn.Module):
+    """GoogLeNet (Szegedy et al. 2015) with batch norm and, for small images, one 3x3 convolution as its stem."""
+
+    def __init__(self, *, num_classes: int) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            *_unit(3, 192, 3),
+            _Inception(192, 64, (96, 128), (16, 32), 32),
+            _Inception(256, 128, (128, 192), (32, 96), 64),
+            nn.MaxPool2d(3, 2, 1),
+            _Inception(480, 192, (96, 208), (16, 48), 64),
+            _Inception(512, 160, (112, 224), (24, 64), 64),
+            _Inception(512, 128, (128, 256), (24, 64), 64),
+            _Inception(512, 112, (144, 288), (32, 64), 64),
+            _Inception(528, 256, (160, 320), (32, 128), 128),
+            nn.MaxPool2d(3, 2, 1),
+            _Inception(832, 256, (160, 320), (32, 128), 128),
+            _Inception(832, 384, (192, 384), (48, 128), 128),
+        )
+        self.head = nn.Linear(1024, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits [N, num_classes] of images [N, 3, 32, 32]."""
+        logits: Tensor = self.head(self.features(images).mean(dim=(2, 3)))
+        return logits
+
+
+class _SqueezeBlock(nn.Module):
+    """A pre-activation residual block whose output channels are weighted by a squeeze-and-excitation branch."""
+
+    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(channels_in)
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.shortcut: nn.Module | None = None
+        if stride != 1 or channels_in != channels:
+            self.shortcut = nn.Conv2d(channels_in, channels, 1, stride, bias=False)
+        self.squeeze = nn.Conv2d(channels, channels // 16, 1)
+        self.excite = nn.Conv2d(channels // 16, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = functional.relu(self.bn1(x))
+        shortcut = x if self.shortcut is None else self.shortcut(active)
+        out = self.conv2(functional.relu(self.bn2(self.conv1(active))))
+        weight = functional.relu(self.squeeze(out.mean(dim=(2, 3), keepdim=True)))
+        weighted: Tensor = out * torch.sigmoid(self.excite(weight)) + shortcut
+        return weighted
+
+
+class CifarSeNet18(nn.Module):
+    """SENet-18 (Hu et al. 2018): the 18-layer residual network with squeeze-and-excitation, 3x3 stem."""
+
+    def __init__(self, *, num_classes: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+        channels_in = 64
+        for channels, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+            layers += [_SqueezeBlock(channels_in, channels, stride), _SqueezeBlock(channels, channels, 1)]
+            channels_in = channels
+        self.features = nn.Sequential(*layers)
+        self.head = nn.Linear(channels_in, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits [N, num_classes] of images [N, 3, 32, 32]."""
+        logits: Tensor = self.head(self.features(images).mean(dim=(2, 3)))
+        return logits

@@ -1,0 +1,167 @@
+"""Timed training iterations without communication: one process alone, or several that share the machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ssfx.case import Case
+from ssfx.errors import RunError
+from ssfx.results.manifest import busy_s
+from ssfx.workloads.base import datasets, models
+from ssfx.workloads.clock import Clock, Mark
+from ssfx.workloads.objective import cross_entropy
+from ssfx.workloads.step import make_optimizer
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The iterations of one rank: data set and model are the case's, one thread computes."""
+
+    case: Case
+    iterations: int
+    warmup: int
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """Seconds of one iteration by part; `ready_s` holds, from the start of backward, when each gradient was ready.
+
+    `ready_s[END]` is the whole backward pass. `other_s` is loading the batch and clearing the gradients.
+    """
+
+    other_s: float
+    forward_s: float
+    ready_s: dict[str, float]
+    step_s: float
+
+
+END = ""
+"""Stands for the end of backward among parameter names."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What one rank measured, warm-up left out; over the whole time it computed for `own_s` of `wall_s` seconds and
+    all cores of the machine together were busy for `machine_s`.
+    """
+
+    iterations: tuple[Iteration, ...]
+    wall_s: float
+    own_s: float
+    machine_s: float
+
+
+def run_passes(passes: Passes) -> tuple[Timed, ...]:
+    """Return what each of `case.world_size` ranks measured; they start every iteration together.
+
+    On CUDA each rank has a GPU of its own. RunError when a process dies.
+    """
+    if passes.case.world_size == 1:
+        return (_measure(passes, 0, lambda: None),)
+    context = multiprocessing.get_context("spawn")
+    ranks = passes.case.world_size
+    with ProcessPoolExecutor(ranks, context, _share, (context.Barrier(ranks),)) as pool:
+        return _results([pool.submit(_together, passes, rank) for rank in range(ranks)])
+
+
+def _results(ranks: list[Future[Timed]]) -> tuple[Timed, ...]:
+    errors = [error for error in (rank.exception() for rank in ranks) if error]
+    if not errors:
+        return tuple(rank.result() for rank in ranks)
+    # A rank that fails breaks the barrier for the others; its own error is the one to tell.
+    first = next((error for error in errors if not isinstance(error, threading.BrokenBarrierError)), errors[0])
+    if isinstance(first, BrokenProcessPool):
+        raise RunError(f"one of {len(ranks)} profiling processes died; there may be too little memory for them")
+    raise first
+
+
+_barrier: Any = None
+
+
+def _share(barrier: Any) -> None:
+    global _barrier
+    _barrier = barrier
+
+
+def _together(passes: Passes, rank: int) -> Timed:
+    try:
+        return _measure(passes, rank, _barrier.wait)
+    except BaseException:
+        _barrier.abort()
+        raise
+
+
+def _measure(passes: Passes, rank: int, meet: Callable[[], Any]) -> Timed:
+    case = passes.case
+    threads = torch.get_num_threads()
+    torch.set_num_threads(case.threads)
+    try:
+        device = torch.device("cuda", rank) if case.device == "cuda" else torch.device("cpu")
+        torch.manual_seed(case.seed)
+        model = models[case.model].build().to(device).train()
+        batches = datasets.build(case.dataset).train_loader(rank, case.world_size, case.batch_size, case.seed)
+        loop = _Loop(model, make_optimizer(case, model), batches, device)
+        meet()
+        wall_s, machine_s, own_s = time.perf_counter(), busy_s(), time.process_time()
+        timed = []
+        for number in range(passes.warmup + passes.iterations):
+            meet()
+            timed.append(loop.run(number))
+        return Timed(
+            tuple(timed[passes.warmup :]),
+            time.perf_counter() - wall_s,
+            time.process_time() - own_s,
+            busy_s() - machine_s,
+        )
+    finally:
+        torch.set_num_threads(threads)
+
+
+class _Loop:
+    """Iterations of one model, each timed part by part."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, batches: Any, device: torch.device) -> None:
+        self._model = model
+        self._optimizer = optimizer
+        self._batches = batches
+        self._device = device
+        self._clock = Clock(device)
+        self._ready: dict[str, Mark] = {}
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._note(name))
+
+    def _note(self, name: str) -> Callable[[Any], None]:
+        return lambda _parameter: self._ready.__setitem__(name, self._clock.mark())
+
+    def run(self, number: int) -> Iteration:
+        """Do one iteration and return its times; the device has finished when this returns."""
+        clock = self._clock
+        self._ready.clear()
+        began = clock.mark()
+        self._optimizer.zero_grad()
+        inputs, targets = (t.to(self._device) for t in self._batches[number])
+        forward = clock.mark()
+        loss = cross_entropy(self._model, inputs, targets)
+        backward = clock.mark()
+        loss.backward()
+        step = self._ready[END] = clock.mark()
+        self._optimizer.step()
+        end = clock.mark()
+        clock.wait()
+        return Iteration(
+            clock.seconds(began, forward),
+            clock.seconds(forward, backward),
+            {name: clock.seconds(backward, mark) for name, mark in self._ready.items()},
+            clock.seconds(step, end),
+        )

@@ -1,0 +1,152 @@
+"""What advice claims: who wins, how sure that is, and why nobody can win more."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from advice.settings import setting
+
+from ssfx.advice import advise, break_evens, sentences
+from ssfx.advice.break_even import BreakEvens
+from ssfx.advice.ranking import ranges
+from ssfx.advice.setting import TUNED
+from ssfx.advice.trust import Trust, trust_in
+from ssfx.errors import ConfigError
+from ssfx.origin import Origin
+from ssfx.schemes import schemes
+
+SOME = ["topk", "per_tensor", "fused_all", "powersgd", "parallax", "ssfusion_oi"]
+
+
+def test_dense_wins_on_an_infinitely_fast_network_and_the_sentence_says_so():
+    advice = advise(setting(gbps=1e7, latency_s=0.0))
+    assert advice.entries[0].scheme in TUNED
+    verdict, reason, bound, *_ = sentences(advice)
+    assert verdict.startswith(f"compression cannot win here: tuned dense ({advice.dense.trial.title}")
+    assert advice.compressing[0].scheme in reason
+    exposed = advice.dense.trial.simulated.exposed_comm_s / advice.dense.iteration_s
+    assert f"waits for communication in {exposed:.1%} of its step" in bound
+    assert exposed < 0.01
+
+
+def test_compression_wins_on_a_slow_network_and_nothing_beats_the_bound():
+    advice = advise(setting(gbps=1.0), SOME)
+    best = advice.compressing[0]
+    assert best.speedup_vs_dense > 1.5
+    assert f"best scheme that compresses is {best.scheme}, {best.speedup_vs_dense:.2f}x" in sentences(advice)[0]
+    most = 1 - advice.setting.alone_s / advice.dense.iteration_s
+    assert all(1 - entry.iteration_s / advice.dense.iteration_s <= most for entry in advice.entries)
+    assert f"nothing can win more than {most:.1%}" in sentences(advice)[2]
+
+
+def test_every_scheme_is_compared_once_with_tuned_dense():
+    advice = advise(setting())
+    assert sorted(entry.scheme for entry in advice.entries) == schemes.names()
+    assert not advice.left_out
+    tuned = min(entry.iteration_s for entry in advice.entries if entry.scheme in TUNED)
+    for entry in advice.entries:
+        assert entry.speedup_vs_dense == pytest.approx(tuned / entry.iteration_s)
+        assert entry.scaling == pytest.approx(advice.setting.alone_s / entry.iteration_s)
+        assert entry.throughput_samples_per_s == pytest.approx(8 * 8 / entry.iteration_s)
+
+
+def test_tuned_dense_is_the_fastest_of_all_variants():
+    where = setting(gbps=100.0)
+    times = [where.trial("ddp", given).iteration_s for given in where.variants("ddp")]
+    assert where.best("ddp").iteration_s == min(times) < max(times)
+    assert advise(where, []).dense.iteration_s == min(where.best(name).iteration_s for name in TUNED)
+
+
+def test_nodes_of_the_hierarchical_scheme_are_those_of_the_cluster():
+    one = setting(nodes=2)
+    wide = replace(one, cluster=replace(one.cluster, devices_per_node=4))
+    assert {given["ranks_per_node"] for given in wide.variants("hierarchical")} == {4}
+
+
+def test_the_answer_does_not_depend_on_the_order_of_the_schemes():
+    where = setting()
+    forward, backward = advise(where, SOME), advise(where, reversed(SOME))
+    assert [entry.trial.plan.digest for entry in forward.entries] == [e.trial.plan.digest for e in backward.entries]
+    assert [entry.rank for entry in forward.entries] == [entry.rank for entry in backward.entries]
+    assert sentences(forward) == sentences(backward)
+
+
+def test_overlapping_error_bars_share_their_ranks():
+    assert ranges([1.0, 1.05, 2.0], 0.0) == [(1, 1), (2, 2), (3, 3)]
+    assert ranges([1.0, 1.05, 2.0], 0.05) == [(1, 2), (1, 2), (3, 3)]
+    assert ranges([1.0, 1.15, 1.3], 0.1) == [(1, 2), (1, 3), (2, 3)]
+    assert ranges([1.0, 1.0], 0.0) == [(1, 2), (1, 2)]
+
+
+def test_an_order_within_the_error_bar_is_not_claimed():
+    sure, unsure = Trust("recorded", 0.0, 0.0, 9), Trust("recorded", 0.4, 0.5, 9)
+    told = "which is less than the error of the simulator"
+    clear, vague = (advise(setting(gbps=30.0), SOME, trust) for trust in (sure, unsure))
+    assert 1 < clear.compressing[0].speedup_vs_dense < 2
+    assert told not in sentences(clear)[0]
+    assert told in sentences(vague)[0]
+    assert vague.compressing[0].rank[1] > clear.compressing[0].rank[1]
+    tight = advise(setting(gbps=1e7, latency_s=0.0), SOME, unsure)
+    assert "only by less than the error of the simulator" in sentences(tight)[0]
+    assert sentences(tight)[2].endswith(told)
+
+
+def test_gathered_pairs_win_bytes_below_one_over_the_ranks_only():
+    dense, sparse = (sentences(advise(setting(density=density), ["topk"])) for density in (0.2, 0.1))
+    told = "gathering pairs of index and value from 8 ranks sends fewer bytes than an all-reduce only below density"
+    assert f"{told} 1/8 = 0.125; asked for 0.2, which it is not" in dense
+    assert f"{told} 1/8 = 0.125; asked for 0.1, which it is" in sparse
+    assert dense[0].startswith("compression cannot win here: every scheme decided to stay dense")
+
+
+def test_schemes_that_leave_whole_tensors_out_are_named():
+    line = sentences(advise(setting(), ["fused_all", "per_tensor", "powersgd"]))[-1]
+    assert line.endswith("in fused_all")
+
+
+def test_a_scheme_without_times_is_left_out_with_the_reason():
+    where = setting()
+    known = {name: codec for name, codec in where.system.codecs.items() if name != "topk"}
+    poor = replace(where, system_of=lambda cluster: replace(where.system, codecs=known))
+    advice = advise(poor, ["topk", "per_tensor"])
+    (left,) = advice.left_out
+    assert left[0] == "topk"
+    assert "no times for compressor topk" in left[1]
+    assert "topk" not in [entry.scheme for entry in advice.entries]
+
+
+def test_compressors_with_times_of_several_kinds_are_told():
+    where = setting()
+    printed = replace(where.system.codecs["topk"], origin=Origin("published"))
+    mixed = replace(where, system_of=lambda _: replace(where.system, codecs={**where.system.codecs, "topk": printed}))
+    told = "times of compressors are not of one kind (dgc nominal; topk published)"
+    assert any(line.startswith(told) for line in sentences(advise(mixed, ["topk", "per_tensor"])))
+    assert not any("not of one kind" in line for line in sentences(advise(where, ["topk", "per_tensor"])))
+
+
+def test_less_than_one_percent_is_not_called_a_win():
+    where = setting()
+    even = BreakEvens(where).of("topk").gbps
+    near, far = (sentences(advise(where.at(gbps), ["topk"]))[0] for gbps in (even, even / 2))
+    assert near.startswith("compression gains less than 1% here: the best scheme is topk, against tuned dense")
+    assert far.startswith("the best scheme that compresses is topk")
+
+
+def test_one_device_has_nothing_to_compare():
+    with pytest.raises(ConfigError, match="one device exchanges nothing"):
+        advise(setting(nodes=1))
+
+
+def test_measured_exchanges_have_no_break_even():
+    where = setting()
+    fixed = replace(where, system_of=lambda cluster: where.system)
+    assert not list(break_evens(advise(fixed, ["topk"])))
+    assert dict(break_evens(advise(where, ["topk"]))).keys() == {"topk"}
+
+
+def test_trust_is_that_of_the_group_of_the_same_kind(tmp_path):
+    path = tmp_path / "validation.json"
+    assert trust_in("measured", path) is None
+    path.write_text(json.dumps({"recorded": {"mean": 0.04, "max": 0.2, "count": 192}}))
+    assert trust_in("measured", path) == trust_in("emulated", path) == Trust("recorded", 0.04, 0.2, 192)
+    assert trust_in("nominal", path) is None

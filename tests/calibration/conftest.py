@@ -1,0 +1,3 @@
+from runtime.conftest import pool
+
+__all__ = ["pool"]

@@ -1,0 +1,45 @@
+"""Two ranks measure at the smallest sizes: everything that a System needs is there, the same on both."""
+
+import pytest
+from calibration.work import codecs, exchanges, overheads
+
+from ssfx.compressors import build
+from ssfx.runtime.measure_exchange import PRIMITIVES
+
+
+def test_every_primitive_is_measured_alone_and_beside_computing(pool):
+    first, second = pool.run(exchanges, 2)
+    assert first == second
+    assert list(dict.fromkeys(point["primitive"] for point in first)) == list(PRIMITIVES)
+    sizes = {name: [p["nbytes"] for p in first if p["primitive"] == name] for name in PRIMITIVES}
+    assert sizes.pop("all_to_all") == [8, 32]  # a part for every rank
+    assert all(found == [4, 16, 64] for found in sizes.values())
+    for point in first:
+        assert point["alone_s"] > 0
+        assert point["beside_s"] > 0
+        assert 0 <= point["lost"] <= 1
+
+
+# One of each kind: selected elements, codes, sums with a first round, sums of factors.
+@pytest.mark.parametrize("name", ["dgc", "signsgd", "cltk", "powersgd"])
+def test_codecs_are_measured_over_their_own_units(pool, name):
+    first, second = pool.run(codecs, 2, [name])
+    assert first == second
+    found, compressor = first[name], build(name)
+    shapes = [(16, 16), (32, 32)]
+    assert [units for units, _ in found["encode"]] == [compressor.work([shape]) for shape in shapes]
+    if compressor.sparse:
+        entries = [2.0 * compressor.layout_of([shape], 0.01).indices for shape in shapes]
+    else:
+        entries = [(1 if compressor.additive else 2) * compressor.work([shape]) for shape in shapes]
+    assert [size for size, _ in found["decode"]] == entries
+    assert all(seconds > 0 for _, seconds in [*found["encode"], *found["decode"]])
+    assert found["segment_s"] >= 0
+
+
+def test_overheads_are_those_of_the_runtimes_own_code(pool):
+    first, second = pool.run(overheads, 2)
+    assert first == second
+    assert min(first.values()) >= 0
+    assert first["finish_s"] > 0
+    assert first["lane_s"] > first["fill_s_per_byte"] * 64  # issuing an exchange is more than copying its 16 numbers

@@ -1,0 +1,114 @@
+"""From points to a System, to files and back."""
+
+import pytest
+
+from ssfx.engines import calibration
+from ssfx.engines.calibration import Calibrated, codec, network_curves, rising
+from ssfx.errors import ConfigError, RunError
+from ssfx.origin import Origin
+from ssfx.recorded import file_name, recorded_system, shipped_dir, written_dir
+from ssfx.system import Overheads, System
+
+ORIGIN = Origin("measured", "two cores", "2026-01-01", "a test", {"torch": "2"})
+CODEC = {"encode": [(256, 2e-5), (1024, 1e-5), (4096, 4e-5)], "decode": [(8, 1e-6), (80, 2e-6)], "segment_s": 1e-6}
+
+
+def point(primitive, nbytes, alone_s, cpu_s):
+    return {"primitive": primitive, "nbytes": nbytes, "alone_s": alone_s, "cpu_s": cpu_s}
+
+
+def parts(world_size=2):
+    exchange, occupancy = network_curves([point("send", 4, 1e-4, 5e-5), point("send", 2**16, 2e-4, 5e-5)], world_size)
+    network = System("local", world_size, {}, exchange, ORIGIN, occupancy=occupancy, host_shares=True)
+    overheads = Overheads(1e-5, 1e-10, 9e-5, 2e-10, 6e-5)
+    rank = System("compressors", world_size, {"dgc": codec(CODEC, ORIGIN)}, {}, ORIGIN, overheads=overheads)
+    return network, rank
+
+
+def write(folder, *systems):
+    folder.mkdir(parents=True, exist_ok=True)
+    for system in systems:
+        (folder / file_name(system.name, system.world_size)).write_text(system.to_json())
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setenv("SSFX_RESULTS", str(tmp_path))
+    monkeypatch.setattr("ssfx.recorded.shipped_dir", lambda: tmp_path / "shipped")
+    return tmp_path
+
+
+def test_more_never_takes_less():
+    curve = rising([(4, 3e-4), (16, 1e-4), (64, 5e-4)])
+    assert curve.seconds == (3e-4, 3e-4, 5e-4)
+    assert curve.covers(64)
+    assert not curve.covers(65)
+
+
+def test_occupancy_is_of_large_exchanges_and_of_the_cores_a_rank_has(monkeypatch):
+    points = [point("send", 4, 1e-4, 1e-4), *(point("send", 2**16 * i, 1e-3 * i, 2e-4 * i) for i in (1, 2, 3))]
+    monkeypatch.setattr("ssfx.machine.cores", lambda: 2)
+    assert network_curves(points, 2)[1] == {"send": 0.2}
+    assert network_curves(points, 4)[1] == {"send": 0.4}
+    assert network_curves(points, 64)[1] == {"send": 1.0}
+
+
+def test_occupancy_of_a_link_too_slow_for_large_messages_is_that_of_its_largest():
+    points = [point("send", 4, 1e-2, 1e-2), point("send", 16, 1e-1, 1e-2)]
+    assert network_curves(points, 2)[1] == {"send": 0.1}
+
+
+def test_two_files_make_one_system(results):
+    network, rank = parts()
+    write(written_dir(), network, rank)
+    system = recorded_system("local", 2)
+    assert system.exchange == network.exchange
+    assert system.occupancy == network.occupancy
+    assert system.origin == network.origin
+    assert system.codecs == rank.codecs
+    assert system.overheads == rank.overheads
+    assert system.host_shares
+    assert System.from_json(system.to_json()) == system
+
+
+def test_without_compressors_the_error_names_the_command(results):
+    write(written_dir(), parts()[0])
+    with pytest.raises(ConfigError, match="ssfx profile compressors"):
+        recorded_system("local", 2).codec("dgc")
+
+
+def test_here_comes_before_shipped_and_parts_of_two_machines_are_never_mixed(results):
+    network, rank = parts()
+    write(results / "shipped", network, rank)
+    assert recorded_system("local", 2).codecs
+    write(written_dir(), network)
+    assert not recorded_system("local", 2).codecs
+
+
+def test_what_was_never_measured_is_none(results):
+    write(written_dir(), *parts())
+    assert recorded_system("local", 4) is None
+    assert recorded_system("emulated_2x1gbit", 2) is None
+
+
+def test_shipped_systems_can_be_read_and_say_where_they_come_from():
+    for path in shipped_dir().glob("*.json"):
+        system = System.from_json(path.read_text())
+        assert path.name == file_name(system.name, system.world_size)
+        assert system.origin.kind == ("emulated" if system.name.startswith("emulated") else "measured")
+        assert system.origin.hardware
+        assert system.origin.date
+
+
+def test_ranks_measure_and_what_they_leave_is_a_system(results):
+    found = calibration.calibrate_compressors(2, ["signsgd"], max_numel=2**10)
+    assert isinstance(found, Calibrated)
+    assert set(found.system.codecs) == {"signsgd"}
+    assert found.system.codecs["signsgd"].encode.sizes == (256.0, 1024.0)
+    assert found.system.overheads.lane_s > 0
+    assert "2 processes" in found.system.origin.note
+
+
+def test_a_rank_that_fails_is_reported_in_one_line():
+    with pytest.raises(RunError, match=r"rank \d failed: .*nosuch"):
+        calibration.calibrate_compressors(2, ["nosuch"], max_numel=2**10)

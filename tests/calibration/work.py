@@ -1,0 +1,23 @@
+"""What ranks of the pool do: the measuring functions at their smallest."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from ssfx.collectives.comm import Comm
+from ssfx.runtime.measure_codecs import codec_points
+from ssfx.runtime.measure_exchange import PRIMITIVES, exchange_points
+from ssfx.runtime.measure_overheads import overhead_times
+
+
+def exchanges(group: Any, rank: int, world: int) -> list[dict[str, Any]]:
+    return [asdict(point) for point in exchange_points(Comm(group), 64, PRIMITIVES)]
+
+
+def codecs(group: Any, rank: int, world: int, names: list[str]) -> dict[str, Any]:
+    return {name: asdict(codec_points(name, 0.01, Comm(group), max_numel=2**10)) for name in names}
+
+
+def overheads(group: Any, rank: int, world: int) -> dict[str, float]:
+    return asdict(overhead_times(Comm(group)))

@@ -1,0 +1,94 @@
+"""`ssfx advise` prints what the advice says, and where its numbers come from."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ssfx.advice.trust import Trust
+from ssfx.cli import main
+from ssfx.schemes import schemes
+
+WORDS = ("model=resnet_tiny", "cluster=acpsgd_10gbe", "density=0.02")
+
+
+@pytest.fixture
+def some(monkeypatch):
+    """A few schemes are enough for what is printed."""
+    names = ["topk", "per_tensor", "parallax", "ddp"]
+    monkeypatch.setattr(type(schemes), "names", lambda registry: names if registry is schemes else list(registry))
+
+
+@pytest.fixture
+def run_advise(some, capsys):
+    def run(*words):
+        assert main(["advise", *words]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_json_says_the_same_as_the_table(run_advise):
+    found = json.loads(run_advise(*WORDS, "--json"))
+    assert (found["origin"], found["calibration"], found["density"]) == ("simulated", "nominal", 0.02)
+    assert found["profile"]["kind"] == "nominal"
+    out = run_advise(*WORDS)
+    assert out.startswith("resnet_tiny on acpsgd_10gbe, 32 ranks at 10 Gbit/s, batch 32 each, density 0.02: simulated")
+    lines = {line.split()[1].rstrip(","): line for line in out.splitlines() if "x  " in line}
+    for entry in found["schemes"]:
+        assert f"{1e3 * entry['iteration_s']:.1f}" in lines[entry["scheme"]]
+        assert f"{entry['scaling_factor']:.3f}" in lines[entry["scheme"]]
+    assert "(tuned dense)" in lines[found["tuned_dense"]]
+    for sentence in found["sentences"]:
+        assert f"- {sentence}\n" in out
+    told = {entry["scheme"]: entry["break_even"] for entry in found["schemes"]}
+    assert told["ddp"] is None
+    assert [line for line in out.splitlines() if line.split() == ["topk", *told["topk"]["text"].split()]]
+    assert f"costs: nominal. {found['costs']}\n" in out
+    assert "compressor times: nominal for dgc, topk\n" in out
+    assert "profile: nominal, rtx2080ti. roofline, not measured" in out
+
+
+def test_error_bars_are_those_of_the_validation_or_none(run_advise, monkeypatch):
+    monkeypatch.setattr("ssfx.advice.ranking.trust_in", lambda kind: None)
+    assert "no error bars: there is no validation for this kind of system (nominal)" in run_advise(*WORDS)
+    monkeypatch.setattr("ssfx.advice.ranking.trust_in", lambda kind: Trust("published", 0.99, 0.995, 12))
+    out = run_advise(*WORDS)
+    assert "error bars: 99.0%, the mean error on the published validation group (n = 12, at most 99.5%)" in out
+    count = len(json.loads(run_advise(*WORDS, "--json"))["schemes"])
+    assert out.count(f"1-{count} ") == count
+
+
+def test_options_of_the_cluster_count(run_advise):
+    slow = json.loads(run_advise(*WORDS, "cluster.inter.gbps=0.5", "--json"))
+    fast = json.loads(run_advise(*WORDS, "--json"))
+    assert slow["gbps"] == 0.5
+    assert max(one["iteration_s"] for one in slow["schemes"]) > max(one["iteration_s"] for one in fast["schemes"])
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["scheme=ddp"], "advice compares all schemes, each with its own compressor, so scheme has no place"),
+        (["lr=0.1"], "advice does not depend on lr; it takes model, workload, cluster, density"),
+        (["modle=bert_large"], "unknown key 'modle'; did you mean 'model'?"),
+        (["model=bert_large,vgg19"], "ssfx advise shows one case, got 2 values of model"),
+        (["density=0"], "density is the kept fraction and must be in (0, 1]"),
+        (["cluster=64gpu", "world_size=1"], "one device exchanges nothing"),
+    ],
+)
+def test_what_cannot_be_advised_on_is_told_in_one_line(words, expected, capsys):
+    assert main(["advise", *words]) == 2
+    err = capsys.readouterr().err
+    assert expected in err
+    assert err.count("\n") == 1
+
+
+def test_advice_does_not_import_torch():
+    code = "import sys; from ssfx.cli import main; main(sys.argv[1:]); print('torch' in sys.modules, file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "advise", *WORDS], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stderr.splitlines()[-1] == "False"
+    assert all(f" {name} " in done.stdout.replace(",", " ") for name in schemes.names())

@@ -1,0 +1,86 @@
+"""`ssfx profile` measures what was asked for, writes it where it says, and tells what it cannot measure."""
+
+import pytest
+
+from ssfx.cli import main
+from ssfx.config.profiles import Measurement, resolve_profile
+from ssfx.origin import Origin
+from ssfx.plan import TensorSpec
+from ssfx.profile import Profile
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Measure nothing: note the request and return four tensors of made-up times."""
+    requests = []
+
+    def record_profile(model, dataset, batch_size, device, *, ranks, optimizer):
+        requests.append(Measurement(model, dataset, batch_size, optimizer, device, ranks))
+        tensors = tuple(TensorSpec(f"t{i}", (numel,)) for i, numel in enumerate((10, 300_000, 64, 40_000)))
+        origin = Origin("measured", hardware="Invented CPU, 2 cores", date="2026-01-01", note="made up")
+        times = {"forward_s": 0.002, "step_s": 0.001, "other_s": 0.001}
+        return Profile(
+            model, tensors, (0.001, 0.002, 0.002, 0.001), origin=origin, batch_size=batch_size, device=device,
+            ranks=ranks, **times,
+        )  # fmt: skip
+
+    monkeypatch.setattr("ssfx.workloads.profiling.record_profile", record_profile)
+    return requests
+
+
+def test_a_profile_is_written_below_results_and_summed_up(recorded, tmp_path, capsys):
+    assert main(["profile", "model=resnet_tiny", "batch_size=4", "ranks=2"]) == 0
+    assert recorded == [Measurement("resnet_tiny", "digits", 4, "sgd", "cpu", 2)]
+    path = tmp_path / "results" / "profiles" / "resnet_tiny-cpu-x2.json"
+    assert Profile.from_json(path.read_text()).batch_size == 4
+    out = capsys.readouterr().out
+    assert "resnet_tiny on cpu, batch 4, 2 ranks at once" in out
+    lines = [line.split() for line in out.splitlines()]
+    assert ["backward", "6.000", "60.0%"] in lines
+    assert ["iteration", "10.000"] in lines
+    assert "longest wait: 2.000 ms for t1" in out
+    assert "measured on Invented CPU, 2 cores, 2026-01-01: made up" in out
+    assert out.splitlines()[-1] == str(path)
+
+
+def test_the_file_can_be_chosen_and_the_word_model_written(recorded, tmp_path):
+    path = tmp_path / "new" / "mine.json"
+    assert main(["profile", "--out", str(path), "model=resnet_tiny"]) == 0
+    first = path.read_text()
+    assert main(["profile", "model", "model=resnet_tiny", "--out", str(path)]) == 0
+    assert path.read_text() == first
+
+
+def test_a_model_is_measured_as_in_the_workload_that_trains_it():
+    assert resolve_profile(["model=gpt2_tiny"]) == Measurement(
+        "gpt2_tiny", "stdlib_text", 8, "adamw", "cpu", 1
+    )  # fmt: skip
+    assert resolve_profile(["workload=text_lstm", "ranks=3"]) == Measurement(
+        "lstm_tiny", "stdlib_text", 16, "sgd", "cpu", 3
+    )  # fmt: skip
+    chosen = resolve_profile(["model=gpt2_tiny", "dataset=stdlib_text", "dataset.seq_len=32", "optimizer=adam"])
+    assert (chosen.dataset, chosen.optimizer) == ("stdlib_text(seq_len=32)", "adam")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["rank=2"], "unknown key 'rank'; did you mean 'ranks'?"),
+        (["ranks=0"], "ranks must be a whole number of at least 1, got '0'"),
+        (["ranks=1", "ranks=2"], "ranks is given twice"),
+        (["density=0.1"], "a profile does not depend on density; it takes model, workload"),
+        (["model=resnet_tiny,lstm_tiny"], "got 2 values of model; choose model=resnet_tiny"),
+        (["model=resnt_tiny"], "unknown model 'resnt_tiny'; did you mean 'resnet_tiny'?"),
+        (["resnet_tiny"], "did you mean model=resnet_tiny?"),
+        (["modle", "model=resnet_tiny"], "unknown thing to profile 'modle'; did you mean 'model'?"),
+        (["model=resnet50"], "model=resnet50 cannot be measured here; plans and simulations take its analytic profile"),
+        (["model=resnet_tiny", "device=cuda"], "device=cuda needs a GPU"),
+        (["model=resnet_tiny", "batch_size=0"], "batch_size must be at least 1"),
+    ],
+)
+def test_what_cannot_be_measured_is_told_in_one_line(recorded, words, expected, capsys):
+    assert main(["profile", *words]) == 2
+    err = capsys.readouterr().err
+    assert expected in err
+    assert len(err.splitlines()) == 1
+    assert recorded == []

@@ -1,0 +1,117 @@
+"""`ssfx simulate` prints what the simulator computed, explains differences, and refuses what has no effect."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ssfx.cli import main
+from ssfx.config.simulated import simulate_case
+from ssfx.config.simulations import resolve_simulations
+from ssfx.config.targets import target_of
+
+ONE = ["model=bert_large", "cluster=64gpu", "scheme=ssfusion_oi", "density=0.01"]
+TWO = ["model=resnet50", "cluster=16gpu", "scheme=ddp,per_tensor", "density=0.01"]
+
+
+@pytest.fixture
+def run(capsys):
+    def simulate(*words):
+        assert main(["simulate", *words]) == 0
+        return capsys.readouterr().out
+
+    return simulate
+
+
+def test_one_case_is_taken_apart(run):
+    (case,) = resolve_simulations(ONE)
+    target, step = simulate_case(case)
+    lines = run(*ONE).splitlines()
+    assert lines[0] == "ssfusion_oi for bert_large on 64gpu, 64 ranks, batch 4 each, dgc at density 0.01"
+    assert lines[1].startswith(f"simulated: {1e3 * step.iteration_s:.2f} ms per iteration, ")
+    assert f"scaling factor {target.single_s() / step.iteration_s:.3f}" in lines[1]
+    path = lines.index(next(line for line in lines if line.startswith("critical path")))
+    shown_ms = [float(line.split()[1]) for line in lines[path + 1 :] if line.split()[0] in step.critical_s()]
+    assert sum(shown_ms) == pytest.approx(1e3 * step.iteration_s, abs=0.05)
+    assert f"exchange: {1e3 * step.comm_s:.2f} ms under way, {1e3 * step.exposed_comm_s:.2f} ms exposed" in "".join(
+        lines
+    )
+    assert f"costs: nominal. {target.system.origin.note}" in lines
+    assert f"profile: nominal, a100. {target.profile.origin.note}" in lines
+    assert lines[-1] == f"plan {step.plan.digest}, calibration {case.calibration}"
+
+
+def test_extrapolated_costs_are_told(run):
+    words = ["cluster.calibration=published", "cluster=64gpu", "model=resnet152"]
+    assert "extrapolated: dgc" in run("scheme=fused_all", *words)
+    assert "extrapolated" not in run("scheme=ddp", *words)
+
+
+def test_json_has_all_that_is_printed(run):
+    first, second = (json.loads(line) for line in run(*TWO, "--json").splitlines())
+    assert (first["scheme"], second["scheme"]) == ("ddp", "per_tensor")
+    assert first["origin"] == "simulated"
+    assert sum(second["critical_s"].values()) == pytest.approx(second["metrics"]["iteration_s"])
+    single_s = target_of(resolve_simulations(TWO)[0]).single_s()
+    assert first["scaling_factor"] == pytest.approx(single_s / first["metrics"]["iteration_s"])
+    assert "why" not in first
+
+
+def test_why_explains_later_cases_by_the_first(run):
+    out = run(*TWO, "--why")
+    assert "per_tensor dgc 0.01 takes " in out
+    assert " than ddp: on the critical path " in out
+    reasons = [json.loads(line)["why"] for line in run(*TWO, "--why", "--json").splitlines()]
+    assert reasons[0] == []
+    assert reasons[1][0] in out
+
+
+def test_anything_that_differs_can_be_compared(run):
+    out = run("model=resnet50", "cluster=16gpu", "scheme=ddp", "cluster.inter.gbps=10,200", "--why")
+    assert "ddp 16gpu takes " in out
+    assert "less than ddp 16gpu(inter.gbps=10)" in out
+
+
+def test_a_trace_holds_every_case(run, tmp_path):
+    run(*TWO, "--trace", str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert names == ["simulated ddp", "simulated per_tensor dgc 0.01"]
+
+
+def test_a_model_has_its_customary_batch_and_a_workload_its_own(run):
+    assert "batch 32 each" in run("model=resnet50", "cluster=16gpu").splitlines()[0]
+    assert "batch 64 each" in run("workload=resnet50_imagenet", "cluster=16gpu").splitlines()[0]
+    assert "batch 8 each" in run("model=resnet50", "cluster=16gpu", "batch_size=8").splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["seed=1"], "a simulated step does not depend on seed; it takes scheme"),
+        (["scheme=ddp", "--why"], "--why compares, and there is one case"),
+        (["cluster=64gpu", "world_size=8"], "cluster=64gpu has 64 devices, so world_size=8 does not fit"),
+        (["model=bert_lrge"], "did you mean 'bert_large'?"),
+        (["cluster=64gpu", "scheme=ddp", "density=0.1"], "density=0.1 would have no effect"),
+        (
+            ["cluster=64gpu", "model=resnet50", "--trace", "/nowhere/trace.json"],
+            "cannot write /nowhere/trace.json: No such",
+        ),
+    ],
+)
+def test_what_cannot_be_simulated_is_one_line(words, expected, capsys):
+    assert main(["simulate", *words]) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_neither_torch_nor_matplotlib_is_imported():
+    code = (
+        "import sys; from ssfx.cli import main; main(sys.argv[1:])\n"
+        "heavy = {'torch', 'matplotlib', 'pandas', 'rich', 'psutil', 'scipy'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "simulate", *ONE], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stderr.strip() == "[]"

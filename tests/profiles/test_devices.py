@@ -1,0 +1,40 @@
+"""The table of devices: complete, sourced, and honest about what it assumes."""
+
+from dataclasses import replace
+
+import pytest
+
+from ssfx.devices import device, device_names
+from ssfx.errors import ConfigError
+
+
+def test_every_device_of_the_papers_is_there():
+    assert {"a100", "a100_40gb", "v100", "v100s", "rtx2080ti", "rtx3090", "h100", "cpu"} <= set(device_names())
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_a_device_says_where_its_numbers_come_from(name):
+    found = device(name)
+    assert found.name == name
+    assert found.source
+    assert "float32" in found.assumption
+    assert f"{found.matmul_flops / 1e12:.3g} TFLOP/s in matrix products" in found.efficiency
+    assert (found.pcie_gbps == 0) == (name == "cpu")
+    assert found.conv_flops >= found.matmul_flops
+
+
+def test_the_cards_differ_in_what_their_data_sheets_say():
+    assert device("a100").memory_gib == 2 * device("a100_40gb").memory_gib
+    assert device("a100").conv_flops == 8 * device("a100").matmul_flops  # TF32 against float32
+    assert device("v100").conv_flops == device("v100").matmul_flops  # no TF32 before Ampere
+
+
+def test_an_unknown_device_names_the_nearest():
+    with pytest.raises(ConfigError, match="unknown device 'a10'; did you mean 'a100'"):
+        device("a10")
+
+
+@pytest.mark.parametrize("wrong", [{"conv_efficiency": 1.1}, {"memory_gib": 0}, {"launch_s": -1e-6}])
+def test_impossible_devices_are_refused(wrong):
+    with pytest.raises(ValueError, match="device a100"):
+        replace(device("a100"), **wrong)

@@ -1,0 +1,109 @@
+"""Times from work: the roofline on numbers one can check by hand, and what no device may contradict."""
+
+from dataclasses import replace
+
+import pytest
+
+from ssfx.devices import device, device_names
+from ssfx.errors import ConfigError
+from ssfx.profile import Profile, load_shipped, measured, shipped_dir
+from ssfx.roofline import analytic_profile, profile_on, row_s, step_s
+from ssfx.work import counted, model_work
+
+SIMPLE = replace(
+    device("v100"), conv_flops=100.0, matmul_flops=10.0, memory_bytes_s=40.0, conv_efficiency=0.5,
+    matmul_efficiency=0.1, memory_efficiency=0.25, launch_s=2.0,
+)  # fmt: skip
+"""50 FLOP/s in convolutions, 1 FLOP/s in products, 10 bytes/s, 2 s a kernel."""
+
+
+@pytest.mark.parametrize(
+    ("row", "batch_size", "expected_s"),
+    [
+        ((3, 0, 0, 0, 0, 0, 0, 0, 0), 7, 6.0),  # three kernels
+        ((0, 100, 0, 10, 0, 0, 0, 0, 0), 2, 4.0),  # a convolution that computes longer than it reads
+        ((0, 100, 0, 30, 0, 0, 0, 0, 0), 2, 6.0),  # and one that reads longer
+        ((0, 0, 5, 0, 20, 0, 0, 10, 0), 1, 5.0),  # a product: 5 s against 20 + 10 bytes
+        ((0, 0, 5, 0, 20, 0, 0, 40, 0), 1, 6.0),
+        ((0, 0, 0, 0, 0, 10, 0, 0, 5), 4, 4.5),  # elsewhere only bytes count
+        ((1, 50, 1, 0, 0, 10, 0, 0, 0), 1, 5.0),  # kinds add up
+    ],
+)
+def test_a_row_takes_the_longer_of_computing_and_moving(row, batch_size, expected_s):
+    assert row_s(row, SIMPLE, batch_size) == pytest.approx(expected_s)
+
+
+@pytest.mark.parametrize("name", counted())
+def test_a_profile_is_the_sum_of_its_rows(name):
+    work, target = model_work(name), device("v100s")
+    profile = analytic_profile(name, "v100s", 3)
+    assert profile.tensors == work.tensors
+    assert profile.forward_s == pytest.approx(sum(row_s(work.rows[i], target, 3) for i in work.forward), rel=1e-4)
+    assert profile.backward_s == pytest.approx(sum(row_s(work.rows[i], target, 3) for i in work.backward), rel=1e-4)
+    assert profile.backward_s > profile.forward_s > 0
+    assert (profile.batch_size, profile.device, profile.ranks) == (3, "v100s", 1)
+    assert Profile.from_json(profile.to_json()) == profile
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_no_profile_is_faster_than_the_peak_rates_allow(name):
+    work, target = model_work("resnet50"), device(name)
+    profile = analytic_profile("resnet50", name, 16)
+    assert profile.forward_s + profile.backward_s > sum(work.flops(16)) / target.conv_flops
+
+
+@pytest.mark.parametrize(
+    ("model", "field"),
+    [("resnet50", "conv_flops"), ("bert_large", "matmul_flops"), ("lstm_650", "matmul_flops")]
+    + [(model, "memory_bytes_s") for model in ("resnet50", "bert_large", "lstm_650")],
+)
+def test_a_faster_device_is_faster_where_that_matters_and_never_slower(model, field):
+    slow = device("rtx2080ti")
+    fast = replace(slow, **{field: 2 * getattr(slow, field)})
+    pairs = [(row_s(row, fast, 8), row_s(row, slow, 8)) for row in model_work(model).rows]
+    assert all(after <= before for after, before in pairs)
+    assert any(after < before for after, before in pairs)
+
+
+def test_a_larger_batch_takes_longer_but_less_per_sample():
+    small, large = analytic_profile("bert_large", "a100", 4), analytic_profile("bert_large", "a100", 8)
+    assert small.backward_s < large.backward_s < 2 * small.backward_s
+
+
+def test_the_origin_states_efficiency_and_assumptions():
+    origin = analytic_profile("resnet50").origin
+    assert origin.kind == "nominal"
+    assert "roofline, not measured" in origin.note
+    assert device("a100").efficiency in origin.note
+    assert "TF32 tensor cores in convolutions" in origin.note
+    assert "torch" in origin.versions
+
+
+def test_an_optimizer_step_moves_what_it_needs():
+    work = model_work("resnet50")
+    rate = SIMPLE.memory_bytes_s * SIMPLE.memory_efficiency
+    assert step_s(work, SIMPLE) == pytest.approx(5 * 4 * work.numel / rate, rel=1e-6)  # sgd, customary here
+    assert step_s(work, SIMPLE, "adamw") == pytest.approx(7 * 4 * work.numel / rate, rel=1e-6)
+    with pytest.raises(ConfigError, match="unknown optimizer 'adamm'; did you mean"):
+        step_s(work, SIMPLE, "adamm")
+
+
+def test_impossible_requests_are_told():
+    with pytest.raises(ConfigError, match="batch_size must be at least 1, got 0"):
+        analytic_profile("resnet50", "a100", 0)
+    with pytest.raises(ConfigError, match="unknown device"):
+        analytic_profile("resnet50", "a101x")
+
+
+def test_a_shipped_profile_is_measured_where_there_is_one_and_analytic_elsewhere():
+    assert load_shipped("resnet_tiny").origin.kind == "measured"
+    assert load_shipped("bert_large") == analytic_profile("bert_large", "a100", 4)
+    assert measured("bert_large") is None
+
+
+def test_a_profile_for_a_device_is_measured_only_on_that_device():
+    recorded = Profile.from_json((shipped_dir() / "resnet_tiny.json").read_text())
+    assert profile_on("resnet_tiny", "cpu") == recorded
+    assert profile_on("resnet_tiny", "cpu", recorded.batch_size) == recorded
+    assert profile_on("resnet_tiny", "cpu", 7).origin.kind == "nominal"
+    assert profile_on("resnet_tiny", "a100").device == "a100"

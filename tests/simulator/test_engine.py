@@ -1,0 +1,179 @@
+"""Simulated runs: their rows say what they are, an equal run is never repeated, and what they rest on is their identity."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from ssfx.case import Case
+from ssfx.config import targets
+from ssfx.config.cases import resolve_job
+from ssfx.config.clusters import cluster_named
+from ssfx.config.groups import choices
+from ssfx.config.simulated import simulate_case
+from ssfx.config.targets import target_of
+from ssfx.engines import engines
+from ssfx.errors import ConfigError, RunError
+from ssfx.results.rows import Row
+from ssfx.results.store import Store
+from ssfx.workloads import datasets
+
+WORDS = ["cluster=16gpu", "workload=text_lstm", "scheme=ddp,per_tensor", "density=0.01"]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path)
+
+
+def cases(*words):
+    return resolve_job([*WORDS, *words]).cases
+
+
+def run(found, store):
+    return engines["simulate"].run(found, store, progress=False)
+
+
+@pytest.fixture
+def recalibrated(monkeypatch):
+    """From now on, every system has slower copies to the host than the one before."""
+
+    def forget():
+        targets.target_at.cache_clear()
+        targets._on.cache_clear()
+
+    system_on = targets.system_on
+    yield lambda: (
+        forget(),
+        monkeypatch.setattr(targets, "system_on", lambda cluster: replace(system_on(cluster), pcie_s_per_byte=1.0)),
+    )
+    forget()
+
+
+def test_rows_say_that_and_from_what_they_were_simulated(store):
+    rows = run(cases(), store)
+    assert [row.case.scheme for row in rows] == ["ddp", "per_tensor"]
+    for row in rows:
+        assert row.origin.kind == "simulated"
+        assert "a100 devices (nominal costs, nominal profile)" in row.origin.hardware
+        manifest, target = row.manifest, target_of(row.case)
+        assert row.case.calibration == target.calibration == f"nominal:{target.calibration[-8:]}"
+        assert manifest["calibration"] == "nominal"
+        assert manifest["system"]["digest"] == target.system.digest
+        assert manifest["profile"]["origin"]["note"] == target.profile.origin.note
+        assert manifest["plan_digest"] == simulate_case(row.case)[1].plan.digest
+        assert manifest["extrapolated"] == []
+        assert set(manifest["code"]) == {"version", "commit", "dirty"}
+        metrics = row.metrics
+        assert sum(manifest["critical_s"].values()) == pytest.approx(metrics["iteration_s"])
+        parts = ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s")
+        assert sum(metrics[part] for part in parts) == pytest.approx(metrics["iteration_s"])
+        samples = 16 * row.case.batch_size
+        assert metrics["throughput_samples_per_s"] == pytest.approx(samples / metrics["iteration_s"])
+        assert Row.from_json(row.to_json()) == row
+    assert Store(store.runs.parent).rows() == sorted(rows, key=lambda row: row.run_id)
+
+
+def test_costs_outside_their_range_are_listed(store):
+    words = ["cluster=64gpu", "cluster.calibration=published", "scheme=fused_all", "workload=resnet152_imagenet"]
+    (row,) = run(resolve_job(words).cases, store)
+    assert row.case.calibration.startswith("published:")
+    assert row.manifest["extrapolated"][0].startswith("dgc")
+
+
+def test_a_finished_run_is_not_repeated(store):
+    first = run(cases(), store)
+    (store.run_dir(first[0].case) / "row.json").unlink()
+    second = run(cases(), store)
+    assert second[1] == first[1]
+    assert {**second[0].metrics} == {**first[0].metrics}
+    assert store.status(first[0].case) == "finished"
+
+
+def test_another_system_is_another_run(store, recalibrated):
+    before = cases()
+    recalibrated()
+    after = cases()
+    assert {case.run_id for case in before}.isdisjoint(case.run_id for case in after)
+    assert [replace(case, calibration="") for case in before] == [replace(case, calibration="") for case in after]
+    with pytest.raises(ConfigError, match=r"is a case of calibration nominal:\w{8}, here is nominal:\w{8}; resolve"):
+        run(before, store)
+    assert store.rows() == []
+
+
+def test_a_real_run_keeps_the_id_it_always_had():
+    case = Case("quickstart", "resnet_tiny", "digits", "ddp", "local", 2, 32)
+    assert case.run_id == "b231bd409599"
+    assert replace(case, calibration="nominal:00000000").run_id != case.run_id
+
+
+def test_seeds_repeats_and_steps_are_no_part_of_a_simulated_run():
+    for case in cases():
+        assert (case.steps, case.warmup_steps, case.seed, case.repeat, case.evaluate) == (1, 0, 0, 0, False)
+
+
+def test_what_differs_from_a_clusters_file_is_in_its_name():
+    plain, slow = cases()[0], cases("cluster.nodes=4", "cluster.inter.gbps=10")[0]
+    assert cases("cluster.inter.gbps=200.0") == cases()
+    assert [case.cluster for case in cases("cluster.inter.gbps=10,200")] == ["16gpu(inter.gbps=10)", "16gpu"] * 2
+    assert (plain.cluster, slow.cluster) == ("16gpu", "16gpu(inter.gbps=10)")
+    here = cluster_named(slow.cluster, slow.world_size, slow.device)
+    assert (here.name, here.inter.gbps, here.nodes) == (slow.cluster, 10, 4)
+    assert here.inter.latency_s == cluster_named("16gpu", 16, "cuda").inter.latency_s
+
+
+def test_several_clusters_in_one_command(store):
+    rows = run(resolve_job(["cluster=16gpu,32gpu,64gpu", "scheme=ddp", "workload=text_lstm"]).cases, store)
+    assert [row.case.world_size for row in rows] == [16, 32, 64]
+    assert rows[0].metrics["iteration_s"] < rows[2].metrics["iteration_s"]
+
+
+def test_one_device_alone_is_the_ideal_and_exchanges_nothing(store):
+    (row,) = run(resolve_job(["cluster=16gpu", "scheme=ssgd", "workload=text_lstm", "world_size=1"]).cases, store)
+    assert (row.case.cluster, row.case.world_size, row.metrics["sent_bytes"]) == ("16gpu", 1, 0)
+    assert row.metrics["iteration_s"] == pytest.approx(target_of(row.case).single_s())
+
+
+def test_the_papers_workloads_replace_what_can_be_trained_here():
+    models = {"resnet152", "vit_large", "bert_large", "gpt2_large"}
+    found = resolve_job(["experiment=throughput", "cluster=64gpu"]).cases
+    assert {case.model for case in found} == models
+    assert {case.model for case in found if case.world_size == 1} == models
+    assert {case.density for case in found} == {None, 0.01}
+    assert {case.batch_size for case in found if case.model == "bert_large"} == {4}
+
+
+def test_a_trace_is_left_beside_the_row(store):
+    row, _ = run(cases("trace=true"), store)
+    attempt = store.run_dir(row.case) / "attempt-1"
+    events = json.loads((attempt / "trace-rank0.json").read_text())["traceEvents"]
+    assert any(event["name"].startswith("exchange ") for event in events)
+    assert json.loads((attempt / "plan.json").read_text())["scheme"] == row.case.scheme
+
+
+def test_data_known_by_name_refuses_to_be_read():
+    data = datasets.build("imagenet")
+    for read in (data.fingerprint, lambda: data.train_loader(0, 1, 2, 0), lambda: data.evaluate(None)):
+        with pytest.raises(RunError, match="imagenet is known by name only"):
+            read()
+
+
+def test_nothing_of_torch_is_imported(tmp_path):
+    code = (
+        "import sys; from ssfx.cli import main\n"
+        f"assert main(['run', *{WORDS!r}]) == 0\n"
+        "assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120, capture_output=True,
+        env={"PATH": "", "SSFX_RESULTS": str(tmp_path)},
+    )  # fmt: skip
+    assert len(Store(tmp_path).rows("quickstart")) == 2
+
+
+@pytest.mark.parametrize("workload", choices("workload"))
+def test_every_workload_can_be_simulated(workload):
+    (case,) = resolve_job(["cluster=16gpu", "scheme=ddp", f"workload={workload}"]).cases
+    assert simulate_case(case)[1].iteration_s > target_of(case).single_s()

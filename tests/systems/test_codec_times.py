@@ -1,0 +1,140 @@
+"""Nominal times are what the implementation issues and moves, at the rates of the device."""
+
+import importlib.util
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from ssfx.codec_times import CALLS_PER_COLUMN, RANKS, Rates, nominal_codecs, published_codecs
+from ssfx.compressors import build, compressors
+from ssfx.devices import device, device_names
+from ssfx.paths import data_dir
+
+COUNTER = Path(__file__).parents[2] / "benchmarks" / "count_operators.py"
+TABLE = json.loads((data_dir() / "costs" / "counted.json").read_text())
+MEBI = 2**20
+
+
+def codecs(name="a100", world_size=8):
+    return nominal_codecs(device(name), device("cpu"), world_size)
+
+
+def test_every_compressor_is_counted():
+    """Count anew after a change: python benchmarks/count_operators.py --write"""
+    assert set(TABLE) == set(compressors.names())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["topk", "ef_signsgd", "powersgd", "cltk", "hard_threshold", "fp16", "block_topk"])
+def test_the_table_is_what_the_code_does(name):
+    spec = importlib.util.spec_from_file_location("count_operators", COUNTER)
+    counter = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(counter)
+    assert counter.counts(name) == TABLE[name]
+
+
+def test_the_kernels_are_those_that_the_documentation_names():
+    """docs/kernels.md: 10 launches and one copy; 3n + 2n + 2n for an exact choice, 3n + 2n for a given threshold."""
+    assert TABLE["topk"]["device"]["calls"] == 11
+    assert TABLE["topk"]["device"]["nbytes"] == 4 * 7
+    assert TABLE["hard_threshold"]["device"]["nbytes"] == 4 * 5
+    assert TABLE["dgc"]["host"]["nbytes"] == 4 * 3
+
+
+def test_a_call_by_hand():
+    """top-k of 10 million elements on an A100: 11 launches of 4 us, 28 bytes an element at 75 % of 1,935 GB/s."""
+    assert codecs()["topk"].encode(1e7) == pytest.approx(11 * 4e-6 + 28e7 / (0.75 * 1.935e12))
+    assert codecs()["topk"].decode(8e5) == pytest.approx(8 * 2 * 4e-6 + 80 * 8e5 / (0.75 * 1.935e12))
+
+
+def test_products_take_the_longer_of_moving_and_computing():
+    on = device("rtx2080ti")
+    rates, row = Rates.of(on), TABLE["powersgd"]["device"]
+    for rank in (4, 256):
+        products_s = sum(max(one / rates.bytes_s, 2 * rank / rates.flops) for one in row["products"])
+        element_s = row["nbytes"] / rates.bytes_s + products_s
+        start_s = (row["calls"] + CALLS_PER_COLUMN * rank) * on.launch_s
+        codec = nominal_codecs(on, device("cpu"), 32)["powersgd" if rank == 4 else f"powersgd(rank={rank})"]
+        assert codec.encode(rank * 1e6) == pytest.approx(start_s + 1e6 * element_s)
+    assert 2 * 4 / rates.flops < 4 / rates.bytes_s < 2 * 256 / rates.flops  # both sides of the roof
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_every_compressor_has_times_on_every_device(name):
+    found = codecs(name)
+    assert set(compressors.names()) <= set(found)
+    assert {f"acpsgd(rank={rank})" for rank in RANKS if rank != 4} <= set(found)
+    for spec, codec in found.items():
+        assert codec.origin.kind == "nominal", spec
+        assert codec.origin.hardware == device(name).title
+        for curve in (codec.encode, codec.host, codec.decode):
+            assert 0 < curve(1) < curve(1e6) < curve(1e9) < math.inf, spec
+        assert 0 <= codec.segment_s <= codec.encode(1), spec
+
+
+def test_specs_of_ranks_are_the_canonical_ones():
+    for spec in codecs():
+        assert compressors.canonical(spec) == spec
+
+
+def test_faster_memory_is_never_slower():
+    slow, fast = codecs("v100"), codecs("h200")
+    for spec, codec in slow.items():
+        assert fast[spec].encode(1e7) < codec.encode(1e7), spec
+        assert fast[spec].host == codec.host, spec
+
+
+def test_more_ranks_are_more_to_decode_unless_messages_were_added_up():
+    few, many = codecs(world_size=4), codecs(world_size=64)
+    for spec in few:
+        if build(spec).additive:
+            assert many[spec].decode == few[spec].decode, spec
+        else:
+            assert many[spec].decode(1000) > few[spec].decode(1000), spec
+
+
+def test_what_ssfusion_prints_replaces_nominal_times():
+    nominal = codecs()
+    found = published_codecs("ssfusion", nominal, 8)
+    assert found["dgc"].encode.seconds == (0.85e-3, 0.89e-3, 1.06e-3, 1.82e-3)
+    assert found["dgc"].host.seconds == (1.49e-3, 1.81e-3, 3.22e-3, 8.74e-3)
+    assert found["dgc"].host_copies
+    assert found["dgc"].decode == nominal["dgc"].decode
+    assert found["dgc"].origin.kind == "published"
+    for name in ("qsgd", "fp16", "powersgd", "signsgd"):
+        assert found[name] == nominal[name]
+
+
+def test_floors_that_are_not_printed_for_a_compressor_are_not_called_published():
+    nominal = codecs()
+    found = published_codecs("ssfusion", nominal, 8)
+    for name in ("sidco", "topk"):
+        assert found[name].origin.kind == "nominal"
+        assert "DGC" in found[name].origin.note
+    assert found["topk"].encode(1) == pytest.approx(0.85e-3)
+    assert found["sidco"].encode(1) == nominal["sidco"].encode(1)  # its 300 launches alone take longer
+    per_element = [(one["topk"].encode(2e6) - one["topk"].encode(1e6)) for one in (found, nominal)]
+    assert per_element[0] == pytest.approx(per_element[1])
+
+
+def test_mergecomp_overheads_add_up_to_the_printed_ones():
+    """161 tensors on two GPUs: 120 ms with DGC and 65 ms with EFSignSGD, decoding two messages included."""
+    found = published_codecs("mergecomp", codecs("v100", 2), 2)
+    for name, printed_s in (("dgc", 0.120), ("ef_signsgd", 0.065)):
+        floors_s = found[name].encode.seconds[0] + found[name].decode.seconds[0]
+        assert 161 * floors_s == pytest.approx(printed_s, rel=0.01)
+        assert found[name].origin.kind == "published"
+    assert found["terngrad"].decode(1) >= 2 * 0.03e-3
+    assert found["fp16"].encode(1) == pytest.approx(0.1e-3)
+    assert found["acpsgd(rank=32)"].encode(1) >= 0.1e-3
+
+
+def test_compressors_named_by_published_tables_exist():
+    for paper in ("ssfusion", "mergecomp"):
+        table = json.loads((data_dir() / "costs" / f"{paper}.json").read_text())
+        named = [*table["curves"], *(name for one in table["calls"] for name in one["compressors"])]
+        assert len(named) == len(set(named))
+        assert set(named) <= set(compressors.names())
+        assert all(one["note"] for one in table["calls"])

@@ -1,0 +1,199 @@
+"""Systems of clusters: their numbers by hand, their calibrations, and what may never make them faster or slower."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from ssfx import systems
+from ssfx.cluster import Cluster, Link
+from ssfx.config.clusters import cluster_of
+from ssfx.config.compose import compose
+from ssfx.config.groups import choices
+from ssfx.errors import ConfigError
+from ssfx.planning import make_plan
+from ssfx.profile import load_shipped
+from ssfx.simulator import simulate
+from ssfx.system import System
+from ssfx.systems import CORE_GBPS, GPU_OCCUPANCY, system_on
+
+HERE = {name for name in choices("cluster") if name == "local" or name.startswith("emulated_")}
+PAPERS = sorted(set(choices("cluster")) - HERE)
+PUBLISHED = sorted(set(PAPERS) - {"micro"})
+GB = 1e9
+
+
+def cluster(name, **options):
+    point = {"cluster": name, **{f"cluster.{key.replace('__', '.')}": value for key, value in options.items()}}
+    return cluster_of(compose(point)["cluster"], None, "cpu" if name == "local" else "auto")
+
+
+def test_64_gpus_by_hand():
+    exchange = system_on(cluster("64gpu")).exchange
+    # of 64 hops 16 are to the next node, 10 us each, and 48 inside one, 5 us; every byte passes a card twice, at 80 %
+    hop_s = (16 * 1e-5 + 48 * 5e-6) / 64
+    assert exchange["all_reduce"](GB) == pytest.approx(126 * hop_s + 2 * 63 / 64 * GB * 8 / 160e9)
+    assert exchange["all_gather"](1e6) == pytest.approx(63 * hop_s + 63 * 1e6 * 8 / 160e9)
+    # four devices send through one card, 60 of 64 parts to other nodes
+    assert exchange["all_to_all"](GB) == pytest.approx(63 * hop_s + 60 / 64 * GB * 4 * 8 / 160e9)
+
+
+def test_two_cards_halve_the_time_on_the_wire():
+    one, two = (system_on(cluster("64gpu", nics_per_node=cards)).exchange["send"] for cards in (1, 2))
+    assert two(GB) - two(1) == pytest.approx((one(GB) - one(1)) / 2, rel=1e-6)
+
+
+def test_acpsgd_published_gives_the_timings_it_was_fitted_to():
+    """ResNet-50, 97.49 MiB, 161 tensors, 32 GPUs on 10 GbE: 243 ms one by one, 169 ms at once; within 5 %."""
+    all_reduce = system_on(cluster("acpsgd_10gbe", calibration="published")).exchange["all_reduce"]
+    dense_bytes = 97.49 * 2**20
+    assert all_reduce(dense_bytes) == pytest.approx(0.169, rel=0.01)
+    assert 161 * all_reduce(dense_bytes / 161) == pytest.approx(0.243, rel=0.05)
+    assert all_reduce(1.0) == pytest.approx(0.40e-3, rel=0.02)
+
+
+def test_mergecomp_published_gives_the_budget_it_was_fitted_to():
+    """94 MB between two GPUs: 66 ms beyond a backward pass of 43 ms."""
+    two = replace(cluster("mergecomp_pcie", calibration="published"), devices_per_node=2)
+    assert system_on(two).exchange["all_reduce"](94.1e6) == pytest.approx(0.109, rel=0.01)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_calibrations_say_which_they_are(name):
+    nominal = system_on(cluster(name))
+    assert (nominal.origin.kind, nominal.style) == ("nominal", "runtime")
+    assert {codec.origin.kind for codec in nominal.codecs.values()} == {"nominal"}
+    if name not in PUBLISHED:
+        with pytest.raises(ConfigError, match=f"cluster={name} has no published calibration; use cluster.calibration"):
+            cluster(name, calibration="published")
+        return
+    published = system_on(cluster(name, calibration="published"))
+    assert (published.origin.kind, published.style) == ("published", "reference")
+    assert published.digest != nominal.digest
+    assert "S2 Reducer appendix" in published.origin.note or "MergeComp section 3.2" in published.origin.note
+
+
+@pytest.mark.parametrize("name", choices("cluster"))
+def test_every_cluster_has_a_source_for_its_numbers(name):
+    node = compose({"cluster": name})["cluster"]
+    assert len(node["source"]) > 20
+    assert {"gbps", "efficiency", "latency_s"} == set(node["intra"]) == set(node["inter"])
+    if name in PUBLISHED:
+        printed = compose({"cluster": name, "cluster.calibration": "published"})["cluster"]
+        assert printed["source"].startswith(node["source"])
+        assert len(printed["source"]) > len(node["source"]) + 20
+        assert printed["inter"]["gbps"] == node["inter"]["gbps"]  # line rates are facts, not fits
+
+
+def test_factors_apply_by_byte_to_their_primitive_only():
+    node = cluster("s2reducer_10gbe")
+    plain, factor = system_on(node).exchange, system_on(replace(node, factors={"all_gather": 1.375})).exchange
+    for primitive in plain:
+        expected = 1.375 if primitive == "all_gather" else 1.0
+        slope = (factor[primitive](GB) - factor[primitive](1)) / (plain[primitive](GB) - plain[primitive](1))
+        assert slope == pytest.approx(expected), primitive
+        assert factor[primitive](0.001) == pytest.approx(plain[primitive](0.001)), primitive
+    assert factor == system_on(cluster("s2reducer_10gbe", calibration="published")).exchange | {
+        name: factor[name] for name in ("all_gather_v", "all_gather_twice")
+    }
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_more_bandwidth_is_never_slower(name):
+    for link in ("intra", "inter"):
+        rate = getattr(cluster(name), link).gbps
+        slow, fast = (system_on(cluster(name, **{f"{link}__gbps": rate * k})).exchange for k in (1, 2))
+        for primitive, curve in slow.items():
+            assert fast[primitive](GB) <= curve(GB), (link, primitive)
+
+
+def test_an_option_replaces_what_was_fitted():
+    fitted = cluster("acpsgd_10gbe", calibration="published")
+    chosen = cluster("acpsgd_10gbe", calibration="published", inter__efficiency=0.5)
+    assert (fitted.inter.efficiency, chosen.inter.efficiency) == (0.94, 0.5)
+    assert chosen.inter.latency_s == fitted.inter.latency_s
+
+
+def test_wrong_values_are_one_line():
+    with pytest.raises(ConfigError, match="unknown calibration 'publishd'; did you mean 'published'"):
+        cluster("64gpu", calibration="publishd")
+    with pytest.raises(ConfigError, match="cluster=64gpu has no recorded calibration"):
+        cluster("64gpu", calibration="recorded")
+    with pytest.raises(ConfigError, match=r"cluster\.nics_per_node must be a whole number of at least 1, got 0"):
+        cluster("64gpu", nics_per_node=0)
+
+
+@pytest.mark.parametrize("name", ["local", "emulated_4x1gbit"])
+def test_a_recorded_system_is_used_where_there_is_one(name, monkeypatch):
+    asked = []
+
+    def recorded(*here):
+        asked.append(here)
+        return replace(system_on(cluster(name, calibration="nominal")), pcie_s_per_byte=42.0)
+
+    monkeypatch.setattr(systems, "recorded_system", recorded)
+    assert system_on(cluster(name)).pcie_s_per_byte == 42.0
+    assert asked == [(name, cluster(name).world_size)]
+    assert system_on(cluster(name, calibration="nominal")).pcie_s_per_byte == 0.0
+    monkeypatch.setattr(systems, "recorded_system", lambda *_here: None)
+    assert system_on(cluster(name)).origin.kind == "nominal"
+
+
+def test_what_was_recorded_does_not_hold_on_other_links():
+    assert cluster("local").calibration == "recorded"
+    assert cluster("local", inter__gbps=1).calibration == "nominal"
+    with pytest.raises(ConfigError, match=r"cluster\.inter\.gbps does not change what was recorded"):
+        cluster("local", inter__gbps=1, calibration="recorded")
+
+
+def test_a_gpu_that_nobody_measured_names_the_command(monkeypatch):
+    monkeypatch.setattr(systems, "recorded_system", lambda *_here: None)
+    link = Link(10, 1, 1e-5)
+    here = Cluster("local", "", 1, 2, "cuda", link, link, "", calibration="recorded")
+    with pytest.raises(ConfigError, match="measure it with ssfx profile network cluster=local"):
+        system_on(here)
+
+
+def test_shares_of_computing_power_that_exchanges_take():
+    assert set(system_on(cluster("64gpu")).occupancy.values()) == {GPU_OCCUPANCY}
+    slow, fast = (system_on(cluster("local", inter__gbps=1, intra__gbps=rate)) for rate in (1, 100))
+    assert set(slow.occupancy.values()) == {1 / CORE_GBPS}
+    assert set(fast.occupancy.values()) == {1.0}
+    assert (slow.host_shares, system_on(cluster("64gpu")).host_shares) == (True, False)
+
+
+def test_copies_to_the_host_cross_pcie():
+    assert system_on(cluster("64gpu")).pcie_s_per_byte == pytest.approx(8 / (252e9 * 0.8))
+    assert system_on(cluster("ssfusion_local")).pcie_s_per_byte == pytest.approx(8 / (126e9 * 0.8))
+
+
+def test_a_system_survives_json():
+    system = system_on(cluster("mergecomp_pcie", calibration="published"))
+    assert System.from_json(system.to_json()) == system
+
+
+def test_ranks_have_times_of_their_own():
+    system = system_on(cluster("acpsgd_10gbe"))
+    assert system.codec("acpsgd(rank=32)") is not system.codec("acpsgd")
+    assert system.codec("acpsgd(rank=33)") is system.codec("acpsgd")
+    assert system.codec("qsgd(bits=8)") is system.codec("qsgd")
+
+
+@pytest.mark.parametrize("name", ["16gpu", "mergecomp_nvlink", "s2reducer_1gbe"])
+def test_plans_run_in_virtual_time(name):
+    profile = load_shipped("resnet_tiny")
+    for options in ({}, {"calibration": "published"}):
+        system = system_on(cluster(name, **options))
+        plan = make_plan("per_tensor", profile, system.planning_costs("dgc", 0.01), {"density": 0.01})
+        assert simulate(plan, profile, system).iteration_s > profile.forward_s + profile.backward_s
+
+
+def test_no_torch():
+    """The suite may have imported it; a fresh interpreter must not."""
+    import subprocess
+
+    code = (
+        "import sys; from ssfx.cluster import Cluster, Link; from ssfx.systems import system_on; l = Link(10, 1, 1e-5);"
+        "system_on(Cluster('x', '', 2, 2, 'a100', l, l, '')); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
