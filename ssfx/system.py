@@ -43,12 +43,13 @@ class Codec:
 class Overheads:
     """What the runtime itself costs a rank's training thread.
 
-    hook_s: one gradient that arrives. fill_s_per_byte: copying a dense gradient into its message. lane_s: issuing a
-    message. result_s_per_byte: checking a received value and writing the average, per byte of the whole gradient.
-    finish_s: once a step.
+    hook_s: one gradient that arrives. add_s: what it costs more if it is to be compressed. fill_s_per_byte: copying a
+    dense gradient into its message. lane_s: issuing a message. result_s_per_byte: checking a received value and writing
+    the average, per byte of the whole gradient. finish_s: once a step.
     """
 
     hook_s: float = 0.0
+    add_s: float = 0.0
     fill_s_per_byte: float = 0.0
     lane_s: float = 0.0
     result_s_per_byte: float = 0.0
@@ -61,6 +62,9 @@ class System:
 
     exchange: primitive (or collective) -> seconds over the bytes one rank contributes, when nothing else runs.
     occupancy: primitive -> share of the rank's computing power that an exchange takes while it runs, in [0, 1].
+    beside, cpu: where it was measured, the seconds of the same exchange while every rank computes, and the computing
+    power it uses, in seconds of all that the rank has; they say more than the occupancy, which then does not count.
+    burst_s: how much time on the wire an exchange saves on a line that has rested as long (token buckets).
     style: how a plan is executed. "runtime" is what the runtime here does: one compressor call for all device segments
     of a lane, decoding when everything has arrived. "reference" is what published codes do and F(plan) assumes: one
     call for each segment, decoding where the plan says. host_shares: offloaded work takes its time from the training
@@ -73,12 +77,17 @@ class System:
     exchange: Mapping[str, Curve]
     origin: Origin
     occupancy: Mapping[str, float] = field(default_factory=dict)
+    beside: Mapping[str, Curve] = field(default_factory=dict)
+    cpu: Mapping[str, Curve] = field(default_factory=dict)
+    burst_s: float = 0.0
     overheads: Overheads = Overheads()
     style: Style = "runtime"
     host_shares: bool = False
     pcie_s_per_byte: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.beside.keys() != self.cpu.keys():
+            raise ValueError("what an exchange takes beside computing needs both its time and its computing power")
         for primitive, share in self.occupancy.items():
             if not 0 <= share <= 1:
                 raise ValueError(f"occupancy of {primitive} must be in [0, 1], got {share}")
@@ -119,8 +128,8 @@ class System:
     def from_json(cls, text: str) -> System:
         """Return the system that `to_json` wrote."""
         raw: dict[str, Any] = json.loads(text)
-        for key, build_one in (("codecs", _codec), ("exchange", Curve.of)):
-            raw[key] = {name: build_one(value) for name, value in raw[key].items()}
+        for key, build_one in (("codecs", _codec), *((name, Curve.of) for name in ("exchange", "beside", "cpu"))):
+            raw[key] = {name: build_one(value) for name, value in raw.get(key, {}).items()}
         raw["overheads"] = Overheads(**raw["overheads"])
         raw["origin"] = Origin(**raw["origin"])
         return cls(**raw)

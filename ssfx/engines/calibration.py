@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import subprocess
@@ -65,10 +66,11 @@ def calibrate_network(cluster: str, ranks: int, max_bytes: int = MAX_BYTES) -> C
     room = machine.memory_bytes() // (4 * ranks * (ranks + 1))
     request = {"max_bytes": min(max_bytes, room), "primitives": PRIMITIVES}
     found, others = _run(request, ranks, network)
-    exchange, occupancy = network_curves(found["exchange"], ranks)
+    curves = network_curves(found["exchange"], ranks)
     note = f"ssfx profile network, {_processes(ranks)}, median of back-to-back calls, slowest rank; {_busy(others)}"
     origin = _origin("emulated" if network else "measured", note)
-    system = System(cluster, ranks, {}, exchange, origin, occupancy=occupancy, host_shares=True)
+    burst_s = 8e-9 * network.burst_bytes / network.gbps if network else 0.0
+    system = System(cluster, ranks, {}, origin=origin, **curves, burst_s=burst_s, host_shares=True)
     return Calibrated(system, found, others)
 
 
@@ -86,21 +88,24 @@ def calibrate_compressors(ranks: int, names: Sequence[str] = (), max_numel: int 
     return Calibrated(system, found, others)
 
 
-def network_curves(points: Sequence[Mapping[str, Any]], ranks: int) -> tuple[dict[str, Curve], dict[str, float]]:
-    """Return curve and occupancy of each primitive from its points (as of ExchangePoint).
+def network_curves(points: Sequence[Mapping[str, Any]], ranks: int) -> dict[str, Any]:
+    """Return exchange, beside, cpu and occupancy of a System from the points (as of ExchangePoint) of each primitive.
 
-    Occupancy is the CPU time of an exchange over its duration and over the cores a rank has, the median over large
-    sizes.
+    Computing power is counted in what a rank has of it: P ranks on C cores have C/P each, at most 1. Occupancy is the
+    median over large sizes of the CPU time of an exchange over its duration.
     """
     power = min(1.0, machine.cores() / ranks)
-    exchange, occupancy = {}, {}
+    found: dict[str, Any] = {"exchange": {}, "beside": {}, "cpu": {}, "occupancy": {}}
     for name in dict.fromkeys(point["primitive"] for point in points):
         own = [point for point in points if point["primitive"] == name]
-        exchange[name] = rising([(point["nbytes"], point["alone_s"]) for point in own])
+        found["exchange"][name] = rising([(point["nbytes"], point["alone_s"]) for point in own])
+        if together := [point for point in own if point["beside_s"] is not None]:
+            found["beside"][name] = rising([(point["nbytes"], point["beside_s"]) for point in together])
+            found["cpu"][name] = rising([(point["nbytes"], max(0.0, point["cpu_s"]) / power) for point in together])
         large = [point for point in own if point["nbytes"] >= LARGE_BYTES] or own[-1:]
         share = median(point["cpu_s"] / point["alone_s"] / power for point in large)
-        occupancy[name] = round(min(1.0, max(0.0, share)), 3)
-    return exchange, occupancy
+        found["occupancy"][name] = round(min(1.0, max(0.0, share)), 3)
+    return found
 
 
 def codec(points: Mapping[str, Any], origin: Origin) -> Codec:
@@ -112,13 +117,15 @@ def codec(points: Mapping[str, Any], origin: Origin) -> Codec:
 
 
 def rising(points: Sequence[Sequence[float]]) -> Curve:
-    """Return the curve through (size, seconds), by which more never takes less, whatever noise says."""
-    sizes, seconds, reached = [], [], 0.0
-    for size, value in points:
-        reached = max(reached, value)
-        sizes.append(float(size))
-        seconds.append(float(f"{reached:.4g}"))
-    return Curve(tuple(sizes), tuple(seconds))
+    """Return the curve through (size, seconds) by which more never takes less: where noise says so, neighbours share.
+
+    They share their mean, weighted by the logarithm's error being alike: isotonic regression of log seconds.
+    """
+    from sklearn.isotonic import isotonic_regression
+
+    sizes = [float(size) for size, _ in points]
+    logs = isotonic_regression([math.log(max(value, 1e-9)) for _, value in points])
+    return Curve(tuple(sizes), tuple(float(f"{math.exp(value):.4g}") for value in logs))
 
 
 def _processes(ranks: int) -> str:
@@ -160,16 +167,18 @@ def _run(request: Mapping[str, Any], ranks: int, network: Network | None) -> tup
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], log: Any) -> None:
+    """Return when all have ended well; RunError when one fails or they take too long."""
     until = time.monotonic() + _LIMIT_S
-    while any(process.poll() is None for process in processes):
-        failed = next((rank for rank, process in enumerate(processes) if process.poll()), None)
+    while True:
+        codes = [process.poll() for process in processes]
+        failed = next((rank for rank, code in enumerate(codes) if code), None)
+        if failed is None and None not in codes:
+            return
         if failed is not None or time.monotonic() > until:
             log.seek(0)
             said = log.read().decode(errors="replace").strip().splitlines()
-            what = (
-                f"rank {failed} failed: {said[-1] if said else 'no output'}" if failed is not None else "took too long"
-            )
-            raise RunError(f"measuring {what}")
+            last = said[-1] if said else "no output"
+            raise RunError("measuring took too long" if failed is None else f"measuring rank {failed} failed: {last}")
         time.sleep(_POLL_S)
 
 

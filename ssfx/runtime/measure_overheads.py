@@ -13,6 +13,7 @@ import torch
 
 from ssfx.collectives.comm import Comm, Pending
 from ssfx.costs import Costs, Curve, ring_exchange
+from ssfx.memories import memories
 from ssfx.origin import Origin
 from ssfx.plan import TensorSpec
 from ssfx.planning import make_plan
@@ -25,10 +26,14 @@ from ssfx.runtime.trace import Tracer
 
 _MANY, _SMALL = 256, 16
 _FEW, _LARGE = 4, 2**20
-_STEPS = 15
+_STEPS = 9
 _LAYERS, _INPUTS, _PASSES = 12, (8, 16, 16, 16), 81
 _OTHER_BYTES = 8 * 2**20
 _ORIGIN = Origin("nominal", note="to make a plan whose times do not matter")
+
+
+Variant = Literal["fused", "per_tensor", "sparse"]
+"""Everything in one dense message, every tensor in its own, or everything in one message of selected elements."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class OverheadTimes:
     """As ssfx.system.Overheads."""
 
     hook_s: float
+    add_s: float
     fill_s_per_byte: float
     lane_s: float
     result_s_per_byte: float
@@ -48,6 +54,10 @@ class _Silent(Comm):
     def all_reduce(self, tensor: torch.Tensor, *, op: str = "sum") -> Pending:
         """Return `tensor`."""
         return Pending(None, tensor)
+
+    def all_gather(self, tensor: torch.Tensor) -> Pending:
+        """Return `tensor` once for every rank."""
+        return Pending(None, tensor.expand(self.world_size, -1).contiguous())
 
 
 @dataclass(frozen=True)
@@ -74,21 +84,28 @@ def overhead_times(comm: Comm) -> OverheadTimes:
     finish_s = once.begin_s + once.finish_s
     hook_s = _hook_s(silent, finish_s)
     lane_s = (sum(vars(apart).values()) - sum(vars(small).values())) / _MANY + _issue_s(comm)
+    sparse = _steps(silent, [_SMALL] * _MANY, "sparse")
+    add_s = (sparse.arrive_s - small.arrive_s) / _MANY
     own = torch.tensor(
-        [hook_s, large.arrive_s / large_bytes, lane_s, large.finish_s / large_bytes, finish_s],
+        [hook_s, add_s, large.arrive_s / large_bytes, lane_s, large.finish_s / large_bytes, finish_s],
         dtype=torch.float64,
     )
     mean = comm.all_reduce(own.clamp_(min=0)).wait() / comm.world_size * crowding(comm.world_size)
     return OverheadTimes(*mean.tolist())
 
 
-def _exchange(comm: Comm, params: dict[str, torch.nn.Parameter], variant: Literal["fused", "per_tensor"]) -> Exchange:
+def _exchange(comm: Comm, params: dict[str, torch.nn.Parameter], variant: Variant) -> Exchange:
     specs = tuple(TensorSpec(name, tuple(param.shape)) for name, param in params.items())
     profile = Profile("overheads", specs, (1e-3,) * len(specs), 1e-3, _ORIGIN)
     free = Curve.zero()
     costs = Costs(comm.world_size, free, free, free, ring_exchange(comm.world_size, 1e-4, 1e-9), _ORIGIN)
-    exchange = Exchange(comm, params, None, Store(), Tracer(False, comm.rank))
-    exchange.install(make_plan("ssgd", profile, costs, {"variant": variant}))
+    sparse = variant == "sparse"
+    memory = memories.build("residual") if sparse else None
+    exchange = Exchange(comm, params, memory, Store(), Tracer(False, comm.rank))
+    scheme, options = (
+        ("fused_all", {"compressor": "topk", "density": 0.01}) if sparse else ("ssgd", {"variant": variant})
+    )
+    exchange.install(make_plan(scheme, profile, costs, options))
     return exchange
 
 
@@ -99,7 +116,7 @@ def _params(sizes: list[int]) -> dict[str, torch.nn.Parameter]:
     return params
 
 
-def _steps(comm: Comm, sizes: list[int], variant: Literal["fused", "per_tensor"]) -> _Step:
+def _steps(comm: Comm, sizes: list[int], variant: Variant) -> _Step:
     """Return the median step of a model whose gradients are handed over one after the other."""
     exchange = _exchange(comm, _params(sizes), variant)
     slots = list(exchange.slots.values())

@@ -32,6 +32,26 @@ class Behaviour:
         return dict(self.achieved_density).get((spec or "").partition("(")[0], 1.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a part of an exchange takes: fields as those of Task."""
+
+    work_s: float
+    demand: float
+    beside: tuple[float, float] | None = None
+    wire_s: float = 0.0
+
+    def joins(self, other: Charge) -> bool:
+        """Return whether both can be one task."""
+        return self.demand == other.demand and (self.beside is None) == (other.beside is None)
+
+    def __add__(self, other: Charge) -> Charge:
+        beside = None
+        if self.beside and other.beside:
+            beside = (self.beside[0] + other.beside[0], self.beside[1] + other.beside[1])
+        return Charge(self.work_s + other.work_s, self.demand, beside, self.wire_s + other.wire_s)
+
+
 class Lowering:
     """Makes the tasks of one step. `outside` collects what was charged beyond the range its curve is known for."""
 
@@ -77,6 +97,7 @@ class Lowering:
             numel += spec.numel
             work_s += gap_s + overheads.hook_s
             dense, call = calls.get(spec.name, (None, None))
+            work_s += overheads.lane_s * self._issued.get(spec.name, 0)
             if spec.name in self._dense:
                 work_s += overheads.fill_s_per_byte * spec.nbytes
             if dense is None and call is None:
@@ -99,6 +120,7 @@ class Lowering:
         """
         found: dict[str, tuple[list[Segment] | None, list[list[Segment]] | None]] = {}
         self._dense: set[str] = set()
+        self._issued: dict[str, int] = {}
         order = self.plan.order
 
         def add(segments: list[Segment], dense: bool) -> None:
@@ -112,6 +134,8 @@ class Lowering:
         for bucket in self.plan.buckets:
             for lane in bucket.lanes:
                 together = []
+                last = max(lane.tensors, key=lambda name: order[name])
+                self._issued[last] = self._issued.get(last, 0) + 1
                 for segment in lane.segments:
                     if not self.plan.numel(segment):
                         continue
@@ -132,7 +156,8 @@ class Lowering:
             if segments[0].placement == "host":
                 end = self._offload(segments[0], name, position)
             else:
-                end = position = self._device("compress", name, self._encode_s(segments))
+                arrivals_s = self.system.overheads.add_s * sum(len(segment.tensors) for segment in segments)
+                end = position = self._device("compress", name, self._encode_s(segments) + arrivals_s)
             for segment in segments:
                 ready[segment.tensors] = end
         return position
@@ -181,51 +206,63 @@ class Lowering:
         position = None
         nbytes = sum(load.nbytes for load in lane_rounds(self.plan, lane))
         name = f"{lane.collective} {nbytes} B"
-        for stage_s, demand in self._phases(lane):
+        for charge in self._charges(lane):
             before = tuple(after) if position is None else (position,)
-            position = self._add(Task("exchange", name, "network", stage_s, demand, before, lane=index))
+            position = self._add(
+                Task(
+                    "exchange", name, "network", charge.work_s, charge.demand, before, index, charge.beside,
+                    charge.wire_s,
+                )
+            )  # fmt: skip
         if position is not None and self._decodes_on_the_way and (decode_s := self._decode_s(lane)):
             position = self._add(Task("decompress", name, "network", decode_s, 0.0, (position,), index))
         return position
 
-    def _phases(self, lane: Lane) -> Iterator[tuple[float, float]]:
-        """Yield (seconds, demand) of the steps of an exchange, those of equal demand together."""
+    def _charges(self, lane: Lane) -> Iterator[Charge]:
+        """Yield the parts of an exchange, those that are alike together."""
         collective = collectives.build(lane.collective)
-        exchange, occupancy = self.system.exchange, self.system.occupancy
-        pending_s, pending_demand = 0.0, -1.0
+        pending: Charge | None = None
         for load in self._loads(lane):
             if not load.nbytes:
                 continue
-            if lane.collective in exchange:
-                whole = self._at(lane.collective, exchange[lane.collective], load.nbytes)
-                steps = [(whole, occupancy.get(lane.collective, 0.0))]
+            if lane.collective in self.system.exchange:
+                found = [self._on_network(lane.collective, load.nbytes)]
             else:
-                steps = [self._phase(lane, load, phase) for phase in collective.phases(load)]
-            for seconds, demand in steps:
-                if demand != pending_demand and pending_s:
-                    yield pending_s, pending_demand
-                    pending_s = 0.0
-                pending_s, pending_demand = pending_s + seconds, demand
-        if pending_demand >= 0:
-            yield pending_s, pending_demand
+                found = [self._phase(lane, load, phase) for phase in collective.phases(load)]
+            for charge in found:
+                if pending and not pending.joins(charge):
+                    yield pending
+                    pending = None
+                pending = pending + charge if pending else charge
+        if pending:
+            yield pending
 
-    def _phase(self, lane: Lane, load: Load, phase: Phase) -> tuple[float, float]:
+    def _phase(self, lane: Lane, load: Load, phase: Phase) -> Charge:
         if phase.primitive in ("encode", "decode"):
             spec = next(segment.compressor for segment in lane.segments if segment.compressor)
             codec, compressor = self.system.codec(spec), build(spec)
             units = phase.size * compressor.work([(load.numel,)]) / load.numel
             if phase.primitive == "encode":
-                return self._at(f"{spec} on the way", codec.encode, units), 1.0
+                return Charge(self._at(f"{spec} on the way", codec.encode, units), 1.0)
             entries = load.world_size * (phase.size * load.kept / load.numel if compressor.sparse else units)
-            return self._at(f"{spec} on the way, decoded", codec.decode, entries), 1.0
+            return Charge(self._at(f"{spec} on the way, decoded", codec.decode, entries), 1.0)
         primitive = primitive_of(phase, self.system.exchange)
         if primitive not in self.system.exchange:
             raise ConfigError(
                 f"no times for {primitive} on {self.system.name}; there are some for "
                 f"{', '.join(sorted(self.system.exchange))}: measure it with ssfx profile network"
             )
-        seconds = self._at(primitive, self.system.exchange[primitive], phase.size)
-        return seconds, self.system.occupancy.get(primitive, 0.0)
+        return self._on_network(primitive, phase.size)
+
+    def _on_network(self, primitive: str, nbytes: float) -> Charge:
+        system = self.system
+        curve = system.exchange[primitive]
+        work_s = self._at(primitive, curve, nbytes)
+        beside = None
+        if primitive in system.beside:
+            beside = (max(work_s, system.beside[primitive](nbytes)), system.cpu[primitive](nbytes))
+        wire_s = work_s - min(work_s, curve.seconds[0]) if system.burst_s else 0.0
+        return Charge(work_s, system.occupancy.get(primitive, 0.0), beside, wire_s)
 
     def _loads(self, lane: Lane) -> Iterator[Load]:
         """Yield the planned loads; where messages follow what was selected, longer by what passes too much."""
@@ -269,6 +306,8 @@ class Lowering:
         layout, compressor = segment_layout(self.plan, segment), build(segment.compressor)
         if not layout.indices:
             return compressor.work([self.plan.by_name[name].shape for name in segment.tensors])
+        if self.system.style == "runtime":
+            return float(layout.indices)  # it adds up what a message has room for, padding too
         asked_for = max(1.0, segment.density * self.plan.numel(segment))  # a message may have room for more
         return min(float(layout.indices), asked_for * self.behaviour.ratio(segment.compressor))
 

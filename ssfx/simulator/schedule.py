@@ -6,16 +6,19 @@ from collections.abc import Sequence
 
 from ssfx.simulator.task import RESOURCES, Task
 
+MOST_TAKEN = 0.9
+"""An exchange never takes all computing power from what runs beside it: schedulers are fair."""
 
-def shares(demands: Sequence[float]) -> list[float]:
-    """Return what each of several running tasks gets of a computing power of 1: max-min fair, never above its demand.
+
+def shares(demands: Sequence[float], power: float = 1.0) -> list[float]:
+    """Return what each of several running tasks gets of a computing power: max-min fair, never above its demand.
 
     This is what a fair scheduler does: whoever wants less than an equal share gets all it wants.
     """
-    if sum(demands) <= 1:
+    if sum(demands) <= power:
         return list(demands)
     given = [0.0] * len(demands)
-    left, waiting = 1.0, sorted(range(len(demands)), key=lambda i: demands[i])
+    left, waiting = power, sorted(range(len(demands)), key=lambda i: demands[i])
     while waiting:
         i = waiting.pop(0)
         given[i] = min(demands[i], left / (len(waiting) + 1))
@@ -23,12 +26,13 @@ def shares(demands: Sequence[float]) -> list[float]:
     return given
 
 
-def schedule(tasks: list[Task]) -> float:
+def schedule(tasks: list[Task], burst_s: float = 0.0) -> float:
     """Fill in when every task starts and ends; return when the last one ends.
 
     A resource takes its tasks in list order and waits for one that is not ready (head-of-line order). A task that gets
-    less computing power than it demands proceeds in proportion. Raises ValueError for tasks that wait for later ones of
-    their own resource.
+    less computing power than it demands proceeds in proportion. An exchange saves up to `burst_s` of its time on the
+    wire if the network has rested as long before; the first one finds it rested. Raises ValueError for tasks that wait
+    for later ones of their own resource.
     """
     queues: dict[str, list[int]] = {name: [] for name in RESOURCES}
     for position, task in enumerate(tasks):
@@ -61,6 +65,9 @@ def schedule(tasks: list[Task]) -> float:
                 released = before
             task.released_by = released
             running[position] = task.work_s
+            if burst_s and task.resource == "network":
+                rested_s = now - tasks[before].end_s if before >= 0 else burst_s
+                running[position] -= min(burst_s, rested_s, task.wire_s)
             changed = True
         if not running:
             stuck = next(task.name for task, waiting in zip(tasks, waits, strict=True) if waiting)
@@ -93,9 +100,18 @@ def schedule(tasks: list[Task]) -> float:
 
 
 def _rates(tasks: Sequence[Task], running: Sequence[int]) -> dict[int, float]:
-    demands = [tasks[position].demand for position in running]
-    given = shares(demands)
-    return {
-        position: share / demand if demand else 1.0
-        for position, demand, share in zip(running, demands, given, strict=True)
-    }
+    """Return how fast every running task proceeds, 1 being undisturbed."""
+    rates, power = {}, 1.0
+    for position in running:
+        task = tasks[position]
+        if task.beside is None:
+            continue
+        computing = any(tasks[other].demand > 0 for other in running if other != position)
+        beside_s, cpu_s = task.beside
+        rates[position] = min(1.0, task.work_s / beside_s) if computing and beside_s else 1.0
+        power -= min(MOST_TAKEN, cpu_s / beside_s) if computing and beside_s else 0.0
+    others = [position for position in running if position not in rates]
+    demands = [tasks[position].demand for position in others]
+    for position, demand, share in zip(others, demands, shares(demands, power), strict=True):
+        rates[position] = share / demand if demand else 1.0
+    return rates

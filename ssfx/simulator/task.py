@@ -22,7 +22,9 @@ class Task:
     """`work_s` seconds of `resource` when nothing disturbs it, not before the tasks `after` (positions) have ended.
 
     `demand` is the share of the rank's computing power that the task needs to proceed at full speed: 1 on the device,
-    less for an exchange that mostly waits for the wire, 0 for a copy engine. The schedule fills in start, end and
+    less for an exchange that mostly waits for the wire, 0 for a copy engine. `beside`, where it was measured: the
+    task's seconds while something else computes all the time, and the seconds of computing power it then takes.
+    `wire_s`: the part of the work that a rested line may save. The schedule fills in start, end and
     `released_by`, the position of the task whose end let this one start (-1: the first).
     """
 
@@ -33,6 +35,8 @@ class Task:
     demand: float
     after: tuple[int, ...] = ()
     lane: int = -1
+    beside: tuple[float, float] | None = None
+    wire_s: float = 0.0
     start_s: float = field(default=0.0)
     end_s: float = field(default=0.0)
     released_by: int = field(default=-1)

@@ -1,4 +1,4 @@
-"""Simulated runs: their rows say what they are, an equal run is never repeated, and what they rest on is their identity."""
+"""Simulated runs: rows say what they are, an equal run is never repeated, what it rests on is its identity."""
 
 import json
 import subprocess

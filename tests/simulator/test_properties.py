@@ -18,6 +18,7 @@ from ssfx.schemes import schemes
 from ssfx.simulator import Behaviour, simulate
 from ssfx.simulator.schedule import schedule, shares
 from ssfx.simulator.task import Task
+from ssfx.system import Overheads
 from ssfx.timeline import evaluate
 
 SOME = ["ddp", "wfbp", "ssgd", "per_tensor", "fused_all", "hipress", "ssfusion_oi", "oktopk", "spardl", "micro"]
@@ -221,3 +222,72 @@ def test_the_runtime_calls_a_compressor_once_a_lane():
     assert len(calls) == lanes < sum(task.stage == "compress" for task in reference.tasks)
     assert runtime.iteration_s < reference.iteration_s
     assert reference.iteration_s == pytest.approx(evaluate(plan, profile, costs).total_s, abs=1e-5)
+
+
+def beside(system, slower, power):
+    """The system with exchanges that take `slower` times as long beside computing and use that share of it."""
+    longer = {name: Curve.affine(2 * slower * 1e-5, 8e-10 * slower) for name in system.exchange}
+    used = {name: Curve.affine(2 * power * 1e-5, 8e-10 * power) for name in system.exchange}
+    return replace(system, beside=longer, cpu=used)
+
+
+def test_an_exchange_that_was_measured_beside_computing_takes_that_long_and_takes_its_share():
+    """One long backward pass and one early message: both proceed as measured while the device computes."""
+    tasks = [
+        Task("backward", "a", "device", 10.0, 1.0),
+        Task("exchange", "m", "network", 1.0, 0.3, beside=(4.0, 2.0)),
+    ]
+    assert schedule(tasks) == pytest.approx(12.0)  # for 4 s half of the power is gone: 2 s are lost
+    assert tasks[1].end_s == pytest.approx(4.0)
+    alone = [Task("exchange", "m", "network", 1.0, 0.3, beside=(4.0, 2.0))]
+    assert schedule(alone) == pytest.approx(1.0)
+
+
+def test_measured_contention_never_makes_a_step_faster():
+    costs, profile = affine_costs(), instance_a()
+    plan = make_plan("wfbp", profile, costs)
+    free = system_of(costs, 0.01)
+    busy = simulate(plan, profile, beside(free, 3.0, 0.6))
+    assert busy.iteration_s > simulate(plan, profile, free).iteration_s
+    assert sum(busy.critical_s().values()) == pytest.approx(busy.iteration_s)
+
+
+def test_a_rested_line_saves_at_most_its_burst_and_at_most_as_long_as_it_rested():
+    def messages():
+        return [
+            Task("backward", "a", "device", 1.0, 1.0),
+            Task("exchange", "first", "network", 2.0, 0.0, wire_s=1.5),
+            Task("exchange", "second", "network", 2.0, 0.0, wire_s=1.5),
+            Task("backward", "b", "device", 3.25, 1.0),
+            Task("exchange", "third", "network", 2.0, 0.0, (3,), wire_s=1.5),
+        ]
+
+    without, rested = messages(), messages()
+    assert schedule(without) == pytest.approx(6.25)
+    schedule(rested, burst_s=0.5)
+    first, second, third = (rested[i] for i in (1, 2, 4))
+    assert first.seconds == pytest.approx(1.5)
+    assert second.seconds == pytest.approx(2.0)  # the line had no rest
+    assert third.start_s == pytest.approx(4.25)
+    assert third.seconds == pytest.approx(1.5)
+    small = [Task("exchange", "m", "network", 0.4, 0.0, wire_s=0.1)]
+    assert schedule(small, burst_s=0.5) == pytest.approx(0.3)
+
+
+def test_the_runtimes_own_work_is_charged_where_it_is_done():
+    costs, profile = affine_costs(), instance_a()
+    system = replace(
+        system_of(costs, 0.01, "runtime"),
+        overheads=Overheads(hook_s=1e-4, add_s=2e-4, fill_s_per_byte=1e-10, lane_s=3e-4, finish_s=5e-4),
+    )
+    dense, sparse = (make_plan(name, profile, costs, usual(name)) for name in ("wfbp", "per_tensor"))
+    tensors = len(profile.tensors)
+    of_dense, plain = simulate(dense, profile, system), simulate(dense, profile, system_of(costs, 0.01, "runtime"))
+    more_s = of_dense.on_device_s("backward") - plain.on_device_s("backward")
+    assert more_s == pytest.approx(tensors * (1e-4 + 3e-4) + 1e-10 * profile.nbytes)
+    assert of_dense.on_device_s("other") == pytest.approx(5e-4)
+    lanes = len(sparse.launch_order)
+    of_sparse = simulate(sparse, profile, system)
+    encoded_s = simulate(sparse, profile, system_of(costs, 0.01, "runtime")).on_device_s("compress")
+    assert of_sparse.on_device_s("backward") == pytest.approx(profile.backward_s + tensors * 1e-4 + lanes * 3e-4)
+    assert of_sparse.on_device_s("compress") == pytest.approx(encoded_s + tensors * 2e-4)
