@@ -7,8 +7,10 @@ INSTALLED := $(VENV)/.installed
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
+SIMULATED := breakdown compressors density bandwidth large_models selective collective_scaling
+
 .DEFAULT_GOAL := help
-.PHONY: help install figures demo test test-fast lint reference docs clean
+.PHONY: help install figures demo test test-fast lint reference simulations docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +44,14 @@ lint: $(INSTALLED) ## style and types
 reference: $(INSTALLED) ## run experiment=throughput cluster=local again and replace its reference rows
 	@$(BIN)/ssfx run experiment=throughput cluster=local preset=short
 	@$(BIN)/python -m ssfx.results.reference throughput_local experiment=throughput cluster=local preset=short
+	@$(MAKE) --no-print-directory docs
+
+simulations: $(INSTALLED) ## simulate the papers' clusters again and replace those reference rows (2 minutes)
+	@$(BIN)/ssfx run experiment=throughput cluster=16gpu,32gpu,64gpu cluster.calibration=nominal,published
+	@for cluster in 16gpu 32gpu 64gpu; do $(BIN)/python -m ssfx.results.reference throughput_$$cluster \
+	  experiment=throughput cluster=$$cluster cluster.calibration=nominal,published || exit 1; done
+	@for name in $(SIMULATED); do $(BIN)/ssfx run experiment=$$name && \
+	  $(BIN)/python -m ssfx.results.reference $${name}_clusters experiment=$$name || exit 1; done
 	@$(MAKE) --no-print-directory docs
 
 docs: $(INSTALLED) ## redraw docs/img and the README's status table from the reference rows

@@ -20,7 +20,6 @@ METHODS = {
     "multi-tensor": "fused_all",
     "all-gather": "fused_all",
     "all-reduce": "ssgd",
-    "ssfusion-oi (A100-40GB)": "ssfusion_oi",
 }
 """Methods of the ledger that are schemes here; an all-gather is that of half the elements with their indices."""
 
@@ -33,7 +32,7 @@ Rule = Callable[[Claim, Sequence[Cell]], Iterable[float]]
 
 def values(claim: Claim, cells: Sequence[Cell]) -> list[float]:
     """Return what the cells give for a claim, setting by setting; nothing where no rule leads from cells to it."""
-    rule = _ORDERINGS.get(claim.id) or _METRICS.get(claim.metric)
+    rule = _RULES.get(claim.id) or _METRICS.get(claim.metric)
     return list(rule(claim, cells)) if rule else []
 
 
@@ -58,6 +57,14 @@ def _seconds(claim: Claim, cells: Sequence[Cell]) -> Iterator[float]:
 def _memory(claim: Claim, cells: Sequence[Cell]) -> Iterator[float]:
     scheme = METHODS[claim.subject]
     return (cell.value(scheme, "peak_memory_bytes") / 1e9 for cell in cells if scheme in cell.rows)
+
+
+def _smaller_cards(_: Claim, cells: Sequence[Cell]) -> Iterator[float]:
+    speeds = {
+        cell.cluster.endswith("_40gb"): cell.value("ssfusion_oi", SPEED) for cell in cells if cell.fits("ssfusion_oi")
+    }
+    if len(speeds) == 2:
+        yield speeds[True] / speeds[False]
 
 
 def _growth(claim: Claim, cells: Sequence[Cell]) -> Iterator[float]:
@@ -85,7 +92,7 @@ def _order(*schemes: str) -> Rule:
 def _gap_widens(claim: Claim, cells: Sequence[Cell]) -> Iterator[float]:
     by_size = sorted(cells, key=lambda cell: (cell.case.model, cell.case.world_size))
     for _, group in groupby(by_size, key=lambda cell: cell.case.model):
-        gains = [mean(_speedup(claim, [cell])) for cell in group]
+        gains = [mean(found) for cell in group if (found := list(_speedup(claim, [cell])))]
         if len(gains) > 1:
             yield float(all(a < b for a, b in pairwise(gains)))
 
@@ -142,7 +149,7 @@ _METRICS: dict[str, Rule] = {
     "time_s": _seconds,
     "memory": _memory,
 }
-_ORDERINGS: dict[str, Rule] = {
+_RULES: dict[str, Rule] = {
     "ssfusion.exp1.best": _best,
     "ssfusion.exp1.variant_order": _order("ssfusion_oi", "ssfusion_o", "ssfusion_naive", "hipress"),
     "ssfusion.exp3.spardl_backward": _spardl_backward,
@@ -152,6 +159,7 @@ _ORDERINGS: dict[str, Rule] = {
     "ssfusion.exp5.dense_order": _dense_order,
     "ssfusion.exp6.best": _best,
     "ssfusion.exp7.gap_widens": _gap_widens,
+    "ssfusion.exp7.ratio40": _smaller_cards,
     "ssfusion.fig5.close": _between,
     "ssfusion.fig9.ar_marginal": _growth,
     "ssfusion.fig9.linear": _growth,

@@ -21,7 +21,8 @@ class Cell:
     """One model on one cluster with one sparsifier and density, by one calibration: a row for every scheme.
 
     `compressor` is "" where every scheme was simulated with one, its own. A scheme that takes no such sparsifier, or no
-    density, is beside each of them. `single` is one device alone.
+    density, is beside each of them. Rows are labelled by scheme, and by its options where they are not the default.
+    `single` is one device alone.
     """
 
     compressor: str
@@ -101,19 +102,19 @@ def _cells(rows: list[Row], single: Row | None) -> list[Cell]:
     rows = [row for row in rows if row.case.calibration == newest]
     taken: dict[str, set[str]] = {}
     for row in rows:
-        taken.setdefault(row.case.scheme, set()).add(row.case.compressor or "")
+        taken.setdefault(_label(row.case), set()).add(row.case.compressor or "")
     widest = max(taken.values(), key=len)
     densities = sorted({row.case.density for row in rows if row.case.density}) or [1.0]
     found = []
     for compressor in sorted(widest) if len(widest) > 1 else [""]:
         for density in densities:
             here = {
-                row.case.scheme: row
+                _label(row.case): row
                 for row in rows
                 if row.case.density in (None, density)
-                and (not compressor or len(taken[row.case.scheme]) == 1 or row.case.compressor == compressor)
+                and (not compressor or len(taken[_label(row.case)]) == 1 or row.case.compressor == compressor)
             }
-            found.append(Cell(compressor, density, {name: here[name] for name in sorted(here, key=_position)}, single))
+            found.append(Cell(compressor, density, {name: here[name] for name in sorted(here, key=position)}, single))
     return found
 
 
@@ -131,8 +132,14 @@ def against_dense(cell: Cell, scheme: str) -> float | None:
     return ours / dense
 
 
-def _position(scheme: str) -> tuple[int, str]:
-    return (SCHEME_ORDER.index(scheme) if scheme in SCHEME_ORDER else len(SCHEME_ORDER), scheme)
+def position(label: str) -> tuple[int, str]:
+    """Return where a row's label stands among others: schemes as in every figure, variants after one another."""
+    scheme = label.partition(" ")[0]
+    return (SCHEME_ORDER.index(scheme) if scheme in SCHEME_ORDER else len(SCHEME_ORDER), label)
+
+
+def _label(case: Case) -> str:
+    return " ".join([case.scheme, *(f"{key}={value}" for key, value in sorted(case.scheme_options.items()))])
 
 
 def _cluster(case: Case) -> tuple[str, dict[str, str]]:

@@ -5,15 +5,15 @@ Beside the bars stand what they are judged by, dense DDP and the ideal, and belo
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.figure_cells import Cell, against_dense, cells, fastest
+from ssfx.figure_cells import Cell, against_dense, cells, position
 from ssfx.figure_claims import claim_lines, judged
-from ssfx.figure_rows import DENSE_BASELINE, SCHEME_ORDER
+from ssfx.figure_rows import DENSE_BASELINE
 from ssfx.figure_style import CAPTION, COLUMN_IN, ORIGIN_HATCHES, caption_text, save, scheme_colour, style
 from ssfx.results.rows import Row
 
@@ -37,7 +37,7 @@ class Groups:
     artifact: str
     varied: str
     at: Callable[[Cell], tuple[float, str]]
-    panel: Callable[[Cell], str] = lambda cell: f"{cell.case.model} / {cell.case.dataset}"
+    panel: Callable[[Cell], str] = lambda cell: f"{cell.case.model} / {cell.case.dataset}, batch {cell.case.batch_size}"
     metric: str = SPEED
     label: str = "throughput (samples/s)"
 
@@ -64,15 +64,19 @@ class Groups:
             )
             figure.supxlabel(below, **CAPTION)
             places = {panel: line for line, panel in enumerate(dict.fromkeys(panel for panel, _ in shown))}
-            empty = {(line, column) for line in range(lines) for column in range(columns)}
+            empty = set(product(range(lines), range(columns)))
             for (panel, calibration), part in shown.items():
                 place = places[panel], calibrations.index(calibration)
                 empty.discard(place)
                 self._draw_panel(grid[place], panel, part, schemes)
             for place in empty:
                 grid[place].remove()
-            handles, labels = grid[min(set(_places(lines, columns)) - empty)].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside upper center", ncols=6, columnspacing=1.2)
+            keys = {
+                label: key for axis in figure.axes for key, label in zip(*axis.get_legend_handles_labels(), strict=True)
+            }
+            figure.legend(
+                [keys[scheme] for scheme in schemes], schemes, loc="outside upper center", ncols=6, columnspacing=1.2
+            )
             table = [line for cell in drawn for line in self.lines(cell)]
             return save(figure, self.name, [*table, *(one.columns() for one in found)], rows, out)
 
@@ -114,16 +118,19 @@ class Groups:
         for x, cell in enumerate(part):
             here = [scheme for scheme in schemes if scheme in cell.rows]
             start = x - width * (len(here) - 1) / 2
-            for position, scheme in enumerate(here):
-                at = start + position * width
+            for i, scheme in enumerate(here):
+                at = start + i * width
+                colour = scheme_colour(cell.rows[scheme].case.scheme)
                 height = cell.value(scheme, self.metric) if cell.fits(scheme) else 0.0
                 axis.bar(
-                    at, height, 0.92 * width, color=scheme_colour(scheme), hatch=ORIGIN_HATCHES["simulated"],
-                    edgecolor="white", linewidth=0, label=scheme if x == 0 else None,
+                    at, height, 0.92 * width, color=colour, hatch=ORIGIN_HATCHES["simulated"],
+                    edgecolor="white", linewidth=0, label=scheme,
                 )  # fmt: skip
                 said = "" if cell.fits(scheme) else "does not fit"
                 said += "*" if height and cell.extrapolated(scheme) else ""
-                axis.annotate(said, (at, height), ha="center", va="bottom", fontsize=5, rotation=90 if height == 0 else 0)
+                axis.annotate(
+                    said, (at, height), ha="center", va="bottom", fontsize=5, rotation=90 if height == 0 else 0
+                )
             ends = x - 0.46, x + 0.46
             if DENSE_BASELINE in cell.rows and cell.fits(DENSE_BASELINE):
                 axis.hlines(cell.value(DENSE_BASELINE, self.metric), *ends, color="black", linewidth=0.8)
@@ -140,17 +147,27 @@ class Groups:
 
 
 def finding(rows: Sequence[Row]) -> str:
-    """Return, by calibration, how often which scheme is the fastest and what SSFusion gains over dense DDP."""
+    """Return, by calibration, what the best scheme and SSFusion gain over dense DDP in the settings of the figure."""
     parts = []
     found = cells(rows)
     for calibration in sorted({cell.calibration for cell in found}):
-        own = [cell for cell in found if cell.calibration == calibration and any(map(cell.fits, cell.rows))]
-        wins = Counter(fastest(cell) for cell in own)
-        said = ", ".join(f"{scheme} in {count} of {len(own)}" for scheme, count in wins.most_common())
-        gains = [gain for cell in own if (gain := against_dense(cell, "ssfusion_oi")) is not None]
-        over = f"; ssfusion_oi {min(gains):.2f}x to {max(gains):.2f}x dense DDP" if gains else ""
-        parts.append(f"{calibration}: fastest {said or 'none'}{over}")
-    return "simulated, " + "; ".join(parts) if parts else "no simulated rows"
+        own = [cell for cell in found if cell.calibration == calibration]
+        best = sorted(max(gains) for cell in own if (gains := _gains(cell)))
+        if best:
+            said = f"best {_times(best[0])} to {_times(best[-1])}"
+            full = [gain for cell in own for gain, scheme in _gains(cell) if scheme == "ssfusion_oi"]
+            said += f", ssfusion_oi {min(full):.2f}x to {max(full):.2f}x" if full else ""
+            parts.append(f"{calibration}: {said}")
+    return f"simulated throughput over dense DDP, {'; '.join(parts)}" if parts else "no scheme beside dense DDP"
+
+
+def _gains(cell: Cell) -> list[tuple[float, str]]:
+    others = (scheme for scheme in cell.rows if scheme != DENSE_BASELINE)
+    return [(gain, scheme) for scheme in others if (gain := against_dense(cell, scheme)) is not None]
+
+
+def _times(gain: tuple[float, str]) -> str:
+    return f"{gain[0]:.2f}x ({gain[1]})"
 
 
 def _facts(drawn: Sequence[Cell]) -> list[str]:
@@ -170,9 +187,4 @@ def _facts(drawn: Sequence[Cell]) -> list[str]:
 
 
 def _schemes(drawn: Sequence[Cell]) -> list[str]:
-    found = {scheme for cell in drawn for scheme in cell.rows}
-    return sorted(found, key=lambda name: (SCHEME_ORDER.index(name) if name in SCHEME_ORDER else len(SCHEME_ORDER), name))
-
-
-def _places(lines: int, columns: int) -> list[tuple[int, int]]:
-    return [(line, column) for line in range(lines) for column in range(columns)]
+    return sorted({scheme for cell in drawn for scheme in cell.rows}, key=position)

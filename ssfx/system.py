@@ -64,7 +64,8 @@ class System:
     occupancy: primitive -> share of the rank's computing power that an exchange takes while it runs, in [0, 1].
     beside, cpu: where it was measured, the seconds of the same exchange while every rank computes, and the computing
     power it uses, in seconds of all that the rank has; they say more than the occupancy, which then does not count.
-    burst_s: how much time on the wire an exchange saves on a line that has rested as long (token buckets).
+    in_flight: how many exchanges are worked on at a time; they start in order and share the wire. burst_s: how much
+    time on the wire an exchange saves on a line that has rested as long (token buckets).
     style: how a plan is executed. "runtime" is what the runtime here does: one compressor call for all device segments
     of a lane, decoding when everything has arrived. "reference" is what published codes do and F(plan) assumes: one
     call for each segment, decoding where the plan says. host_shares: offloaded work takes its time from the training
@@ -79,6 +80,7 @@ class System:
     occupancy: Mapping[str, float] = field(default_factory=dict)
     beside: Mapping[str, Curve] = field(default_factory=dict)
     cpu: Mapping[str, Curve] = field(default_factory=dict)
+    in_flight: int = 1
     burst_s: float = 0.0
     overheads: Overheads = Overheads()
     style: Style = "runtime"

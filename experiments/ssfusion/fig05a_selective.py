@@ -26,5 +26,7 @@ GROUPS = Groups(
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write one group of bars a model."""
-    notes = ["Per-tensor: per_tensor; multi-tensor: fused_all; selective: ssfusion_naive, which leaves small tensors dense."]
+    notes = [
+        "Per-tensor: per_tensor; multi-tensor: fused_all; selective: ssfusion_naive, which leaves small tensors dense."
+    ]
     return GROUPS.draw(rows, out, notes)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NAME = "ssfusion.fig11"
 TITLE = "training throughput per workload and scheme"
 CLAIMS = ("ssfusion.fig11", "ssfusion.headline.throughput")
-NEEDS = {"experiment": "throughput"}
+NEEDS = {"experiment": "throughput", "calibration": ""}
 
 METRIC = "throughput_samples_per_s"
 

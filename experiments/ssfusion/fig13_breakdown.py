@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.figure_rows import Panel, metric, panels
+from ssfx.figure_claims import claim_lines, judged
+from ssfx.figure_rows import Panel, Spread, metric, panels
 from ssfx.figure_style import ORIGIN_HATCHES, facts, panel_grid, save, style
 from ssfx.results.rows import Row
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 NAME = "ssfusion.fig13"
 TITLE = "time breakdown of an iteration per scheme"
 CLAIMS = ("ssfusion.fig13",)
-NEEDS = {"experiment": "throughput"}
+NEEDS = ({"experiment": "throughput", "calibration": ""}, {"experiment": "breakdown"})
 
 PARTS = {
     "forward_s": ("forward", "#bdbdbd"),
@@ -34,10 +35,12 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
     if not shown:
         return []
     tables = [lines(panel) for panel in shown]
+    found = judged("ssfusion.fig13", rows)
     text = [
         *facts(shown, spread=False),
         "Bar: the run with the (lower) median iteration time. Its parts are medians over steps and need not add up to "
-        "that time (tick).",
+        "that time (tick). Dashed line: ideal, the iteration of one worker alone.",
+        *claim_lines(found),
     ]
     with style():
         figure, axes = panel_grid(shown, text, "time per iteration (ms)")
@@ -47,7 +50,8 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         columns = 4 if len(axes) > 1 else 2
         figure.legend(handles, labels, loc="outside upper center", ncols=columns, columnspacing=1.2)
         figure.set_figheight(figure.get_figheight() + 0.14 * len(labels) / columns)
-        return save(figure, NAME, [line for table in tables for line in table], rows, out)
+        table = [line for table in tables for line in table] + [one.columns() for one in found]
+        return save(figure, NAME, table, rows, out)
 
 
 def finding(rows: list[Row]) -> str:
@@ -64,6 +68,7 @@ def finding(rows: list[Row]) -> str:
 def lines(panel: Panel) -> list[dict[str, Any]]:
     """Return one line of the figure's table per bar: the parts of one run, in seconds."""
     found = []
+    single_s = Spread.of(panel.single, "iteration_s").median if panel.single else None
     for label, rows in panel.bars.items():
         run = sorted(rows, key=lambda row: (metric(row, "iteration_s"), row.run_id))[(len(rows) - 1) // 2]
         parts = {name: metric(run, name) for name in PARTS}
@@ -75,6 +80,7 @@ def lines(panel: Panel) -> list[dict[str, Any]]:
                 "run": run.run_id,
                 "runs": len(rows),
                 "iteration_s": metric(run, "iteration_s"),
+                "ideal_iteration_s": single_s,
                 **parts,
                 "hidden_comm_s": hidden_s,
                 **panel.mark(label),
@@ -103,4 +109,6 @@ def _draw_panel(panel: Panel, table: list[dict[str, Any]], axis: Axes) -> None:
     )  # fmt: skip
     iteration = [line["iteration_s"] * 1e3 for line in table]
     axis.scatter(iteration, places, marker="|", color="black", s=60, linewidth=1, label="iteration time")
+    if ideal_s := table[0]["ideal_iteration_s"]:
+        axis.axvline(ideal_s * 1e3, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
     axis.set_xlim(0, max(left + iteration) * 1.05)

@@ -15,7 +15,7 @@ NEEDS = {"experiment": "compressors", "calibration": bool}
 
 ORDER = ("gaussiank", "dgc", "redsync", "sidco")
 NOTES = ["oktopk and spardl take exact top-k only: the same bars stand beside every sparsifier."]
-GROUPS = Groups(NAME, NAME, "sparsifier", lambda cell: (_place(cell.compressor), cell.compressor))
+GROUPS = Groups(NAME, NAME, "sparsifier", lambda cell: (_place(cell.compressor), cell.compressor or "one"))
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:

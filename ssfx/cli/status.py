@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 @click.command(short_help="Show claims beside our numbers, and the runs.")
 def status() -> None:
     """Show what our rows say about the papers' claims, and which runs are finished."""
+    from ssfx.figure_claims import verdict_counts
+    from ssfx.figures import discover
     from ssfx.paths import results_dir
     from ssfx.results.claims import OUTCOMES, ledgers
     from ssfx.results.store import Store
@@ -32,6 +34,11 @@ def status() -> None:
     print_table(("claim", "metric", "paper", "here", "origin", "runs", "verdict"), map(_judged, found), right=("runs",))
     if reasons := sorted({entry.why for entry in found if entry.why}):
         click.echo(f"not comparable with the paper's conditions: {'; '.join(reasons)}")
+    for calibration, verdicts in verdict_counts(discover().values(), rows).items():
+        said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+        click.echo(
+            f"simulated ({calibration}): {said}; claim by claim in the CSV of the figures that ssfx figures draws"
+        )
     for command in sorted({entry.command for entry in found}):
         metrics = sorted({entry.claim.metric for entry in found if entry.command == command})
         click.echo(f"to measure {' and '.join(metrics)}: {command}")

@@ -83,7 +83,7 @@ def _plain(value: Any) -> Any:
 
 
 def _without_equals(word: str) -> str:
-    for group in GROUPS:
+    for group in GROUPS if word not in (*GROUPS, *KEYS) else ():
         if word in choices(group):
             return f"{word!r} is not key=value; did you mean {group}={word}?"
     close = nearest(word, [*GROUPS, *KEYS])

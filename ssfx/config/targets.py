@@ -32,6 +32,11 @@ class Target:
         text = self.system.to_json() + self.profile.to_json()
         return f"{self.system.origin.kind}:{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
+    @cached_property
+    def system_digest(self) -> str:
+        """The digest of the system alone."""
+        return self.system.digest
+
     def single_s(self, accumulate: int = 1) -> float:
         """Return the seconds of a step on one device that exchanges nothing: the ideal that scaling is measured by."""
         profile = self.profile

@@ -52,25 +52,29 @@ class Calibrated:
         return json.dumps(self.points, separators=(",", ":"))
 
 
+IN_FLIGHT = 2
+"""Exchanges that gloo works on at a time: it has so many threads for each group of ranks."""
+
+
 def calibrate_network(cluster: str, ranks: int, max_bytes: int = MAX_BYTES) -> Calibrated:
     """Return what exchanges take on `cluster`, local or an emulated one, with one rank on each of its devices.
 
     ConfigError when the cluster cannot be here, RunError when a rank fails.
     """
-    from ssfx.runtime.measure_exchange import PRIMITIVES
+    from ssfx.runtime.measure_exchange import PRIMITIVES, REDUCERS
 
     network = Network.of(cluster)
     if network and (problem := missing()):
         raise ConfigError(f"cluster={cluster} cannot be emulated here, {problem}; use cluster=local")
     # Every rank holds what all of them gather.
     room = machine.memory_bytes() // (4 * ranks * (ranks + 1))
-    request = {"max_bytes": min(max_bytes, room), "primitives": PRIMITIVES}
+    request = {"max_bytes": min(max_bytes, room), "primitives": [*PRIMITIVES, *REDUCERS]}
     found, others = _run(request, ranks, network)
     curves = network_curves(found["exchange"], ranks)
     note = f"ssfx profile network, {_processes(ranks)}, median of back-to-back calls, slowest rank; {_busy(others)}"
     origin = _origin("emulated" if network else "measured", note)
     burst_s = 8e-9 * network.burst_bytes / network.gbps if network else 0.0
-    system = System(cluster, ranks, {}, origin=origin, **curves, burst_s=burst_s, host_shares=True)
+    system = System(cluster, ranks, {}, origin=origin, **curves, burst_s=burst_s, in_flight=IN_FLIGHT, host_shares=True)
     return Calibrated(system, found, others)
 
 

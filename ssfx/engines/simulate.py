@@ -72,7 +72,7 @@ def _row(case: Case, target: Target, step: Simulated, started_with: dict[str, ob
         "exit_reason": "finished",
         "plan_digest": step.plan.digest,
         "calibration": system.origin.kind,
-        "system": {"name": system.name, "digest": system.digest, "origin": asdict(system.origin)},
+        "system": {"name": system.name, "digest": target.system_digest, "origin": asdict(system.origin)},
         "profile": {
             "device": profile.device, "batch_size": profile.batch_size, "ranks": profile.ranks,
             "origin": asdict(profile.origin),
@@ -87,7 +87,7 @@ def _row(case: Case, target: Target, step: Simulated, started_with: dict[str, ob
         profile.device in device_names() and data_sheet(profile.device).pcie_gbps
     ):  # a host's memory is shared with more than training
         copies = 0 if case.memory in (None, "none") else 1
-        needed = memory_bytes(case.model, case.batch_size, case.optimizer, residual_copies=copies)
+        needed = memory_bytes(case.model, case.batch_size, case.optimizer, residual_copies=copies, fused_attention=True)
         metrics["peak_memory_bytes"] = needed.total
         manifest["device_memory_bytes"] = round(data_sheet(profile.device).memory_gib * 2**30)
     hardware = f"{target.cluster.device} devices ({system.origin.kind} costs, {profile.origin.kind} profile)"

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ssfx.capabilities import HEADER, capabilities
+from ssfx.figure_claims import verdict_counts
 from ssfx.figures import Figure, discover, draw_all
 from ssfx.paths import reference_dir
 from ssfx.results.claims import ledgers
@@ -87,15 +88,27 @@ def _obtained(rows: Sequence[Row]) -> str:
     kinds = sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows})
     dates = sorted(row.origin.date[:10] for row in rows)
     when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    minutes = sum(_seconds(row) for row in rows) / 60
-    return f"{'; '.join(kinds)}: {len(rows)} runs, {minutes:.0f} min, {when}"
+    timed = [_seconds(row) for row in rows if "started" in row.manifest]  # a simulation takes no time worth telling
+    took = f"{sum(timed) / 60:.0f} min, " if timed else ""
+    return f"{'; '.join(kinds)}: {len(rows)} runs, {took}{when}"
 
 
 def _verdicts(figure: Figure, rows: Sequence[Row]) -> str:
-    """Return how many claims about this figure our rows agree with, and so on; "-" when none can be put to rows."""
-    entries = [entry for ledger in ledgers() for entry in evidence(ledger, rows)]
+    """Return how many claims about this figure our rows agree with, and so on; "-" when none can be put to rows.
+
+    What simulations say is counted apart, by calibration.
+    """
+    entries = [entry for ledger in ledgers() for entry in evidence(ledger, figure.select(rows))]
     found = Counter(entry.verdict for entry in entries if {entry.claim.id, entry.claim.artifact} & set(figure.claims))
-    return ", ".join(f"{count} {verdict}" for verdict, count in sorted(found.items())) or "-"
+    simulated = verdict_counts([figure], rows)
+    if simulated and set(found) == {"not run"}:
+        found.clear()  # what is simulated need not be run
+    counts = {"": found, **{f"simulated ({name}): ": simulated[name] for name in sorted(simulated)}}
+    return "; ".join(f"{how}{_counted(count)}" for how, count in counts.items() if count) or "-"
+
+
+def _counted(found: Counter[str]) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in sorted(found.items()))
 
 
 def _seconds(row: Row) -> float:

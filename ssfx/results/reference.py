@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from ssfx.config import resolve_job
 from ssfx.errors import RunError, SsfxError
 from ssfx.paths import reference_dir, results_dir
+from ssfx.results.rows import Row
 from ssfx.results.store import Store, export
+
+KEPT = (
+    "assumptions", "calibration", "code", "device_memory_bytes", "exit_reason", "extrapolated", "plan_digest",
+)  # fmt: skip
+"""What is kept of the manifest of a simulated row: the rest is computed again from the same commit."""
 
 
 def main(name: str, words: list[str]) -> None:
@@ -18,10 +25,17 @@ def main(name: str, words: list[str]) -> None:
         row = store.row(case)
         if row is None:
             raise RunError(f"{case.label} repeat {case.repeat} is not finished; run: ssfx run {' '.join(words)}")
-        rows.append(row)
+        rows.append(_committed(row))
     path = reference_dir() / f"{name}.jsonl"
     export(rows, path)
     print(f"{path}: {len(rows)} rows")
+
+
+def _committed(row: Row) -> Row:
+    if row.origin.kind != "simulated":
+        return row
+    manifest = {key: row.manifest[key] for key in KEPT if key in row.manifest}
+    return replace(row, manifest=manifest, origin=replace(row.origin, versions={}))
 
 
 if __name__ == "__main__":

@@ -14,14 +14,20 @@ from time import perf_counter, process_time, thread_time
 
 import torch
 
-from ssfx.collectives import collectives
+from ssfx.collectives import Reducer, Reduction, collectives
 from ssfx.collectives.comm import Comm, Pending
+from ssfx.compressors.selection import top_k
 from ssfx.runtime.calibrate import issuer
 
 PRIMITIVES = (
     "all_reduce", "all_gather", "all_gather_v", "all_gather_twice", "all_to_all", "broadcast", "send",
 )  # fmt: skip
 """What collectives consist of, and two of them that planners ask for by name."""
+REDUCERS = ("gtopk", "micro", "ok_topk", "spar_reduce_scatter", "sparcml_split", "union_all_reduce")
+"""Collectives that are measured as a whole, because they compute on the way."""
+REDUCERS_BYTES = (2**8, 2**20)
+"""Payloads that reducers are measured with: from 3,200 to 13 million elements at the density below."""
+DENSITY = 0.01
 MIN_BYTES = 4
 STEP = 4
 LONGEST_S = 0.8
@@ -36,7 +42,8 @@ _LAYERS, _WIDTH, _BATCH = 16, 192, 64
 class ExchangePoint:
     """One primitive at one size, `nbytes` contributed by each rank; the median of calls on the slowest rank.
 
-    alone_s: nothing else runs. cpu_s: seconds of computing by a rank's other threads meanwhile, kernel time included.
+    alone_s: nothing else runs. cpu_s: seconds of computing by a rank's other threads meanwhile, kernel time included;
+    of a reducer, by all threads, because it selects and adds up in the thread that waits.
     beside_s: while every rank computes; lost: the share of its speed that the computation then loses. Both are None
     where that was not measured.
     """
@@ -58,11 +65,14 @@ def exchange_points(comm: Comm, max_bytes: int, primitives: Sequence[str] = PRIM
 def _points(comm: Comm, name: str, max_bytes: int, backward: _Backward) -> Iterator[ExchangePoint]:
     # A part for every rank, or all_to_all would send nothing.
     nbytes = MIN_BYTES * comm.world_size if name == "all_to_all" else MIN_BYTES
+    reduces = name in collectives and isinstance(collectives.build(name), Reducer)
+    if reduces:
+        nbytes, max_bytes = REDUCERS_BYTES[0], min(REDUCERS_BYTES[1], max_bytes)
     while nbytes <= max_bytes:
-        issue = issuer(comm, name, nbytes)
-        first_s, _ = _alone(comm, issue, 2)
+        issue = reduction(comm, name, nbytes) if reduces else issuer(comm, name, nbytes)
+        first_s, _ = _alone(comm, issue, 2, reduces)
         calls = _calls(comm, first_s)
-        alone_s, cpu_s = _alone(comm, issue, calls)
+        alone_s, cpu_s = _alone(comm, issue, calls, reduces)
         worst_s, cpu_s = _worst(comm, alone_s), _mean(comm, cpu_s)
         beside_s = lost = None
         if worst_s < LONGEST_S:
@@ -80,16 +90,35 @@ def _waits(name: str) -> bool:
     return collectives.build(name).blocking if name in collectives else True
 
 
-def _alone(comm: Comm, issue: Callable[[], Pending], calls: int) -> tuple[float, float]:
-    """Return the median seconds of a call and the mean CPU seconds of other threads."""
+def reduction(comm: Comm, name: str, nbytes: int) -> Callable[[], Pending]:
+    """Return a call of a reducer in which each rank selects `nbytes` of pairs, at DENSITY; data have heavy tails."""
+    reducer = collectives.build(name)
+    assert isinstance(reducer, Reducer)
+    kept = nbytes // 8
+    data = torch.randn(round(kept / DENSITY), generator=torch.Generator().manual_seed(comm.rank)).pow_(3)
+    chosen = top_k(data, kept)
+    work = Reduction(data, kept, state=reducer.initial_state(data.numel(), comm.world_size))
+
+    def call() -> Pending:
+        work.vector, work.step = data.clone(), work.step + 1
+        if not reducer.selects:
+            work.indices, work.values = chosen, data[chosen]
+            work.vector[chosen] = 0
+        return Pending(None, reducer.reduce(work, comm).values)
+
+    return call
+
+
+def _alone(comm: Comm, issue: Callable[[], Pending], calls: int, itself: bool = False) -> tuple[float, float]:
+    """Return the median seconds of a call and the mean CPU seconds of other threads, of `itself` too if asked."""
     _together(comm)
     times = []
-    cpu_s = process_time() - thread_time()
+    cpu_s = process_time() - (0.0 if itself else thread_time())
     for _ in range(calls):
         began = perf_counter()
         issue().wait()
         times.append(perf_counter() - began)
-    return median(times), (process_time() - thread_time() - cpu_s) / calls
+    return median(times), (process_time() - (0.0 if itself else thread_time()) - cpu_s) / calls
 
 
 def _calls(comm: Comm, seconds: float) -> int:

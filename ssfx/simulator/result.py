@@ -98,5 +98,5 @@ def simulate(
         raise ValueError(f"the plan is for {plan.world_size} ranks, the system has {system.world_size}")
     lowering = Lowering(plan, profile, system, behaviour or Behaviour())
     tasks = lowering.step(accumulate)
-    iteration_s = schedule(tasks, system.burst_s)
+    iteration_s = schedule(tasks, system.burst_s, system.in_flight)
     return Simulated(plan, tuple(tasks), iteration_s, tuple(lowering.outside.values()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ssfx.simulator.task import RESOURCES, Task
 
@@ -26,54 +27,47 @@ def shares(demands: Sequence[float], power: float = 1.0) -> list[float]:
     return given
 
 
-def schedule(tasks: list[Task], burst_s: float = 0.0) -> float:
+def schedule(tasks: list[Task], burst_s: float = 0.0, in_flight: int = 1) -> float:
     """Fill in when every task starts and ends; return when the last one ends.
 
-    A resource takes its tasks in list order and waits for one that is not ready (head-of-line order). A task that gets
-    less computing power than it demands proceeds in proportion. An exchange saves up to `burst_s` of its time on the
-    wire if the network has rested as long before; the first one finds it rested. Raises ValueError for tasks that wait
-    for later ones of their own resource.
+    A resource starts its tasks in list order and waits for one that is not ready (head-of-line order); each does one at
+    a time, the network `in_flight`. A task that gets less computing power than it demands, or less of the wire,
+    proceeds in proportion. An exchange saves up to `burst_s` of its time on the wire if the network has rested as long
+    before; the first one finds it rested. Raises ValueError for tasks that wait for later ones of their own resource.
     """
     queues: dict[str, list[int]] = {name: [] for name in RESOURCES}
     for position, task in enumerate(tasks):
         queues[task.resource].append(position)
-    lines = [(queue, [0]) for queue in queues.values() if queue]
+    lines = [_Line(queue, in_flight if name == "network" else 1) for name, queue in queues.items() if queue]
+    line_of = {tasks[line.queue[0]].resource: line for line in lines}
     waits = [len(set(task.after)) for task in tasks]
     waited_by: list[list[int]] = [[] for _ in tasks]
     for position, task in enumerate(tasks):
         for earlier in set(task.after):
             waited_by[earlier].append(position)
     running: dict[int, float] = {}  # position -> work left, in seconds at full speed
-    last_on = dict.fromkeys(RESOURCES, -1)
     last_release = [-1] * len(tasks)
     now = 0.0
     left = len(tasks)
-    rates: dict[int, float] = {}
     while left:
-        changed = False
-        for queue, at in lines:
-            if at[0] == len(queue):
-                continue
-            position = queue[at[0]]
-            if position in running or waits[position]:
-                continue
-            task = tasks[position]
-            task.start_s = now
-            before = last_on[task.resource]
-            released = last_release[position]
-            if before >= 0 and (released < 0 or tasks[before].end_s > tasks[released].end_s):
-                released = before
-            task.released_by = released
-            running[position] = task.work_s
-            if burst_s and task.resource == "network":
-                rested_s = now - tasks[before].end_s if before >= 0 else burst_s
-                running[position] -= min(burst_s, rested_s, task.wire_s)
-            changed = True
+        for line in lines:
+            while line.free and line.head < len(line.queue) and not waits[line.queue[line.head]]:
+                position = line.queue[line.head]
+                task, before, released = tasks[position], line.last, last_release[position]
+                task.start_s = now
+                if before >= 0 and (released < 0 or tasks[before].end_s > tasks[released].end_s):
+                    released = before
+                task.released_by = released
+                running[position] = task.work_s
+                if burst_s and task.resource == "network":
+                    rested_s = now - tasks[before].end_s if before >= 0 else burst_s
+                    running[position] -= min(burst_s, rested_s, task.wire_s)
+                line.head += 1
+                line.free -= 1
         if not running:
             stuck = next(task.name for task, waiting in zip(tasks, waits, strict=True) if waiting)
             raise ValueError(f"task {stuck!r} waits for a task that can only start after it")
-        if changed or not rates:
-            rates = _rates(tasks, list(running))
+        rates = _rates(tasks, list(running))
         step_s = min(work / rates[position] for position, work in running.items())
         now += step_s
         ended = []
@@ -87,21 +81,30 @@ def schedule(tasks: list[Task], burst_s: float = 0.0) -> float:
             task = tasks[position]
             task.end_s = now
             del running[position]
-            last_on[task.resource] = position
-            for queue, at in lines:
-                if at[0] < len(queue) and queue[at[0]] == position:
-                    at[0] += 1
+            line = line_of[task.resource]
+            line.last = position
+            line.free += 1
             for later in waited_by[position]:
                 waits[later] -= 1
                 last_release[later] = position
         left -= len(ended)
-        rates = {}
     return now
+
+
+@dataclass(slots=True)
+class _Line:
+    """The queue of a resource: what starts next, how many more may, and what ended last."""
+
+    queue: list[int]
+    free: int
+    head: int = 0
+    last: int = -1
 
 
 def _rates(tasks: Sequence[Task], running: Sequence[int]) -> dict[int, float]:
     """Return how fast every running task proceeds, 1 being undisturbed."""
     rates, power = {}, 1.0
+    wires = sum(tasks[position].wire_s / tasks[position].work_s for position in running if tasks[position].wire_s)
     for position in running:
         task = tasks[position]
         if task.beside is None:
@@ -114,4 +117,8 @@ def _rates(tasks: Sequence[Task], running: Sequence[int]) -> dict[int, float]:
     demands = [tasks[position].demand for position in others]
     for position, demand, share in zip(others, demands, shares(demands, power), strict=True):
         rates[position] = share / demand if demand else 1.0
+    if wires > 1:
+        for position in running:
+            if tasks[position].wire_s:
+                rates[position] /= wires
     return rates

@@ -41,9 +41,7 @@ class Comparison:
         low_s, high_s = metrics.get("iteration_p10_s"), metrics.get("iteration_p90_s")
         spread = (high_s - low_s) / actual_s if low_s is not None and high_s is not None else None
         case = self.row.case
-        return Pair(
-            self.panel, case.scheme, self.simulated.iteration_s, actual_s, spread, bool(self.simulated.outside)
-        )
+        return Pair(self.panel, case.scheme, self.simulated.iteration_s, actual_s, spread, bool(self.simulated.outside))
 
 
 def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]:

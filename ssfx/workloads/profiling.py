@@ -42,10 +42,11 @@ def record_profile(
     ranks: int = 1,
     optimizer: str = "sgd",
 ) -> Profile:
-    """Return the profile of `model` on `device` (cpu or cuda), each time the median over ranks and iterations.
+    """Return the profile of `model` on `device` (cpu or cuda), each time the median over iterations.
 
     `ranks` processes with one thread each compute at the same time, start every iteration together and do not
-    communicate: a profile of a machine that they share. Tensors are in the order of their median ready times; one
+    communicate: a profile of a machine that they share, by the rank that is last in each iteration, as the others would
+    have to wait for it. Tensors are in the order of their median ready times; one
     without a gradient comes last. Times are rounded to nanoseconds. ConfigError when the data set does not fit the
     model or the ranks do not fit the machine.
     """
@@ -67,7 +68,8 @@ def record_profile(
 def _profile(case: Case, timed: Sequence[Timed], method: str) -> Profile:
     with torch.device("meta"):
         params = {name: p for name, p in models[case.model].build().named_parameters() if p.requires_grad}
-    every = [iteration for rank in timed for iteration in rank.iterations]
+    together = zip(*(rank.iterations for rank in timed), strict=True)
+    every = [max(ranks, key=lambda one: one.forward_s + one.ready_s[END]) for ranks in together]
     backward_s = median(one.ready_s[END] for one in every)
     at = {name: median(one.ready_s.get(name, backward_s) for one in every) for name in params}
     order = sorted(params, key=lambda name: at[name])  # stable: ties keep the order of registration

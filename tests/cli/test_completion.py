@@ -22,7 +22,7 @@ from ssfx.config.groups import choices
         (["scheme", "=", "ddp"], "scheme.b", ["scheme.bucket_cap_bytes="]),
         (["preset", "="], "s", ["short", "smoke"]),
         (["preset"], "", ["full", "short", "smoke"]),
-        (["scheme=ddp", "cluster", "="], "64", ["64gpu"]),
+        (["scheme=ddp", "cluster", "="], "64", ["64gpu", "64gpu_40gb"]),
         (
             [],
             "cluster.in",

@@ -1,6 +1,8 @@
 """`ssfx run` checks, counts, runs what is missing, and draws; with an engine that finishes cases at once."""
 
+import csv
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -42,8 +44,8 @@ class Instant(Engine):
 @pytest.fixture
 def engine(monkeypatch):
     one = Instant()
+    assert "torchrun" in engines  # which loads them
     monkeypatch.setitem(engines._entries, "torchrun", one)
-    assert engines["torchrun"] is one
     return one
 
 
@@ -63,6 +65,40 @@ def test_finished_cases_are_skipped_and_that_is_said(engine, capsys):
     assert main(["run", "scheme=ddp,wfbp"]) == 0
     assert "2 runs, 2 finished, 0 to do" in capsys.readouterr().out
     assert len(engine.ran) == 2
+
+
+def test_a_cluster_that_is_not_here_is_simulated_and_that_is_said_first(capsys):
+    words = ["run", "cluster=16gpu,32gpu", "scheme=ddp,oktopk", "workload=text_lstm"]
+    assert main([*words, "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "simulated (nominal costs, nominal profiles): 4 runs, 0 finished, 4 to do"
+    assert lines[1] == "experiment=quickstart engine=simulate: one step in virtual time, nothing is trained"
+    assert [line.partition(":")[0] for line in lines[2:4]] == ["16gpu", "32gpu"]
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    assert captured.err.startswith("simulated 4 runs in ")
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("simulated (nominal costs, nominal profiles): 4 runs, 4 finished, 0 to do\n")
+    assert captured.err == ""
+
+
+def test_simulated_rows_are_drawn(tmp_path, capsys):
+    words = "run experiment=throughput cluster=16gpu scheme=ddp,ssfusion_oi workload=resnet152_imagenet"
+    assert main(words.split()) == 0
+    (path,) = [path for path in capsys.readouterr().out.split() if path.endswith("fig11_clusters.csv")]
+    lines = [line for line in csv.DictReader(Path(path).read_text().splitlines()) if line["cluster"] == "16gpu"]
+    drawn = {(line["scheme"], line["origin"], line["extrapolated"]) for line in lines}
+    assert {(scheme, "simulated (nominal)", "no") for scheme in ("ddp", "ssfusion_oi")} <= drawn
+
+
+def test_a_simulation_that_cannot_be_planned_is_refused_before_any_other(capsys):
+    words = ["run", "cluster=16gpu", "scheme=ddp,oktopk", "workload=bloom_3b"]
+    for flag in ([], ["--dry-run"]):
+        assert main([*words, *flag]) == 2
+        assert "indices have 32 bits" in capsys.readouterr().err
+    assert main(["run", "cluster=16gpu", "scheme=ddp", "workload=bloom_3b", "--dry-run"]) == 0
+    assert "1 runs, 0 finished, 1 to do" in capsys.readouterr().out
 
 
 def test_baselines_are_named(engine, capsys):

@@ -5,8 +5,10 @@ import pytest
 from ssfx import machine
 from ssfx.config import plans
 from ssfx.config.cases import resolve_job
+from ssfx.config.compose import compose
 from ssfx.config.groups import choices
 from ssfx.config.plans import check_plans
+from ssfx.config.simulated import simulate_case
 from ssfx.errors import ConfigError
 from ssfx.planning import make_plan
 from ssfx.schemes import schemes
@@ -134,10 +136,24 @@ def test_gpus_are_used_when_they_are_here(monkeypatch):
 @pytest.mark.parametrize("preset", choices("preset"))
 @pytest.mark.parametrize("experiment", choices("experiment"))
 def test_every_experiment_composes_with_every_preset(experiment, preset):
+    if compose({"experiment": experiment})["cluster"]["name"] != "local":  # simulated, where a preset has no effect
+        return
     made = job(f"experiment={experiment} preset={preset}")
     assert made.preset == preset
     assert all(case.experiment == experiment for case in made.cases)
     check_plans(made.cases, made.cluster)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", choices("experiment"))
+def test_every_experiment_that_can_be_simulated_is_simulated(experiment):
+    if "simulated" not in compose({"experiment": experiment})["experiment"]:
+        with pytest.raises(ConfigError, match="about what real gradients do"):
+            job(f"experiment={experiment} cluster=16gpu")
+        return
+    made = job(f"experiment={experiment} cluster=16gpu")
+    assert {case.calibration for case in made.cases} == {target.calibration for target in made.targets}
+    assert simulate_case(made.cases[0])[1].iteration_s > 0
 
 
 def test_steps_that_profile_are_not_timed():

@@ -47,7 +47,10 @@ WRONG = [
     ("model.width=3", "model has no options"),
     ("steps.x=3", "steps has no options"),
     ("cluster=65gpu", "did you mean '64gpu'?"),
-    ("cluster=64gpu engine=torchrun", "this machine (2 cores, no GPU), which cluster=64gpu is not; use engine=simulate"),
+    (
+        "cluster=64gpu engine=torchrun",
+        "this machine (2 cores, no GPU), which cluster=64gpu is not; use engine=simulate",
+    ),
     ("cluster=64gpu,local", "start ssfx run once for each, or choose engine=simulate"),
     ("cluster=emulated_2x1gbit,emulated_4x1gbit", "one command runs on one cluster"),
     ("cluster=64gpu seed=1", "seed has no effect on a simulated step; drop it"),
@@ -56,7 +59,10 @@ WRONG = [
     ("cluster=64gpu dataset.seq_len=64 workload=text_gpt2", "dataset.seq_len has no effect on a simulated step"),
     ("cluster=64gpu precision=bf16", "profiles are of fp32"),
     ("cluster=64gpu threads=2", "profiles are of one thread per rank"),
-    ("cluster=64gpu experiment=convergence", "choose experiment=quickstart or experiment=throughput, or cluster=local"),
+    (
+        "cluster=64gpu experiment=convergence",
+        "about what real gradients do, which a simulation does not know; choose experiment=",
+    ),
     ("cluster=64gpu world_size=8", "cluster=64gpu has 64 devices, so world_size=8 does not fit"),
     ("workload=bert_large_squad", "dataset=squad is known by name only, so model=bert_large can be simulated"),
     ("cluster.nodes=3", "add engine=simulate"),

@@ -105,7 +105,7 @@ def test_registries_need_no_torch() -> None:
     program = (
         "import sys\n"
         "from ssfx.workloads import check_case, datasets, models\n"
-        "assert len(models.names()) == 27\n"
+        "assert len(models.names()) == 28\n"
         "assert [d.name for d in datasets if d.cls.here] == ['digits', 'stdlib_spans', 'stdlib_text']\n"
         "assert all(m.summary and m.source for m in models)\n"
         "assert datasets.build('stdlib_text(seq_len=7)').seq_len == 7\n"

@@ -1,0 +1,106 @@
+"""SSFusion Fig. 9: simulated time of all-gather and all-reduce for one iteration's gradient, from 8 to 64 GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ssfx.figure_cells import Cell, cells
+from ssfx.figure_claims import NAMES, claim_lines, judged
+from ssfx.figure_style import CAPTION, COLUMN_IN, caption_text, save, style
+from ssfx.results.claims import ledgers
+from ssfx.results.rows import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "ssfusion.fig09"
+TITLE = "time of all-gather and all-reduce by number of GPUs"
+CLAIMS = ("ssfusion.fig9",)
+NEEDS = {"experiment": "collective_scaling", "calibration": bool}
+
+COLLECTIVES = {"fused_all": ("all-gather", "#d55e00"), "ssgd": ("all-reduce", "#5f5f5f")}
+MARKERS = {"bert_large": "o", "gpt2_large": "s"}
+NOTES = [
+    "Both collectives move messages as long as the gradient: ssgd adds them up (dense), fused_all gathers half of the "
+    "elements with their indices. The ideal is 0: one device exchanges nothing.",
+    "Open symbols, published: the paper's first (circle) and second model, which it does not name, on clusters that it "
+    "does not name; BERT-large and GPT2-large have 2.3 times the bytes of one another, its times 2.4 times.",
+]
+
+
+def draw(rows: list[Row], out: Path) -> list[Path]:
+    """Write one line per model and collective over the number of GPUs, an axis for each calibration."""
+    shown = cells(rows)
+    if not shown:
+        return []
+    import matplotlib.pyplot as plt
+
+    calibrations = sorted({cell.calibration for cell in shown})
+    found = judged(CLAIMS[0], rows)
+    hardware = sorted({row.origin.hardware for cell in shown for row in cell.rows.values()})
+    below = caption_text([f"Simulated on {'; '.join(hardware)}.", *NOTES, *claim_lines(found)], 2 * COLUMN_IN)
+    with style():
+        size_in = (2 * COLUMN_IN, 2.6 + 0.11 * below.count("\n"))
+        figure, grid = plt.subplots(1, len(calibrations), figsize=size_in, squeeze=False, layout="constrained")
+        figure.supxlabel(below, **CAPTION)
+        for calibration, axis in zip(calibrations, grid.flat, strict=True):
+            _draw_panel(axis, [cell for cell in shown if cell.calibration == calibration])
+        handles, labels = grid.flat[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=4, columnspacing=1.2)
+        table = [line for cell in shown for line in lines(cell)] + [one.columns() for one in found]
+        return save(figure, NAME, table, rows, out)
+
+
+def finding(rows: list[Row]) -> str:
+    """Return by how much each collective grows from 8 to 64 GPUs."""
+    grown = [one for one in judged(CLAIMS[0], rows) if one.claim.metric == "ratio"]
+    parts = [f"{one.claim.subject} {one.here} ({one.calibration})" for one in grown]
+    return f"64 GPUs over 8: {', '.join(parts)}" if parts else "not simulated on both 8 and 64 GPUs"
+
+
+def lines(cell: Cell) -> list[dict[str, Any]]:
+    """Return one line of the figure's table per collective."""
+    return [
+        {
+            "model": cell.case.model,
+            "cluster": cell.case.cluster,
+            "world_size": cell.case.world_size,
+            "origin": cell.how,
+            "hardware": row.origin.hardware,
+            "collective": COLLECTIVES[scheme][0],
+            "message_bytes": cell.value(scheme, "contributed_bytes"),
+            "comm_s": cell.value(scheme, "comm_s"),
+            "extrapolated": "yes" if cell.extrapolated(scheme) else "no",
+            "run": row.run_id,
+        }
+        for scheme, row in cell.rows.items()
+        if scheme in COLLECTIVES
+    ]
+
+
+def _draw_panel(axis: Axes, part: list[Cell]) -> None:
+    for model in sorted({cell.case.model for cell in part}):
+        for scheme, (collective, colour) in COLLECTIVES.items():
+            own = [cell for cell in part if cell.case.model == model and scheme in cell.rows]
+            points = sorted((cell.case.world_size, cell.value(scheme, "comm_s")) for cell in own)
+            axis.plot(
+                *zip(*points, strict=True), color=colour, marker=MARKERS.get(model, "^"), markersize=4, linewidth=1,
+                linestyle=":", label=f"{collective}, {model}",
+            )  # fmt: skip
+    for claim in (claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == CLAIMS[0]):
+        if claim.metric == "time_s" and claim.bounds:
+            colour = dict(COLLECTIVES.values())[claim.subject]
+            axis.plot(
+                claim.conditions["gpus"], claim.bounds[0], color=colour, linestyle="", fillstyle="none",
+                marker=MARKERS[NAMES[claim.conditions["model"]]], markersize=7,
+            )  # fmt: skip
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    sizes = sorted({cell.case.world_size for cell in part})
+    axis.set_xticks(sizes, [str(size) for size in sizes])
+    axis.set_xlabel("GPUs")
+    axis.set_ylabel("time per iteration (s)")
+    axis.grid()
+    axis.set_title("one gradient", loc="left", fontweight="bold", pad=12)
+    axis.annotate(part[0].how, (0, 1), (0, 4), "axes fraction", textcoords="offset points", fontsize=6.5)

@@ -1,0 +1,220 @@
+"""Figures of clusters that are not here: what stands beside what, what is said of claims, and what is never mixed."""
+
+import csv
+import json
+
+import pytest
+from figures.synthetic import row
+from figures.synthetic_clusters import SPEEDS, clusters, growth, setting, simulated
+
+from ssfx.config.cases import resolve_job
+from ssfx.config.simulated import simulate_case
+from ssfx.errors import RunError
+from ssfx.figure_cells import against_dense, cells, fastest
+from ssfx.figure_claims import claim_lines, judged, verdict_counts
+from ssfx.figures import discover
+from ssfx.results.claims import ledgers
+from ssfx.results.reference import _committed
+from ssfx.results.store import Store
+from ssfx.status import evidence
+
+PUBLISHED = "published:5e6f7a8b"
+FIGURES = {
+    "throughput": "ssfusion.fig11_clusters",
+    "breakdown": "ssfusion.fig13",
+    "compressors": "ssfusion.fig14",
+    "density": "ssfusion.fig15",
+    "bandwidth": "ssfusion.fig16",
+    "large_models": "ssfusion.fig17",
+    "collective_scaling": "ssfusion.fig09",
+    "selective": "ssfusion.fig05a",
+}
+
+
+def table(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def entry(found, claim, calibration="nominal"):
+    (one,) = [one for one in found if (one.claim.id, one.calibration) == (f"ssfusion.{claim}", calibration)]
+    return one
+
+
+def test_a_cell_holds_every_scheme_of_one_setting():
+    (cell,) = cells([*setting(), row(), row(kind="simulated")])
+    assert list(cell.rows) == [
+        "ddp", "omgs", "cupcake", "hipress", "espresso", "ssfusion_naive", "ssfusion_o", "ssfusion_oi", "oktopk",
+        "spardl",
+    ]  # fmt: skip
+    assert (cell.density, cell.compressor, cell.calibration) == (0.01, "", "nominal")
+    assert cell.ideal("throughput_samples_per_s") == 64 * 25
+    assert cell.ideal("iteration_s") == pytest.approx(4 / 25)
+    assert fastest(cell) == "ssfusion_oi"
+    assert against_dense(cell, "hipress") == pytest.approx(0.8)
+
+
+def test_schemes_with_a_sparsifier_of_their_own_stand_beside_each_of_the_others():
+    found = cells([one for one in clusters() if one.case.experiment == "compressors"])
+    nominal = [cell for cell in found if cell.calibration == "nominal"]
+    assert [cell.compressor for cell in nominal] == ["dgc", "gaussiank", "redsync", "sidco"]
+    for cell in nominal:
+        assert cell.rows["oktopk"].case.compressor == "topk"
+        assert cell.rows["hipress"].case.compressor == cell.compressor
+        assert set(cell.rows) == set(SPEEDS)
+
+
+def test_densities_make_cells_of_their_own_that_share_dense_training():
+    found = cells([one for one in clusters() if one.case.experiment == "density" and "nominal" in one.case.calibration])
+    assert [cell.density for cell in found] == [0.01, 0.05, 0.1]
+    assert len({cell.rows["ddp"].run_id for cell in found}) == 1
+    assert len({cell.rows["oktopk"].run_id for cell in found}) == 3
+
+
+def test_rows_of_an_earlier_calibration_are_superseded_not_mixed():
+    old = setting(calibration="nominal:00000000", date="2025-01-01")
+    (cell,) = cells([*old, *setting()])
+    assert {one.case.calibration for one in cell.rows.values()} == {"nominal:1a2b3c4d"}
+    (partly,) = cells([*old, simulated("ddp")])
+    assert list(partly.rows) == ["ddp"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [({}, "agree"), ({"hipress": 500.0}, "partial"), (dict.fromkeys(SPEEDS, 1310.0), "disagree")],
+)
+def test_a_range_is_judged_over_all_baselines(changes, verdict):
+    rows = [simulated(scheme, speed=changes.get(scheme)) for scheme in SPEEDS]
+    one = entry(judged("ssfusion.fig11", rows), "exp1.resnet152")
+    assert one.verdict == verdict
+    assert len(one.values) == 6
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"cluster": "64gpu(inter.gbps=100)"}, {"cluster": "acpsgd_10gbe"}, {"model": "resnet50"}, {"density": 0.05}],
+)
+def test_rows_from_another_setting_say_nothing(changes):
+    rows = [simulated(scheme, **({} if scheme == "ddp" and "density" in changes else changes)) for scheme in SPEEDS]
+    found = judged("ssfusion.fig11", rows)
+    assert "ssfusion.exp1.resnet152" not in {one.claim.id for one in found}
+
+
+def test_claims_that_contradict_the_paper_itself_are_quoted_but_not_judged():
+    rows = [one for one in clusters() if one.case.experiment == "compressors"]
+    one = entry(judged("ssfusion.fig14", rows), "exp4.resnet152.gaussiank")
+    assert (one.verdict, one.why) == ("not comparable", "contradicts other numbers of the paper (SSF-02)")
+    assert min(one.values) == pytest.approx(0.31)
+
+
+def test_an_ordering_is_counted_over_settings():
+    rows = [one for size in (16, 32, 64) for one in setting(cluster=f"{size}gpu", world_size=size)]
+    slow = {"model": "vit_large", "speed": 10.0}
+    rows += [simulated(scheme, **({**slow, "speed": 20.0} if scheme == "omgs" else slow)) for scheme in SPEEDS]
+    one = entry(judged("ssfusion.fig11", rows), "exp1.best")
+    assert (one.here, one.verdict) == ("in 3 of 4", "partial")
+
+
+def test_growth_is_held_against_what_the_paper_prints():
+    found = judged("ssfusion.fig9", growth())
+    gathering, reducing = entry(found, "fig9.linear"), entry(found, "fig9.ar_marginal")
+    assert (gathering.values, gathering.verdict) == ((9.0,), "agree")
+    assert (reducing.values, reducing.verdict) == ((1.2,), "disagree")
+    assert entry(judged("ssfusion.fig9", growth(gathering=8.0)), "fig9.linear").verdict == "disagree"
+    level = entry(found, "fig9.modelA.ag64")
+    assert (level.values, level.verdict) == ((9.0,), "not comparable")
+
+
+def test_what_does_not_fit_has_no_times_and_no_say(tmp_path):
+    fixed = {"experiment": "large_models", "model": "gpt2_xl", "dataset": "wikitext103"}
+    rows = [*setting(**fixed), *setting(**fixed, cluster="64gpu_40gb", device_gib=40.0, memory_gib=41.0)]
+    figure = discover()["ssfusion.fig17"]
+    *_, data = figure.draw(figure.select(rows), tmp_path)
+    small = [line for line in table(data) if line["device"] == "A100 40 GB"]
+    assert {line["fits"] for line in small} == {"no"}
+    assert {line["samples_per_s"] + line["iteration_s"] + line["vs_ddp"] for line in small} == {""}
+    assert {line["fits"] for line in table(data) if line["device"] == "A100 80 GB"} == {"yes"}
+    assert "exp7.ratio40" not in data.read_text()
+    assert figure.finding(rows).endswith(
+        "nominal: best 1.31x (ssfusion_oi) to 1.31x (ssfusion_oi), ssfusion_oi 1.31x to 1.31x"
+    )
+
+
+def test_simulations_are_never_evidence_beside_real_runs():
+    (ssfusion,) = [ledger for ledger in ledgers() if ledger.paper == "ssfusion"]
+    assert {one.verdict for one in evidence(ssfusion, clusters())} == {"not run"}
+    assert judged("ssfusion.fig11", [row(scheme=scheme) for scheme in ("ddp", "ssfusion_oi", "hipress")]) == []
+
+
+def test_verdicts_are_counted_once_by_calibration():
+    rows = clusters()
+    counts = verdict_counts(discover().values(), [*rows, *rows])
+    assert set(counts) == {"nominal", "published"}
+    ids = {one.claim.id for name in ("fig11", "fig14", "fig15", "fig16") for one in judged(f"ssfusion.{name}", [])}
+    assert ids == set()
+    assert counts["nominal"] == counts["published"]
+    assert sum(counts["nominal"].values()) > 40
+
+
+@pytest.mark.parametrize(("experiment", "name"), FIGURES.items())
+def test_every_figure_shows_both_calibrations_dense_and_the_claims(experiment, name, tmp_path):
+    figure = discover()[name]
+    rows = figure.select(clusters())
+    assert {one.case.experiment for one in rows} == {experiment}
+    *_, data = figure.draw(rows, tmp_path)
+    lines = table(data)
+    bars = [line for line in lines if not line["claim"]]
+    assert {line["origin"] for line in bars} == {"simulated (nominal)", "simulated (published)"}
+    assert {line["extrapolated"] for line in bars} == {"no"}
+    said = {line["claim"] for line in lines if line["claim"]}
+    assert said == {one.claim.id for one in judged(figure.claims[0], rows)} != set()
+    assert {line["verdict"] for line in lines if line["claim"]} <= {"agree", "partial", "disagree", "not comparable"}
+    if experiment != "collective_scaling":
+        assert "ddp" in {line["scheme"] for line in bars}
+    if experiment not in ("collective_scaling", "breakdown", "selective"):
+        assert {line["ideal_samples_per_s"] for line in bars} == {"400", "800", "1600"} or experiment != "throughput"
+        assert all(
+            float(line["scaling_factor"]) <= 1 for line in bars if line["scaling_factor"] and "64" in line["cluster"]
+        )
+
+
+def test_captions_quote_claim_ids_with_both_values():
+    text = claim_lines(judged("ssfusion.fig11", [*setting(), *setting(calibration=PUBLISHED)]))
+    assert "exp1.resnet152: paper +29 to +74 %; nominal +31 to +64 % (agree); published +31 to +64 % (agree)" in text
+    assert claim_lines([]) == []
+
+
+def test_a_row_without_a_value_stops_the_drawing(tmp_path):
+    bad = simulated("cupcake", metrics={"throughput_samples_per_s": None})
+    with pytest.raises(RunError, match=f"{bad.run_id}.*throughput"):
+        discover()["ssfusion.fig11_clusters"].draw([*setting()[:-1], bad], tmp_path)
+
+
+def test_committed_simulations_keep_what_figures_read():
+    one = simulated("ddp", extrapolated=True)
+    kept = _committed(one)
+    assert kept.metrics == one.metrics
+    assert kept.manifest == one.manifest
+    assert _committed(row(manifest={"started": "now"})).manifest == {"started": "now"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", [name for name in FIGURES if name != "throughput"])
+def test_every_experiment_is_simulated_by_both_calibrations(experiment):
+    job = resolve_job([f"experiment={experiment}"])
+    assert job.engine == "simulate"
+    assert {case.calibration.partition(":")[0] for case in job.cases} == {"nominal", "published"}
+    assert {"ddp", "ssgd"} & {case.scheme for case in job.cases}
+    assert any(map(discover()[FIGURES[experiment]].shows, job.cases))
+
+
+@pytest.mark.slow
+def test_committed_simulations_are_what_the_simulator_gives_now(tmp_path):
+    seen = {}
+    for one in Store(tmp_path).reference_rows():
+        if one.case.calibration and one.case.density:
+            seen.setdefault((one.case.experiment, one.case.calibration), one)
+    assert seen
+    for one in seen.values():
+        _, step = simulate_case(one.case)
+        now = step.metrics(one.case.world_size * one.case.batch_size)
+        assert {name: one.metrics[name] for name in now} == json.loads(json.dumps(now)), one.case.label
