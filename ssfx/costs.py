@@ -47,6 +47,10 @@ class Curve:
         """Return the curve that JSON holds as {sizes, seconds, unbounded}."""
         return cls(tuple(raw["sizes"]), tuple(raw["seconds"]), bool(raw.get("unbounded", False)))
 
+    def scaled(self, factor: float) -> Curve:
+        """Return the curve of `factor` times the seconds."""
+        return Curve(self.sizes, tuple(factor * value for value in self.seconds), self.unbounded)
+
     @classmethod
     def zero(cls) -> Curve:
         """Return the curve that costs nothing."""

@@ -18,8 +18,9 @@ class Profile:
 
     `ready_gap_s[i]` is the time between the gradients of tensor i-1 and i becoming ready (for i = 0: since backward
     began), so their sum is the backward time. `step_s` is the optimizer's time, `other_s` what an iteration takes
-    beyond forward, backward and step. `ranks` is how many processes computed at once on the machine it was measured on.
-    Raises ValueError when lengths differ or a time is negative.
+    beyond forward, backward and step. `ranks` is how many processes computed at once on the machine it was measured on;
+    the times are then those of the slowest of them in each pass, `skew` times as long as a typical one's. Raises
+    ValueError when lengths differ or a time is negative.
     """
 
     model: str
@@ -30,6 +31,7 @@ class Profile:
     batch_size: int = 0
     device: str = ""
     ranks: int = 1
+    skew: float = 1.0
     step_s: float = 0.0
     other_s: float = 0.0
 

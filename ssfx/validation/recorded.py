@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from ssfx.profile import Profile
 from ssfx.recorded import recorded_profile, recorded_system
 from ssfx.results.rows import Row
 from ssfx.simulator import Simulated, simulate
+from ssfx.system import Overheads, System
 from ssfx.validation.scores import Pair
 
 EXPERIMENT = "validation"
@@ -23,25 +24,33 @@ PLANS = "validation_plans.jsonl"
 
 @dataclass(frozen=True)
 class Comparison:
-    """One real run and its simulation."""
+    """One real run and its simulation, and the same at the machine's pace of the moment.
+
+    `pace` is the run's forward time (of rank 0) over that of a typical rank in the profile. Nothing is exchanged in
+    forward, so it says how fast the shared machine was just then; `paced` is the simulation with all computing slowed
+    down by it.
+    """
 
     row: Row
     simulated: Simulated
+    paced: Simulated
+    pace: float
 
     @property
     def panel(self) -> str:
         """Model, cluster and number of ranks: what schemes are compared within."""
         return f"{self.row.case.model} {self.row.case.cluster} x{self.row.case.world_size}"
 
-    def pair(self) -> Pair:
-        """Return the iteration times."""
+    def pair(self, paced: bool = False) -> Pair:
+        """Return the iteration times; `paced`: simulated at the pace of the run."""
         metrics = self.row.metrics
         actual_s = metrics["iteration_s"]
         assert actual_s is not None
         low_s, high_s = metrics.get("iteration_p10_s"), metrics.get("iteration_p90_s")
         spread = (high_s - low_s) / actual_s if low_s is not None and high_s is not None else None
         case = self.row.case
-        return Pair(self.panel, case.scheme, self.simulated.iteration_s, actual_s, spread, bool(self.simulated.outside))
+        simulated = self.paced if paced else self.simulated
+        return Pair(self.panel, case.scheme, simulated.iteration_s, actual_s, spread, bool(simulated.outside))
 
 
 def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]:
@@ -68,8 +77,37 @@ def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]
                 f"no profile is recorded for {case.model} with {case.world_size} ranks and batch size "
                 f"{case.batch_size}; run: ssfx profile model={case.model} ranks={case.world_size}"
             )
-        found.append(Comparison(row, simulate(plan, in_order(profile, plan.tensors), system)))
+        ordered = in_order(profile, plan.tensors)
+        forward_s = row.metrics["forward_s"]
+        assert forward_s is not None
+        pace = forward_s / (profile.forward_s / profile.skew)
+        paced = simulate(plan, at_pace(ordered, pace), computing_at(system, pace))
+        found.append(Comparison(row, simulate(plan, ordered, system), paced, pace))
     return found
+
+
+def at_pace(profile: Profile, pace: float) -> Profile:
+    """Return the profile of a machine that takes `pace` times as long."""
+    return replace(
+        profile,
+        forward_s=pace * profile.forward_s,
+        ready_gap_s=tuple(pace * gap_s for gap_s in profile.ready_gap_s),
+        step_s=pace * profile.step_s,
+        other_s=pace * profile.other_s,
+    )
+
+
+def computing_at(system: System, pace: float) -> System:
+    """Return the system with compression and the runtime's own work taking `pace` times as long; links stay."""
+    codecs = {
+        name: replace(
+            codec, encode=codec.encode.scaled(pace), host=codec.host.scaled(pace), decode=codec.decode.scaled(pace),
+            segment_s=pace * codec.segment_s,
+        )
+        for name, codec in system.codecs.items()
+    }  # fmt: skip
+    overheads = Overheads(**{name: pace * value for name, value in asdict(system.overheads).items()})
+    return replace(system, codecs=codecs, overheads=overheads)
 
 
 def in_order(profile: Profile, tensors: tuple[TensorSpec, ...]) -> Profile:

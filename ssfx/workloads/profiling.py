@@ -20,7 +20,7 @@ from ssfx.profile import Profile, shipped_dir
 from ssfx.results.manifest import describe, hardware
 from ssfx.workloads.base import models
 from ssfx.workloads.checks import check_case
-from ssfx.workloads.passes import END, Passes, Timed, run_passes
+from ssfx.workloads.passes import END, Iteration, Passes, Timed, run_passes
 
 SHIPPED = {
     "resnet_tiny": ("digits", "sgd"),
@@ -69,7 +69,8 @@ def _profile(case: Case, timed: Sequence[Timed], method: str) -> Profile:
     with torch.device("meta"):
         params = {name: p for name, p in models[case.model].build().named_parameters() if p.requires_grad}
     together = zip(*(rank.iterations for rank in timed), strict=True)
-    every = [max(ranks, key=lambda one: one.forward_s + one.ready_s[END]) for ranks in together]
+    every = [max(ranks, key=_both_s) for ranks in together]
+    typical_s = median(_both_s(iteration) for rank in timed for iteration in rank.iterations)
     backward_s = median(one.ready_s[END] for one in every)
     at = {name: median(one.ready_s.get(name, backward_s) for one in every) for name in params}
     order = sorted(params, key=lambda name: at[name])  # stable: ties keep the order of registration
@@ -93,9 +94,14 @@ def _profile(case: Case, timed: Sequence[Timed], method: str) -> Profile:
         batch_size=case.batch_size,
         device=case.device,
         ranks=case.world_size,
+        skew=round(median(map(_both_s, every)) / typical_s, 4),
         step_s=round(median(one.step_s for one in every), 9),
         other_s=round(median(one.other_s for one in every), 9),
     )
+
+
+def _both_s(one: Iteration) -> float:
+    return one.forward_s + one.ready_s[END]
 
 
 def _spec(name: str, parameter: nn.Parameter) -> TensorSpec:
