@@ -20,22 +20,22 @@ from ssfx.results.rows import Row
 class Figure:
     """One figure script: what it is called, which rows it needs and how they become pictures.
 
-    `needs` are alternatives, each of which maps fields of a Case to the value they must have, or to a test of it;
-    `command` makes such rows. `draw(rows, out)` writes <name>.png, .pdf and .csv into `out` and returns their paths,
-    none when the rows do not suffice yet. `finding(rows)` is one line of plain text that says what the rows show.
+    `needs` maps fields of a Case to the value they must have, or to a test of it; `command` makes such rows.
+    `draw(rows, out)` writes <name>.png, .pdf and .csv into `out` and returns their paths, none when the rows do not
+    suffice yet. `finding(rows)` is one line of plain text that says what the rows show.
     """
 
     name: str
     title: str
     claims: tuple[str, ...]
-    needs: tuple[Mapping[str, Any], ...]
+    needs: Mapping[str, Any]
     draw: Callable[[list[Row], Path], list[Path]]
     finding: Callable[[list[Row]], str]
     command: str
 
     def shows(self, case: Case) -> bool:
         """True when the figure needs runs like that of `case`."""
-        return any(all(_fits(getattr(case, key), value) for key, value in one.items()) for one in self.needs)
+        return all(_fits(getattr(case, field), value) for field, value in self.needs.items())
 
     def select(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows this figure needs; of one case measured twice on one machine, the newest."""
@@ -58,19 +58,15 @@ def discover() -> dict[str, Figure]:
 
 
 def load(path: Path) -> Figure:
-    """Return the figure that the script at `path` defines; see Figure.
-
-    NEEDS is one mapping or a tuple of them. COMMAND says what makes the rows where the values of NEEDS do not.
-    """
+    """Return the figure that the script at `path` defines; COMMAND says what makes its rows where NEEDS does not."""
     spec = importlib.util.spec_from_file_location(f"ssfx_experiments.{path.parent.name}.{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    needs = module.NEEDS if isinstance(module.NEEDS, tuple) else (module.NEEDS,)
-    words = (f"{field}={value}" for field, value in needs[0].items() if isinstance(value, str) and value)
+    words = (f"{field}={value}" for field, value in module.NEEDS.items() if isinstance(value, str) and value)
     command = getattr(module, "COMMAND", None) or f"ssfx run {' '.join(words)}"
-    return Figure(module.NAME, module.TITLE, tuple(module.CLAIMS), needs, module.draw, module.finding, command)
+    return Figure(module.NAME, module.TITLE, tuple(module.CLAIMS), module.NEEDS, module.draw, module.finding, command)
 
 
 def _fits(found: object, wanted: Any) -> bool:

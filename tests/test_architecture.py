@@ -24,7 +24,7 @@ MAY_IMPORT = {
     **dict.fromkeys(COMPONENTS, VOCABULARY | COMPONENTS),
     **dict.fromkeys(PLANNING, VOCABULARY | COMPONENTS | PLANNING),
     "simulator": VOCABULARY | COMPONENTS | PLANNING,
-    "results": VOCABULARY | {"capabilities", "figures", "status", "config"},
+    "results": VOCABULARY | {"capabilities", "figures", "figure_claims", "status", "config"},
     "workloads": VOCABULARY | {"results"},
     "runtime": VOCABULARY | COMPONENTS | PLANNING,
     "engines": VOCABULARY | COMPONENTS | PLANNING | {"results", "runtime", "simulator", "workloads"},

@@ -34,15 +34,15 @@ def status() -> None:
     print_table(("claim", "metric", "paper", "here", "origin", "runs", "verdict"), map(_judged, found), right=("runs",))
     if reasons := sorted({entry.why for entry in found if entry.why}):
         click.echo(f"not comparable with the paper's conditions: {'; '.join(reasons)}")
-    for calibration, verdicts in verdict_counts(discover().values(), rows).items():
-        said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
-        click.echo(
-            f"simulated ({calibration}): {said}; claim by claim in the CSV of the figures that ssfx figures draws"
-        )
+    said = [
+        f"{calibration}: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+        for calibration, verdicts in verdict_counts(discover().values(), rows).items()
+    ]
+    if said:
+        click.echo(f"simulated, {'; '.join(said)} (claim by claim in the CSV of the figures that ssfx figures draws)")
     for command in sorted({entry.command for entry in found}):
         metrics = sorted({entry.claim.metric for entry in found if entry.command == command})
         click.echo(f"to measure {' and '.join(metrics)}: {command}")
-    click.echo()
     counted = run_counts(store)
     for experiment, count in counted.items():
         half = count["half"] + count["new"]

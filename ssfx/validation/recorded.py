@@ -19,7 +19,7 @@ from ssfx.system import Overheads, System
 from ssfx.validation.scores import Pair
 
 EXPERIMENT = "validation"
-PLANS = "validation_plans.jsonl"
+PLANS = "validation_plans.json"
 
 
 @dataclass(frozen=True)
@@ -127,12 +127,12 @@ def in_order(profile: Profile, tensors: tuple[TensorSpec, ...]) -> Profile:
 def recorded_plans() -> dict[str, Plan]:
     """Return the plans that the reference runs executed, by digest."""
     path = reference_dir() / PLANS
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {plan.digest: plan for plan in map(Plan.from_json, lines)}
+    texts = json.loads(path.read_text()) if path.exists() else []
+    return {plan.digest: plan for plan in (Plan.from_json(json.dumps(text)) for text in texts)}
 
 
 def write_plans(rows: Iterable[Row], runs: Path, path: Path) -> int:
-    """Write the plans that `rows` executed, a line each, into `path`; return how many there are."""
+    """Write the plans that `rows` executed as a JSON list into `path`, one a line; return how many there are."""
     texts: dict[str, str] = {}
     for row in rows:
         digest = str(row.manifest["plan_digest"])
@@ -142,7 +142,7 @@ def write_plans(rows: Iterable[Row], runs: Path, path: Path) -> int:
     for digest, text in texts.items():
         if Plan.from_json(text).digest != digest:
             raise RunError(f"the plan in the run directory is not the one that was executed ({digest})")
-    path.write_text("".join(f"{text}\n" for text in texts.values()))
+    path.write_text("[\n" + ",\n".join(texts.values()) + "\n]\n")
     return len(texts)
 
 

@@ -21,7 +21,7 @@ from ssfx.status import evidence
 PUBLISHED = "published:5e6f7a8b"
 FIGURES = {
     "throughput": "ssfusion.fig11_clusters",
-    "breakdown": "ssfusion.fig13",
+    "breakdown": "ssfusion.fig13_clusters",
     "compressors": "ssfusion.fig14",
     "density": "ssfusion.fig15",
     "bandwidth": "ssfusion.fig16",

@@ -197,7 +197,7 @@ def test_a_finished_run_is_only_evaluated_again(tmp_path: Path) -> None:
         ({"model": "resnet_tin"}, "did you mean 'resnet_tiny'"),
         ({"dataset": "digit"}, "did you mean 'digits'"),
         ({"dataset": "stdlib_text"}, r"reads gray images.*holds bytes; use dataset=digits"),
-        ({"model": "bert_base"}, "no data set of ssfx fits it"),
+        ({"model": "bert_base"}, "use dataset=squad"),
         ({"model": "gpt2_tiny", "dataset": "stdlib_text(seq_len=300)"}, r"use dataset=stdlib_text\(seq_len=256\)"),
         ({"optimizer": "adamv"}, "did you mean 'adam"),
         ({"precision": "fp8"}, "precision"),

@@ -1,0 +1,84 @@
+"""Recorded runs beside their simulation: the plan they executed, the ranks at work, the pace of the day."""
+
+from dataclasses import replace
+
+import pytest
+from plan.instances import ORIGIN, affine_costs, instance_a
+from simulator.systems import system_of
+
+from ssfx.errors import RunError
+from ssfx.paths import results_dir
+from ssfx.plan import TensorSpec
+from ssfx.planning import make_plan
+from ssfx.profile import Profile
+from ssfx.results.store import Store
+from ssfx.simulator import simulate
+from ssfx.system import Overheads
+from ssfx.validation import recorded
+from ssfx.validation.groups import load
+from ssfx.validation.recorded import EXPERIMENT, at_pace, comparisons, computing_at, in_order, recorded_plans
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return [row for row in Store(results_dir()).reference_rows() if row.case.experiment == EXPERIMENT]
+
+
+def test_the_committed_runs_cover_what_is_claimed(rows):
+    cases = [row.case for row in rows]
+    assert len({case.model for case in cases}) >= 4
+    assert len({case.scheme for case in cases}) >= 8
+    assert {(case.cluster.partition("x")[2], case.world_size) for case in cases} == {
+        (rate, ranks) for rate in ("", "1gbit", "100mbit") for ranks in (2, 4)
+    }
+    assert {row.origin.kind for row in rows} == {"measured", "emulated"}
+    assert all(row.manifest["code"]["dirty"] is False for row in rows)
+
+
+def test_every_run_is_simulated_by_the_plan_it_executed(rows):
+    found = comparisons(rows, recorded_plans())
+    assert [one.row.run_id for one in found] == [row.run_id for row in rows]
+    for one in found:
+        assert one.simulated.plan.digest == one.row.manifest["plan_digest"]
+        assert one.simulated.plan.scheme == one.row.case.scheme
+        assert one.pace > 0
+        sums = [sum(part[which] for part in recorded.breakdown(one).values()) for which in (0, 1)]
+        assert sums[0] == pytest.approx(one.simulated.iteration_s)
+        assert sums[1] >= 0.5 * one.row.metrics["iteration_s"]
+
+
+def test_both_groups_say_what_they_know_of_the_scored_runs(rows):
+    blind, paced = load("recorded")
+    assert len(blind.pairs) == len(paced.pairs) == len(rows)
+    assert "no training run" in blind.calibrated_on
+    assert "forward time of the scored run" in paced.calibrated_on
+    assert [pair.actual for pair in blind.pairs] == [pair.actual for pair in paced.pairs]
+
+
+def test_a_run_without_its_plan_or_its_system_is_an_error(rows, monkeypatch):
+    with pytest.raises(RunError, match="is not in"):
+        comparisons(rows[:1], {})
+    monkeypatch.setattr(recorded, "recorded_system", lambda name, ranks: None)
+    with pytest.raises(RunError, match="ssfx profile network cluster="):
+        comparisons(rows[:1], recorded_plans())
+
+
+def test_tensors_in_another_order_are_ready_no_sooner_than_those_before_them():
+    tensors = tuple(TensorSpec(name, (2,)) for name in "abc")
+    profile = Profile("m", tensors, (1.0, 2.0, 3.0), 0.5, ORIGIN)
+    turned = in_order(profile, tuple(reversed(tensors)))
+    assert [spec.name for spec in turned.tensors] == ["c", "b", "a"]
+    assert turned.ready_gap_s == (6.0, 0.0, 0.0)
+    assert in_order(turned, turned.tensors) == turned
+    assert in_order(profile, tensors) == profile
+
+
+def test_a_slower_machine_computes_slower_and_sends_as_fast():
+    costs, profile = affine_costs(), replace(instance_a(), forward_s=0.01, step_s=0.002, other_s=0.001)
+    system = replace(system_of(costs, 0.01, "runtime"), overheads=Overheads(hook_s=1e-5, finish_s=1e-4))
+    plan = make_plan("fused_all", profile, costs, {"compressor": "topk", "density": 0.01})
+    usual = simulate(plan, profile, system)
+    slow = simulate(plan, at_pace(profile, 2.0), computing_at(system, 2.0))
+    for stage in ("forward", "backward", "compress", "decompress", "step", "other"):
+        assert slow.on_device_s(stage) == pytest.approx(2 * usual.on_device_s(stage))
+    assert slow.comm_s == pytest.approx(usual.comm_s)
