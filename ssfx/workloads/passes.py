@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -70,7 +71,7 @@ def run_passes(passes: Passes) -> tuple[Timed, ...]:
         return (_measure(passes, 0, lambda: None),)
     context = multiprocessing.get_context("spawn")
     ranks = passes.case.world_size
-    with ProcessPoolExecutor(ranks, context, _share, (context.Barrier(ranks),)) as pool:
+    with ProcessPoolExecutor(ranks, context, _share, (context.Barrier(ranks), os.getpid())) as pool:
         return _results([pool.submit(_together, passes, rank) for rank in range(ranks)])
 
 
@@ -85,12 +86,21 @@ def _results(ranks: list[Future[Timed]]) -> tuple[Timed, ...]:
     raise first
 
 
+_LAUNCHER_LOOK_S = 0.5
 _barrier: Any = None
 
 
-def _share(barrier: Any) -> None:
+def _share(barrier: Any, launcher: int) -> None:
+    """Make the barrier known in this process, and end it when the launcher is gone, whatever it died of."""
     global _barrier
     _barrier = barrier
+
+    def watch() -> None:
+        while os.getppid() == launcher:
+            time.sleep(_LAUNCHER_LOOK_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="launcher-watch", daemon=True).start()
 
 
 def _together(passes: Passes, rank: int) -> Timed:
