@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ssfx.figure_groups import Groups
 from ssfx.figure_groups import finding as finding
+from ssfx.figure_rows import metric
 from ssfx.results.rows import Row
 
 NAME = "ssfusion.fig05a"
@@ -17,7 +18,7 @@ GROUPS = Groups(
     NAME,
     "ssfusion.fig5",
     "model",
-    lambda cell: (cell.single.metrics["iteration_s"] if cell.single else 0.0, cell.case.model),  # type: ignore[return-value]
+    lambda cell: (metric(cell.single, "iteration_s") if cell.single else 0.0, cell.case.model),
     panel=lambda cell: f"{cell.cluster}, P = {cell.case.world_size}",
     metric="iteration_s",
     label="time per iteration (s)",

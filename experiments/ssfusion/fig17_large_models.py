@@ -7,6 +7,7 @@ from pathlib import Path
 from ssfx.figure_cells import Cell, cells
 from ssfx.figure_groups import Groups
 from ssfx.figure_groups import finding as finding
+from ssfx.figure_rows import metric
 from ssfx.results.rows import Row
 
 NAME = "ssfusion.fig17"
@@ -24,7 +25,7 @@ def _memory(shown: list[Cell]) -> list[str]:
     """Return caption lines that say what fits, and why a scheme is missing."""
     needed = []
     for cell in shown:
-        gib = sorted({row.metrics["peak_memory_bytes"] / 2**30 for row in cell.rows.values()})  # type: ignore[operator]
+        gib = sorted({metric(row, "peak_memory_bytes") / 2**30 for row in cell.rows.values()})
         needed.append(f"{cell.case.model} {gib[0]:.0f} (dense) to {gib[-1]:.0f} GiB (with a residual)")
     text = [
         f"Memory by footprint: {'; '.join(dict.fromkeys(needed))}: float32 weights, gradients, AdamW state, residual, "
