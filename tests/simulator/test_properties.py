@@ -34,7 +34,7 @@ def instance(scheme, seed, world_size=None, **changes):
 
 
 @pytest.mark.parametrize("scheme", SOME)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_the_critical_path_spans_the_step_without_a_gap(scheme, seed):
     found = simulate(*instance(scheme, seed))
@@ -48,7 +48,7 @@ def test_the_critical_path_spans_the_step_without_a_gap(scheme, seed):
 
 
 @pytest.mark.parametrize("scheme", SOME)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_no_resource_does_more_than_time_allows(scheme, seed):
     found = simulate(*instance(scheme, seed))
@@ -62,7 +62,7 @@ def test_no_resource_does_more_than_time_allows(scheme, seed):
 
 
 @pytest.mark.parametrize("scheme", SOME)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 10**6), faster=st.floats(1.0, 20.0))
 def test_a_better_network_is_never_slower(scheme, seed, faster):
     plan, profile, system = instance(scheme, seed)
@@ -75,7 +75,7 @@ def test_a_better_network_is_never_slower(scheme, seed, faster):
 
 
 @pytest.mark.parametrize("scheme", ["topk", "per_tensor", "fused_all"])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_fewer_bytes_are_never_slower(scheme, seed):
     rng = random.Random(seed)
