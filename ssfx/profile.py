@@ -55,6 +55,10 @@ class Profile:
         """Time of the whole backward pass."""
         return sum(self.ready_gap_s)
 
+    def alone_s(self, accumulate: int = 1) -> float:
+        """Return a step of `accumulate` micro-batches on a device that has nobody to exchange gradients with."""
+        return accumulate * (self.forward_s + self.backward_s) + self.step_s + self.other_s
+
     @property
     def nbytes(self) -> int:
         """Bytes of one full dense gradient."""

@@ -38,7 +38,7 @@ def _verdict(advice: Advice) -> Iterator[str]:
 
 
 def _bound(advice: Advice) -> str:
-    dense, alone_s = advice.dense, advice.setting.alone_s
+    dense, alone_s = advice.dense, advice.setting.profile.alone_s()
     exposed = dense.trial.simulated.exposed_comm_s / dense.iteration_s
     most = 1 - alone_s / dense.iteration_s
     hidden = advice.trust is not None and most <= advice.trust.mean

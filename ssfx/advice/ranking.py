@@ -108,7 +108,11 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
     samples = setting.profile.batch_size * setting.cluster.world_size
     entries = [
         Entry(
-            one, rank, samples / one.iteration_s, setting.alone_s / one.iteration_s, dense.iteration_s / one.iteration_s
+            one,
+            rank,
+            samples / one.iteration_s,
+            setting.profile.alone_s() / one.iteration_s,
+            dense.iteration_s / one.iteration_s,
         )
         for one, rank in zip(trials, ranks, strict=True)
     ]

@@ -81,12 +81,6 @@ class Setting:
         cluster = replace(cluster, intra=link) if cluster.nodes == 1 else replace(cluster, inter=link)
         return replace(self, cluster=cluster)
 
-    @property
-    def alone_s(self) -> float:
-        """Seconds of a step on one device that exchanges nothing."""
-        profile = self.profile
-        return profile.forward_s + profile.backward_s + profile.step_s + profile.other_s
-
     def variants(self, scheme: str) -> list[dict[str, Any]]:
         """Return the options that `scheme` is tried with; several where it is tuned."""
         if scheme in ("ddp", "hierarchical"):

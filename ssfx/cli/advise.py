@@ -122,7 +122,7 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven], told: list[str]) -> d
     return {
         "model": setting.profile.model, "cluster": setting.cluster.name, "world_size": setting.cluster.world_size,
         "batch_size": setting.profile.batch_size, "density": setting.density, "gbps": setting.gbps,
-        "origin": "simulated", "calibration": system.kind, "single_iteration_s": setting.alone_s,
+        "origin": "simulated", "calibration": system.kind, "single_iteration_s": setting.profile.alone_s(),
         "costs": system.note, "profile": {"kind": profile.kind, "note": profile.note},
         "error_bar": trust and {"group": trust.group, "mean": trust.mean, "max": trust.maximum, "count": trust.count},
         "compressor_times": advice.codec_kinds,

@@ -75,7 +75,7 @@ def _show(outcome: Outcome) -> None:
     click.secho(f"{_title(case)}, {_sparse(case) or 'dense'}", bold=True)
     click.echo(
         f"simulated: {_ms(step.iteration_s)} per iteration, {metrics['throughput_samples_per_s']:,.1f} samples/s, "
-        f"scaling factor {_scaling(outcome):.3f} (one device alone: {_ms(target.single_s(case.accumulate))})"
+        f"scaling factor {_scaling(outcome):.3f} (one device alone: {_ms(target.profile.alone_s(case.accumulate))})"
     )
     rows = [_line(label, metrics[name], step.iteration_s) for name, label in _PARTS.items()]
     print_table(("where the time goes", "ms", "share", ""), rows, right={"ms", "share"})
@@ -152,7 +152,7 @@ def _metrics(outcome: Outcome) -> dict[str, Any]:
 
 def _scaling(outcome: Outcome) -> float:
     case, target, step = outcome
-    return target.single_s(case.accumulate) / step.iteration_s
+    return target.profile.alone_s(case.accumulate) / step.iteration_s
 
 
 def _names(cases: Sequence[Case]) -> list[str]:

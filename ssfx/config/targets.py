@@ -37,11 +37,6 @@ class Target:
         """The digest of the system alone."""
         return self.system.digest
 
-    def single_s(self, accumulate: int = 1) -> float:
-        """Return the seconds of a step on one device that exchanges nothing: the ideal that scaling is measured by."""
-        profile = self.profile
-        return accumulate * (profile.forward_s + profile.backward_s) + profile.step_s + profile.other_s
-
 
 def target_of(case: Case) -> Target:
     """Return the target of `case`, whatever calibration it names; ConfigError when something was never calibrated."""

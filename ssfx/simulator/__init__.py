@@ -1,6 +1,6 @@
 """The virtual executor: a plan's stages on virtual resources, with contention. Deterministic, and without torch."""
 
-from ssfx.simulator.lowering import Behaviour
+from ssfx.simulator.prices import Behaviour
 from ssfx.simulator.result import Simulated, simulate
 from ssfx.simulator.task import STAGES, Task
 from ssfx.simulator.why import why

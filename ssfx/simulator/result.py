@@ -8,7 +8,8 @@ from itertools import pairwise
 
 from ssfx.plan import Plan
 from ssfx.profile import Profile
-from ssfx.simulator.lowering import Behaviour, Lowering
+from ssfx.simulator.lowering import Lowering
+from ssfx.simulator.prices import Behaviour
 from ssfx.simulator.schedule import schedule
 from ssfx.simulator.task import STAGES, Stage, Task
 from ssfx.system import System
@@ -99,4 +100,4 @@ def simulate(
     lowering = Lowering(plan, profile, system, behaviour or Behaviour())
     tasks = lowering.step(accumulate)
     iteration_s = schedule(tasks, system.burst_s, system.in_flight)
-    return Simulated(plan, tuple(tasks), iteration_s, tuple(lowering.outside.values()))
+    return Simulated(plan, tuple(tasks), iteration_s, lowering.outside)

@@ -8,7 +8,7 @@ from functools import cache
 
 from ssfx.config.targets import Target
 from ssfx.plan import Plan
-from ssfx.validation.published_steps import alone_s, claims, factor, number, planned, step, target
+from ssfx.validation.published_steps import claims, factor, number, planned, step, target
 from ssfx.validation.scores import Pair
 
 MODELS = {
@@ -82,7 +82,7 @@ def scaling_factors() -> Iterator[Pair]:
     ):  # fmt: skip
         claim_id = f"mergecomp.{name}"
         at = _setup(claim_id)
-        found = alone_s(at.target) / time_s(method, compressor, at)
+        found = at.target.profile.alone_s() / time_s(method, compressor, at)
         label = f"MergeComp {compressor}" if compressor else method
         yield Pair(f"scaling factor, {at}", label, found, number(claim_id), claim=claim_id)
 

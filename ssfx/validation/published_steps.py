@@ -58,9 +58,3 @@ def planned(at: Target, scheme: str, **options: Any) -> Plan:
 def step(at: Target, plan: Plan) -> Simulated:
     """Return one simulated step."""
     return simulate(plan, at.profile, at.system)
-
-
-def alone_s(at: Target) -> float:
-    """Return the step of one device that has nobody to exchange gradients with."""
-    profile = at.profile
-    return profile.forward_s + profile.backward_s + profile.step_s + profile.other_s

@@ -34,7 +34,7 @@ def test_compression_wins_on_a_slow_network_and_nothing_beats_the_bound():
     best = advice.compressing[0]
     assert best.speedup_vs_dense > 1.5
     assert f"best scheme that compresses is {best.scheme}, {best.speedup_vs_dense:.2f}x" in sentences(advice)[0]
-    most = 1 - advice.setting.alone_s / advice.dense.iteration_s
+    most = 1 - advice.setting.profile.alone_s() / advice.dense.iteration_s
     assert all(1 - entry.iteration_s / advice.dense.iteration_s <= most for entry in advice.entries)
     assert f"nothing can win more than {most:.1%}" in sentences(advice)[2]
 
@@ -46,7 +46,7 @@ def test_every_scheme_is_compared_once_with_tuned_dense():
     tuned = min(entry.iteration_s for entry in advice.entries if entry.scheme in TUNED)
     for entry in advice.entries:
         assert entry.speedup_vs_dense == pytest.approx(tuned / entry.iteration_s)
-        assert entry.scaling == pytest.approx(advice.setting.alone_s / entry.iteration_s)
+        assert entry.scaling == pytest.approx(advice.setting.profile.alone_s() / entry.iteration_s)
         assert entry.throughput_samples_per_s == pytest.approx(8 * 8 / entry.iteration_s)
 
 

@@ -30,7 +30,7 @@ def test_one_case_is_taken_apart(run):
     lines = run(*ONE).splitlines()
     assert lines[0] == "ssfusion_oi for bert_large on 64gpu, 64 ranks, batch 4 each, dgc at density 0.01"
     assert lines[1].startswith(f"simulated: {1e3 * step.iteration_s:.2f} ms per iteration, ")
-    assert f"scaling factor {target.single_s() / step.iteration_s:.3f}" in lines[1]
+    assert f"scaling factor {target.profile.alone_s() / step.iteration_s:.3f}" in lines[1]
     path = lines.index(next(line for line in lines if line.startswith("critical path")))
     shown_ms = [float(line.split()[1]) for line in lines[path + 1 :] if line.split()[0] in step.critical_s()]
     assert sum(shown_ms) == pytest.approx(1e3 * step.iteration_s, abs=0.05)
@@ -53,7 +53,7 @@ def test_json_has_all_that_is_printed(run):
     assert (first["scheme"], second["scheme"]) == ("ddp", "per_tensor")
     assert first["origin"] == "simulated"
     assert sum(second["critical_s"].values()) == pytest.approx(second["metrics"]["iteration_s"])
-    single_s = target_of(resolve_simulations(TWO)[0]).single_s()
+    single_s = target_of(resolve_simulations(TWO)[0]).profile.alone_s()
     assert first["scaling_factor"] == pytest.approx(single_s / first["metrics"]["iteration_s"])
     assert "why" not in first
 

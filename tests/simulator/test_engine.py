@@ -133,7 +133,7 @@ def test_several_clusters_in_one_command(store):
 def test_one_device_alone_is_the_ideal_and_exchanges_nothing(store):
     (row,) = run(resolve_job(["cluster=16gpu", "scheme=ssgd", "workload=text_lstm", "world_size=1"]).cases, store)
     assert (row.case.cluster, row.case.world_size, row.metrics["sent_bytes"]) == ("16gpu", 1, 0)
-    assert row.metrics["iteration_s"] == pytest.approx(target_of(row.case).single_s())
+    assert row.metrics["iteration_s"] == pytest.approx(target_of(row.case).profile.alone_s())
 
 
 def test_the_papers_workloads_replace_what_can_be_trained_here():
@@ -176,4 +176,4 @@ def test_nothing_of_torch_is_imported(tmp_path):
 @pytest.mark.parametrize("workload", choices("workload"))
 def test_every_workload_can_be_simulated(workload):
     (case,) = resolve_job(["cluster=16gpu", "scheme=ddp", f"workload={workload}"]).cases
-    assert simulate_case(case)[1].iteration_s > target_of(case).single_s()
+    assert simulate_case(case)[1].iteration_s > target_of(case).profile.alone_s()

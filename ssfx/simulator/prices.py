@@ -1,0 +1,171 @@
+"""What the parts of a plan take on a system: compressor calls, exchanges phase by phase, decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ssfx.collectives import Load, Phase, Reducer, collectives
+from ssfx.compressors import build
+from ssfx.costs import Curve
+from ssfx.errors import ConfigError
+from ssfx.plan import Lane, Plan, Segment
+from ssfx.system import System
+from ssfx.timeline import primitive_of
+from ssfx.wire import lane_rounds, segment_layout
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What compressors do to real gradients, where the plan only knows what they are asked for.
+
+    achieved_density: elements sent over elements asked for, by compressor name (1 where absent). A threshold that lets
+    more pass makes decoding slower in proportion, and messages longer unless their size is fixed by the plan.
+    """
+
+    achieved_density: tuple[tuple[str, float], ...] = ()
+
+    def ratio(self, spec: str | None) -> float:
+        """Return sent over asked for, of a compressor spec."""
+        return dict(self.achieved_density).get((spec or "").partition("(")[0], 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a part of an exchange takes: fields as those of Task."""
+
+    work_s: float
+    demand: float
+    beside: tuple[float, float] | None = None
+    wire_s: float = 0.0
+
+    def joins(self, other: Charge) -> bool:
+        """Return whether both can be one task."""
+        return self.demand == other.demand and (self.beside is None) == (other.beside is None)
+
+    def __add__(self, other: Charge) -> Charge:
+        beside = None
+        if self.beside and other.beside:
+            beside = (self.beside[0] + other.beside[0], self.beside[1] + other.beside[1])
+        return Charge(self.work_s + other.work_s, self.demand, beside, self.wire_s + other.wire_s)
+
+
+class Prices:
+    """Seconds of a plan's parts. `outside` collects what was charged beyond the range its curve is known for."""
+
+    def __init__(self, plan: Plan, system: System, behaviour: Behaviour) -> None:
+        self.outside: dict[str, str] = {}
+        self._plan = plan
+        self._system = system
+        self._behaviour = behaviour
+
+    def host_s(self, segment: Segment) -> float:
+        """Return the seconds of compressing a segment on the host."""
+        assert segment.compressor is not None
+        work = build(segment.compressor).work(self._shapes(segment))
+        return self._at(f"{segment.compressor} on the host", self._system.codec(segment.compressor).host, work)
+
+    def encode_s(self, segments: Sequence[Segment]) -> float:
+        """Return the seconds of one call for several segments of one compressor."""
+        by_spec: dict[str, list[Segment]] = {}
+        for segment in segments:
+            assert segment.compressor is not None
+            by_spec.setdefault(segment.compressor, []).append(segment)
+        total_s = 0.0
+        for spec, members in by_spec.items():
+            codec, compressor = self._system.codec(spec), build(spec)
+            shapes = [self._shapes(segment) for segment in members]
+            work = sum(compressor.work(one) for one in shapes)
+            pieces = sum(compressor.pieces(one) for one in shapes)
+            total_s += self._at(spec, codec.encode, work) + codec.segment_s * (pieces - 1)
+        return total_s
+
+    def charges(self, lane: Lane) -> Iterator[Charge]:
+        """Yield the parts of an exchange, those that are alike together."""
+        collective = collectives.build(lane.collective)
+        pending: Charge | None = None
+        for load in self._loads(lane):
+            if not load.nbytes:
+                continue
+            if lane.collective in self._system.exchange:
+                found = [self._on_network(lane.collective, load.nbytes)]
+            else:
+                found = [self._phase(lane, load, phase) for phase in collective.phases(load)]
+            for charge in found:
+                if pending and not pending.joins(charge):
+                    yield pending
+                    pending = None
+                pending = pending + charge if pending else charge
+        if pending:
+            yield pending
+
+    def _phase(self, lane: Lane, load: Load, phase: Phase) -> Charge:
+        if phase.primitive in ("encode", "decode"):
+            spec = next(segment.compressor for segment in lane.segments if segment.compressor)
+            codec, compressor = self._system.codec(spec), build(spec)
+            units = phase.size * compressor.work([(load.numel,)]) / load.numel
+            if phase.primitive == "encode":
+                return Charge(self._at(f"{spec} on the way", codec.encode, units), 1.0)
+            entries = load.world_size * (phase.size * load.kept / load.numel if compressor.sparse else units)
+            return Charge(self._at(f"{spec} on the way, decoded", codec.decode, entries), 1.0)
+        primitive = primitive_of(phase, self._system.exchange)
+        if primitive not in self._system.exchange:
+            raise ConfigError(
+                f"no times for {primitive} on {self._system.name}; there are some for "
+                f"{', '.join(sorted(self._system.exchange))}: measure it with ssfx profile network"
+            )
+        return self._on_network(primitive, phase.size)
+
+    def _on_network(self, primitive: str, nbytes: float) -> Charge:
+        system = self._system
+        curve = system.exchange[primitive]
+        work_s = self._at(primitive, curve, nbytes)
+        beside = None
+        if primitive in system.beside:
+            beside = (max(work_s, system.beside[primitive](nbytes)), system.cpu[primitive](nbytes))
+        wire_s = work_s - min(work_s, curve.seconds[0]) if system.burst_s else 0.0
+        return Charge(work_s, system.occupancy.get(primitive, 0.0), beside, wire_s)
+
+    def _loads(self, lane: Lane) -> Iterator[Load]:
+        """Yield the planned loads; where messages follow what was selected, longer by what passes too much."""
+        collective = collectives.build(lane.collective)
+        ratio = 1.0
+        if collective.variable or isinstance(collective, Reducer):
+            ratio = max(self._behaviour.ratio(segment.compressor) for segment in lane.segments)
+        for load in lane_rounds(self._plan, lane):
+            kept = min(load.numel, round(load.kept * ratio))
+            yield replace(load, nbytes=round(load.nbytes * ratio), kept=kept) if ratio != 1 else load
+
+    def decode_s(self, lane: Lane) -> float:
+        """Return the seconds of decoding what a lane has received."""
+        collective = collectives.build(lane.collective)
+        once = collective.additive_only or (isinstance(collective, Reducer) and collective.decodes_once)
+        copies = 1 if once else self._plan.world_size
+        entries: dict[tuple[str, int], float] = {}
+        for i, segment in enumerate(lane.segments):
+            if segment.compressor is None or not self._plan.numel(segment):
+                continue
+            call = (segment.compressor, 0 if self._system.style == "runtime" else i)
+            entries[call] = entries.get(call, 0.0) + copies * self._entries(segment)
+        return sum(
+            self._at(f"{spec} decoded", self._system.codec(spec).decode, count) for (spec, _), count in entries.items()
+        )
+
+    def _entries(self, segment: Segment) -> float:
+        assert segment.compressor is not None
+        layout, compressor = segment_layout(self._plan, segment), build(segment.compressor)
+        if not layout.indices:
+            return compressor.work(self._shapes(segment))
+        if self._system.style == "runtime":
+            return float(layout.indices)  # it adds up what a message has room for, padding too
+        asked_for = max(1.0, segment.density * self._plan.numel(segment))  # a message may have room for more
+        return min(float(layout.indices), asked_for * self._behaviour.ratio(segment.compressor))
+
+    def _at(self, what: str, curve: Curve, size: float) -> float:
+        if not curve.covers(size):
+            known = f"{curve.sizes[0]:,.0f} .. {curve.sizes[-1]:,.0f}"
+            self.outside.setdefault(what, f"{what}: {size:,.0f} where {known} is known")
+        return curve(size)
+
+    def _shapes(self, segment: Segment) -> list[tuple[int, ...]]:
+        return [self._plan.by_name[name].shape for name in segment.tensors]
