@@ -19,6 +19,7 @@ from ssfx.errors import ConfigError
 from ssfx.origin import Origin
 
 Style = Literal["runtime", "reference"]
+_EXCHANGES = ("exchange", "beside", "cpu", "queued", "queued_beside")
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,10 @@ class System:
     occupancy: primitive -> share of the rank's computing power that an exchange takes while it runs, in [0, 1].
     beside, cpu: where it was measured, the seconds of the same exchange while every rank computes, and the computing
     power it uses, in seconds of all that the rank has; they say more than the occupancy, which then does not count.
-    in_flight: how many exchanges are worked on at a time; they start in order and share the wire. burst_s: how much
-    time on the wire an exchange saves on a line that has rested as long (token buckets).
+    in_flight: how many exchanges are worked on at a time; they start in order and share the wire. queued,
+    queued_beside: where they were measured, the seconds of an exchange among several that were issued at once (their
+    time over their number), alone and while every rank computes. burst_s: how much time on the wire an exchange saves
+    on a line that has rested as long (token buckets).
     style: how a plan is executed. "runtime" is what the runtime here does: one compressor call for all device segments
     of a lane, decoding when everything has arrived. "reference" is what published codes do and F(plan) assumes: one
     call for each segment, decoding where the plan says. host_shares: offloaded work takes its time from the training
@@ -81,6 +84,8 @@ class System:
     beside: Mapping[str, Curve] = field(default_factory=dict)
     cpu: Mapping[str, Curve] = field(default_factory=dict)
     in_flight: int = 1
+    queued: Mapping[str, Curve] = field(default_factory=dict)
+    queued_beside: Mapping[str, Curve] = field(default_factory=dict)
     burst_s: float = 0.0
     overheads: Overheads = Overheads()
     style: Style = "runtime"
@@ -90,6 +95,8 @@ class System:
     def __post_init__(self) -> None:
         if self.beside.keys() != self.cpu.keys():
             raise ValueError("what an exchange takes beside computing needs both its time and its computing power")
+        if self.queued.keys() != self.queued_beside.keys() or not self.queued.keys() <= self.beside.keys():
+            raise ValueError("what a queued exchange takes must be known alone and beside computing")
         for primitive, share in self.occupancy.items():
             if not 0 <= share <= 1:
                 raise ValueError(f"occupancy of {primitive} must be in [0, 1], got {share}")
@@ -130,7 +137,7 @@ class System:
     def from_json(cls, text: str) -> System:
         """Return the system that `to_json` wrote."""
         raw: dict[str, Any] = json.loads(text)
-        for key, build_one in (("codecs", _codec), *((name, Curve.of) for name in ("exchange", "beside", "cpu"))):
+        for key, build_one in (("codecs", _codec), *((name, Curve.of) for name in _EXCHANGES)):
             raw[key] = {name: build_one(value) for name, value in raw.get(key, {}).items()}
         raw["overheads"] = Overheads(**raw["overheads"])
         raw["origin"] = Origin(**raw["origin"])

@@ -93,19 +93,24 @@ def calibrate_compressors(ranks: int, names: Sequence[str] = (), max_numel: int 
 
 
 def network_curves(points: Sequence[Mapping[str, Any]], ranks: int) -> dict[str, Any]:
-    """Return exchange, beside, cpu and occupancy of a System from the points (as of ExchangePoint) of each primitive.
+    """Return the exchange curves and occupancy of a System from the points (as of ExchangePoint) of each primitive.
 
     Computing power is counted in what a rank has of it: P ranks on C cores have C/P each, at most 1. Occupancy is the
     median over large sizes of the CPU time of an exchange over its duration.
     """
     power = min(1.0, machine.cores() / ranks)
-    found: dict[str, Any] = {"exchange": {}, "beside": {}, "cpu": {}, "occupancy": {}}
+    found: dict[str, Any] = {
+        "exchange": {}, "beside": {}, "cpu": {}, "queued": {}, "queued_beside": {}, "occupancy": {},
+    }  # fmt: skip
     for name in dict.fromkeys(point["primitive"] for point in points):
         own = [point for point in points if point["primitive"] == name]
         found["exchange"][name] = rising([(point["nbytes"], point["alone_s"]) for point in own])
         if together := [point for point in own if point["beside_s"] is not None]:
             found["beside"][name] = rising([(point["nbytes"], point["beside_s"]) for point in together])
             found["cpu"][name] = rising([(point["nbytes"], max(0.0, point["cpu_s"]) / power) for point in together])
+        if queued := [point for point in own if point.get("queued_s") is not None]:
+            found["queued"][name] = rising([(point["nbytes"], point["queued_s"]) for point in queued])
+            found["queued_beside"][name] = rising([(point["nbytes"], point["queued_beside_s"]) for point in queued])
         large = [point for point in own if point["nbytes"] >= LARGE_BYTES] or own[-1:]
         share = median(point["cpu_s"] / point["alone_s"] / power for point in large)
         found["occupancy"][name] = round(min(1.0, max(0.0, share)), 3)

@@ -16,6 +16,7 @@ from ssfx.kernels.chunks_compiled import largest_of_chunks as largest_of_chunks
 from ssfx.kernels.keys import signed
 from ssfx.kernels.sampling import ID_STEP, RUN, sample_of
 from ssfx.kernels.source import point
+from ssfx.kernels.take import SPARE
 from ssfx.lazy import torch
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def _workspace(batch: Batch, rule: Rule) -> _Workspace:
         piece += len(part.pieces)
         if part.numel <= _FEW and bound.least == bound.most:
             unknown[i] = 0
-    room = 2 * max(bound.most for bound in rule.bounds) + CHUNK + RUN
+    room = 2 * max(bound.most for bound in rule.bounds) + CHUNK + SPARE
     largest = max(sample.runs * RUN for sample in samples)
     scratch = np.empty(max(room, largest), np.int32)
     found, taken = np.empty((2, room), np.int32)

@@ -17,7 +17,8 @@ from ssfx.kernels.accumulate import ADDRESS, CHUNK, KIND, LENGTH, START, accumul
 from ssfx.kernels.jit import compiled
 from ssfx.kernels.keys import key as random_key
 from ssfx.kernels.sampling import RUN
-from ssfx.kernels.vector import WIDTH, append_reached, floats_at
+from ssfx.kernels.take import MAGNITUDE, take_chunk
+from ssfx.kernels.vector import floats_at
 
 LO, NUMEL, SLOT, CAPACITY, LEAST, WANTED, MOST, FLOOR, STRIDE, RUNS, RANK, PIECE, PIECE_END = range(13)
 SHIFT, ROTATE, COUNT = range(13, 16)
@@ -25,7 +26,6 @@ SHIFT, ROTATE, COUNT = range(13, 16)
 than MOST are cut. SHIFT: of the sample's seed. ROTATE: 0 if to find nothing is right. COUNT: the result. Nothing else
 changes from step to step."""
 
-MAGNITUDE = np.int32(0x7FFFFFFF)
 LARGEST = np.int32(0x7F7FFFFF)  # bits of the largest finite float32: whatever is not finite always passes
 _BINS = 1 << 11
 
@@ -92,39 +92,18 @@ def prune(found, taken, size, keep, scratch, keys, clear):  # type: ignore[no-un
 
 
 @compiled()
-def scan_chunk(keys, lo, hi, least, found, taken, count, clear):  # type: ignore[no-untyped-def]
-    """Append positions lo .. hi - 1 that reach `least`, and the bits there, which `clear` sets to 0; return the count.
-
-    `found` and `taken` need room for all of them.
-    """
-    before = count
-    whole = lo + (hi - lo) // WIDTH * WIDTH
-    for i in range(lo, whole, WIDTH):
-        count = append_reached(keys, i, least, found, count)
-    for i in range(whole, hi):
-        if np.int32(keys[i] & MAGNITUDE) >= least:
-            found[count] = i
-            count += 1
-    for j in range(before, count):
-        taken[j] = keys[found[j]]
-    if clear:
-        for j in range(before, count):
-            keys[found[j]] = 0
-    return count
-
-
-@compiled()
-def scan(keys, lo, hi, least, keep, found, taken, scratch, clear):  # type: ignore[no-untyped-def]
-    """Find positions lo .. hi - 1 that reach `least`; return their number.
+def scan(there, vectors, weights, keys, least, keep, found, taken, scratch, clear):  # type: ignore[no-untyped-def]
+    """Take what reaches `least` in a piece of the vector that is up to date; return how much it is.
 
     Whenever `found` fills up, an exact choice of `keep` among what was found raises the threshold.
     """
-    count = 0
-    for start in range(lo, hi, CHUNK):
+    count, hi = 0, there[START] + there[LENGTH]
+    for chunk in range(there[START], hi, CHUNK):
         if count > 2 * keep:
             least = prune(found, taken, count, keep, scratch, keys, clear) + np.int32(1)
             count = keep
-        count = scan_chunk(keys, start, min(start + CHUNK, hi), least, found, taken, count, clear)
+        end = min(chunk + CHUNK, hi)
+        count = take_chunk(there, chunk, end, vectors, weights, keys, least, clear, found, taken, count)
     return count
 
 
@@ -166,12 +145,12 @@ def sampled_key(segment, pieces, vectors, weights, seed, scratch, sampled):  # t
 
 
 @compiled()
-def rotated(keys, lo, n, offset, wanted, found, taken, scratch, clear):  # type: ignore[no-untyped-def]
-    """Take `wanted` positions from a rotating offset on, unless all of them are zero; return how many.
+def rotated(keys, lo, n, offset, wanted, found, taken, clear):  # type: ignore[no-untyped-def]
+    """Take `wanted` positions from a rotating offset on, unless all elements are zero; return how many.
 
     A threshold above everything must not silence a tensor for ever (codec specification 1.3).
     """
-    if scan(keys, lo, lo + n, np.int32(1), 1, found, taken, scratch, False) == 0:
+    if not np.any(keys[lo : lo + n] & MAGNITUDE):
         return 0
     wrapped = max(0, offset + wanted - n)
     for j in range(wanted):
@@ -201,6 +180,8 @@ def select(  # type: ignore[no-untyped-def]
     new, new_momentum = vectors[0], vectors[2]
     sent = values.view(np.int32)
     found, taken, scratch, sampled = buffers
+    there = np.zeros(LENGTH + 1, np.int64)
+    there[KIND] = READY
     of_step = np.int64(random_key(seed, 0, step, rank) & np.uint64(0xFFFFFFFF))
     for s in range(len(table)):
         segment = table[s]
@@ -216,12 +197,13 @@ def select(  # type: ignore[no-untyped-def]
             stop = piece[START] + piece[LENGTH]
             for chunk in range(piece[START], stop, CHUNK):
                 end = min(chunk + CHUNK, stop)
-                accumulate_chunk(piece, chunk, end, vectors, weights)
-                if not take_all:
+                if take_all:
+                    accumulate_chunk(piece, chunk, end, vectors, weights)
+                else:
                     if count > 2 * most:
                         least = prune(found, taken, count, most, scratch, keys, clear) + np.int32(1)
                         count = most
-                    count = scan_chunk(keys, chunk, end, least, found, taken, count, clear)
+                    count = take_chunk(piece, chunk, end, vectors, weights, keys, least, clear, found, taken, count)
         if take_all:
             for i in range(n):
                 indices[slot + i] = base + lo + i
@@ -237,13 +219,15 @@ def select(  # type: ignore[no-untyped-def]
             if clear:
                 give_back(found, taken, count, keys)
             keep = segment[WANTED]
-            count = scan(keys, lo, lo + n, np.int32(segment[FLOOR]), keep, found, taken, scratch, clear)
+            there[START], there[LENGTH] = lo, n
+            floor = np.int32(segment[FLOOR])
+            count = scan(there, vectors, weights, keys, floor, keep, found, taken, scratch, clear)
         if count > keep:
             prune(found, taken, count, keep, scratch, keys, clear)
             count = keep
         if count == 0 and segment[ROTATE]:
             offset = step * segment[WANTED] % n
-            count = rotated(keys, lo, n, offset, segment[WANTED], found, taken, scratch, clear)
+            count = rotated(keys, lo, n, offset, segment[WANTED], found, taken, clear)
         for j in range(count):
             indices[slot + j] = base + found[j]
             sent[slot + j] = taken[j]

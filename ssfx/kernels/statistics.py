@@ -12,7 +12,7 @@ import numpy as np
 
 from ssfx.kernels.accumulate import CHUNK, LENGTH, START, accumulate_chunk
 from ssfx.kernels.jit import compiled
-from ssfx.kernels.select import MAGNITUDE
+from ssfx.kernels.take import MAGNITUDE
 
 LO, HI, PIECE, PIECE_END = range(4)
 """Columns of the table of segments."""

@@ -1,11 +1,13 @@
 """Measuring exchanges: what one takes alone, how much computing it does, and how it gets on beside a backward pass.
 
-Exchanges are issued as the runtime issues them, through Comm and the collectives, by all ranks at the same time and one
-after the other. Beside a backward pass they are issued from its hooks, so that no thread waits for them.
+Exchanges are issued as the runtime issues them, through Comm and the collectives, by all ranks at the same time: one
+after the other, and several at once. Beside a backward pass they are issued from its hooks, so that no thread waits for
+them.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -16,6 +18,7 @@ import torch
 
 from ssfx.collectives import Reducer, Reduction, collectives
 from ssfx.collectives.comm import Comm, Pending
+from ssfx.compressors.hard_threshold import threshold_for
 from ssfx.compressors.selection import top_k
 from ssfx.runtime.calibrate import issuer
 
@@ -35,6 +38,9 @@ LONGEST_S = 0.8
 _BUDGET_S = 0.2
 _MOST_CALLS = 100
 _MOST_BESIDE = 40
+_QUEUE = 8
+_QUEUES = 9
+"""How many exchanges are issued at once, and how often, where that takes no longer than the budget."""
 _LAYERS, _WIDTH, _BATCH = 16, 192, 64
 
 
@@ -44,8 +50,9 @@ class ExchangePoint:
 
     alone_s: nothing else runs. cpu_s: seconds of computing by a rank's other threads meanwhile, kernel time included;
     of a reducer, by all threads, because it selects and adds up in the thread that waits.
-    beside_s: while every rank computes; lost: the share of its speed that the computation then loses. Both are None
-    where that was not measured.
+    beside_s: while every rank computes; lost: the share of its speed that the computation then loses. queued_s,
+    queued_beside_s: of one among several that were issued at once, their time over their number. All are None where
+    that was not measured.
     """
 
     primitive: str
@@ -54,6 +61,8 @@ class ExchangePoint:
     cpu_s: float
     beside_s: float | None = None
     lost: float | None = None
+    queued_s: float | None = None
+    queued_beside_s: float | None = None
 
 
 def exchange_points(comm: Comm, max_bytes: int, primitives: Sequence[str] = PRIMITIVES) -> list[ExchangePoint]:
@@ -74,12 +83,17 @@ def _points(comm: Comm, name: str, max_bytes: int, backward: _Backward) -> Itera
         calls = _calls(comm, first_s)
         alone_s, cpu_s = _alone(comm, issue, calls, reduces)
         worst_s, cpu_s = _worst(comm, alone_s), _mean(comm, cpu_s)
-        beside_s = lost = None
+        beside_s = lost = queued_s = queued_beside_s = None
         if worst_s < LONGEST_S:
             kind = _Waited if _waits(name) else _Polled
             found = backward.beside(comm, kind(issue, min(calls, _MOST_BESIDE)))
             beside_s, lost = _worst(comm, found[0]), _mean(comm, found[1])
-        yield ExchangePoint(name, nbytes, worst_s, cpu_s, beside_s, lost)
+        if worst_s < LONGEST_S and not _waits(name):
+            size = max(2, min(_QUEUE, int(2 * _BUDGET_S / worst_s)))
+            queues = max(3, min(_QUEUES, int(4 * _BUDGET_S / (size * worst_s))))
+            queued_s = _worst(comm, _queued(comm, issue, queues, size))
+            queued_beside_s = _worst(comm, backward.beside(comm, _Polled(issue, queues, size))[0])
+        yield ExchangePoint(name, nbytes, worst_s, cpu_s, beside_s, lost, queued_s, queued_beside_s)
         if worst_s > LONGEST_S:
             return
         nbytes *= STEP
@@ -91,12 +105,16 @@ def _waits(name: str) -> bool:
 
 
 def reduction(comm: Comm, name: str, nbytes: int) -> Callable[[], Pending]:
-    """Return a call of a reducer in which each rank selects `nbytes` of pairs, at DENSITY; data have heavy tails."""
+    """Return a call of a reducer in which each rank selects `nbytes` of pairs, at DENSITY; data have heavy tails.
+
+    They are scaled so that the threshold from which MiCRO starts, and which it hardly moves in so few calls, is right.
+    """
     reducer = collectives.build(name)
     assert isinstance(reducer, Reducer)
     kept = nbytes // 8
     data = torch.randn(round(kept / DENSITY), generator=torch.Generator().manual_seed(comm.rank)).pow_(3)
     chosen = top_k(data, kept)
+    data *= threshold_for(kept) / data[chosen].abs().min()
     work = Reduction(data, kept, state=reducer.initial_state(data.numel(), comm.world_size))
 
     def call() -> Pending:
@@ -119,6 +137,18 @@ def _alone(comm: Comm, issue: Callable[[], Pending], calls: int, itself: bool = 
         issue().wait()
         times.append(perf_counter() - began)
     return median(times), (process_time() - (0.0 if itself else thread_time()) - cpu_s) / calls
+
+
+def _queued(comm: Comm, issue: Callable[[], Pending], queues: int, size: int) -> float:
+    """Return the median seconds of a call among `size` that are issued at once."""
+    _together(comm)
+    times = []
+    for _ in range(queues):
+        began = perf_counter()
+        for pending in [issue() for _ in range(size)]:
+            pending.wait()
+        times.append((perf_counter() - began) / size)
+    return median(times)
 
 
 def _calls(comm: Comm, seconds: float) -> int:
@@ -192,11 +222,11 @@ class _Span:
 
 
 class _Polled:
-    """Exchanges issued one after the other by whoever polls; `seconds` from issuing one to seeing its end."""
+    """Exchanges issued by whoever polls, `size` at once when all earlier ones have ended; `seconds` of each."""
 
-    def __init__(self, issue: Callable[[], Pending], calls: int) -> None:
-        self._issue, self._left = issue, calls
-        self._pending: Pending | None = None
+    def __init__(self, issue: Callable[[], Pending], queues: int, size: int = 1) -> None:
+        self._issue, self._left, self._size = issue, queues, size
+        self._under_way: deque[Pending] = deque()
         self._issued_s = 0.0
         self.seconds: list[float] = []
 
@@ -205,20 +235,20 @@ class _Polled:
 
     def over(self) -> bool:
         """True when the last one was seen to end."""
-        return not self._left and self._pending is None
+        return not self._left and not self._under_way
 
     def poll(self) -> None:
-        """Note an end, and issue the next."""
-        if self._pending is not None:
-            if not self._pending.done():
+        """Note ends, and issue the next."""
+        while self._under_way:
+            if not self._under_way[0].done():
                 return
-            self._pending.wait()
-            self.seconds.append(perf_counter() - self._issued_s)
-            self._pending = None
+            self._under_way.popleft().wait()
+            if not self._under_way:
+                self.seconds.append((perf_counter() - self._issued_s) / self._size)
         if self._left:
             self._left -= 1
             self._issued_s = perf_counter()
-            self._pending = self._issue()
+            self._under_way.extend(self._issue() for _ in range(self._size))
 
 
 class _Waited:

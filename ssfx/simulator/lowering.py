@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ssfx.collectives import collectives
 from ssfx.plan import Lane, Plan, Segment
 from ssfx.profile import Profile
 from ssfx.simulator.arrivals import arrivals
@@ -107,12 +108,13 @@ class Lowering:
         position = None
         nbytes = sum(load.nbytes for load in lane_rounds(self.plan, lane))
         name = f"{lane.collective} {nbytes} B"
+        blocking = collectives.build(lane.collective).blocking
         for charge in self._prices.charges(lane):
             before = tuple(after) if position is None else (position,)
             position = self._add(
                 Task(
                     "exchange", name, "network", charge.work_s, charge.demand, before, index, charge.beside,
-                    charge.wire_s,
+                    charge.queued, blocking, charge.wire_s,
                 )
             )  # fmt: skip
         if position is not None and self._decodes_on_the_way and (decode_s := self._prices.decode_s(lane)):

@@ -37,17 +37,23 @@ class Charge:
     work_s: float
     demand: float
     beside: tuple[float, float] | None = None
+    queued: tuple[float, float] | None = None
     wire_s: float = 0.0
 
     def joins(self, other: Charge) -> bool:
         """Return whether both can be one task."""
-        return self.demand == other.demand and (self.beside is None) == (other.beside is None)
+        alike = (self.beside is None) == (other.beside is None) and (self.queued is None) == (other.queued is None)
+        return alike and self.demand == other.demand
 
     def __add__(self, other: Charge) -> Charge:
-        beside = None
-        if self.beside and other.beside:
-            beside = (self.beside[0] + other.beside[0], self.beside[1] + other.beside[1])
-        return Charge(self.work_s + other.work_s, self.demand, beside, self.wire_s + other.wire_s)
+        return Charge(
+            self.work_s + other.work_s, self.demand, _sum(self.beside, other.beside), _sum(self.queued, other.queued),
+            self.wire_s + other.wire_s,
+        )  # fmt: skip
+
+
+def _sum(one: tuple[float, float] | None, other: tuple[float, float] | None) -> tuple[float, float] | None:
+    return (one[0] + other[0], one[1] + other[1]) if one and other else None
 
 
 class Prices:
@@ -120,11 +126,13 @@ class Prices:
         system = self._system
         curve = system.exchange[primitive]
         work_s = self._at(primitive, curve, nbytes)
-        beside = None
+        beside = queued = None
         if primitive in system.beside:
             beside = (max(work_s, system.beside[primitive](nbytes)), system.cpu[primitive](nbytes))
+        if primitive in system.queued:
+            queued = (system.queued[primitive](nbytes), system.queued_beside[primitive](nbytes))
         wire_s = work_s - min(work_s, curve.seconds[0]) if system.burst_s else 0.0
-        return Charge(work_s, system.occupancy.get(primitive, 0.0), beside, wire_s)
+        return Charge(work_s, system.occupancy.get(primitive, 0.0), beside, queued, wire_s)
 
     def _loads(self, lane: Lane) -> Iterator[Load]:
         """Yield the planned loads; where messages follow what was selected, longer by what passes too much."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ssfx.simulator.task import RESOURCES, Task
 
@@ -31,9 +31,10 @@ def schedule(tasks: list[Task], burst_s: float = 0.0, in_flight: int = 1) -> flo
     """Fill in when every task starts and ends; return when the last one ends.
 
     A resource starts its tasks in list order and waits for one that is not ready (head-of-line order); each does one at
-    a time, the network `in_flight`. A task that gets less computing power than it demands, or less of the wire,
-    proceeds in proportion. An exchange saves up to `burst_s` of its time on the wire if the network has rested as long
-    before; the first one finds it rested. Raises ValueError for tasks that wait for later ones of their own resource.
+    a time, the network `in_flight`, unless one of them is blocking. A task that gets less computing power than it
+    demands, or less of the wire, proceeds in proportion. An exchange saves up to `burst_s` of its time on the wire if
+    the network has rested as long before; the first one finds it rested. Raises ValueError for tasks that wait for
+    later ones of their own resource.
     """
     queues: dict[str, list[int]] = {name: [] for name in RESOURCES}
     for position, task in enumerate(tasks):
@@ -51,7 +52,7 @@ def schedule(tasks: list[Task], burst_s: float = 0.0, in_flight: int = 1) -> flo
     left = len(tasks)
     while left:
         for line in lines:
-            while line.free and line.head < len(line.queue) and not waits[line.queue[line.head]]:
+            while line.open(tasks) and not waits[line.queue[line.head]]:
                 position = line.queue[line.head]
                 task, before, released = tasks[position], line.last, last_release[position]
                 task.start_s = now
@@ -63,7 +64,7 @@ def schedule(tasks: list[Task], burst_s: float = 0.0, in_flight: int = 1) -> flo
                     rested_s = now - tasks[before].end_s if before >= 0 else burst_s
                     running[position] -= min(burst_s, rested_s, task.wire_s)
                 line.head += 1
-                line.free -= 1
+                line.running.append(position)
         if not running:
             stuck = next(task.name for task, waiting in zip(tasks, waits, strict=True) if waiting)
             raise ValueError(f"task {stuck!r} waits for a task that can only start after it")
@@ -83,7 +84,7 @@ def schedule(tasks: list[Task], burst_s: float = 0.0, in_flight: int = 1) -> flo
             del running[position]
             line = line_of[task.resource]
             line.last = position
-            line.free += 1
+            line.running.remove(position)
             for later in waited_by[position]:
                 waits[later] -= 1
                 last_release[later] = position
@@ -93,32 +94,46 @@ def schedule(tasks: list[Task], burst_s: float = 0.0, in_flight: int = 1) -> flo
 
 @dataclass(slots=True)
 class _Line:
-    """The queue of a resource: what starts next, how many more may, and what ended last."""
+    """The queue of a resource: how many it works on at a time, what starts next, what runs, and what ended last."""
 
     queue: list[int]
-    free: int
+    width: int
     head: int = 0
+    running: list[int] = field(default_factory=list)
     last: int = -1
+
+    def open(self, tasks: Sequence[Task]) -> bool:
+        """Return whether the next task may start, as far as the resource is concerned."""
+        if self.head == len(self.queue) or len(self.running) == self.width:
+            return False
+        return not any(tasks[position].blocking for position in self.running)
 
 
 def _rates(tasks: Sequence[Task], running: Sequence[int]) -> dict[int, float]:
     """Return how fast every running task proceeds, 1 being undisturbed."""
     rates, power = {}, 1.0
-    wires = sum(tasks[position].wire_s / tasks[position].work_s for position in running if tasks[position].wire_s)
-    for position in running:
+    exchanges = [position for position in running if tasks[position].resource == "network"]
+    together = len(exchanges) if len(exchanges) > 1 else 0
+    sharing = [
+        position for position in exchanges if tasks[position].wire_s and not (together and tasks[position].queued)
+    ]
+    wires = sum(tasks[position].wire_s / tasks[position].work_s for position in sharing)
+    computing = any(tasks[position].demand > 0 for position in running if tasks[position].resource != "network")
+    for position in exchanges:
         task = tasks[position]
         if task.beside is None:
             continue
-        computing = any(tasks[other].demand > 0 for other in running if other != position)
-        beside_s, cpu_s = task.beside
-        rates[position] = min(1.0, task.work_s / beside_s) if computing and beside_s else 1.0
-        power -= min(MOST_TAKEN, cpu_s / beside_s) if computing and beside_s else 0.0
+        alone_s, (beside_s, cpu_s) = task.work_s, task.beside
+        if together and task.queued:
+            alone_s, beside_s = together * task.queued[0], together * task.queued[1]
+        took_s = max(alone_s, beside_s) if computing else alone_s
+        rates[position] = task.work_s / took_s if took_s else 1.0
+        power -= min(MOST_TAKEN, cpu_s / took_s) if computing and took_s else 0.0
     others = [position for position in running if position not in rates]
     demands = [tasks[position].demand for position in others]
     for position, demand, share in zip(others, demands, shares(demands, power), strict=True):
         rates[position] = share / demand if demand else 1.0
     if wires > 1:
-        for position in running:
-            if tasks[position].wire_s:
-                rates[position] /= wires
+        for position in sharing:
+            rates[position] /= wires
     return rates

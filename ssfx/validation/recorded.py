@@ -14,7 +14,7 @@ from ssfx.plan import Plan, TensorSpec
 from ssfx.profile import Profile
 from ssfx.recorded import recorded_profile, recorded_system
 from ssfx.results.rows import Row
-from ssfx.simulator import Simulated, simulate
+from ssfx.simulator import Behaviour, Simulated, simulate
 from ssfx.system import Overheads, System
 from ssfx.validation.scores import Pair
 
@@ -81,9 +81,18 @@ def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]
         forward_s = row.metrics["forward_s"]
         assert forward_s is not None
         pace = forward_s / (profile.forward_s / profile.skew)
-        paced = simulate(plan, at_pace(ordered, pace), computing_at(system, pace))
-        found.append(Comparison(row, simulate(plan, ordered, system), paced, pace))
+        behaviour = selected(row)
+        paced = simulate(plan, at_pace(ordered, pace), computing_at(system, pace), behaviour=behaviour)
+        found.append(Comparison(row, simulate(plan, ordered, system, behaviour=behaviour), paced, pace))
     return found
+
+
+def selected(row: Row) -> Behaviour:
+    """Return how much the run's compressor let pass: a property of its gradients, of which no simulation knows."""
+    case, achieved = row.case, row.metrics.get("achieved_density")
+    if case.compressor is None or case.density is None or achieved is None:
+        return Behaviour()
+    return Behaviour(((case.compressor.partition("(")[0], achieved / case.density),))
 
 
 def at_pace(profile: Profile, pace: float) -> Profile:

@@ -18,6 +18,8 @@ def test_every_primitive_is_measured_alone_and_beside_computing(pool):
         assert point["alone_s"] > 0
         assert point["beside_s"] > 0
         assert 0 <= point["lost"] <= 1
+        asynchronous = point["primitive"] in ("all_reduce", "all_gather", "all_gather_twice")
+        assert [isinstance(point[key], float) for key in ("queued_s", "queued_beside_s")] == [asynchronous] * 2
 
 
 # One of each kind: selected elements, codes, sums with a first round, sums of factors.

@@ -13,8 +13,9 @@ ORIGIN = Origin("measured", "two cores", "2026-01-01", "a test", {"torch": "2"})
 CODEC = {"encode": [(256, 2e-5), (1024, 1e-5), (4096, 4e-5)], "decode": [(8, 1e-6), (80, 2e-6)], "segment_s": 1e-6}
 
 
-def point(primitive, nbytes, alone_s, cpu_s, beside_s=None):
-    return {"primitive": primitive, "nbytes": nbytes, "alone_s": alone_s, "cpu_s": cpu_s, "beside_s": beside_s}
+def point(primitive, nbytes, alone_s, cpu_s, beside_s=None, **queued):
+    times = {"alone_s": alone_s, "cpu_s": cpu_s, "beside_s": beside_s}
+    return {"primitive": primitive, "nbytes": nbytes, **times, **queued}
 
 
 def parts(world_size=2):
@@ -64,6 +65,17 @@ def test_computing_power_beside_an_exchange_is_counted_in_what_a_rank_has(monkey
     found = network_curves(points, 4)
     assert found["beside"]["all_reduce"].seconds == (3e-3, 4e-3)
     assert found["cpu"]["all_reduce"].seconds == (1e-4, 1.2e-4)
+
+
+def test_queues_have_curves_of_their_own_where_they_were_measured():
+    slow, fast = {"queued_s": 2e-4, "queued_beside_s": 2e-3}, {"queued_s": 1e-4, "queued_beside_s": 1e-3}
+    points = [point("all_reduce", 4, 3e-4, 5e-5, 4e-3, **fast), point("all_reduce", 16, 3e-4, 5e-5, 4e-3, **slow)]
+    points.append(point("send", 4, 3e-4, 5e-5, 4e-3, queued_s=None, queued_beside_s=None))
+    found = network_curves(points, 2)
+    assert {name: curve.seconds for name, curve in found["queued"].items()} == {"all_reduce": (1e-4, 2e-4)}
+    assert {name: curve.seconds for name, curve in found["queued_beside"].items()} == {"all_reduce": (1e-3, 2e-3)}
+    system = System("local", 2, {}, origin=ORIGIN, **found)
+    assert System.from_json(system.to_json()) == system
 
 
 def test_two_files_make_one_system(results):

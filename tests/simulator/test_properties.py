@@ -12,6 +12,7 @@ from plan.options import usual
 from simulator.systems import system_of, without_times
 
 from ssfx.cluster import Cluster, Link
+from ssfx.collectives import collectives
 from ssfx.costs import Curve
 from ssfx.planning import make_plan
 from ssfx.schemes import schemes
@@ -308,3 +309,35 @@ def test_two_exchanges_in_flight_overlap_their_latency_and_share_the_wire():
     ]
     assert schedule(in_order, in_flight=2) == pytest.approx(6.0)  # it may not overtake, though there is room
     assert in_order[2].start_s == pytest.approx(5.0)
+
+
+def test_queued_exchanges_take_what_was_measured_of_queues_and_a_single_one_what_was_measured_of_it():
+    def messages(number, computing_s=0.0):
+        measured = {"beside": (4.0, 0.0), "queued": (0.75, 1.5)}
+        exchanges = [Task("exchange", str(i), "network", 1.0, 0.3, wire_s=1.0, **measured) for i in range(number)]
+        return [*exchanges, Task("backward", "a", "device", computing_s, 1.0)] if computing_s else exchanges
+
+    assert schedule(messages(1), in_flight=2) == pytest.approx(1.0)
+    assert schedule(messages(4), in_flight=2) == pytest.approx(4 * 0.75)
+    assert schedule(messages(1, 4.0), in_flight=2) == pytest.approx(4.0)
+    assert schedule(messages(4, 6.0), in_flight=2) == pytest.approx(4 * 1.5)
+    assert schedule(messages(3), in_flight=2) == pytest.approx(2 * 0.75 + 1.0)  # nobody shares with the last one
+
+
+def test_an_exchange_beside_another_is_not_beside_computing():
+    messages = [Task("exchange", str(i), "network", 1.0, 0.3, beside=(4.0, 0.0)) for i in range(2)]
+    assert schedule(messages, in_flight=2) == pytest.approx(1.0)
+
+
+def test_nothing_is_exchanged_beside_a_blocking_exchange_once_it_has_begun():
+    def messages(*blocking):
+        return [Task("exchange", str(i), "network", 1.0, 0.0, blocking=one) for i, one in enumerate(blocking)]
+
+    assert schedule(messages(True, True), in_flight=2) == pytest.approx(2.0)
+    assert schedule(messages(True, False), in_flight=2) == pytest.approx(2.0)
+    assert schedule(messages(False, True), in_flight=2) == pytest.approx(1.0)  # it joins one that is under way
+    plan = make_plan("per_tensor", instance_a(), affine_costs(), {"compressor": "topk", "density": 0.01})
+    together = replace(system_of(affine_costs(), 0.01, "runtime"), in_flight=2)
+    lanes = [task for task in simulate(plan, instance_a(), together).tasks if task.resource == "network"]
+    blocking = [collectives.build(lane.collective).blocking for _, lane in plan.lanes()]
+    assert [task.blocking for task in lanes] == blocking

@@ -1,0 +1,190 @@
+"""Accumulate, compare, take out: one loop that has every element in a register once.
+
+Sixteen elements at a time are accumulated as `ssfx.kernels.accumulate` does it, compared with the threshold, and
+written without those that reach it, whose positions and bits are appended to two lists. LLVM's vectors and compressing
+shuffles do it without a branch per element, on whatever processor is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from ssfx.kernels import COPY, DGC, READY, RESIDUAL
+from ssfx.kernels.accumulate import ADDRESS, KIND, START, accumulate_chunk
+from ssfx.kernels.jit import compiled
+from ssfx.kernels.vector import WIDTH, floats_at
+
+MAGNITUDE = np.int32(0x7FFFFFFF)
+SPARE = WIDTH
+"""Entries that the two lists need behind the last one."""
+
+_INT32, _INT64, _BITS = ir.IntType(32), ir.IntType(64), ir.IntType(WIDTH)
+_WHOLE, _FLOATS = ir.VectorType(_INT32, WIDTH), ir.VectorType(ir.FloatType(), WIDTH)
+_FLAGS = ir.VectorType(ir.IntType(1), WIDTH)
+
+
+class _Lanes:
+    """The vectors of one step of the loop; `load` and `store` are at the step's elements."""
+
+    def __init__(self, builder: Any, places: dict[str, tuple[Any, Any]], weights: tuple[Any, Any]) -> None:
+        self.builder = builder
+        self._places = places
+        self.decay, self.gain = (self.all_equal(weight) for weight in weights)
+
+    def _at(self, name: str, kind: Any) -> Any:
+        pointer, element = self._places[name]
+        return self.builder.bitcast(self.builder.gep(pointer, [element]), kind.as_pointer())
+
+    def load(self, name: str) -> Any:
+        return self.builder.load(self._at(name, _FLOATS), align=4)
+
+    def store(self, value: Any, name: str) -> None:
+        self.builder.store(value, self._at(name, value.type), align=4)
+
+    def add(self, a: Any, b: Any) -> Any:
+        return self.builder.fadd(a, b)
+
+    def times(self, a: Any, b: Any) -> Any:
+        return self.builder.fmul(a, b)
+
+    def all_equal(self, number: Any) -> Any:
+        nothing = ir.Constant(ir.VectorType(number.type, WIDTH), ir.Undefined)
+        first = self.builder.insert_element(nothing, number, _INT32(0))
+        return self.builder.shuffle_vector(first, nothing, ir.Constant(_WHOLE, [0] * WIDTH))
+
+
+def _copied(lanes: _Lanes) -> Any:
+    return lanes.load("grad")
+
+
+def _residual(lanes: _Lanes) -> Any:
+    return lanes.add(lanes.times(lanes.decay, lanes.load("old")), lanes.times(lanes.gain, lanes.load("grad")))
+
+
+def _dgc(lanes: _Lanes) -> Any:
+    momentum = lanes.add(lanes.times(lanes.decay, lanes.load("old_momentum")), lanes.load("grad"))
+    lanes.store(momentum, "new_momentum")
+    return lanes.add(lanes.load("old"), momentum)
+
+
+def _nesterov(lanes: _Lanes) -> Any:
+    grad = lanes.load("grad")
+    momentum = lanes.times(lanes.decay, lanes.add(lanes.load("old_momentum"), grad))
+    lanes.store(momentum, "new_momentum")
+    return lanes.add(lanes.add(lanes.load("old"), grad), momentum)
+
+
+def _there(lanes: _Lanes) -> Any:
+    return lanes.load("new")
+
+
+def _taking(accumulated: Callable[[_Lanes], Any]) -> Any:
+    """Return the intrinsic for one kind of accumulation: a step of the loop, which returns the new length of the lists.
+
+    grad: pointer to the element at position `start`; vectors: new, old, new and old momentum; i: position of the first
+    of the step's elements; least: what the bits of a magnitude must reach; clear: whether what is taken becomes 0.
+    """
+
+    @intrinsic
+    def take(
+        typing_context: Any, grad: Any, start: Any, vectors: Any, weights: Any, i: Any, least: Any, clear: Any,
+        found: Any, taken: Any, count: Any,
+    ) -> Any:  # fmt: skip
+        number = types.int64
+        signature = number(grad, number, vectors, weights, number, types.int32, types.boolean, found, taken, number)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            grad, start, vectors, weights, i, least, clear, found, taken, count = args
+
+            def data(array_type: Any, array: Any) -> Any:
+                return cgutils.create_struct_proxy(array_type)(context, builder, array).data
+
+            names = ("new", "old", "new_momentum", "old_momentum")
+            places = {
+                name: (data(signature.args[2][k], builder.extract_value(vectors, k)), i) for k, name in enumerate(names)
+            }
+            places["grad"] = (grad, builder.sub(i, start))
+            places["found"] = (data(signature.args[7], found), count)
+            places["taken"] = (data(signature.args[8], taken), count)
+            weight_at = data(signature.args[3], weights)
+            decay, gain = (builder.load(builder.gep(weight_at, [_INT64(k)])) for k in (0, 1))
+            lanes = _Lanes(builder, places, (decay, gain))
+            values = accumulated(lanes)
+            bits = builder.bitcast(values, _WHOLE)
+            magnitudes = builder.and_(bits, ir.Constant(_WHOLE, [0x7FFFFFFF] * WIDTH))
+            reached = builder.icmp_signed(">=", magnitudes, lanes.all_equal(least))
+            leaves = builder.and_(reached, lanes.all_equal(clear))
+            rest = builder.select(leaves, ir.Constant(_FLOATS, [0.0] * WIDTH), values)
+            if accumulated is not _there:
+                lanes.store(rest, "new")
+            mask = builder.bitcast(reached, _BITS)
+            before = builder.block
+            with builder.if_then(builder.icmp_unsigned("!=", mask, _BITS(0))):
+                if accumulated is _there:
+                    lanes.store(rest, "new")
+                first = lanes.all_equal(builder.trunc(i, _INT32))
+                positions = builder.add(first, ir.Constant(_WHOLE, list(range(WIDTH))))
+                packing = ir.FunctionType(_WHOLE, [_WHOLE, _FLAGS, _WHOLE])
+                name = f"llvm.experimental.vector.compress.v{WIDTH}i32"
+                pack = cgutils.get_or_insert_function(builder.module, packing, name)
+                for vector, into in ((positions, "found"), (bits, "taken")):
+                    lanes.store(builder.call(pack, [vector, reached, ir.Constant(_WHOLE, ir.Undefined)]), into)
+                counting = ir.FunctionType(_BITS, [_BITS])
+                ones = cgutils.get_or_insert_function(builder.module, counting, f"llvm.ctpop.i{WIDTH}")
+                more = builder.add(count, builder.zext(builder.call(ones, [mask]), _INT64))
+                appended = builder.block
+            result = builder.phi(_INT64)
+            result.add_incoming(count, before)
+            result.add_incoming(more, appended)
+            return result
+
+        return signature, generate
+
+    return take
+
+
+_take_copied, _take_residual, _take_dgc, _take_nesterov, _take_there = map(
+    _taking, (_copied, _residual, _dgc, _nesterov, _there)
+)
+
+
+@compiled()
+def take_chunk(piece, lo, hi, vectors, weights, keys, least, clear, found, taken, count):  # type: ignore[no-untyped-def]
+    """Bring elements lo .. hi - 1 up to date with the gradient of their piece and take those that reach `least`.
+
+    Their positions and bits are appended to found[:count] and taken[:count], which need room for all elements and SPARE
+    more; the new count is returned. With `clear` they are 0 in the new vector afterwards. `keys` are its bits.
+    """
+    kind, start, grad = piece[KIND], piece[START], floats_at(piece[ADDRESS])
+    whole = lo + (hi - lo) // WIDTH * WIDTH
+    if kind == RESIDUAL:
+        for i in range(lo, whole, WIDTH):
+            count = _take_residual(grad, start, vectors, weights, i, least, clear, found, taken, count)
+    elif kind == COPY:
+        for i in range(lo, whole, WIDTH):
+            count = _take_copied(grad, start, vectors, weights, i, least, clear, found, taken, count)
+    elif kind == DGC:
+        for i in range(lo, whole, WIDTH):
+            count = _take_dgc(grad, start, vectors, weights, i, least, clear, found, taken, count)
+    elif kind == READY:
+        for i in range(lo, whole, WIDTH):
+            count = _take_there(grad, start, vectors, weights, i, least, clear, found, taken, count)
+    else:
+        for i in range(lo, whole, WIDTH):
+            count = _take_nesterov(grad, start, vectors, weights, i, least, clear, found, taken, count)
+    if whole < hi:
+        accumulate_chunk(piece, whole, hi, vectors, weights)
+        for i in range(whole, hi):
+            if (keys[i] & MAGNITUDE) >= least:
+                found[count], taken[count] = i, keys[i]
+                count += 1
+                if clear:
+                    keys[i] = 0
+    return count
