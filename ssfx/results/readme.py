@@ -1,10 +1,10 @@
-"""Rebuild what the documentation shows: docs/img and two blocks of README.md from reference rows, one from schemes."""
+"""Rebuild what the documentation shows: docs/img, and blocks of its pages, from reference rows and registries."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from datetime import datetime
 from pathlib import Path
@@ -17,17 +17,20 @@ from ssfx.results.claims import ledgers
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
 from ssfx.status import evidence
+from ssfx.validation.groups import load
+from ssfx.validation.scores import Scores
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "img"
 README = ROOT / "README.md"
+VALIDATION = ROOT / "docs" / "validation.md"
 
 FIRST = "ssfusion.fig11"
 NOTE = "written by `make docs` from results/reference; do not edit"
 
 
 def main() -> None:
-    """Draw docs/img again and rewrite the blocks of the README."""
+    """Draw docs/img again and rewrite the blocks of the pages."""
     rows = reference_rows()
     for old in IMAGES.glob("*.*"):
         old.unlink()
@@ -35,6 +38,7 @@ def main() -> None:
         if path.suffix == ".pdf":
             path.unlink()
     README.write_text(updated(README.read_text(), rows))
+    VALIDATION.write_text(with_blocks(VALIDATION.read_text(), {"scores": scores_block()}))
 
 
 def reference_rows() -> list[Row]:
@@ -44,13 +48,20 @@ def reference_rows() -> list[Row]:
 
 def updated(readme: str, rows: Sequence[Row]) -> str:
     """Return the README's text with its blocks as `rows` and the registered schemes give them."""
-    for name, text in (("figure", figure_block(rows)), ("status", status_block(rows)), ("schemes", schemes_block())):
+    return with_blocks(
+        readme, {"figure": figure_block(rows), "status": status_block(rows), "schemes": schemes_block()}
+    )
+
+
+def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
+    """Return the page with each named block, which it must have once, holding the text given for it."""
+    for name, text in blocks.items():
         block = f"<!-- {name}: {NOTE} -->\n{text}\n<!-- end of {name} -->"
-        parts = re.split(rf"<!-- {name}: .*?<!-- end of {name} -->", readme, flags=re.DOTALL)
+        parts = re.split(rf"<!-- {name}: .*?<!-- end of {name} -->", page, flags=re.DOTALL)
         if len(parts) != 2:
-            raise ValueError(f"README.md needs exactly one block {name!r}, it has {len(parts) - 1}")
-        readme = block.join(parts)
-    return readme
+            raise ValueError(f"the page needs exactly one block {name!r}, it has {len(parts) - 1}")
+        page = block.join(parts)
+    return page
 
 
 def figure_block(rows: Sequence[Row]) -> str:
@@ -80,6 +91,26 @@ def schemes_block() -> str:
     lines = [f"| {' | '.join(HEADER[:-1])} |", "| --- " * (len(HEADER) - 1) + "|"]
     lines += [f"| {' | '.join(astuple(line)[:-1])} |" for line in capabilities()]
     return "\n".join(lines)
+
+
+def scores_block() -> str:
+    """Return what `ssfx validate` finds: one line for each group and for each of its sets, and its notes."""
+    groups = [*load("recorded"), *load("published")]
+    lines = ["| what | n | mean | median | maximum | bias | tau | inverted by > 5 % |", "| --- " * 8 + "|"]
+    lines += [
+        _scores_line(f"**{group.title}**" if name == "all" else name, scores)
+        for group in groups
+        for name, scores in reversed(group.scores())
+    ]
+    notes = [f"- {group.title.partition(':')[0]}: {note}." for group in groups for note in group.notes]
+    return "\n".join([*lines, "", *notes])
+
+
+def _scores_line(name: str, scores: Scores) -> str:
+    shares = (scores.mean, scores.median, scores.maximum)
+    percent = [f"{100 * share:.3g} %" for share in shares] + [f"{100 * scores.bias:+.2g} %"]
+    tau = "-" if scores.tau is None else f"{scores.tau:.2f}"
+    return f"| {' | '.join((name, str(scores.count), *percent, tau, str(len(scores.telling))))} |"
 
 
 def _obtained(rows: Sequence[Row]) -> str:

@@ -10,6 +10,7 @@ from figures.synthetic import throughput
 from ssfx.figures import check_all, discover
 from ssfx.results import readme as docs
 from ssfx.results.claims import ledgers
+from ssfx.validation.groups import load
 
 AGAIN = "run `make docs` and commit what it changed"
 
@@ -17,6 +18,14 @@ AGAIN = "run `make docs` and commit what it changed"
 def test_the_readme_blocks_are_what_the_reference_rows_give():
     readme = (ROOT / "README.md").read_text()
     assert docs.updated(readme, docs.reference_rows()) == readme, AGAIN
+
+
+def test_the_validation_page_holds_the_scores_that_the_command_prints():
+    page = docs.VALIDATION.read_text()
+    assert docs.with_blocks(page, {"scores": docs.scores_block()}) == page, AGAIN
+    lines = {line.split(" | ")[0].strip("| *"): line for line in page.splitlines() if line.startswith("| ")}
+    for group in (*load("recorded"), *load("published")):
+        assert f"| {group.total.count} | {100 * group.total.mean:.3g} % |" in lines[group.title]
 
 
 @pytest.mark.slow
