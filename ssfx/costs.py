@@ -51,6 +51,11 @@ class Curve:
         """Return the curve of `factor` times the seconds."""
         return Curve(self.sizes, tuple(factor * value for value in self.seconds), self.unbounded)
 
+    def plus(self, per_unit_s: float) -> Curve:
+        """Return the curve with so many seconds more for every unit of size."""
+        more = (value + per_unit_s * size for size, value in zip(self.sizes, self.seconds, strict=True))
+        return Curve(self.sizes, tuple(more), self.unbounded)
+
     @classmethod
     def zero(cls) -> Curve:
         """Return the curve that costs nothing."""

@@ -19,8 +19,9 @@ class Profile:
     `ready_gap_s[i]` is the time between the gradients of tensor i-1 and i becoming ready (for i = 0: since backward
     began), so their sum is the backward time. `step_s` is the optimizer's time, `other_s` what an iteration takes
     beyond forward, backward and step. `ranks` is how many processes computed at once on the machine it was measured on;
-    the times are then those of the slowest of them in each pass, `skew` times as long as a typical one's. Raises
-    ValueError when lengths differ or a time is negative.
+    the times are then those of the slowest of them in each pass, `skew` times as long as a typical one's. `optimizer`
+    is whose step was timed, "" in files from before it was noted. Raises ValueError when lengths differ or a time is
+    negative.
     """
 
     model: str
@@ -34,6 +35,7 @@ class Profile:
     skew: float = 1.0
     step_s: float = 0.0
     other_s: float = 0.0
+    optimizer: str = ""
 
     def __post_init__(self) -> None:
         if len(self.tensors) != len(self.ready_gap_s):
@@ -54,6 +56,15 @@ class Profile:
     def backward_s(self) -> float:
         """Time of the whole backward pass."""
         return sum(self.ready_gap_s)
+
+    @property
+    def stepped_with(self) -> str:
+        """The optimizer whose step was timed; before it was noted, models were profiled with their customary one."""
+        from ssfx.work import counted, model_work
+
+        if self.optimizer:
+            return self.optimizer
+        return model_work(self.model).optimizer if self.model in counted() else "sgd"
 
     def alone_s(self, accumulate: int = 1) -> float:
         """Return a step of `accumulate` micro-batches on a device that has nobody to exchange gradients with."""

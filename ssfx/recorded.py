@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from ssfx.origin import Origin
 from ssfx.paths import data_dir, results_dir
 from ssfx.profile import Profile
 from ssfx.system import System
+from ssfx.work import counted, model_work
 
 COMPRESSORS = "compressors"
 
@@ -26,6 +28,14 @@ def points_name(name: str, world_size: int) -> str:
     return f"{name}-x{world_size}-points.json"
 
 
+def profile_name(profile: Profile) -> str:
+    """Return the name of a profile's file; it names batch size and optimizer where they are not the customary ones."""
+    work = model_work(profile.model) if profile.model in counted() else None
+    batch = "" if work and profile.batch_size == work.batch_size else f"-b{profile.batch_size}"
+    step = "" if work and profile.stepped_with == work.optimizer else f"-{profile.stepped_with}"
+    return f"{profile.model}-{profile.device}-x{profile.ranks}{batch}{step}.json"
+
+
 def written_dir() -> Path:
     """Directory that measurements are written to."""
     return results_dir() / "profiles"
@@ -36,26 +46,52 @@ def shipped_dir() -> Path:
     return data_dir() / "systems"
 
 
-def recorded_system(name: str, world_size: int) -> System | None:
+def recorded_system(name: str, world_size: int, shipped: bool = False) -> System | None:
     """Return what was measured of cluster `name` with so many ranks: on this machine, else what is shipped, else None.
 
-    Both parts come from one place. Without a file of compressors there, the System has no times for any, and asking it
-    for one is a ConfigError that names the command which measures it.
+    Both parts come from one place; `shipped`: from the package, whatever was measured here. Without a file of
+    compressors there, the System has no times for any, and asking it for one is a ConfigError that names the command
+    which measures it.
     """
-    for folder in (written_dir(), shipped_dir()):
+    for folder in _folders(shipped):
         network = folder / file_name(name, world_size)
         if network.exists():
-            return joined(network, folder / file_name(COMPRESSORS, world_size))
+            found = joined(network, folder / file_name(COMPRESSORS, world_size))
+            return replace(found, origin=with_package(found.origin)) if folder == shipped_dir() else found
     return None
 
 
-def recorded_profile(model: str, device: str, ranks: int) -> Profile | None:
-    """Return what `ssfx profile model=...` measured with so many ranks at once: here, else shipped, else None."""
-    for folder in (written_dir(), shipped_dir()):
-        path = folder / f"{model}-{device}-x{ranks}.json"
-        if path.exists():
-            return Profile.from_json(path.read_text())
+def recorded_profile(
+    model: str, device: str, ranks: int, shipped: bool = False, batch_size: int | None = None,
+    optimizer: str | None = None,
+) -> Profile | None:  # fmt: skip
+    """Return what `ssfx profile model=...` measured with so many ranks at once: here, else shipped, else None.
+
+    `shipped`: from the package, whatever was measured here. A profile of another batch size or optimizer than these
+    (None: any) is passed over; what a file holds counts, not its name.
+    """
+    for folder in _folders(shipped):
+        stem = f"{model}-{device}-x{ranks}"
+        for path in (*folder.glob(f"{stem}.json"), *sorted(folder.glob(f"{stem}-*.json"))):
+            found = Profile.from_json(path.read_text())
+            if batch_size in (None, found.batch_size) and optimizer in (None, found.stepped_with):
+                return replace(found, origin=with_package(found.origin)) if folder == shipped_dir() else found
     return None
+
+
+def with_package(origin: Origin) -> Origin:
+    """Return the origin of a measurement that comes with the package, which says so."""
+    return replace(origin, note="; ".join(filter(None, (origin.note, "shipped with ssfx"))))
+
+
+def measured_on(origin: Origin) -> str:
+    """Return " on" what machine and when something was measured, "" where it was computed or quoted."""
+    machine = ", ".join(filter(None, (origin.hardware, origin.date)))
+    return f" on {machine}" if machine and origin.kind in ("measured", "emulated") else ""
+
+
+def _folders(shipped: bool) -> tuple[Path, ...]:
+    return (shipped_dir(),) if shipped else (written_dir(), shipped_dir())
 
 
 def joined(network: Path, compressors: Path) -> System:

@@ -124,8 +124,11 @@ class System:
         copies = 1 if one.additive else self.world_size
         indices = one.layout(2**20, kept).indices
         per_element = copies * (min(kept, indices / 2**20) if indices else units)
+        host = _stretched(codec.host, units)
+        if not codec.host_copies:  # out as it is, back as a payload
+            host = host.plus(self.pcie_s_per_byte * (4 + one.layout(2**20, kept).nbytes / 2**20))
         return Costs(
-            self.world_size, _stretched(codec.encode, units), _stretched(codec.host, units),
+            self.world_size, _stretched(codec.encode, units), host,
             _stretched(codec.decode, per_element), self.exchange, codec.origin,
         )  # fmt: skip
 

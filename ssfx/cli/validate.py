@@ -14,29 +14,33 @@ if TYPE_CHECKING:
     from ssfx.validation import Scores
     from ssfx.validation.groups import Group
 
-GROUPS = ("recorded", "published")
 _MOST_INVERSIONS = 12
 
 
 @click.command(short_help="Check the simulator against recorded runs and published times.")
 @click.argument("groups", nargs=-1, metavar="[recorded|published]...")
 @click.option("--detail", is_flag=True, help="List every prediction, not only the summary.")
-def validate(groups: tuple[str, ...], detail: bool) -> None:
+@click.option("--parts", is_flag=True, help="List the parts of recorded iterations, simulated and actual.")
+def validate(groups: tuple[str, ...], detail: bool, parts: bool) -> None:
     """Predict times that the simulator was not calibrated on, and say how wrong it is.
 
     recorded: real and emulated runs on the machine that the shipped systems were measured on. published: times that
     papers print.
     """
-    from ssfx.errors import unknown
-    from ssfx.validation.groups import load, summary
+    from ssfx.errors import ConfigError, unknown
+    from ssfx.validation.groups import NAMES, load, summary
 
     for name in groups:
-        if name not in GROUPS:
-            raise unknown("group", name, GROUPS)
+        if name not in NAMES:
+            raise unknown("group", name, NAMES)
+    if parts and groups and "recorded" not in groups:
+        raise ConfigError("--parts is about recorded runs, which were not asked for; add recorded or drop --parts")
     shown = []
-    for name in dict.fromkeys(groups or GROUPS):
+    for name in dict.fromkeys(groups or NAMES):
         for group in load(name):
             _show(group, detail)
+            if parts and group.comparisons:
+                _show_parts(group)
             shown.append(group)
     if len(shown) > 1:
         click.secho(summary(shown), bold=True)
@@ -68,6 +72,18 @@ def _show(group: Group, detail: bool) -> None:
         click.echo(f"  and {len(total.telling) - _MOST_INVERSIONS} more; --detail lists every prediction")
     for note in group.notes:
         click.echo(f"  {note}")
+
+
+def _show_parts(group: Group) -> None:
+    """Print one line a run: simulated / actual milliseconds of every part."""
+    from ssfx.validation.recorded import PARTS, parts
+
+    rows = [
+        (one.panel, one.row.case.scheme, *(f"{1e3 * a:.0f} / {1e3 * b:.0f}" for a, b in parts(one).values()))
+        for one in group.comparisons
+    ]
+    headings = tuple(f"{name.removesuffix('_s').replace('_', ' ')} [ms]" for name in PARTS)
+    print_table(("panel", "scheme", *headings), rows, right=set(headings))
 
 
 def _line(name: str, scores: Scores) -> Sequence[str]:

@@ -15,8 +15,10 @@ from ssfx.memories import memories
 from ssfx.plan import Plan
 from ssfx.planning import check_memory, make_plan
 from ssfx.profile import Profile, is_shipped, load_shipped
+from ssfx.roofline import profile_on
 from ssfx.schemes import schemes
 from ssfx.schemes.measured_search import most_probes
+from ssfx.work import counted
 
 
 def check_plans(cases: Sequence[Case], cluster: Cluster) -> None:
@@ -71,9 +73,12 @@ def _search_steps(case: Case, options: Any) -> int:
 def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
     """Return the plan, its profile, and the costs it rests on, or why there are none.
 
-    A scheme that plans by costs needs them all: ConfigError when one is not shipped. The others do not look at them.
+    The profile is of the cluster's devices at the customary batch size; only of a model whose work was never counted it
+    is what was measured elsewhere. A scheme that plans by costs needs them all: ConfigError when one is not shipped.
+    The others do not look at them.
     """
-    profile = load_shipped(planned.model)
+    model, on = planned.model, planned.cluster.device
+    profile = profile_on(model, on) if model in counted() else load_shipped(model)
     found: Costs | str
     try:
         found = costs = costs_on(planned.cluster, planned.parts.compressor, planned.parts.density)

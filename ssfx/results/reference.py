@@ -18,13 +18,20 @@ KEPT = (
 
 
 def main(name: str, words: list[str]) -> None:
-    """Write results/reference/<name>.jsonl, a row per case of `ssfx run WORDS`; RunError if one is not finished."""
+    """Write results/reference/<name>.jsonl, a row per case of `ssfx run WORDS`.
+
+    RunError if one is not finished, or if its code is in no commit: such a row cannot be made again.
+    """
     store = Store(results_dir())
     rows = []
     for case in resolve_job(words).cases:
         row = store.row(case)
         if row is None:
             raise RunError(f"{case.label} repeat {case.repeat} is not finished; run: ssfx run {' '.join(words)}")
+        if row.manifest["code"].get("dirty"):
+            raise RunError(
+                f"{case.label} repeat {case.repeat} ran with changes that are in no commit; commit and run it again"
+            )
         rows.append(_committed(row))
     path = reference_dir() / f"{name}.jsonl"
     export(rows, path)

@@ -16,6 +16,7 @@ from time import perf_counter
 import torch
 
 from ssfx.runtime.lane import LaneExecutor
+from ssfx.spans import union_s
 
 
 class ExchangeQueue:
@@ -163,12 +164,3 @@ class ExchangeQueue:
                 lane.pending.work.wait()  # the stream waits, not this thread
             end.record()
             self._events.append((start, end))
-
-
-def union_s(spans: Sequence[Sequence[float]]) -> float:
-    """Return the length of the union of time spans (start, end); spans that never ended count nothing."""
-    total, reach = 0.0, float("-inf")
-    for start, end in sorted((s[0], s[1]) for s in spans if s[1] > s[0]):
-        total += max(0.0, end - max(start, reach))
-        reach = max(reach, end)
-    return total

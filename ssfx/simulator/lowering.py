@@ -106,9 +106,10 @@ class Lowering:
         if not self.plan.overlap:
             after.add(backward_end)
         position = None
-        nbytes = sum(load.nbytes for load in lane_rounds(self.plan, lane))
+        rounds = lane_rounds(self.plan, lane)
+        nbytes = sum(load.nbytes for load in rounds)
         name = f"{lane.collective} {nbytes} B"
-        blocking = collectives.build(lane.collective).blocking
+        blocking = collectives.build(lane.collective).blocking or len(rounds) > 1
         for charge in self._prices.charges(lane):
             before = tuple(after) if position is None else (position,)
             position = self._add(

@@ -19,8 +19,9 @@ from ssfx.wire import lane_rounds, segment_layout
 class Behaviour:
     """What compressors do to real gradients, where the plan only knows what they are asked for.
 
-    achieved_density: elements sent over elements asked for, by compressor name (1 where absent). A threshold that lets
-    more pass makes decoding slower in proportion, and messages longer unless their size is fixed by the plan.
+    achieved_density: elements sent over elements asked for, by compressor name (1 where absent). Where a threshold lets
+    more pass, messages are longer in proportion unless the plan fixes their size; so is decoding, unless it adds up
+    whatever a message has room for, as the runtime does.
     """
 
     achieved_density: tuple[tuple[str, float], ...] = ()
@@ -128,10 +129,13 @@ class Prices:
         work_s = self._at(primitive, curve, nbytes)
         beside = queued = None
         if primitive in system.beside:
-            beside = (max(work_s, system.beside[primitive](nbytes)), system.cpu[primitive](nbytes))
+            beside_s = self._at(f"{primitive} beside computing", system.beside[primitive], nbytes)
+            beside = (max(work_s, beside_s), system.cpu[primitive](nbytes))
         if primitive in system.queued:
-            queued = (system.queued[primitive](nbytes), system.queued_beside[primitive](nbytes))
-        wire_s = work_s - min(work_s, curve.seconds[0]) if system.burst_s else 0.0
+            queued_s = self._at(f"{primitive} in a queue", system.queued[primitive], nbytes)
+            queued = (queued_s, system.queued_beside[primitive](nbytes))
+        shared = system.in_flight > 1 or system.burst_s
+        wire_s = work_s - min(work_s, curve.seconds[0]) if shared else 0.0
         return Charge(work_s, system.occupancy.get(primitive, 0.0), beside, queued, wire_s)
 
     def _loads(self, lane: Lane) -> Iterator[Load]:

@@ -12,6 +12,7 @@ from ssfx.simulator.lowering import Lowering
 from ssfx.simulator.prices import Behaviour
 from ssfx.simulator.schedule import schedule
 from ssfx.simulator.task import STAGES, Stage, Task
+from ssfx.spans import union_s
 from ssfx.system import System
 from ssfx.wire import plan_bytes, plan_traffic
 
@@ -42,7 +43,7 @@ class Simulated:
     @cached_property
     def comm_s(self) -> float:
         """Seconds during which an exchange is under way."""
-        return sum(task.seconds for task in self.tasks if task.stage == "exchange")
+        return union_s([(task.start_s, task.end_s) for task in self.tasks if task.stage == "exchange"])
 
     @cached_property
     def critical_path(self) -> tuple[Task, ...]:
@@ -63,7 +64,7 @@ class Simulated:
 
     def slowdown_s(self) -> float:
         """Return by how much contention stretched the tasks of the critical path."""
-        return sum(task.seconds - task.work_s for task in self.critical_path)
+        return sum(max(0.0, task.seconds - task.work_s + task.saved_s) for task in self.critical_path)
 
     def metrics(self, samples: int) -> dict[str, float | None]:
         """Return the metrics of a row, as the runtime measures them; `samples` are processed by all ranks in a step."""

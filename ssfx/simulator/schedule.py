@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ssfx.simulator.task import RESOURCES, Task
 
 MOST_TAKEN = 0.9
-"""An exchange never takes all computing power from what runs beside it: schedulers are fair."""
+"""Exchanges never take all computing power from what runs beside them: schedulers are fair."""
 
 
 def shares(demands: Sequence[float], power: float = 1.0) -> list[float]:
@@ -54,16 +54,14 @@ def schedule(tasks: list[Task], burst_s: float = 0.0, in_flight: int = 1) -> flo
         for line in lines:
             while line.open(tasks) and not waits[line.queue[line.head]]:
                 position = line.queue[line.head]
-                task, before, released = tasks[position], line.last, last_release[position]
+                task = tasks[position]
                 task.start_s = now
-                if before >= 0 and (released < 0 or tasks[before].end_s > tasks[released].end_s):
-                    released = before
-                task.released_by = released
-                running[position] = task.work_s
+                task.released_by = line.released_by(tasks, last_release[position], now)
                 if burst_s and task.resource == "network":
-                    rested_s = now - tasks[before].end_s if before >= 0 else burst_s
-                    running[position] -= min(burst_s, rested_s, task.wire_s)
+                    task.saved_s = min(burst_s, line.rested_s(tasks, now, burst_s), task.wire_s)
+                running[position] = task.work_s - task.saved_s
                 line.head += 1
+                line.started = position
                 line.running.append(position)
         if not running:
             stuck = next(task.name for task, waiting in zip(tasks, waits, strict=True) if waiting)
@@ -94,12 +92,13 @@ def schedule(tasks: list[Task], burst_s: float = 0.0, in_flight: int = 1) -> flo
 
 @dataclass(slots=True)
 class _Line:
-    """The queue of a resource: how many it works on at a time, what starts next, what runs, and what ended last."""
+    """The queue of a resource: how many it works on at a time, what starts next, what runs, started and ended last."""
 
     queue: list[int]
     width: int
     head: int = 0
     running: list[int] = field(default_factory=list)
+    started: int = -1
     last: int = -1
 
     def open(self, tasks: Sequence[Task]) -> bool:
@@ -108,10 +107,26 @@ class _Line:
             return False
         return not any(tasks[position].blocking for position in self.running)
 
+    def released_by(self, tasks: Sequence[Task], dependency: int, now: float) -> int:
+        """Return the task whose end lets the next one start now: a dependency, one that made room, or neither.
+
+        In that case it was ready and had room, but had to wait for its turn: what let the one before it start.
+        """
+        for position in (dependency, self.last):
+            if position >= 0 and tasks[position].end_s == now:
+                return position
+        return tasks[self.started].released_by if self.started >= 0 else -1
+
+    def rested_s(self, tasks: Sequence[Task], now: float, most_s: float) -> float:
+        """Return for how long nothing has run; `most_s` if nothing has run at all."""
+        if self.running:
+            return 0.0
+        return now - tasks[self.last].end_s if self.last >= 0 else most_s
+
 
 def _rates(tasks: Sequence[Task], running: Sequence[int]) -> dict[int, float]:
     """Return how fast every running task proceeds, 1 being undisturbed."""
-    rates, power = {}, 1.0
+    rates, taken = {}, 0.0
     exchanges = [position for position in running if tasks[position].resource == "network"]
     together = len(exchanges) if len(exchanges) > 1 else 0
     sharing = [
@@ -128,10 +143,10 @@ def _rates(tasks: Sequence[Task], running: Sequence[int]) -> dict[int, float]:
             alone_s, beside_s = together * task.queued[0], together * task.queued[1]
         took_s = max(alone_s, beside_s) if computing else alone_s
         rates[position] = task.work_s / took_s if took_s else 1.0
-        power -= min(MOST_TAKEN, cpu_s / took_s) if computing and took_s else 0.0
+        taken += cpu_s / took_s if computing and took_s else 0.0
     others = [position for position in running if position not in rates]
     demands = [tasks[position].demand for position in others]
-    for position, demand, share in zip(others, demands, shares(demands, power), strict=True):
+    for position, demand, share in zip(others, demands, shares(demands, 1.0 - min(MOST_TAKEN, taken)), strict=True):
         rates[position] = share / demand if demand else 1.0
     if wires > 1:
         for position in sharing:

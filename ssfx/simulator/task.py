@@ -14,7 +14,7 @@ STAGES: tuple[Stage, ...] = (
     "forward", "backward", "compress", "to_host", "from_host", "exchange", "decompress", "step", "other",
 )  # fmt: skip
 RESOURCES: tuple[Resource, ...] = ("device", "host", "copy_out", "copy_in", "network")
-"""Each does one task at a time, in the order in which the tasks were added to it."""
+"""Each starts its tasks in the order in which they were added to it; all but the network do one at a time."""
 
 
 @dataclass(slots=True)
@@ -26,8 +26,8 @@ class Task:
     task's seconds while something else computes all the time, and the seconds of computing power it then takes.
     `queued`, where it was measured: its seconds among as many exchanges as are worked on at a time, over their number,
     while nothing computes and while something does. `blocking`: no exchange starts before it has ended.
-    `wire_s`: the part of the work that a rested line may save. The schedule fills in start, end and
-    `released_by`, the position of the task whose end let this one start (-1: the first).
+    `wire_s`: the part of the work that a rested line may save. The schedule fills in start, end, `saved_s` (what a
+    rested line did save) and `released_by`, the position of the task whose end let this one start (-1: the first).
     """
 
     stage: Stage
@@ -43,6 +43,7 @@ class Task:
     wire_s: float = 0.0
     start_s: float = field(default=0.0)
     end_s: float = field(default=0.0)
+    saved_s: float = field(default=0.0)
     released_by: int = field(default=-1)
 
     @property

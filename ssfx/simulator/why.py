@@ -51,7 +51,7 @@ def why(first: Simulated, second: Simulated, names: tuple[str, str] | None = Non
         f"{other} takes {_ms(abs(more_s))} ({abs(more_s) / first.iteration_s:.1%}) {how} than {one}: on the critical "
         f"path {listed}{rest}"
     ]
-    slowed = max(0.0, first.slowdown_s()), max(0.0, second.slowdown_s())  # rounding may make it negative
+    slowed = first.slowdown_s(), second.slowdown_s()
     if max(slowed) > 1e-6:
         lines.append(f"of it, tasks that disturb one another cost {_ms(slowed[1])}, in {one} {_ms(slowed[0])}")
     return lines

@@ -8,18 +8,21 @@ from functools import cached_property
 from statistics import median
 from typing import Literal
 
-from ssfx.errors import RunError
+from ssfx.errors import RunError, unknown
 from ssfx.paths import results_dir
 from ssfx.results.store import Store
-from ssfx.validation.recorded import EXPERIMENT, comparisons, recorded_plans
+from ssfx.validation.recorded import EXPERIMENT, Comparison, comparisons, recorded_plans
 from ssfx.validation.scores import Pair, Scores, score
+
+NAMES = ("recorded", "published")
 
 
 @dataclass(frozen=True)
 class Group:
     """Predictions of one kind, in seconds or as ratios (`unit` "s" or "x").
 
-    `sets` cuts them into named parts that are scored one by one, besides the whole.
+    `sets` cuts them into named parts that are scored one by one, besides the whole. whole_steps: they are about whole
+    iterations, not about communication alone. comparisons: the recorded runs behind the pairs, where these are such.
     """
 
     title: str
@@ -29,6 +32,8 @@ class Group:
     sets: tuple[tuple[str, Callable[[Pair], bool]], ...] = ()
     notes: tuple[str, ...] = ()
     unit: Literal["s", "x"] = "s"
+    whole_steps: bool = False
+    comparisons: tuple[Comparison, ...] = ()
 
     @cached_property
     def total(self) -> Scores:
@@ -46,7 +51,9 @@ class Group:
 
 
 def load(name: str) -> list[Group]:
-    """Return the groups called `name`; RunError when there is no ground truth for them."""
+    """Return the groups called `name`, one of NAMES; RunError when there is no ground truth for them."""
+    if name not in NAMES:
+        raise unknown("group", name, NAMES)
     if name == "recorded":
         return recorded()
     from ssfx.validation.published import published
@@ -57,7 +64,7 @@ def load(name: str) -> list[Group]:
 def recorded() -> list[Group]:
     """Return the real and emulated runs of the reference rows, each beside the simulation of its own plan, twice.
 
-    First as predicted beforehand; then at the pace that the shared machine had during the run.
+    First from calibration alone; then at the pace that the shared machine had during the run, and at its density.
     """
     rows = [row for row in Store(results_dir()).reference_rows() if row.case.experiment == EXPERIMENT]
     if not rows:
@@ -87,13 +94,15 @@ def recorded() -> list[Group]:
     )
     return [
         Group(
-            "recorded: simulator against real runs on one machine", calibrated_on, tested_on,
-            tuple(one.pair() for one in found), tuple(sets), (noise, pace),
+            "recorded: simulator against real runs on one machine",
+            f"{calibrated_on}; the plan is the one that the run executed", tested_on,
+            tuple(one.pair() for one in found), tuple(sets), (noise, pace), whole_steps=True,
         ),
         Group(
             "recorded, paced: the same at the machine's pace during each run",
-            f"{calibrated_on}; but the forward time of the scored run says how fast its machine computed", tested_on,
-            tuple(one.pair(paced=True) for one in found), tuple(sets),
+            f"{calibrated_on}; but the forward time of the scored run says how fast its machine computed, and its "
+            "achieved density how much its compressor let pass", tested_on,
+            tuple(one.pair(paced=True) for one in found), tuple(sets), whole_steps=True, comparisons=tuple(found),
         ),
     ]  # fmt: skip
 
@@ -111,7 +120,7 @@ def _is_labelled(label: str) -> Callable[[Pair], bool]:
 
 
 def summary(groups: Sequence[Group]) -> str:
-    """Return one line for a README: mean and maximum error and tau of each group."""
+    """Return one line: mean and maximum error and tau of each group."""
     parts = []
     for group in groups:
         total = group.total

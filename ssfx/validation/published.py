@@ -37,6 +37,7 @@ def _acpsgd_times() -> Group:
             "left out: what the host takes to issue kernels (QR of every matrix), and filling the device again after "
             "each wait of the hook",
         ),
+        whole_steps=True,
     )
 
 
@@ -56,6 +57,7 @@ def _acpsgd_ratios() -> Group:
             "Fig. 11a at batch 8: the device waits for the host, which is not simulated",
         ),
         unit="x",
+        whole_steps=True,
     )
 
 
@@ -70,6 +72,7 @@ def _mergecomp() -> Group:
         _sets(pairs, lambda pair: pair.panel.partition(",")[0].partition(" x")[0]),
         ("FP32 on NVLink: Horovod's coordination is not simulated, nor is a timing of the link alone printed",),
         unit="x",
+        whole_steps=True,
     )
 
 

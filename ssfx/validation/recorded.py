@@ -24,11 +24,11 @@ PLANS = "validation_plans.json"
 
 @dataclass(frozen=True)
 class Comparison:
-    """One real run and its simulation, and the same at the machine's pace of the moment.
+    """One real run and its simulation, and the same told what happened in the run besides exchanges.
 
     `pace` is the run's forward time (of rank 0) over that of a typical rank in the profile. Nothing is exchanged in
     forward, so it says how fast the shared machine was just then; `paced` is the simulation with all computing slowed
-    down by it.
+    down by it, and with as many elements selected as the run's compressor let pass.
     """
 
     row: Row
@@ -56,8 +56,9 @@ class Comparison:
 def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]:
     """Return the runs of `rows` beside their simulation, in the order of the rows.
 
-    The plan is the one that the run executed, the profile and the system were measured with as many ranks at work.
-    Raises RunError when one of them was not recorded.
+    The plan is the one that the run executed, the profile and the system were measured with as many ranks at work and
+    are the shipped ones: what was measured here may be of another machine than the rows. Raises RunError when one of
+    them was not recorded.
     """
     found = []
     for row in rows:
@@ -65,13 +66,13 @@ def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]
         plan = plans.get(str(row.manifest["plan_digest"]))
         if plan is None:
             raise RunError(f"the plan {row.manifest['plan_digest']} of run {row.run_id} is not in {PLANS}")
-        system = recorded_system(case.cluster, case.world_size)
+        system = recorded_system(case.cluster, case.world_size, shipped=True)
         if system is None:
             raise RunError(
                 f"no system is recorded for cluster={case.cluster} with {case.world_size} ranks; "
                 f"run: ssfx profile network cluster={case.cluster} world_size={case.world_size}"
             )
-        profile = recorded_profile(case.model, case.device, case.world_size)
+        profile = recorded_profile(case.model, case.device, case.world_size, shipped=True)
         if profile is None or profile.batch_size != case.batch_size:
             raise RunError(
                 f"no profile is recorded for {case.model} with {case.world_size} ranks and batch size "
@@ -81,16 +82,20 @@ def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]
         forward_s = row.metrics["forward_s"]
         assert forward_s is not None
         pace = forward_s / (profile.forward_s / profile.skew)
-        behaviour = selected(row)
-        paced = simulate(plan, at_pace(ordered, pace), computing_at(system, pace), behaviour=behaviour)
-        found.append(Comparison(row, simulate(plan, ordered, system, behaviour=behaviour), paced, pace))
+        told = selected(row, plan)
+        paced = simulate(plan, at_pace(ordered, pace), computing_at(system, pace), behaviour=told)
+        found.append(Comparison(row, simulate(plan, ordered, system), paced, pace))
     return found
 
 
-def selected(row: Row) -> Behaviour:
-    """Return how much the run's compressor let pass: a property of its gradients, of which no simulation knows."""
+def selected(row: Row, plan: Plan) -> Behaviour:
+    """Return how much the run's compressor let pass: a property of its gradients, of which no simulation knows.
+
+    Where some tensors are dense the row does not tell, because its density counts them as sent.
+    """
     case, achieved = row.case, row.metrics.get("achieved_density")
-    if case.compressor is None or case.density is None or achieved is None:
+    dense = any(segment.dense for _, lane in plan.lanes() for segment in lane.segments)
+    if case.compressor is None or case.density is None or achieved is None or dense:
         return Behaviour()
     return Behaviour(((case.compressor.partition("(")[0], achieved / case.density),))
 
@@ -155,26 +160,11 @@ def write_plans(rows: Iterable[Row], runs: Path, path: Path) -> int:
     return len(texts)
 
 
-def breakdown(comparison: Comparison) -> dict[str, tuple[float, float]]:
-    """Return (predicted, actual) seconds of the parts of an iteration: where an error comes from."""
-    predicted = comparison.simulated.metrics(1)
-    actual = comparison.row.metrics
-    names = ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s")
-    return {name: (float(predicted[name] or 0.0), float(actual.get(name) or 0.0)) for name in names}
+PARTS = ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s")
+"""What an iteration consists of."""
 
 
-def as_json(comparison: Comparison) -> str:
-    """Return one line of JSON with both times and their parts."""
-    pair = comparison.pair()
-    return json.dumps(
-        {
-            "run": comparison.row.run_id,
-            "panel": pair.panel,
-            "scheme": pair.label,
-            "predicted_s": pair.predicted,
-            "actual_s": pair.actual,
-            "error": pair.error,
-            "parts": breakdown(comparison),
-            "extrapolated": list(comparison.simulated.outside),
-        }
-    )
+def parts(comparison: Comparison) -> dict[str, tuple[float, float]]:
+    """Return (simulated at the run's pace, actual) seconds of the parts of an iteration: where an error comes from."""
+    simulated, actual = comparison.paced.metrics(1), comparison.row.metrics
+    return {name: (float(simulated[name] or 0.0), float(actual.get(name) or 0.0)) for name in PARTS}

@@ -37,13 +37,19 @@ class Passes:
 class Iteration:
     """Seconds of one iteration by part; `ready_s` holds, from the start of backward, when each gradient was ready.
 
-    `ready_s[END]` is the whole backward pass. `other_s` is loading the batch and clearing the gradients.
+    It begins where gradients have been exchanged: with the optimizer's step. `other_s` is loading the batch and
+    clearing the gradients, `ready_s[END]` the whole backward pass.
     """
 
+    step_s: float
     other_s: float
     forward_s: float
     ready_s: dict[str, float]
-    step_s: float
+
+    @property
+    def whole_s(self) -> float:
+        """All of it: from one exchange to the next."""
+        return self.step_s + self.other_s + self.forward_s + self.ready_s[END]
 
 
 END = ""
@@ -63,7 +69,7 @@ class Timed:
 
 
 def run_passes(passes: Passes) -> tuple[Timed, ...]:
-    """Return what each of `case.world_size` ranks measured; they start every iteration together.
+    """Return what each of `case.world_size` ranks measured; they meet between backward and step, as in an exchange.
 
     On CUDA each rank has a GPU of its own. RunError when a process dies.
     """
@@ -159,19 +165,19 @@ class _Loop:
         clock = self._clock
         self._ready.clear()
         began = clock.mark()
+        self._optimizer.step()
+        other = clock.mark()
         self._optimizer.zero_grad()
         inputs, targets = (t.to(self._device) for t in self._batches[number])
         forward = clock.mark()
         loss = cross_entropy(self._model, inputs, targets)
         backward = clock.mark()
         loss.backward()
-        step = self._ready[END] = clock.mark()
-        self._optimizer.step()
-        end = clock.mark()
+        self._ready[END] = clock.mark()
         clock.wait()
         return Iteration(
-            clock.seconds(began, forward),
+            clock.seconds(began, other),
+            clock.seconds(other, forward),
             clock.seconds(forward, backward),
             {name: clock.seconds(backward, mark) for name, mark in self._ready.items()},
-            clock.seconds(step, end),
         )

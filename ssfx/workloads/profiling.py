@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from statistics import median
 
 import torch
@@ -20,7 +21,7 @@ from ssfx.profile import Profile, shipped_dir
 from ssfx.results.manifest import describe, hardware
 from ssfx.workloads.base import models
 from ssfx.workloads.checks import check_case
-from ssfx.workloads.passes import END, Iteration, Passes, Timed, run_passes
+from ssfx.workloads.passes import END, Passes, Timed, run_passes
 
 SHIPPED = {
     "resnet_tiny": ("digits", "sgd"),
@@ -29,6 +30,7 @@ SHIPPED = {
 }
 """Models with a measured profile, and the data set and optimizer each was measured with."""
 
+whole_s = attrgetter("whole_s")
 _LR = 1e-4  # does not change the time of a step, and keeps weights where they began
 
 
@@ -44,9 +46,9 @@ def record_profile(
 ) -> Profile:
     """Return the profile of `model` on `device` (cpu or cuda), each time the median over iterations.
 
-    `ranks` processes with one thread each compute at the same time, start every iteration together and do not
-    communicate: a profile of a machine that they share, by the rank that is last in each iteration, as the others would
-    have to wait for it. Tensors are in the order of their median ready times; one
+    `ranks` processes with one thread each compute at the same time, wait for each other where they would exchange
+    gradients, and exchange none: a profile of a machine that they share, by the rank that is last in each iteration, as
+    the others would have to wait for it. Tensors are in the order of their median ready times; one
     without a gradient comes last. Times are rounded to nanoseconds. ConfigError when the data set does not fit the
     model or the ranks do not fit the machine.
     """
@@ -69,8 +71,8 @@ def _profile(case: Case, timed: Sequence[Timed], method: str) -> Profile:
     with torch.device("meta"):
         params = {name: p for name, p in models[case.model].build().named_parameters() if p.requires_grad}
     together = zip(*(rank.iterations for rank in timed), strict=True)
-    every = [max(ranks, key=_both_s) for ranks in together]
-    typical_s = median(_both_s(iteration) for rank in timed for iteration in rank.iterations)
+    every = [max(ranks, key=whole_s) for ranks in together]
+    typical_s = median(iteration.whole_s for rank in timed for iteration in rank.iterations)
     backward_s = median(one.ready_s[END] for one in every)
     at = {name: median(one.ready_s.get(name, backward_s) for one in every) for name in params}
     order = sorted(params, key=lambda name: at[name])  # stable: ties keep the order of registration
@@ -94,14 +96,11 @@ def _profile(case: Case, timed: Sequence[Timed], method: str) -> Profile:
         batch_size=case.batch_size,
         device=case.device,
         ranks=case.world_size,
-        skew=round(median(map(_both_s, every)) / typical_s, 4),
+        skew=round(median(map(whole_s, every)) / typical_s, 4),
         step_s=round(median(one.step_s for one in every), 9),
         other_s=round(median(one.other_s for one in every), 9),
+        optimizer=case.optimizer,
     )
-
-
-def _both_s(one: Iteration) -> float:
-    return one.forward_s + one.ready_s[END]
 
 
 def _spec(name: str, parameter: nn.Parameter) -> TensorSpec:

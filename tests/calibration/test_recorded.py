@@ -1,12 +1,24 @@
 """From points to a System, to files and back."""
 
+from dataclasses import replace
+
 import pytest
 
 from ssfx.engines import calibration
 from ssfx.engines.calibration import Calibrated, codec, network_curves, rising
 from ssfx.errors import ConfigError, RunError
 from ssfx.origin import Origin
-from ssfx.recorded import file_name, recorded_system, shipped_dir, written_dir
+from ssfx.plan import TensorSpec
+from ssfx.profile import Profile
+from ssfx.recorded import (
+    file_name,
+    measured_on,
+    profile_name,
+    recorded_profile,
+    recorded_system,
+    shipped_dir,
+    written_dir,
+)
 from ssfx.system import Overheads, System
 
 ORIGIN = Origin("measured", "two cores", "2026-01-01", "a test", {"torch": "2"})
@@ -111,6 +123,62 @@ def test_what_was_never_measured_is_none(results):
     assert recorded_system("emulated_2x1gbit", 2) is None
 
 
+def test_what_comes_with_the_package_says_so_and_all_say_of_which_machine(results):
+    network, rank = parts()
+    write(results / "shipped", network, rank)
+    shipped = recorded_system("local", 2)
+    assert shipped.origin == replace(ORIGIN, note="a test; shipped with ssfx")
+    write(written_dir(), network, rank)
+    assert recorded_system("local", 2).origin == ORIGIN
+    assert recorded_system("local", 2, shipped=True) == shipped
+    assert measured_on(ORIGIN) == " on two cores, 2026-01-01"
+    assert measured_on(Origin("nominal", hardware="64 x A100")) == ""
+
+
+def profile(batch_size, optimizer="", seconds=1.0, model="gpt2_tiny"):
+    return Profile(
+        model, (TensorSpec("t", (4,)),), (0.5,), seconds, ORIGIN, batch_size, "cpu", 2, optimizer=optimizer
+    )  # fmt: skip
+
+
+def keep(folder, found, name=""):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / (name or profile_name(found))).write_text(found.to_json())
+
+
+def test_the_name_of_a_profile_tells_what_is_not_customary():
+    assert profile_name(profile(8, "adamw")) == profile_name(profile(8)) == "gpt2_tiny-cpu-x2.json"
+    assert profile_name(profile(4, "adamw")) == "gpt2_tiny-cpu-x2-b4.json"
+    assert profile_name(profile(4, "sgd")) == "gpt2_tiny-cpu-x2-b4-sgd.json"
+    assert profile_name(profile(8, "sgd", model="mine")) == "mine-cpu-x2-b8-sgd.json"
+
+
+def test_a_profile_of_another_batch_or_optimizer_hides_none_that_fits(results):
+    keep(results / "shipped", profile(8, seconds=8.0))
+    keep(written_dir(), profile(4, "adamw", 4.0))
+    keep(written_dir(), profile(4, "sgd", 5.0))
+
+    def forward_s(batch_size, optimizer):
+        found = recorded_profile("gpt2_tiny", "cpu", 2, batch_size=batch_size, optimizer=optimizer)
+        return found and found.forward_s
+
+    assert forward_s(8, "adamw") == 8.0  # written without an optimizer, which was the customary one
+    assert (forward_s(4, "adamw"), forward_s(4, "sgd")) == (4.0, 5.0)
+    assert forward_s(8, "sgd") is forward_s(16, "adamw") is None
+    assert recorded_profile("gpt2_tiny", "cpu", 2, shipped=True).forward_s == 8.0
+    assert recorded_profile("gpt2_tiny", "cpu", 2).batch_size == 4
+    assert recorded_profile("gpt2_tiny", "cpu", 20) is None
+    keep(written_dir(), profile(8, "adamw", 1.0))
+    assert forward_s(8, "adamw") == 1.0
+
+
+def test_what_a_file_holds_counts_and_not_its_name(results):
+    keep(written_dir(), profile(4, seconds=4.0), "gpt2_tiny-cpu-x2.json")  # as it was named once
+    found = recorded_profile("gpt2_tiny", "cpu", 2, batch_size=4, optimizer="adamw")
+    assert (found.forward_s, found.origin.note) == (4.0, "a test")
+    assert recorded_profile("gpt2_tiny", "cpu", 2, batch_size=8) is None
+
+
 def test_shipped_systems_can_be_read_and_say_where_they_come_from():
     profiles = "*-cpu-x*.json"
     assert len(list(shipped_dir().glob(profiles))) >= 8
@@ -134,3 +202,53 @@ def test_ranks_measure_and_what_they_leave_is_a_system(results):
 def test_a_rank_that_fails_is_reported_in_one_line():
     with pytest.raises(RunError, match=r"rank \d failed: .*nosuch"):
         calibration.calibrate_compressors(2, ["nosuch"], max_numel=2**10)
+
+
+class Rank:
+    """A process of which each look finds the next of these exit codes; None: it runs."""
+
+    def __init__(self, *codes):
+        self._codes = list(codes)
+
+    def poll(self):
+        return self._codes.pop(0) if len(self._codes) > 1 else self._codes[0]
+
+
+PEER = "RuntimeError: [pair.cc:547] Connection closed by peer [127.0.0.1]:24180"
+
+
+def waited(tmp_path, monkeypatch, *ranks, limit_s=60.0, grace_s=60.0):
+    """Wait for ranks, given with their last words; return what is told."""
+    monkeypatch.setattr(calibration, "_POLL_S", 0.001)
+    monkeypatch.setattr(calibration, "_LIMIT_S", limit_s)
+    monkeypatch.setattr(calibration, "GRACE_S", grace_s)
+    logs = [tmp_path / f"{rank}.log" for rank in range(len(ranks))]
+    for log, (_, said) in zip(logs, ranks, strict=True):
+        log.write_text(said)
+    try:
+        calibration._wait([rank for rank, _ in ranks], logs)
+    except RunError as error:
+        return str(error)
+    return "all ended well"
+
+
+def test_the_rank_that_is_to_blame_is_told_with_its_own_words(tmp_path, monkeypatch):
+    lost, slower = (Rank(1), f"Traceback\n{PEER}\n"), Rank(None, None, 1)
+    told = waited(tmp_path, monkeypatch, lost, (slower, "Traceback\nValueError: mine\n"))
+    assert told == "measuring rank 1 failed: ValueError: mine"
+    assert waited(tmp_path, monkeypatch, lost, (Rank(-9), "")) == "measuring rank 1 failed: it was killed by signal 9"
+    silent = "measuring rank 1 failed: it ended with code 3 and printed nothing"
+    assert waited(tmp_path, monkeypatch, lost, (Rank(3), "")) == silent
+
+
+def test_peers_that_blame_one_another_or_a_silent_one_are_believed_in_the_end(tmp_path, monkeypatch):
+    lost, silent = (Rank(1), PEER), (Rank(None), "")
+    told = f"measuring rank 0 failed: {PEER}"
+    assert waited(tmp_path, monkeypatch, lost, lost) == told
+    assert waited(tmp_path, monkeypatch, lost, silent, grace_s=0.01) == told
+
+
+def test_ranks_have_so_long_to_measure_and_no_longer(tmp_path, monkeypatch):
+    assert waited(tmp_path, monkeypatch, (Rank(None, 0), ""), (Rank(0), "")) == "all ended well"
+    told = waited(tmp_path, monkeypatch, (Rank(None), ""), (Rank(0), ""), limit_s=0.01)
+    assert told.startswith("measuring took more than 0 s; repeat it when nothing else runs here, or with fewer ranks")

@@ -17,7 +17,7 @@ from ssfx.costs import Curve
 from ssfx.planning import make_plan
 from ssfx.schemes import schemes
 from ssfx.simulator import Behaviour, simulate
-from ssfx.simulator.schedule import schedule, shares
+from ssfx.simulator.schedule import MOST_TAKEN, schedule, shares
 from ssfx.simulator.task import Task
 from ssfx.system import Overheads
 from ssfx.timeline import evaluate
@@ -341,3 +341,65 @@ def test_nothing_is_exchanged_beside_a_blocking_exchange_once_it_has_begun():
     lanes = [task for task in simulate(plan, instance_a(), together).tasks if task.resource == "network"]
     blocking = [collectives.build(lane.collective).blocking for _, lane in plan.lanes()]
     assert [task.blocking for task in lanes] == blocking
+
+
+def test_exchanges_together_leave_computing_some_power_and_time_never_runs_backwards():
+    greedy = {"beside": (1.0, 0.95)}
+    tasks = [Task("backward", "a", "device", 1.0, 1.0)]
+    tasks += [Task("exchange", str(i), "network", 1.0, 1.0, **greedy) for i in range(6)]
+    end_s = schedule(tasks, in_flight=2)
+    assert all(task.end_s >= task.start_s for task in tasks)
+    assert tasks[0].end_s == pytest.approx(3.0 + 1.0 - 3 * (1 - MOST_TAKEN))  # a tenth of its speed for three seconds
+    assert end_s == tasks[0].end_s
+
+
+def test_a_line_that_works_has_not_rested():
+    tasks = [
+        Task("exchange", "long", "network", 8.0, 0.0, wire_s=0.0),
+        Task("exchange", "short", "network", 1.0, 0.0, wire_s=0.0),
+        Task("backward", "a", "device", 5.0, 1.0),
+        Task("exchange", "late", "network", 2.0, 0.0, (2,), wire_s=2.0),
+    ]
+    schedule(tasks, burst_s=2.0, in_flight=2)
+    assert tasks[3].seconds == pytest.approx(2.0)
+    assert tasks[3].saved_s == 0
+
+
+def test_the_critical_path_has_no_gap_when_several_exchanges_are_under_way():
+    """The last exchange was ready and had room, but its turn came only when the one before it was released."""
+    tasks = [
+        Task("forward", "f", "device", 1.0, 1.0),
+        Task("to_host", "e", "copy_out", 0.1, 0.0),
+        Task("exchange", "x", "network", 0.5, 0.0, (0,)),
+        Task("exchange", "a", "network", 3.0, 0.0, (1,)),
+    ]
+    assert schedule(tasks, in_flight=2) == pytest.approx(4.0)
+    assert tasks[3].released_by == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.floats(1.0, 6.0), st.floats(0.0, 3.0), st.integers(1, 3), st.booleans())
+def test_measured_contention_leaves_every_law_in_place(seed, slower, power, in_flight, queued):
+    """Whatever exchanges take beside computing: the critical path spans the step, and spans have no negative length."""
+    generator = random.Random(seed)
+    profile, costs = make_profile(*random_instance(generator, 6)), random_costs(generator, 4)
+    system = replace(beside(system_of(costs, 0.01, "runtime"), slower, power), in_flight=in_flight)
+    if queued:
+        together = {name: curve.scaled(generator.uniform(0.3, 1.2)) for name, curve in system.exchange.items()}
+        system = replace(system, queued=together, queued_beside={k: c.scaled(slower) for k, c in together.items()})
+    for scheme in ("wfbp", "per_tensor"):
+        found = simulate(make_plan(scheme, profile, costs, usual(scheme)), profile, system)
+        assert all(task.end_s >= task.start_s >= 0 for task in found.tasks)
+        path = found.critical_path
+        assert path[0].start_s == 0
+        assert path[-1].end_s == found.iteration_s
+        assert all(earlier.end_s == later.start_s for earlier, later in pairwise(path))
+        assert found.slowdown_s() >= 0
+        assert found.comm_s <= sum(task.seconds for task in found.tasks if task.stage == "exchange") + 1e-12
+
+
+def test_a_message_of_two_rounds_blocks_as_in_the_runtime():
+    profile, costs = instance_a(), affine_costs()
+    plan = make_plan("per_tensor", profile, costs, {"compressor": "cltk", "density": 0.01})
+    found = simulate(plan, profile, system_of(costs, 0.01, "runtime"))
+    assert all(task.blocking for task in found.tasks if task.resource == "network")

@@ -1,5 +1,6 @@
 """Recorded runs beside their simulation: the plan they executed, the ranks at work, the pace of the day."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,13 +8,15 @@ from plan.instances import ORIGIN, affine_costs, instance_a
 from simulator.systems import system_of
 
 from ssfx.errors import RunError
-from ssfx.paths import results_dir
+from ssfx.paths import data_dir, results_dir
 from ssfx.plan import TensorSpec
 from ssfx.planning import make_plan
 from ssfx.profile import Profile
+from ssfx.recorded import file_name, recorded_system, written_dir
 from ssfx.results.store import Store
-from ssfx.simulator import simulate
+from ssfx.simulator import Behaviour, simulate
 from ssfx.system import Overheads
+from ssfx.validation import __main__ as validation
 from ssfx.validation import recorded
 from ssfx.validation.groups import load
 from ssfx.validation.recorded import EXPERIMENT, at_pace, comparisons, computing_at, in_order, recorded_plans
@@ -42,8 +45,8 @@ def test_every_run_is_simulated_by_the_plan_it_executed(rows):
         assert one.simulated.plan.digest == one.row.manifest["plan_digest"]
         assert one.simulated.plan.scheme == one.row.case.scheme
         assert one.pace > 0
-        sums = [sum(part[which] for part in recorded.breakdown(one).values()) for which in (0, 1)]
-        assert sums[0] == pytest.approx(one.simulated.iteration_s)
+        sums = [sum(part[which] for part in recorded.parts(one).values()) for which in (0, 1)]
+        assert sums[0] == pytest.approx(one.paced.iteration_s)
         assert sums[1] >= 0.5 * one.row.metrics["iteration_s"]
 
 
@@ -58,7 +61,7 @@ def test_both_groups_say_what_they_know_of_the_scored_runs(rows):
 def test_a_run_without_its_plan_or_its_system_is_an_error(rows, monkeypatch):
     with pytest.raises(RunError, match="is not in"):
         comparisons(rows[:1], {})
-    monkeypatch.setattr(recorded, "recorded_system", lambda name, ranks: None)
+    monkeypatch.setattr(recorded, "recorded_system", lambda *_name, **_where: None)
     with pytest.raises(RunError, match="ssfx profile network cluster="):
         comparisons(rows[:1], recorded_plans())
 
@@ -82,3 +85,29 @@ def test_a_slower_machine_computes_slower_and_sends_as_fast():
     for stage in ("forward", "backward", "compress", "decompress", "step", "other"):
         assert slow.on_device_s(stage) == pytest.approx(2 * usual.on_device_s(stage))
     assert slow.comm_s == pytest.approx(usual.comm_s)
+
+
+def test_only_the_paced_group_is_told_what_the_compressor_let_pass(rows):
+    row = next(row for row in rows if row.case.scheme == "micro")
+    wide = replace(row, metrics={**row.metrics, "achieved_density": 10 * row.case.density})
+    usual, more = (comparisons([one], recorded_plans())[0] for one in (row, wide))
+    assert more.simulated.iteration_s == usual.simulated.iteration_s
+    assert more.paced.iteration_s > usual.paced.iteration_s
+    mixed = next(row for row in rows if row.case.scheme == "hipress")  # its dense tensors count as sent
+    assert recorded.selected(mixed, recorded_plans()[mixed.manifest["plan_digest"]]) == Behaviour()
+
+
+def test_validation_takes_the_shipped_systems_whatever_was_measured_here(rows, tmp_path, monkeypatch):
+    before = comparisons(rows[:1], recorded_plans())[0].simulated.iteration_s
+    monkeypatch.setenv("SSFX_RESULTS", str(tmp_path))
+    case = rows[0].case
+    system = recorded_system(case.cluster, case.world_size)
+    slow = replace(system, exchange={name: curve.scaled(100) for name, curve in system.exchange.items()})
+    written_dir().mkdir(parents=True)
+    (written_dir() / file_name(case.cluster, case.world_size)).write_text(slow.to_json())
+    assert recorded_system(case.cluster, case.world_size) != system
+    assert comparisons(rows[:1], recorded_plans())[0].simulated.iteration_s == before
+
+
+def test_the_scores_that_advice_reads_are_those_of_the_groups():
+    assert json.loads((data_dir() / "validation.json").read_text()) == validation.scores()
