@@ -1,16 +1,21 @@
 # Every target makes its own environment first, from PyPI, and reuses it: nothing else needs to be typed.
-# VENV=<directory> puts the environment elsewhere; PYTHON=<interpreter> chooses the Python that makes it.
+# VENV=<directory> puts the environment elsewhere; PYTHON=<interpreter> chooses the Python that makes it; WORKERS=<number>
+# is how many processes test, each of which may start up to eight ranks.
 
 VENV ?= .venv
+WORKERS ?= 2
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
+RECORDED := local_x2 local_x4 2x1gbit 4x1gbit 2x100mbit 4x100mbit
+# From a name in RECORDED to the words of its command.
+WHERE := s/^local_x/cluster=local world_size=/;s/^[24]x/cluster=emulated_&/
 SIMULATED := breakdown compressors density bandwidth large_models selective collective_scaling
 
 .DEFAULT_GOAL := help
-.PHONY: help install figures demo test test-fast lint reference simulations docs clean
+.PHONY: help install figures demo test test-fast lint reference simulations calibration validation docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,10 +36,10 @@ demo: $(INSTALLED) ## one short run of every scheme on this machine and its figu
 	@$(BIN)/ssfx run experiment=throughput cluster=local preset=smoke workload=digits_resnet
 
 test: $(INSTALLED) ## every test
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-fast: $(INSTALLED) ## the tests that take seconds
-	@$(BIN)/python -m pytest -m "not slow and not torchrun"
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not torchrun"
 
 lint: $(INSTALLED) ## style and types
 	@$(BIN)/ruff check .
@@ -48,14 +53,33 @@ reference: $(INSTALLED) ## run experiment=throughput cluster=local again and rep
 
 simulations: $(INSTALLED) ## simulate the papers' clusters again and replace those reference rows (2 minutes)
 	@$(BIN)/ssfx run experiment=throughput cluster=16gpu,32gpu,64gpu cluster.calibration=nominal,published
+	@for name in $(SIMULATED); do $(BIN)/ssfx run experiment=$$name || exit 1; done
 	@for cluster in 16gpu 32gpu 64gpu; do $(BIN)/python -m ssfx.results.reference throughput_$$cluster \
 	  experiment=throughput cluster=$$cluster cluster.calibration=nominal,published || exit 1; done
-	@for name in $(SIMULATED); do $(BIN)/ssfx run experiment=$$name && \
-	  $(BIN)/python -m ssfx.results.reference $${name}_clusters experiment=$$name || exit 1; done
+	@for name in $(SIMULATED); do $(BIN)/python -m ssfx.results.reference $${name}_clusters experiment=$$name || exit 1; done
 	@$(MAKE) --no-print-directory docs
 
-docs: $(INSTALLED) ## redraw docs/img and the README's status table from the reference rows
-	@$(BIN)/python -m ssfx.results.readme
+calibration: $(INSTALLED) ## measure this machine for cluster=local and emulated ones (as root, 30 quiet minutes)
+	@for ranks in 2 4; do \
+	  for model in resnet_tiny vgg_tiny lstm_tiny gpt2_tiny; do \
+	    $(BIN)/ssfx profile model=$$model ranks=$$ranks || exit 1; done; \
+	  $(BIN)/ssfx profile compressors ranks=$$ranks && \
+	  $(BIN)/ssfx profile network cluster=local world_size=$$ranks && \
+	  $(BIN)/ssfx profile network cluster=emulated_$${ranks}x1gbit && \
+	  $(BIN)/ssfx profile network cluster=emulated_$${ranks}x100mbit || exit 1; done
+
+validation: $(INSTALLED) ## run what the simulator is checked against, and ship it with the calibration (as root, 30 quiet minutes)
+	@for where in $(RECORDED); do $(BIN)/ssfx run experiment=validation $$(echo $$where | sed '$(WHERE)') || exit 1; done
+	@for where in $(RECORDED); do \
+	  $(BIN)/python -m ssfx.results.reference validation_$$where experiment=validation \
+	    $$(echo $$where | sed '$(WHERE)') || exit 1; done
+	@cp $$(ls results/profiles/*-x[24].json) ssfx/data/systems/
+	@$(BIN)/python -m ssfx.validation plans
+	@$(MAKE) --no-print-directory docs
+
+docs: $(INSTALLED) ## redraw docs/img and rewrite the generated tables and pages of the documentation
+	@$(BIN)/python -m ssfx.validation
+	@$(BIN)/python -m ssfx.pages.readme
 
 clean: ## remove the environment, figures and caches; runs stay
 	rm -rf $(VENV) results/figures build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Literal
 
 from ssfx.costs import Curve
@@ -21,12 +22,13 @@ class Link:
     latency_s: float
 
     def __post_init__(self) -> None:
-        if self.gbps <= 0 or self.latency_s < 0:
-            raise ConfigError(
-                f"a link needs a positive rate and a latency >= 0, got {self.gbps} Gbit/s, {self.latency_s} s"
-            )
+        # Not a number compares false with everything, so each is asked for what it must be.
+        if not (self.gbps > 0 and isfinite(self.gbps)):
+            raise ConfigError(f"gbps must be a positive number, got {self.gbps}")
+        if not (self.latency_s >= 0 and isfinite(self.latency_s)):
+            raise ConfigError(f"latency_s must be a number of at least 0, got {self.latency_s}")
         if not 0 < self.efficiency <= 1:
-            raise ConfigError(f"link efficiency must be in (0, 1], got {self.efficiency}")
+            raise ConfigError(f"efficiency must be in (0, 1], got {self.efficiency}")
 
     @property
     def beta_s_per_byte(self) -> float:
@@ -71,8 +73,20 @@ class Cluster:
 
     @property
     def bottleneck(self) -> Link:
-        """The slowest link that a ring over all devices crosses."""
-        return self.intra if self.nodes == 1 else self.inter
+        """The link that sets the pace of a ring over all devices: one inside a node, or a network card."""
+        return self.intra if self.slowest_inside else self.inter
+
+    @property
+    def slowest_inside(self) -> bool:
+        """Whether bytes on their way round all devices are slowest inside a node, not through its cards together."""
+        if self.nodes == 1 or self.devices_per_node == 1:
+            return self.nodes == 1
+        return self.intra.beta_s_per_byte > self.inter.beta_s_per_byte / self.nics_per_node
+
+    @property
+    def pace(self) -> str:
+        """The line rate of the bottleneck in words, which say so where it is not the network."""
+        return f"{self.bottleneck.gbps:g} Gbit/s{' inside a node' if self.nodes > 1 and self.slowest_inside else ''}"
 
     def exchange(self) -> dict[str, Curve]:
         """Return curves of the primitives over the bytes that one rank contributes; see `hierarchy_exchange`."""

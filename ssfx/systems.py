@@ -28,17 +28,18 @@ WAIT_S = 2e-5
 def system_on(cluster: Cluster) -> System:
     """Return what is known about time on `cluster`, by its calibration; every origin says from where.
 
-    A cluster on this machine has the times that were recorded on it; where there are none, nominal ones of its CPU.
-    ConfigError where there are neither.
+    A cluster of CPUs on this machine has the times that were recorded on it; where there are none, nominal ones. GPUs
+    here have nominal times once they are named: ConfigError for those that are only known to be there.
     """
-    if cluster.calibration == "recorded":
-        if found := recorded_system(cluster.name, cluster.world_size):
-            return found
-        if cluster.device != "cpu":
-            raise ConfigError(
-                f"nothing is known about time on cluster={cluster.name} with {cluster.device} devices: measure it with "
-                f"ssfx profile network cluster={cluster.name}, or choose cluster.device={'|'.join(device_names())}"
-            )
+    if cluster.device not in device_names():
+        raise ConfigError(
+            f"nothing is known about time on the {cluster.device} devices of cluster={cluster.name}, as only CPUs are "
+            f"measured: say what they are with cluster.device={'|'.join(device_names())}, or use device=cpu"
+        )
+    # What is recorded is of the CPU, whatever else is here.
+    here = cluster.calibration == "recorded" and cluster.device == "cpu"
+    if here and (found := recorded_system(cluster.name, cluster.world_size)):
+        return found
     on = device(cluster.device)
     codecs = nominal_codecs(on, device("cpu"), cluster.world_size)
     if cluster.calibration == "published" and cluster.codec_times:
@@ -64,7 +65,7 @@ def _origin(cluster: Cluster, on: Device) -> Origin:
     link = cluster.bottleneck
     factors = ", ".join(f"{name} x{factor:g}" for name, factor in sorted(cluster.factors.items()))
     note = (
-        f"ring formulas, {link.gbps:g} Gbit/s at {link.efficiency:.3g}, {link.latency_s * 1e6:g} us a step"
+        f"ring formulas, {cluster.pace} at {link.efficiency:.3g}, {link.latency_s * 1e6:g} us a step"
         f"{f', by byte {factors}' if factors else ''} ({cluster.source})"
     )
     kind = "published" if cluster.calibration == "published" else "nominal"

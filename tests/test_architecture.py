@@ -14,7 +14,7 @@ PACKAGE = Path(ssfx.__file__).parent
 
 VOCABULARY = {
     "case", "cluster", "costs", "devices", "errors", "footprint", "lazy", "machine", "origin", "paths", "plan",
-    "profile", "registry", "roofline", "spec", "work",
+    "profile", "registry", "roofline", "spans", "spec", "work",
 }  # fmt: skip
 COMPONENTS = {"collectives", "compressors", "kernels", "memories"}
 PLANNING = {"schemes", "wire", "timeline", "planning", "cost_tables", "codec_times", "recorded", "system", "systems"}
@@ -24,7 +24,7 @@ MAY_IMPORT = {
     **dict.fromkeys(COMPONENTS, VOCABULARY | COMPONENTS),
     **dict.fromkeys(PLANNING, VOCABULARY | COMPONENTS | PLANNING),
     "simulator": VOCABULARY | COMPONENTS | PLANNING,
-    "results": VOCABULARY | {"capabilities", "figures", "figure_claims", "status", "config"},
+    "results": VOCABULARY | {"config"},
     "workloads": VOCABULARY | {"results"},
     "runtime": VOCABULARY | COMPONENTS | PLANNING,
     "engines": VOCABULARY | COMPONENTS | PLANNING | {"results", "runtime", "simulator", "workloads"},

@@ -19,6 +19,7 @@ NAME = "codecs.achieved_density"
 TITLE = "achieved over target density per sparsifier"
 CLAIMS = ("micro.fig1.hard_density",)
 NEEDS = {"experiment": "achieved_density"}
+COMMAND = "ssfx run experiment=achieved_density preset=short repeats=1"
 
 COLOUR = "#56b4e9"
 AREA = 120

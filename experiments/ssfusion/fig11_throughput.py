@@ -16,6 +16,7 @@ NAME = "ssfusion.fig11"
 TITLE = "training throughput per workload and scheme"
 CLAIMS = ("ssfusion.fig11", "ssfusion.headline.throughput")
 NEEDS = {"experiment": "throughput", "calibration": ""}
+COMMAND = "ssfx run experiment=throughput preset=short"
 
 METRIC = "throughput_samples_per_s"
 

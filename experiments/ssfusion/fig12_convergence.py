@@ -17,6 +17,7 @@ NAME = "ssfusion.fig12"
 TITLE = "quality after training per scheme"
 CLAIMS = ("ssfusion.fig12", "ssfusion.headline.accuracy")
 NEEDS = {"experiment": "convergence"}
+COMMAND = "ssfx run experiment=convergence preset=short repeats=1"
 
 QUALITY = {"top1": "top-1 accuracy (higher is better)", "perplexity": "perplexity per byte (lower is better)"}
 

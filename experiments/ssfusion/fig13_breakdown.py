@@ -12,6 +12,7 @@ NAME = "ssfusion.fig13"
 TITLE = "time breakdown of an iteration per scheme"
 CLAIMS = (NAME,)
 NEEDS = {"experiment": "throughput", "calibration": ""}
+COMMAND = "ssfx run experiment=throughput preset=short"
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:

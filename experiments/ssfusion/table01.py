@@ -16,6 +16,7 @@ NAME = "ssfusion.table01"
 TITLE = "tensors of which nothing is sent, by fusion degree"
 CLAIMS = ("ssfusion.table1",)
 NEEDS = {"experiment": "missing_rate"}
+COMMAND = "ssfx run experiment=missing_rate preset=short"
 
 COUNTERPARTS = {"resnet152_digits": "ResNet-152", "bert_large_narrow": "BERT-large"}
 """The model of the paper's table that a model here stands for."""

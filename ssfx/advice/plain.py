@@ -12,7 +12,9 @@ _WORTH = 1.01
 
 def sentences(advice: Advice) -> list[str]:
     """Return the sentences, the most important first."""
-    return [*_verdict(advice), _bound(advice), _pairs(advice), *_mixed(advice), *_quality(advice)]
+    return [
+        *_verdict(advice), _bound(advice), _pairs(advice), *_borrowed(advice), *_mixed(advice), *_quality(advice)
+    ]  # fmt: skip
 
 
 def _verdict(advice: Advice) -> Iterator[str]:
@@ -23,14 +25,13 @@ def _verdict(advice: Advice) -> Iterator[str]:
         return
     best = advice.compressing[0]
     if best.speedup_vs_dense <= 1:
-        near = sum(entry.rank[0] <= dense.rank[1] for entry in advice.compressing)
-        but = f"; {near} of them only by less than the error of the simulator" if near and advice.trust else ""
+        near = sum(map(advice.unclear, advice.compressing))
+        but = f"; {near} of them only by less than the error of the simulator" if near else ""
         yield f"compression cannot win here: {baseline} beats every scheme that compresses{but}"
     elif best.speedup_vs_dense < _WORTH:
         yield f"compression gains less than {_WORTH - 1:.0%} here: the best scheme is {best.scheme}, against {baseline}"
     else:
-        unclear = best.rank[1] >= dense.rank[0]
-        but = ", which is less than the error of the simulator" if unclear and advice.trust else ""
+        but = ", which is less than the error of the simulator" if advice.unclear(best) else ""
         yield (
             f"the best scheme that compresses is {best.scheme}, {best.speedup_vs_dense:.2f}x as fast as {baseline}{but}"
         )
@@ -65,6 +66,12 @@ def _quality(advice: Advice) -> Iterator[str]:
         yield f"{', '.join(assumed)} assumes how many rows of an embedding table a batch touches (option touched)"
     if names := sorted(entry.scheme for entry in advice.compressing if entry.leaves_tensors_out):
         yield f"one selection covers several tensors, so that nothing may be sent of some, in {', '.join(names)}"
+
+
+def _borrowed(advice: Advice) -> Iterator[str]:
+    if advice.trust and advice.trust.borrowed:
+        kind, group = advice.setting.system.origin.kind, advice.trust.group
+        yield f"the error bars are borrowed: systems with {group} costs were scored, none with {kind} ones as here"
 
 
 def _mixed(advice: Advice) -> Iterator[str]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ssfx.advice.setting import Setting
-from ssfx.config.clusters import cluster_of
+from ssfx.config.clusters import cluster_at
 from ssfx.config.compose import compose
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
 from ssfx.config.simulations import with_custom
 from ssfx.config.sweep import single
-from ssfx.config.targets import profile_for
+from ssfx.config.targets import target_at
 from ssfx.errors import ConfigError
 
 ADVICE_KEYS = ("model", "workload", "cluster", "density", "batch_size", "optimizer", "world_size", "device")
@@ -29,8 +30,11 @@ def resolve_setting(words: Iterable[str]) -> Setting:
             )
         if key not in ADVICE_KEYS and not key.startswith("cluster."):
             raise ConfigError(f"advice does not depend on {key}; it takes {', '.join(ADVICE_KEYS)}")
-    config = compose(with_custom(single(request, "advise")))
+    point = with_custom(single(request, "advise"))
+    config = compose(point)
     settings = Settings.of(config)
-    cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
-    profile = profile_for(config["model"]["name"], cluster, settings.batch_size, settings.optimizer)
-    return Setting(cluster, profile) if settings.density is None else Setting(cluster, profile, settings.density)
+    model, on = config["model"]["name"], settings.device
+    cluster = cluster_at(point, config["cluster"], settings.world_size, on)
+    target = target_at(cluster.name, cluster.world_size, on, model, settings.batch_size, settings.optimizer)
+    setting = Setting(target.cluster, target.profile)
+    return setting if settings.density is None else replace(setting, density=settings.density)

@@ -61,6 +61,11 @@ class Advice:
         """Tuned dense: the fastest of the schemes it is chosen from."""
         return next(entry for entry in self.entries if entry.scheme in TUNED)
 
+    def unclear(self, entry: Entry) -> bool:
+        """Return whether the error of the simulator leaves open which is faster, `entry` or tuned dense."""
+        first_s, second_s = sorted((entry.iteration_s, self.dense.iteration_s))
+        return self.trust is not None and not surely_less(first_s, second_s, self.trust.mean)
+
     @property
     def compressing(self) -> tuple[Entry, ...]:
         """The entries whose plans compress something, fastest first."""
@@ -135,8 +140,15 @@ def ranges(seconds: Sequence[float], error: float) -> list[tuple[int, int]]:
 
     Two times whose intervals overlap are in no order.
     """
-    spans = [(one * (1 - error), one * (1 + error)) for one in seconds]
     return [
-        (1 + sum(other[1] < low for other in spans), len(spans) - sum(high < other[0] for other in spans))
-        for low, high in spans
+        (
+            1 + sum(surely_less(other, one, error) for other in seconds),
+            len(seconds) - sum(surely_less(one, other, error) for other in seconds),
+        )
+        for one in seconds
     ]
+
+
+def surely_less(first_s: float, second_s: float, error: float) -> bool:
+    """Return whether a first time is less than a second one even if both are off by up to `error`, relative."""
+    return first_s * (1 + error) < second_s * (1 - error)

@@ -78,7 +78,7 @@ class Setting:
         """Return the same setting with another rate of the bottleneck link."""
         link = replace(self.cluster.bottleneck, gbps=gbps)
         cluster = self.cluster
-        cluster = replace(cluster, intra=link) if cluster.nodes == 1 else replace(cluster, inter=link)
+        cluster = replace(cluster, intra=link) if cluster.slowest_inside else replace(cluster, inter=link)
         return replace(self, cluster=cluster)
 
     def variants(self, scheme: str) -> list[dict[str, Any]]:

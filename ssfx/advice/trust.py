@@ -1,4 +1,4 @@
-"""How far a simulated time can be trusted, as validation found it for systems of the same kind."""
+"""How far a simulated time can be trusted, as validation found it for systems of the same kind or the nearest."""
 
 from __future__ import annotations
 
@@ -11,17 +11,24 @@ from ssfx.origin import Kind
 GROUPS: dict[Kind, str] = {
     "measured": "recorded", "emulated": "recorded", "published": "published", "nominal": "published",
 }  # fmt: skip
-"""Kind of a system's origin -> the validation group whose systems are of that kind."""
+"""Kind of a system's origin -> the validation group whose systems are of that kind, or most like it."""
+
+BORROWED: tuple[Kind, ...] = ("nominal",)
+"""Kinds of which no system was scored: all of the published group have published costs."""
 
 
 @dataclass(frozen=True)
 class Trust:
-    """Mean and maximum |predicted / actual - 1| over `count` predictions of a validation group."""
+    """Mean and maximum |predicted / actual - 1| over `count` predictions of a validation group.
+
+    `borrowed`: its systems are of another kind than the one that it is to be trusted for.
+    """
 
     group: str
     mean: float
     maximum: float
     count: int
+    borrowed: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.mean <= self.maximum:
@@ -29,7 +36,7 @@ class Trust:
 
 
 def trust_in(kind: Kind, path: Path | None = None) -> Trust | None:
-    """Return the scores of the group of a kind of system; None when there are none.
+    """Return the scores of the group of a kind of system, which say when they are borrowed; None when there are none.
 
     They are read from the package's data/validation.json, {group: {mean, max, count}}, or from `path`.
     """
@@ -39,4 +46,4 @@ def trust_in(kind: Kind, path: Path | None = None) -> Trust | None:
     if group not in scores:
         return None
     found = scores[group]
-    return Trust(group, found["mean"], found["max"], found["count"])
+    return Trust(group, found["mean"], found["max"], found["count"], kind in BORROWED)

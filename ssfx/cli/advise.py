@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ def _ranking(advice: Advice) -> None:
     setting = advice.setting
     click.secho(
         f"{setting.profile.model} on {setting.cluster.name}, {setting.cluster.world_size} ranks at "
-        f"{setting.gbps:g} Gbit/s, batch {setting.profile.batch_size} each, density {setting.density:g}: simulated, "
+        f"{setting.cluster.pace}, batch {setting.profile.batch_size} each, density {setting.density:g}: simulated, "
         f"{setting.system.origin.kind} calibration",
         bold=True,
     )
@@ -90,11 +91,11 @@ def _break_evens(advice: Advice) -> None:
     from ssfx.advice import break_evens
 
     width = max(len(entry.scheme) for entry in advice.entries)
-    setting, found = advice.setting, False
+    pace, found = advice.setting.cluster.pace.replace(" Gbit/s", ""), False
     for scheme, one in break_evens(advice):
         if not found:
             click.secho(
-                f"{'scheme':{width}}  faster than tuned dense below (of 0.01 to 10000 Gbit/s; here {setting.gbps:g})",
+                f"{'scheme':{width}}  faster than tuned dense below (of 0.01 to 10000 Gbit/s; here {pace})",
                 bold=True,
             )
             found = True
@@ -104,12 +105,17 @@ def _break_evens(advice: Advice) -> None:
 
 
 def _origins(advice: Advice) -> None:
-    system, profile = advice.setting.system.origin, advice.setting.profile.origin
-    click.echo(f"costs: {system.kind}. {system.note}")
+    from ssfx.recorded import measured_on
+
+    system, profile = advice.setting.system, advice.setting.profile
+    click.echo(f"costs: {system.origin.kind}{measured_on(system.origin)}. {system.origin.note}")
     if kinds := advice.codec_kinds:
-        told = "; ".join(f"{kind} for {', '.join(names)}" for kind, names in kinds.items())
+        # All that was measured of compressors in one system was measured on one machine.
+        on = {kind: measured_on(system.codec(names[0]).origin) for kind, names in kinds.items()}
+        told = "; ".join(f"{kind}{on[kind]} for {', '.join(names)}" for kind, names in kinds.items())
         click.echo(f"compressor times: {told}")
-    click.echo(f"profile: {profile.kind}, {advice.setting.profile.device}. {profile.note}")
+    on_what = f"{profile.origin.kind}, {profile.device}{measured_on(profile.origin)}"
+    click.echo(f"profile: {on_what}. {profile.origin.note}")
     for line in advice.extrapolated:
         click.secho(f"extrapolated: {line}", fg="yellow")
     for name, reason in advice.left_out:
@@ -123,8 +129,11 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven], told: list[str]) -> d
         "model": setting.profile.model, "cluster": setting.cluster.name, "world_size": setting.cluster.world_size,
         "batch_size": setting.profile.batch_size, "density": setting.density, "gbps": setting.gbps,
         "origin": "simulated", "calibration": system.kind, "single_iteration_s": setting.profile.alone_s(),
-        "costs": system.note, "profile": {"kind": profile.kind, "note": profile.note},
-        "error_bar": trust and {"group": trust.group, "mean": trust.mean, "max": trust.maximum, "count": trust.count},
+        "costs": asdict(system), "profile": asdict(profile),
+        "error_bar": trust and {
+            "group": trust.group, "mean": trust.mean, "max": trust.maximum, "count": trust.count,
+            "borrowed": trust.borrowed,
+        },
         "compressor_times": advice.codec_kinds,
         "tuned_dense": advice.dense.scheme, "schemes": [_plain_entry(one, found) for one in advice.entries],
         "sentences": told, "left_out": dict(advice.left_out),

@@ -16,11 +16,15 @@ KINDS = (
     "memories",
     "models",
     "datasets",
+    "workloads",
     "clusters",
     "experiments",
+    "presets",
     "engines",
     "collectives",
 )
+FOLDERS = ("workloads", "clusters", "experiments", "presets")
+"""Those whose entries are files of conf/."""
 Table = tuple[Sequence[str], Iterable[Sequence[str]]]
 
 
@@ -31,7 +35,11 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
 @click.command("list", short_help="List schemes, compressors, models, clusters, ...")
 @click.argument("kind", required=False, metavar="[KIND]", shell_complete=_kinds)
 def list_(kind: str | None) -> None:
-    """Show schemes, compressors, memories, models, datasets, clusters, experiments, engines or collectives."""
+    """Show what there is to choose from, of all kinds or of one.
+
+    Kinds: schemes, compressors, memories, models, datasets, workloads, clusters, experiments, presets, engines,
+    collectives.
+    """
     from ssfx.errors import unknown
 
     if kind is None:
@@ -52,7 +60,7 @@ def _print(kind: str) -> None:
     elif kind == "collectives":
         header, lines = _collectives()
     else:
-        header, lines = _folder(kind) if kind in ("clusters", "experiments") else _registered(kind)
+        header, lines = _folder(kind) if kind in FOLDERS else _registered(kind)
     print_table(header, lines)
 
 

@@ -51,7 +51,7 @@ def model(overrides: tuple[str, ...], out: Path | None) -> None:
     this machine at the same time. For example: ssfx profile model=gpt2_tiny batch_size=4 ranks=2
     """
     from ssfx.config.profiles import resolve_profile
-    from ssfx.paths import results_dir
+    from ssfx.recorded import profile_name, written_dir
     from ssfx.results.files import write_atomic
 
     asked = resolve_profile(overrides)
@@ -61,7 +61,7 @@ def model(overrides: tuple[str, ...], out: Path | None) -> None:
     found = record_profile(
         asked.model, asked.dataset, asked.batch_size, asked.device, ranks=asked.ranks, optimizer=asked.optimizer
     )
-    path = out or results_dir() / "profiles" / f"{found.model}-{found.device}-x{found.ranks}.json"
+    path = out or written_dir() / profile_name(found)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, found.to_json() + "\n")
     _show(found)

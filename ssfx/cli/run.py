@@ -78,12 +78,19 @@ def _profile(target: Target) -> str:
     return target.profile.origin.kind
 
 
+def _rests_on(target: Target) -> str:
+    from ssfx.recorded import measured_on
+
+    costs = target.system.origin
+    return f"{target.cluster.name}: {costs.kind}{measured_on(costs)}. {costs.note}"
+
+
 def _explain(job: Job) -> None:
     """Say what the summary line cannot: the preset or the clusters, and what compressor and density apply to."""
     if job.targets:
         click.echo(f"experiment={job.experiment} engine={job.engine}: one step in virtual time, nothing is trained")
         whole = [target for target in job.targets if target.cluster.world_size > 1] or job.targets
-        for text in dict.fromkeys(f"{target.cluster.name}: {target.system.origin.note}" for target in whole):
+        for text in dict.fromkeys(map(_rests_on, whole)):
             click.echo(text)
     else:
         click.echo(

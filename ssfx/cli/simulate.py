@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,11 +125,13 @@ def _explain(steps: Sequence[Simulated], names: Sequence[str]) -> None:
 
 def _origins(outcomes: Sequence[Outcome]) -> None:
     """Print what the numbers rest on, each text once."""
+    from ssfx.recorded import measured_on
+
     texts = []
     for _, target, _ in outcomes:
         costs, profile = target.system.origin, target.profile.origin
-        texts.append(f"costs: {costs.kind}. {costs.note}")
-        texts.append(f"profile: {profile.kind}, {target.profile.device}. {profile.note}")
+        texts.append(f"costs: {costs.kind}{measured_on(costs)}. {costs.note}")
+        texts.append(f"profile: {profile.kind}, {target.profile.device}{measured_on(profile)}. {profile.note}")
     for text in sorted(dict.fromkeys(texts)):
         click.echo(text)
 
@@ -141,7 +144,7 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
         "density": case.density, "origin": "simulated", "metrics": _metrics(outcome),
         "scaling_factor": _scaling(outcome), "critical_s": step.critical_s(), "contention_s": step.slowdown_s(),
         "extrapolated": list(step.outside), "calibration": case.calibration, "plan_digest": step.plan.digest,
-        "costs": target.system.origin.note, "profile": target.profile.origin.note,
+        "costs": asdict(target.system.origin), "profile": asdict(target.profile.origin),
     }  # fmt: skip
 
 
@@ -156,10 +159,11 @@ def _scaling(outcome: Outcome) -> float:
 
 
 def _names(cases: Sequence[Case]) -> list[str]:
-    """Return what tells the cases apart."""
+    """Return what tells the cases apart, another name for each."""
     parts = [
-        (case.scheme, case.model, case.cluster, case.compressor or "", f"{case.density:g}" if case.density else "",
-         f"batch {case.batch_size}", case.optimizer, f"{case.accumulate} micro-steps",
+        (case.scheme, case.model, case.cluster, f"x{case.world_size}", case.compressor or "",
+         f"{case.density}" if case.density else "", f"batch {case.batch_size}", case.optimizer,
+         f"{case.accumulate} micro-steps",
          " ".join(f"{key}={value}" for key, value in sorted(case.scheme_options.items())))
         for case in cases
     ]  # fmt: skip

@@ -9,7 +9,7 @@ from ssfx.cluster import Calibration
 from ssfx.errors import ConfigError, unknown
 
 CALIBRATIONS: tuple[str, ...] = get_args(Calibration)
-_SHAPE = ("cluster.nodes", "cluster.devices_per_node")
+_SHAPE = ("nodes", "devices_per_node")
 
 
 def calibrated(node: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,17 +19,42 @@ def calibrated(node: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, A
     nominal times. ConfigError for a calibration that the cluster does not have.
     """
     own, printed = node["calibration"], node.get("published")
-    changed = [key for key in point if key.startswith("cluster.") and key not in (*_SHAPE, "cluster.calibration")]
-    wanted = point.get("cluster.calibration", "nominal" if own == "recorded" and changed else own)
+    given = {key: value for key, value in point.items() if key.startswith("cluster.") and key != "cluster.calibration"}
+    changed = [key for key in given if own == "recorded" and changes(node, key.partition(".")[2], given[key])]
+    wanted = point.get("cluster.calibration", "nominal" if changed else own)
     if wanted not in CALIBRATIONS:
         raise unknown("calibration", str(wanted), CALIBRATIONS)
     if (wanted == "published" and not printed) or (wanted == "recorded" and own != "recorded"):
         raise ConfigError(f"cluster={node['name']} has no {wanted} calibration; use cluster.calibration=nominal")
     if wanted == "recorded" and changed:
-        raise ConfigError(f"{changed[0]} does not change what was recorded; add cluster.calibration=nominal")
+        raise ConfigError(f"{changed[0]} does not change what was recorded; use cluster.calibration=nominal")
     found = dict(node)
     if wanted == "published" and printed:
         for key, value in printed.items():
             found[key] = {**found.get(key, {}), **value} if isinstance(value, Mapping) else value
         found["source"] = f"{node['source']}; {printed['source']}"
     return {**found, "calibration": wanted}
+
+
+def changes(node: Mapping[str, Any], option: str, value: Any) -> bool:
+    """Return whether `option` with `value` describes another cluster than `node`, in its calibration.
+
+    The number of devices that a file leaves open is no property of the cluster, but the number of ranks. What was
+    recorded is no line rate, so that even the one in the file is another description.
+    """
+    if option in _SHAPE:
+        return node[option] not in ("auto", value)
+    if node["calibration"] == "recorded":
+        return True
+    return bool(number(_at(node, option)) != number(value))
+
+
+def number(value: Any) -> Any:
+    """Return a number in the one form that equal numbers share."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _at(node: Any, path: str) -> Any:
+    for key in path.split("."):
+        node = node[key]
+    return node

@@ -9,7 +9,8 @@ from typing import Any
 
 from ssfx import devices, machine
 from ssfx.cluster import Cluster, Link
-from ssfx.config.compose import compose
+from ssfx.config.cluster_node import changes, number
+from ssfx.config.compose import Point, compose
 from ssfx.errors import ConfigError, unknown
 
 CPU_RANKS = 2
@@ -25,13 +26,13 @@ def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> 
     """
     here = node["device"] == "auto"
     kind = local_device(device) if here else _device_name(node["device"])
-    per_node = node["devices_per_node"]
+    nodes, per_node = _count("nodes", node["nodes"]), node["devices_per_node"]
     if per_node == "auto":
-        per_node = world_size or local_ranks(kind)
+        per_node = _share(world_size, nodes) if world_size else local_ranks(kind)
     try:
-        links = {key: Link(**{k: float(v) for k, v in node[key].items()}) for key in ("intra", "inter")}
+        links = {key: _link(key, node[key]) for key in ("intra", "inter")}
         cluster = Cluster(
-            node["name"], node["summary"], _count("nodes", node["nodes"]),
+            node["name"], node["summary"], nodes,
             _count("devices_per_node", per_node), kind, links["intra"], links["inter"], node["source"],
             _count("nics_per_node", node["nics_per_node"]), node.get("factors", {}), node["calibration"],
             node.get("codec_times", ""),
@@ -51,13 +52,27 @@ def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> 
 
 
 def cluster_text(name: str, options: Mapping[str, Any]) -> str:
-    """Return what Case.cluster says of the cluster `name` with `options`: only those that differ from its file."""
+    """Return what Case.cluster says of the cluster `name` with `options`: only those that make it another one.
+
+    The calibration is compared with that of the file, all else with the numbers of the calibration that is chosen.
+    """
     if not options:
         return name
-    base = compose({"cluster": name})["cluster"]
-    changed = {key: value for key, value in options.items() if _number(value) != _number(_at(base, key))}
-    inside = ",".join(f"{key}={_number(value)}" for key, value in sorted(changed.items()))
+    own = compose({"cluster": name})["cluster"]
+    chosen = options.get("calibration", own["calibration"])
+    base = own if chosen == own["calibration"] else compose({"cluster": name, "cluster.calibration": chosen})["cluster"]
+    changed = {key: value for key, value in options.items() if key != "calibration" and changes(base, key, value)}
+    if base is not own:
+        changed["calibration"] = chosen
+    inside = ",".join(f"{key}={number(value)}" for key, value in sorted(changed.items()))
     return f"{name}({inside})" if inside else name
+
+
+def cluster_at(point: Point, node: Mapping[str, Any], world_size: int | None, device: str) -> Cluster:
+    """Return the cluster of a point and its composed `cluster` node; its name is that of Case.cluster."""
+    cluster = cluster_of(node, world_size, device)
+    options = {key.partition(".")[2]: value for key, value in point.items() if key.startswith("cluster.")}
+    return replace(cluster, name=cluster_text(cluster.name, options))
 
 
 def cluster_named(text: str, world_size: int | None, device: str) -> Cluster:
@@ -80,8 +95,8 @@ def local_device(device: str) -> str:
 
 
 def local_ranks(device: str) -> int:
-    """Return how many ranks this machine runs by default: one per GPU, or two on the CPU if it has two cores."""
-    return len(machine.gpus()) if device == "cuda" else min(machine.cores(), CPU_RANKS)
+    """Return how many ranks this machine has by default: one per GPU, or two on the CPU if it has two cores."""
+    return len(machine.gpus()) if device != "cpu" and machine.gpus() else min(machine.cores(), CPU_RANKS)
 
 
 def check_here(cluster: Cluster) -> None:
@@ -139,23 +154,27 @@ def _count(key: str, value: Any) -> int:
     return value
 
 
+def _share(world_size: int, nodes: int) -> int:
+    """Return the ranks of each node; one rank is alone, wherever it is."""
+    if world_size > 1 and world_size % nodes:
+        raise ConfigError(
+            f"world_size={world_size} cannot be spread evenly over cluster.nodes={nodes}; use "
+            f"world_size={nodes * max(1, round(world_size / nodes))}"
+        )
+    return max(1, world_size // nodes)
+
+
+def _link(key: str, node: Mapping[str, Any]) -> Link:
+    try:
+        return Link(**{name: float(value) for name, value in node.items()})
+    except ConfigError as error:
+        raise ConfigError(f"cluster.{key}.{error}") from None
+
+
 def _device_name(value: Any) -> str:
     if not isinstance(value, str):
         raise ConfigError(f"cluster.device must be the name of a device, got {value!r}")
     return devices.device(value).name
-
-
-def _at(node: Any, path: str) -> Any:
-    for key in path.split("."):
-        node = node[key]
-    return node
-
-
-def _number(value: Any) -> Any:
-    """Return a number in the one form that equal numbers share."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
 
 
 def _value(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Cases that are simulated: what they do not depend on is refused when asked for, and no part of their identity."""
+"""Cases that are simulated: keys that would change nothing are refused; one step stands for all seeds and repeats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WITHOUT_EFFECT = (
     "checkpoint_every", "clip_norm", "evaluate", "lr", "memory", "momentum", "preset", "repeats", "seed",
     "stall_timeout_s", "steps", "warmup_steps", "weight_decay",
 )  # fmt: skip
-"""Keys on which the time of a simulated step does not depend."""
+"""Keys that, with their options, change nothing about a simulated step."""
 
 
 def check_keys(keys: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ssfx.case import Case
 from ssfx.config.cases import PLAN_KEYS, completed
-from ssfx.config.clusters import cluster_of, cluster_text
+from ssfx.config.clusters import cluster_at
 from ssfx.config.components import components
 from ssfx.config.compose import Point, chosen, compose
 from ssfx.config.overrides import read
@@ -21,7 +21,7 @@ SIMULATION_KEYS = (*PLAN_KEYS, "batch_size", "optimizer", "accumulate")
 
 
 def resolve_simulations(words: Iterable[str]) -> list[Case]:
-    """Return the cases that `words` ask for, never to be stored; ConfigError for a key without effect."""
+    """Return the cases that `words` ask for, each once and never to be stored; ConfigError for a key without effect."""
     request = read(words)
     for key in request:
         if key not in SIMULATION_KEYS and not key.startswith(("scheme.", "compressor.", "cluster.")):
@@ -29,7 +29,8 @@ def resolve_simulations(words: Iterable[str]) -> list[Case]:
     points = points_of(request)
     for point in points:
         point.setdefault("scheme", chosen(point, "scheme"))
-    return [_case(point) for point in completed(points)[0]]
+    cases = [_case(point) for point in completed(points)[0]]
+    return list({case.run_id: case for case in cases}.values())
 
 
 def with_custom(point: Point) -> Point:
@@ -44,11 +45,10 @@ def _case(point: Point) -> Case:
     config = compose(with_custom(point))
     settings = Settings.of(config)
     parts = components(config, settings.density, asked="density" in point)
-    cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
-    options = {key.partition(".")[2]: value for key, value in point.items() if key.startswith("cluster.")}
+    cluster = cluster_at(point, config["cluster"], settings.world_size, settings.device)
     case = Case(
         experiment="simulate", model=config["model"]["name"], dataset="", scheme=parts.scheme,
-        cluster=cluster_text(cluster.name, options), world_size=cluster.world_size, batch_size=settings.batch_size,
+        cluster=cluster.name, world_size=cluster.world_size, batch_size=settings.batch_size,
         compressor=parts.compressor, density=parts.density, memory=parts.memory, scheme_options=parts.scheme_options,
         device="cpu" if cluster.device == "cpu" else "cuda", optimizer=settings.optimizer,
         accumulate=settings.accumulate,

@@ -11,8 +11,8 @@ from ssfx.cluster import Cluster
 from ssfx.config.clusters import cluster_named
 from ssfx.devices import device as data_sheet
 from ssfx.profile import Profile
-from ssfx.recorded import recorded_profile
-from ssfx.roofline import profile_on, step_s
+from ssfx.recorded import recorded_profile, with_package
+from ssfx.roofline import analytic_profile, profile_on, step_s
 from ssfx.system import System
 from ssfx.systems import system_on
 from ssfx.work import model_work
@@ -53,19 +53,26 @@ def target_at(
 
 
 def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str) -> Profile:
-    """Return the profile of `model` on the devices of `cluster` at `batch_size` samples per rank.
+    """Return the profile of `model` on the devices of `cluster` at `batch_size` samples per rank, with `optimizer`.
 
-    On a cluster that is recorded it is what was measured with as many ranks at once, if anything was. An analytic
-    profile has the step of `optimizer`; a measured one the step that it was measured with.
+    On a cluster that is recorded it is what was measured with as many ranks at once, if anything was; elsewhere what
+    was measured of such a device alone. What was measured of another batch size or optimizer does not count: then the
+    profile is analytic.
     """
     if cluster.calibration == "recorded":
-        recorded = recorded_profile(model, cluster.device, cluster.world_size)
-        if recorded and recorded.batch_size == batch_size:
+        ranks = cluster.world_size
+        if recorded := recorded_profile(model, cluster.device, ranks, batch_size=batch_size, optimizer=optimizer):
             return recorded
     found = profile_on(model, cluster.device, batch_size)
-    if found.origin.kind == "nominal":
-        return replace(found, step_s=round(step_s(model_work(model), data_sheet(cluster.device), optimizer), 9))
-    return found
+    if found.origin.kind == "measured":
+        if found.stepped_with == optimizer:
+            return replace(found, origin=with_package(found.origin))
+        found = analytic_profile(model, cluster.device, batch_size)
+    # The roofline takes the customary optimizer's step, and says so.
+    work = model_work(model)
+    note = found.origin.note.replace(f"step: {work.optimizer}", f"step: {optimizer}")
+    seconds = round(step_s(work, data_sheet(cluster.device), optimizer), 9)
+    return replace(found, step_s=seconds, optimizer=optimizer, origin=replace(found.origin, note=note))
 
 
 @lru_cache(maxsize=64)

@@ -183,6 +183,8 @@ class Launch:
         """Return when no process of the launch is left: SIGTERM first, SIGKILL after the grace period."""
         processes = dict(self._workers)
         for started in self._processes:
+            if started.returncode is not None:
+                continue  # it has been waited for, so that its number may be a stranger's by now
             with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(started.pid)
                 processes |= {p.pid: p for p in (process, *process.children(recursive=True))}

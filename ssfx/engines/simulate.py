@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from ssfx.case import Case
+from ssfx.compressors import build
 from ssfx.config.simulated import simulate_case
 from ssfx.config.targets import Target
 from ssfx.devices import device as data_sheet
@@ -18,6 +19,7 @@ from ssfx.engines.base import Engine, engines
 from ssfx.errors import RunError
 from ssfx.footprint import memory_bytes
 from ssfx.origin import Origin
+from ssfx.recorded import measured_on
 from ssfx.results.files import write_atomic
 from ssfx.results.manifest import code, now, versions
 from ssfx.results.rows import Row
@@ -86,12 +88,25 @@ def _row(case: Case, target: Target, step: Simulated, started_with: dict[str, ob
     if (
         profile.device in device_names() and data_sheet(profile.device).pcie_gbps
     ):  # a host's memory is shared with more than training
-        copies = 0 if case.memory in (None, "none") else 1
-        needed = memory_bytes(case.model, case.batch_size, case.optimizer, residual_copies=copies, fused_attention=True)
+        needed = memory_bytes(
+            case.model, case.batch_size, case.optimizer, residual_copies=_residuals(case), fused_attention=True
+        )
         metrics["peak_memory_bytes"] = needed.total
         manifest["device_memory_bytes"] = round(data_sheet(profile.device).memory_gib * 2**30)
-    hardware = f"{target.cluster.device} devices ({system.origin.kind} costs, {profile.origin.kind} profile)"
+    hardware = f"{target.cluster.device} devices ({_of('costs', system.origin)}, {_of('profile', profile.origin)})"
     return Row(case.run_id, case, metrics, Origin("simulated", hardware, now(), versions=versions()), manifest)
+
+
+def _of(what: str, origin: Origin) -> str:
+    return f"{origin.kind} {what}{measured_on(origin)}"
+
+
+def _residuals(case: Case) -> int:
+    """Return the copies of the gradient that are kept: a residual where the compressor has one, no other memory."""
+    if case.compressor is None:
+        return 0
+    compressor = build(case.compressor)
+    return 1 if compressor.error_feedback and not compressor.lossless else 0
 
 
 def _keep(row: Row, step: Simulated, store: Store) -> None:

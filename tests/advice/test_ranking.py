@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from advice.settings import setting
 
-from ssfx.advice import advise, break_evens, sentences
+from ssfx.advice import Advice, Entry, advise, break_evens, sentences
 from ssfx.advice.break_even import BreakEvens
 from ssfx.advice.ranking import ranges
 from ssfx.advice.setting import TUNED
@@ -91,6 +91,38 @@ def test_an_order_within_the_error_bar_is_not_claimed():
     assert sentences(tight)[2].endswith(told)
 
 
+def timed(dense_s, *sparse_s, error=0.1):
+    """An Advice of steps of so many seconds: tuned dense and schemes that compress."""
+    made = advise(setting(), ["topk", "per_tensor"])
+    sparse = made.compressing[0].trial
+    trials = [(made.dense.trial, dense_s), *((sparse, seconds) for seconds in sparse_s)]
+    trials.sort(key=lambda one: one[1])
+    ranks = ranges([seconds for _, seconds in trials], error)
+    entries = []
+    for (trial, seconds), rank in zip(trials, ranks, strict=True):
+        step = replace(trial.simulated, iteration_s=seconds)
+        entries.append(Entry(replace(trial, simulated=step), rank, 1.0, 1.0, dense_s / seconds))
+    return Advice(made.setting, Trust("recorded", error, error, 9), tuple(entries), ())
+
+
+def test_two_times_are_compared_and_not_their_ranks():
+    """1.10 < 1.125, although a third time lies between that is in no order with either."""
+    told = "less than the error of the simulator"
+    clear = timed(1.25, 1.0, 1.2)
+    assert [entry.rank for entry in clear.entries] == [(1, 2), (1, 3), (2, 3)]
+    assert "1.25x as fast" in sentences(clear)[0]
+    assert told not in sentences(clear)[0]
+    assert told in sentences(timed(1.2, 1.0))[0]
+    assert told in sentences(timed(1.2, 1.0, 1.5))[0]
+
+
+def test_only_schemes_that_are_near_to_dense_are_counted_as_near():
+    lost = timed(1.0, 1.2, 1.25)
+    assert [entry.rank for entry in lost.entries] == [(1, 2), (1, 3), (2, 3)]
+    assert sentences(lost)[0].endswith("; 1 of them only by less than the error of the simulator")
+    assert "less than the error" not in sentences(timed(1.0, 1.25, 1.3))[0]
+
+
 def test_gathered_pairs_win_bytes_below_one_over_the_ranks_only():
     dense, sparse = (sentences(advise(setting(density=density), ["topk"])) for density in (0.2, 0.1))
     told = "gathering pairs of index and value from 8 ranks sends fewer bytes than an all-reduce only below density"
@@ -150,3 +182,6 @@ def test_trust_is_that_of_the_group_of_the_same_kind(tmp_path):
     path.write_text(json.dumps({"recorded": {"mean": 0.04, "max": 0.2, "count": 192}}))
     assert trust_in("measured", path) == trust_in("emulated", path) == Trust("recorded", 0.04, 0.2, 192)
     assert trust_in("nominal", path) is None
+    path.write_text(json.dumps({"published": {"mean": 0.04, "max": 0.2, "count": 192}}))
+    assert trust_in("published", path) == Trust("published", 0.04, 0.2, 192)
+    assert trust_in("nominal", path) == Trust("published", 0.04, 0.2, 192, borrowed=True)

@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
+from ssfx import machine
 from ssfx.advice.trust import Trust
 from ssfx.cli import main
+from ssfx.recorded import recorded_profile, recorded_system
 from ssfx.schemes import schemes
 
 WORDS = ("model=resnet_tiny", "cluster=acpsgd_10gbe", "density=0.02")
@@ -45,7 +47,7 @@ def test_json_says_the_same_as_the_table(run_advise):
     told = {entry["scheme"]: entry["break_even"] for entry in found["schemes"]}
     assert told["ddp"] is None
     assert [line for line in out.splitlines() if line.split() == ["topk", *told["topk"]["text"].split()]]
-    assert f"costs: nominal. {found['costs']}\n" in out
+    assert f"costs: nominal. {found['costs']['note']}\n" in out
     assert "compressor times: nominal for dgc, topk\n" in out
     assert "profile: nominal, rtx2080ti. roofline, not measured" in out
 
@@ -60,11 +62,52 @@ def test_error_bars_are_those_of_the_validation_or_none(run_advise, monkeypatch)
     assert out.count(f"1-{count} ") == count
 
 
+def test_a_borrowed_error_is_told(run_advise):
+    told = "the error bars are borrowed: systems with published costs were scored, none with nominal ones as here"
+    assert f"- {told}\n" in run_advise(*WORDS)
+    assert json.loads(run_advise(*WORDS, "--json"))["error_bar"]["borrowed"] is True
+    own = json.loads(run_advise(*WORDS, "cluster.calibration=published", "--json"))
+    assert own["error_bar"]["borrowed"] is False
+    assert not any("borrowed" in sentence for sentence in own["sentences"])
+
+
 def test_options_of_the_cluster_count(run_advise):
     slow = json.loads(run_advise(*WORDS, "cluster.inter.gbps=0.5", "--json"))
     fast = json.loads(run_advise(*WORDS, "--json"))
     assert slow["gbps"] == 0.5
     assert max(one["iteration_s"] for one in slow["schemes"]) > max(one["iteration_s"] for one in fast["schemes"])
+
+
+def test_options_of_the_cluster_are_in_its_name(run_advise):
+    words = ("model=resnet_tiny", "cluster=64gpu", "cluster.nodes=2", "cluster.nics_per_node=4")
+    name = "64gpu(nics_per_node=4,nodes=2)"
+    assert run_advise(*words).startswith(f"resnet_tiny on {name}, 8 ranks at 252 Gbit/s inside a node, batch 32 each")
+    found = json.loads(run_advise(*words, "--json"))
+    assert (found["cluster"], found["world_size"], found["gbps"]) == (name, 8, 252)
+
+
+def test_other_nodes_than_were_recorded_are_nominal(run_advise):
+    words = ("model=resnet_tiny", "cluster=local", "device=cpu")
+    found = json.loads(run_advise(*words, "cluster.nodes=2", "--json"))
+    assert (found["cluster"], found["world_size"], found["calibration"]) == ("local(nodes=2)", 4, "nominal")
+    assert json.loads(run_advise(*words, "world_size=4", "--json"))["calibration"] == "measured"
+
+
+def test_measured_costs_name_the_machine_and_that_they_are_shipped(run_advise):
+    costs, profile = recorded_system("local", 2).origin, recorded_profile("resnet_tiny", "cpu", 2).origin
+    lines = run_advise("model=resnet_tiny", "cluster=local").splitlines()
+    assert f"costs: measured on {costs.hardware}, {costs.date}. {costs.note}" in lines
+    assert f"compressor times: measured on {costs.hardware}, {costs.date} for dgc, topk" in lines
+    assert f"profile: measured, cpu on {profile.hardware}, {profile.date}. {profile.note}" in lines
+    assert costs.note.endswith("; shipped with ssfx")
+
+
+def test_gpus_that_are_here_are_not_given_the_times_of_a_cpu(monkeypatch, capsys):
+    monkeypatch.setattr(machine, "gpus", lambda: ("A", "A", "A", "A"))
+    assert main(["advise", "model=resnet_tiny", "cluster=local"]) == 2
+    err = capsys.readouterr().err
+    assert "nothing is known about time on the cuda devices of cluster=local" in err
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

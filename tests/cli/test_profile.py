@@ -21,7 +21,7 @@ def recorded(monkeypatch):
         times = {"forward_s": 0.002, "step_s": 0.001, "other_s": 0.001}
         return Profile(
             model, tensors, (0.001, 0.002, 0.002, 0.001), origin=origin, batch_size=batch_size, device=device,
-            ranks=ranks, **times,
+            ranks=ranks, optimizer=optimizer, **times,
         )  # fmt: skip
 
     monkeypatch.setattr("ssfx.workloads.profiling.record_profile", record_profile)
@@ -31,7 +31,7 @@ def recorded(monkeypatch):
 def test_a_profile_is_written_below_results_and_summed_up(recorded, tmp_path, capsys):
     assert main(["profile", "model=resnet_tiny", "batch_size=4", "ranks=2"]) == 0
     assert recorded == [Measurement("resnet_tiny", "digits", 4, "sgd", "cpu", 2)]
-    path = tmp_path / "results" / "profiles" / "resnet_tiny-cpu-x2.json"
+    path = tmp_path / "results" / "profiles" / "resnet_tiny-cpu-x2-b4.json"
     assert Profile.from_json(path.read_text()).batch_size == 4
     out = capsys.readouterr().out
     assert "resnet_tiny on cpu, batch 4, 2 ranks at once" in out
@@ -41,6 +41,18 @@ def test_a_profile_is_written_below_results_and_summed_up(recorded, tmp_path, ca
     assert "longest wait: 2.000 ms for t1" in out
     assert "measured on Invented CPU, 2 cores, 2026-01-01: made up" in out
     assert out.splitlines()[-1] == str(path)
+
+
+def test_profiles_of_several_batch_sizes_and_optimizers_lie_side_by_side(recorded, tmp_path, capsys):
+    for words in ([], ["batch_size=4"], ["optimizer=adam"]):
+        assert main(["profile", "model=resnet_tiny", "ranks=2", *words]) == 0
+    names = sorted(path.name for path in (tmp_path / "results" / "profiles").iterdir())
+    assert names == ["resnet_tiny-cpu-x2-adam.json", "resnet_tiny-cpu-x2-b4.json", "resnet_tiny-cpu-x2.json"]
+    capsys.readouterr()
+    assert main(["simulate", "model=resnet_tiny", "cluster=local", "scheme=ddp", "batch_size=4,8"]) == 0
+    out = capsys.readouterr().out
+    assert "profile: measured, cpu on Invented CPU, 2 cores, 2026-01-01. made up\n" in out
+    assert "profile: nominal, cpu. roofline, not measured" in out
 
 
 def test_the_file_can_be_chosen_and_the_word_model_written(recorded, tmp_path):

@@ -3,13 +3,16 @@
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
+from ssfx import machine
 from ssfx.cli import main
 from ssfx.config.simulated import simulate_case
 from ssfx.config.simulations import resolve_simulations
 from ssfx.config.targets import target_of
+from ssfx.recorded import recorded_profile, recorded_system
 
 ONE = ["model=bert_large", "cluster=64gpu", "scheme=ssfusion_oi", "density=0.01"]
 TWO = ["model=resnet50", "cluster=16gpu", "scheme=ddp,per_tensor", "density=0.01"]
@@ -56,6 +59,44 @@ def test_json_has_all_that_is_printed(run):
     single_s = target_of(resolve_simulations(TWO)[0]).profile.alone_s()
     assert first["scaling_factor"] == pytest.approx(single_s / first["metrics"]["iteration_s"])
     assert "why" not in first
+    target = target_of(resolve_simulations(TWO)[0])
+    assert first["costs"] == asdict(target.system.origin)
+    assert (first["costs"]["kind"], first["profile"]["kind"]) == ("nominal", "nominal")
+    assert first["profile"]["note"] == target.profile.origin.note
+
+
+def test_measured_costs_and_profiles_name_the_machine_and_that_they_are_shipped(run):
+    words = ["model=resnet_tiny", "cluster=local", "world_size=2", "scheme=ddp"]
+    costs, profile = recorded_system("local", 2).origin, recorded_profile("resnet_tiny", "cpu", 2).origin
+    lines = run(*words).splitlines()
+    assert f"costs: measured on {costs.hardware}, {costs.date}. {costs.note}" in lines
+    assert f"profile: measured, cpu on {profile.hardware}, {profile.date}. {profile.note}" in lines
+    assert costs.note.endswith("; shipped with ssfx")
+    assert profile.note.endswith("; shipped with ssfx")
+    assert json.loads(run(*words, "--json"))["profile"] == asdict(profile)
+
+
+def test_optimizers_are_told_apart_where_only_one_was_measured(run):
+    words = ["model=resnet_tiny", "cluster=local", "world_size=2", "batch_size=32", "scheme=ddp"]
+    first, second = (json.loads(line) for line in run(*words, "optimizer=sgd,adam", "--json").splitlines())
+    assert (first["profile"]["kind"], second["profile"]["kind"]) == ("measured", "nominal")
+    assert first["calibration"] != second["calibration"]
+
+
+def test_nodes_of_this_machine_are_described_not_recorded(run):
+    lines = run("model=resnet_tiny", "cluster=local", "cluster.nodes=2", "device=cpu", "scheme=ddp").splitlines()
+    assert lines[0].startswith("ddp for resnet_tiny on local(nodes=2), 4 ranks")
+    assert any(line.startswith("costs: nominal. ring formulas") for line in lines)
+
+
+def test_gpus_that_are_here_are_not_given_the_times_of_a_cpu(run, monkeypatch, capsys):
+    monkeypatch.setattr(machine, "gpus", lambda: ("A", "A"))
+    assert main(["simulate", "model=resnet50", "cluster=local", "scheme=ddp"]) == 2
+    err = capsys.readouterr().err
+    assert "nothing is known about time on the cuda devices of cluster=local" in err
+    assert err.count("\n") == 1
+    assert "2 ranks" in run("model=resnet50", "cluster=local", "scheme=ddp", "cluster.device=a100").splitlines()[0]
+    assert "costs: measured on" in run("model=resnet_tiny", "cluster=local", "scheme=ddp", "device=cpu")
 
 
 def test_why_explains_later_cases_by_the_first(run):
@@ -73,11 +114,23 @@ def test_anything_that_differs_can_be_compared(run):
     assert "less than ddp 16gpu(inter.gbps=10)" in out
 
 
-def test_a_trace_holds_every_case(run, tmp_path):
-    run(*TWO, "--trace", str(tmp_path / "trace.json"))
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (TWO, ["ddp", "per_tensor dgc 0.01"]),
+        (["model=resnet50", "cluster=16gpu", "scheme=ddp", "world_size=1,16"], ["ddp x1", "ddp x16"]),
+    ],
+)
+def test_a_trace_holds_every_case(run, tmp_path, words, names):
+    run(*words, "--trace", str(tmp_path / "trace.json"))
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
-    assert names == ["simulated ddp", "simulated per_tensor dgc 0.01"]
+    found = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert found == [f"simulated {name}" for name in names]
+
+
+def test_a_case_that_several_words_ask_for_is_simulated_once():
+    found = resolve_simulations(["model=resnet50", "cluster=16gpu", "scheme=ddp,topk", "density=0.01,0.1"])
+    assert [(case.scheme, case.density) for case in found] == [("ddp", None), ("topk", 0.01), ("topk", 0.1)]
 
 
 def test_a_model_has_its_customary_batch_and_a_workload_its_own(run):

@@ -1,14 +1,17 @@
 """The README and docs/img show what the committed rows give, and nothing else."""
 
+import csv
 import re
-from datetime import UTC, datetime, timedelta
+from collections import Counter
 
 import pytest
 from docs.markdown import ROOT
-from figures.synthetic import throughput
+from figures.synthetic import row, throughput
+from figures.synthetic_clusters import clusters
 
 from ssfx.figures import check_all, discover
-from ssfx.results import readme as docs
+from ssfx.pages import readme as docs
+from ssfx.pages.verdicts import summary
 from ssfx.results.claims import ledgers
 from ssfx.validation.groups import load
 
@@ -40,17 +43,48 @@ def test_pictures_are_small_enough_for_a_repository():
         assert path.stat().st_size < 200_000, path.name
 
 
-def test_the_blocks_quote_origin_cost_and_finding_of_the_rows():
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    times = {"started": start.isoformat(), "stopped": (start + timedelta(minutes=2)).isoformat()}
-    rows = throughput(manifest=times)
-    assert docs.figure_block(rows).startswith(
-        "![training throughput per workload and scheme](docs/img/ssfusion.fig11.png)"
+def test_the_caption_says_what_the_bars_and_ranges_are():
+    lines = docs.figure_block(throughput()).splitlines()
+    assert lines[0].startswith(
+        '<img src="docs/img/ssfusion.fig11.png" alt="training throughput per workload and scheme"'
     )
-    line = next(line for line in docs.status_block(rows).splitlines() if line.startswith("| ssfusion.fig11 "))
-    assert f"measured on Invented CPU, 2 cores: {len(rows)} runs, {2 * len(rows)} min, 2026-01-01" in line
-    assert "resnet_tiny: 0.67x (per_tensor) to 0.95x (fused_all, ranges overlap)" in line
-    assert "2 not comparable" in line
+    assert lines[-1] == (
+        "*Training throughput per workload and scheme. Measured on Invented CPU, 2 cores. 2 CPU ranks on one machine: "
+        "there is little communication to save. Ranges are over 3 repeats.*"
+    )
+
+
+@pytest.mark.parametrize("elsewhere", [{"cluster": "emulated_2x1gbit"}, {"device": "cuda"}])
+def test_a_caption_excuses_only_what_ran_on_cpus_of_one_machine(elsewhere):
+    said = docs.caption([row(**elsewhere)])
+    assert said == "Measured on Invented CPU, 2 cores. One run each, so there are no ranges."
+
+
+def test_the_summary_counts_the_verdicts_that_stand_beside_the_pictures():
+    beside = {
+        (line["claim"], line["origin"]): line["verdict"]
+        for path in docs.IMAGES.glob("*.csv")
+        for line in csv.DictReader(path.read_text().splitlines())
+        if line.get("claim") and line.get("verdict")
+    }
+    text = " ".join(summary(docs.reference_rows()).split())
+    for calibration in ("nominal", "published"):
+        found = Counter(verdict for (_, origin), verdict in beside.items() if f"({calibration})" in origin)
+        able = found["agree"] + found["partial"] + found["disagree"]
+        assert able > 20
+        said = re.search(rf"with {calibration} times \([^)]*\), ([^;.]*)", text)[1]
+        agree = f"{found['agree']} of {able} comparable claims agree"
+        assert said == f"{agree}, {found['partial']} partly and {found['disagree']} disagree"
+
+
+def test_the_summary_says_that_no_gpu_tested_a_claim_until_one_does():
+    without = [*throughput(), *clusters()]  # simulated rows name a GPU, but none was there
+    assert any(one.case.device == "cuda" for one in without)
+    assert "No claim was tested on GPUs: no row here comes from one." in " ".join(summary(without).split())
+    text = " ".join(summary([*without, row(device="cuda", hardware="2 Invented GPUs")]).split())
+    assert "No claim was tested on GPUs" not in text
+    assert "1 rows come from GPUs (2 Invented GPUs)." in text
+    assert "No claim has been simulated yet" in summary(throughput())
 
 
 def test_a_readme_without_its_blocks_is_refused():

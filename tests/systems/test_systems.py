@@ -142,16 +142,47 @@ def test_a_recorded_system_is_used_where_there_is_one(name, monkeypatch):
 def test_what_was_recorded_does_not_hold_on_other_links():
     assert cluster("local").calibration == "recorded"
     assert cluster("local", inter__gbps=1).calibration == "nominal"
+    assert cluster("local", nodes=1, devices_per_node=4).calibration == "recorded"
+    assert cluster("local", nodes=2).calibration == "nominal"
+    assert cluster("emulated_4x1gbit", nodes=2, devices_per_node=2).calibration == "nominal"
     with pytest.raises(ConfigError, match=r"cluster\.inter\.gbps does not change what was recorded"):
         cluster("local", inter__gbps=1, calibration="recorded")
 
 
-def test_a_gpu_that_nobody_measured_names_the_command(monkeypatch):
-    monkeypatch.setattr(systems, "recorded_system", lambda *_here: None)
+@pytest.mark.parametrize("calibration", ["recorded", "nominal"])
+def test_gpus_that_are_here_never_get_the_times_of_a_cpu(calibration):
+    """There are shipped systems of two and four ranks on a CPU."""
     link = Link(10, 1, 1e-5)
-    here = Cluster("local", "", 1, 2, "cuda", link, link, "", calibration="recorded")
-    with pytest.raises(ConfigError, match="measure it with ssfx profile network cluster=local"):
+    here = Cluster("local", "", 1, 2, "cuda", link, link, "", calibration=calibration)
+    with pytest.raises(ConfigError, match="about time on the cuda devices of cluster=local") as told:
         system_on(here)
+    assert "cluster.device=a100|" in str(told.value)
+    assert "ssfx profile" not in str(told.value)
+    named = system_on(replace(here, device="a100"))
+    assert (named.origin.kind, named.origin.hardware) == ("nominal", "2 x NVIDIA A100 80GB PCIe")
+
+
+def test_a_ring_goes_at_the_pace_of_its_slowest_link():
+    plain, wide = cluster("64gpu"), cluster("64gpu", inter__gbps=1000)
+    assert (plain.bottleneck, plain.pace) == (plain.inter, "200 Gbit/s")
+    assert (wide.bottleneck, wide.pace) == (wide.intra, "252 Gbit/s inside a node")
+    assert "252 Gbit/s inside a node" in system_on(wide).origin.note
+    several = cluster("64gpu", nics_per_node=4)  # together they carry more than what joins the devices
+    assert several.bottleneck == several.intra
+    single = cluster("64gpu", inter__gbps=1000, devices_per_node=1)  # nothing crosses the link inside
+    assert single.bottleneck == single.inter
+    for one in (plain, wide, several, single):
+        curve = system_on(one).exchange["all_gather"]
+        cards = one.nics_per_node if one.bottleneck == one.inter else 1
+        per_byte = (curve(GB) - curve(1)) / (GB - 1)
+        assert per_byte == pytest.approx((one.world_size - 1) * one.bottleneck.beta_s_per_byte / cards)
+
+
+@pytest.mark.parametrize("key", ["gbps", "latency_s", "efficiency"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+def test_a_link_takes_numbers_only_and_the_error_names_the_key(key, value):
+    with pytest.raises(ConfigError, match=rf"cluster\.inter\.{key} must be .*, got {value}"):
+        cluster("64gpu", **{f"inter__{key}": value})
 
 
 def test_shares_of_computing_power_that_exchanges_take():

@@ -46,6 +46,7 @@ def test_ranks_that_share_the_machine_are_recorded_as_such() -> None:
     assert profile.ranks == 2
     assert "2 processes of one thread each" in profile.origin.note
     assert "step: adamw" in profile.origin.note
+    assert profile.optimizer == profile.stepped_with == "adamw"
     assert min(profile.forward_s, profile.backward_s, profile.step_s, profile.other_s) > 0
 
 
@@ -99,10 +100,11 @@ def test_every_model_has_a_shipped_profile() -> None:
 
 def test_a_profile_written_before_a_field_existed_is_read() -> None:
     raw = json.loads(load_shipped("bert_large").to_json())
-    for field in ("ranks", "step_s", "other_s"):
+    for field in ("ranks", "step_s", "other_s", "optimizer"):
         raw.pop(field)
     profile = Profile.from_json(json.dumps(raw))
     assert (profile.ranks, profile.step_s, profile.other_s) == (1, 0.0, 0.0)
+    assert (profile.optimizer, profile.stepped_with) == ("", "adamw")
 
 
 @pytest.mark.parametrize("wrong", [{"step_s": -1.0}, {"other_s": -1.0}, {"ranks": 0}])

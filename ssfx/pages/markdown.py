@@ -1,0 +1,32 @@
+"""Text of generated pages: tables whose cells cannot break them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+NOTE = "written by `make docs`; do not edit"
+
+
+def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table; a bar inside a cell is escaped, for it would start another cell."""
+    escaped = [[cell.replace("|", "\\|") for cell in line] for line in (header, *lines)]
+    head, *body = [f"| {' | '.join(line)} |" for line in escaped]
+    return "\n".join([head, "| " + " | ".join("---" for _ in header) + " |", *body])
+
+
+def code(text: str) -> str:
+    """Return the text as a code span."""
+    return f"`{text}`"
+
+
+def cut(text: str, room: int) -> str:
+    """Return the text if it has room, else its first words and an ellipsis."""
+    if len(text) <= room:
+        return text
+    return text[: room - 1].rpartition(" ")[0].rstrip(",:;") + "…"
+
+
+def anchor(heading: str) -> str:
+    """Return what a link to a heading has behind its "#"."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")

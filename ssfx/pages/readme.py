@@ -1,0 +1,117 @@
+"""Rebuild what the documentation shows: docs/img, blocks of pages and whole pages, from rows and registries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from pathlib import Path
+
+from ssfx.capabilities import HEADER, capabilities
+from ssfx.figures import discover, draw_all
+from ssfx.pages.markdown import table
+from ssfx.pages.options_page import options_page
+from ssfx.pages.reproduction import reproduction_page
+from ssfx.pages.status_table import status_block
+from ssfx.paths import reference_dir
+from ssfx.results.rows import Row
+from ssfx.results.store import Store
+from ssfx.validation.groups import load
+from ssfx.validation.scores import Scores
+
+ROOT = Path(__file__).parents[2]
+IMAGES = ROOT / "docs" / "img"
+README = ROOT / "README.md"
+VALIDATION = ROOT / "docs" / "validation.md"
+REPRODUCTION = ROOT / "docs" / "reproduction.md"
+OPTIONS = ROOT / "docs" / "options.md"
+
+FIRST = "ssfusion.fig11"
+WIDTH = 600
+"""Pixels of the picture in the README, so that the table below it is near."""
+NOTE = "written by `make docs` from results/reference; do not edit"
+
+
+def main() -> None:
+    """Draw docs/img again and rewrite the pages and the blocks of pages."""
+    rows = reference_rows()
+    for old in IMAGES.glob("*.*"):
+        old.unlink()
+    for path in draw_all([], rows, IMAGES):
+        if path.suffix == ".pdf":
+            path.unlink()
+    README.write_text(updated(README.read_text(), rows))
+    REPRODUCTION.write_text(reproduction_page(rows))
+    OPTIONS.write_text(options_page())
+    VALIDATION.write_text(with_blocks(VALIDATION.read_text(), {"scores": scores_block()}))
+
+
+def reference_rows() -> list[Row]:
+    """Return the committed rows."""
+    return Store(ROOT / "results", reference_dir()).reference_rows()
+
+
+def updated(readme: str, rows: Sequence[Row]) -> str:
+    """Return the README's text with its blocks as `rows` and the registered schemes give them."""
+    return with_blocks(readme, {"figure": figure_block(rows), "status": status_block(rows), "schemes": schemes_block()})
+
+
+def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
+    """Return the page with each named block, which it must have once, holding the text given for it."""
+    for name, text in blocks.items():
+        block = f"<!-- {name}: {NOTE} -->\n{text}\n<!-- end of {name} -->"
+        parts = re.split(rf"<!-- {name}: .*?<!-- end of {name} -->", page, flags=re.DOTALL)
+        if len(parts) != 2:
+            raise ValueError(f"the page needs exactly one block {name!r}, it has {len(parts) - 1}")
+        page = block.join(parts)
+    return page
+
+
+def figure_block(rows: Sequence[Row]) -> str:
+    """Return FIRST, else the first figure that the rows allow, with a caption, or the command that makes the rows."""
+    for figure in sorted(discover().values(), key=lambda figure: figure.name != FIRST):
+        if chosen := figure.select(rows):
+            picture = f'<img src="docs/img/{figure.name}.png" alt="{figure.title}" width="{WIDTH}">'
+            return f"{picture}\n\n*{figure.title[0].upper()}{figure.title[1:]}. {caption(chosen)}*"
+    return "*No reference rows are committed yet; `make reference` makes them.*"
+
+
+def caption(rows: Sequence[Row]) -> str:
+    """Return how the rows were obtained, what follows for reading them, and what their ranges are."""
+    kinds = "; ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
+    parts = [f"{kinds[0].upper()}{kinds[1:]}."]
+    if all(row.case.cluster == "local" and not row.case.calibration and row.case.device == "cpu" for row in rows):
+        ranks = " or ".join(map(str, sorted({row.case.world_size for row in rows} - {1}))) or "1"
+        parts.append(f"{ranks} CPU ranks on one machine: there is little communication to save.")
+    repeats = len({row.case.repeat for row in rows})
+    parts.append(f"Ranges are over {repeats} repeats." if repeats > 1 else "One run each, so there are no ranges.")
+    return " ".join(parts)
+
+
+def schemes_block() -> str:
+    """Return the capability table of all schemes, without what only a listing has room for."""
+    return table(HEADER[:-1], [astuple(line)[:-1] for line in capabilities()])
+
+
+def scores_block() -> str:
+    """Return what `ssfx validate` finds: one line for each group and for each of its sets, and its notes."""
+    groups = [*load("recorded"), *load("published")]
+    lines = ["| what | n | mean | median | maximum | bias | tau | inverted by > 5 % |", "| --- " * 8 + "|"]
+    lines += [
+        _scores_line(f"**{group.title}**" if name == "all" else name, scores)
+        for group in groups
+        for name, scores in reversed(group.scores())
+    ]
+    notes = [f"- {group.title.partition(':')[0]}: {note}." for group in groups for note in group.notes]
+    return "\n".join([*lines, "", *notes])
+
+
+def _scores_line(name: str, scores: Scores) -> str:
+    shares = (scores.mean, scores.median, scores.maximum)
+    percent = [f"{100 * share:.3g} %" for share in shares] + [f"{100 * scores.bias:+.2g} %"]
+    tau = "-" if scores.tau is None else f"{scores.tau:.2f}"
+    return f"| {' | '.join((name, str(scores.count), *percent, tau, str(len(scores.telling))))} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""What a case is simulated with: a measured profile counts for the batch size and optimizer it was measured with."""
+
+from dataclasses import replace
+
+import pytest
+
+from ssfx import machine
+from ssfx.config import targets
+from ssfx.config.targets import target_at
+from ssfx.recorded import profile_name, recorded_profile, written_dir
+from ssfx.roofline import analytic_profile
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch, tmp_path):
+    """A machine of two cores, on which nothing was measured."""
+    monkeypatch.setattr(machine, "gpus", tuple)
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    monkeypatch.setenv("SSFX_RESULTS", str(tmp_path))
+    forget()
+    yield
+    forget()
+
+
+def forget():
+    targets.target_at.cache_clear()
+    targets._on.cache_clear()
+
+
+def profile(optimizer, ranks=2, batch_size=32):
+    forget()
+    return target_at("local", ranks, "cpu", "resnet_tiny", batch_size, optimizer).profile
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_step_of_another_optimizer_is_not_taken_for_the_one_that_was_measured(ranks):
+    measured, other = profile("sgd", ranks), profile("adam", ranks)
+    assert (measured.origin.kind, other.origin.kind) == ("measured", "nominal")
+    assert measured.origin.note.endswith("; shipped with ssfx")
+    assert measured.ranks == ranks
+    assert other.step_s > analytic_profile("resnet_tiny", "cpu", 32).step_s
+    assert (other.optimizer, "step: adam;" in other.origin.note) == ("adam", True)
+
+
+def test_another_optimizer_is_another_calibration():
+    found = {optimizer: target_at("local", 2, "cpu", "resnet_tiny", 32, optimizer) for optimizer in ("sgd", "adam")}
+    assert found["sgd"].calibration != found["adam"].calibration
+    nominal = {target_at("16gpu", 16, "auto", "resnet50", 32, one).profile.step_s for one in ("sgd", "adam")}
+    assert len(nominal) == 2
+
+
+def test_what_was_measured_here_with_it_is_taken():
+    shipped = recorded_profile("resnet_tiny", "cpu", 2)
+    mine = replace(shipped, optimizer="adam", step_s=0.25)
+    written_dir().mkdir(parents=True)
+    (written_dir() / profile_name(mine)).write_text(mine.to_json())
+    assert profile("adam").step_s == 0.25
+    assert profile("sgd") == shipped
+    assert profile("sgd", batch_size=8).origin.kind == "nominal"
