@@ -20,12 +20,12 @@ _SAMPLE_AT_MOST = 1 / 16
 
 @dataclass(frozen=True)
 class DGCOptions:
-    """How a threshold is found and what happens when it selects too few or too many elements.
+    """`mode` is fast or faithful: how a threshold is found, and what happens when it selects too few or too many.
 
     fast: at least `sample_fraction` is sampled; more than `capacity` * k survivors are cut to that many by exact
     re-selection, fewer than `lower` * k make the step fall back to exact top-k.
     faithful: the loop of the authors' code with `upper`, `lower`, `max_adaptation` and `resample`; sends at most k.
-    Options of the other mode are refused.
+    Options of the other mode are refused. `value_dtype` of the values on the wire: float32, float16 or bfloat16.
     """
 
     mode: str = "fast"

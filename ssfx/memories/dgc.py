@@ -14,7 +14,7 @@ from ssfx.memories.base import Memory, State, memories
 
 @dataclass(frozen=True)
 class DGCMemoryOptions:
-    """`momentum` in [0, 1); `masking` also clears the momentum of what was sent."""
+    """`momentum` in [0, 1); `nesterov` looks one step ahead; `masking` also clears the momentum of what was sent."""
 
     momentum: float = 0.9
     nesterov: bool = False
