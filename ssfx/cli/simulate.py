@@ -98,14 +98,17 @@ def _compare(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
         "case", "iteration ms", "samples/s", "scaling", "compression", "exposed", "exchange", "handed over", "",
     )  # fmt: skip
     rows = []
-    for name, outcome in zip(names, outcomes, strict=True):
+    profiles = [target.profile.origin.kind for _, target, _ in outcomes]
+    for name, outcome, kind in zip(names, outcomes, profiles, strict=True):
         step, metrics = outcome[2], _metrics(outcome)
+        # A measured time beside one from a data sheet: their difference is not that of the cases.
+        marks = ["extrapolated"] * bool(step.outside) + [f"{kind} profile"] * (len(set(profiles)) > 1)
         rows.append(
             (
                 name, f"{1e3 * step.iteration_s:.2f}", f"{metrics['throughput_samples_per_s']:,.1f}",
                 f"{_scaling(outcome):.3f}", f"{1e3 * metrics['sparsify_s']:.2f}",
                 f"{1e3 * step.exposed_comm_s:.2f}", f"{1e3 * step.comm_s:.2f}",
-                f"{metrics['contributed_bytes'] / 2**20:.2f} MiB", "extrapolated" if step.outside else "",
+                f"{metrics['contributed_bytes'] / 2**20:.2f} MiB", ", ".join(marks),
             )
         )  # fmt: skip
     shared = {_title(case, scheme=False) for case, _, _ in outcomes}

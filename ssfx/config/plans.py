@@ -10,6 +10,7 @@ from ssfx.cluster import Cluster
 from ssfx.config.cases import Planned
 from ssfx.cost_tables import costs_on, nominal_costs
 from ssfx.costs import Costs
+from ssfx.devices import device_names
 from ssfx.errors import ConfigError
 from ssfx.memories import memories
 from ssfx.plan import Plan
@@ -73,12 +74,12 @@ def _search_steps(case: Case, options: Any) -> int:
 def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
     """Return the plan, its profile, and the costs it rests on, or why there are none.
 
-    The profile is of the cluster's devices at the customary batch size; only of a model whose work was never counted it
-    is what was measured elsewhere. A scheme that plans by costs needs them all: ConfigError when one is not shipped.
+    The profile is of the cluster's devices at the customary batch size; only of a model whose work was never counted,
+    or of GPUs without a data sheet, it is the one of other devices. A scheme that plans by costs needs them all: ConfigError when one is not shipped.
     The others do not look at them.
     """
     model, on = planned.model, planned.cluster.device
-    profile = profile_on(model, on) if model in counted() else load_shipped(model)
+    profile = profile_on(model, on) if model in counted() and on in device_names() else load_shipped(model)
     found: Costs | str
     try:
         found = costs = costs_on(planned.cluster, planned.parts.compressor, planned.parts.density)

@@ -81,6 +81,10 @@ def test_optimizers_are_told_apart_where_only_one_was_measured(run):
     first, second = (json.loads(line) for line in run(*words, "optimizer=sgd,adam", "--json").splitlines())
     assert (first["profile"]["kind"], second["profile"]["kind"]) == ("measured", "nominal")
     assert first["calibration"] != second["calibration"]
+    told = {line.split()[1]: line for line in run(*words, "optimizer=sgd,adam").splitlines() if line.startswith("ddp ")}
+    assert told["sgd"].endswith("  measured profile")
+    assert told["adam"].endswith("  nominal profile")
+    assert "profile" not in "".join(run(*TWO).splitlines()[:4])
 
 
 def test_nodes_of_this_machine_are_described_not_recorded(run):
