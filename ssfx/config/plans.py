@@ -75,8 +75,8 @@ def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
     """Return the plan, its profile, and the costs it rests on, or why there are none.
 
     The profile is of the cluster's devices at the customary batch size; only of a model whose work was never counted,
-    or of GPUs without a data sheet, it is the one of other devices. A scheme that plans by costs needs them all: ConfigError when one is not shipped.
-    The others do not look at them.
+    or of GPUs without a data sheet, it is the one of other devices. A scheme that plans by costs needs them all:
+    ConfigError when one is not shipped. The others do not look at them.
     """
     model, on = planned.model, planned.cluster.device
     profile = profile_on(model, on) if model in counted() and on in device_names() else load_shipped(model)
