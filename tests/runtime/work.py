@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -12,10 +13,13 @@ from runtime.models import build, loss_of, parameters
 from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
+from ssfx.collectives.comm import Comm
 from ssfx.costs import Costs, Curve, ring_exchange
 from ssfx.memories import memories
 from ssfx.origin import Origin
 from ssfx.plan import Bucket, Lane, Plan, Segment, launch_in_order
+from ssfx.profile import Profile
+from ssfx.runtime.online import Observer
 from ssfx.wire import plan_bytes
 
 Options = dict[str, Any]
@@ -157,9 +161,20 @@ def rolls_back(group: Any, rank: int, world: int, options: Options, bad: float) 
 def accumulates(group: Any, rank: int, world: int, options: Options) -> float:
     """Return how far two micro-steps (one under no_sync) are from one step on their summed loss.
 
-    Messages are so expensive that both runs plan alike, whatever ready times they measure.
+    Gradients are taken to be ready a millisecond after one another, whatever is measured: a busy machine would let the
+    two plan differently, and what they select then differs, too.
     """
-    options = {"costs": replace(costs_for(world), exchange=ring_exchange(world, 1.0, 8e-10)), **options}
+    measured = Observer.profile
+
+    def profile(self: Observer, base: Profile, comm: Comm) -> Profile:
+        found = measured(self, base, comm)
+        return replace(found, ready_gap_s=(1e-3,) * len(found.tensors), forward_s=1e-3)
+
+    with patch.object(Observer, "profile", profile):
+        return _accumulates(group, rank, world, options)
+
+
+def _accumulates(group: Any, rank: int, world: int, options: Options) -> float:
     model, optimizer, sync = attached("mlp", group, world, options)
     twin, twin_optimizer, twin_sync = attached("mlp", group, world, options)
     for step in range(STEPS):
@@ -173,6 +188,7 @@ def accumulates(group: Any, rank: int, world: int, options: Options) -> float:
         twin_optimizer.step()
     worst = max(float((a - b).abs().max()) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
     assert sync.step == STEPS
+    assert sync.plan.digest == twin_sync.plan.digest
     sync.detach()
     twin_sync.detach()
     return worst
