@@ -19,15 +19,13 @@ from numba.extending import intrinsic
 from ssfx.kernels import COPY, DGC, READY, RESIDUAL
 from ssfx.kernels.accumulate import ADDRESS, KIND, START, accumulate_chunk
 from ssfx.kernels.jit import compiled
-from ssfx.kernels.vector import WIDTH, floats_at
+from ssfx.kernels.vector import INT32, WHOLE, WIDTH, all_equal, append, floats_at, positions_from
 
 MAGNITUDE = np.int32(0x7FFFFFFF)
 SPARE = WIDTH
 """Entries that the two lists need behind the last one."""
 
-_INT32, _INT64, _BITS = ir.IntType(32), ir.IntType(64), ir.IntType(WIDTH)
-_WHOLE, _FLOATS = ir.VectorType(_INT32, WIDTH), ir.VectorType(ir.FloatType(), WIDTH)
-_FLAGS = ir.VectorType(ir.IntType(1), WIDTH)
+_FLOATS = ir.VectorType(ir.FloatType(), WIDTH)
 
 
 class _Lanes:
@@ -36,28 +34,23 @@ class _Lanes:
     def __init__(self, builder: Any, places: dict[str, tuple[Any, Any]], weights: tuple[Any, Any]) -> None:
         self.builder = builder
         self._places = places
-        self.decay, self.gain = (self.all_equal(weight) for weight in weights)
+        self.decay, self.gain = (all_equal(builder, weight) for weight in weights)
 
-    def _at(self, name: str, kind: Any) -> Any:
+    def _at(self, name: str) -> Any:
         pointer, element = self._places[name]
-        return self.builder.bitcast(self.builder.gep(pointer, [element]), kind.as_pointer())
+        return self.builder.bitcast(self.builder.gep(pointer, [element]), _FLOATS.as_pointer())
 
     def load(self, name: str) -> Any:
-        return self.builder.load(self._at(name, _FLOATS), align=4)
+        return self.builder.load(self._at(name), align=4)
 
     def store(self, value: Any, name: str) -> None:
-        self.builder.store(value, self._at(name, value.type), align=4)
+        self.builder.store(value, self._at(name), align=4)
 
     def add(self, a: Any, b: Any) -> Any:
         return self.builder.fadd(a, b)
 
     def times(self, a: Any, b: Any) -> Any:
         return self.builder.fmul(a, b)
-
-    def all_equal(self, number: Any) -> Any:
-        nothing = ir.Constant(ir.VectorType(number.type, WIDTH), ir.Undefined)
-        first = self.builder.insert_element(nothing, number, _INT32(0))
-        return self.builder.shuffle_vector(first, nothing, ir.Constant(_WHOLE, [0] * WIDTH))
 
 
 def _copied(lanes: _Lanes) -> Any:
@@ -111,39 +104,25 @@ def _taking(accumulated: Callable[[_Lanes], Any]) -> Any:
                 name: (data(signature.args[2][k], builder.extract_value(vectors, k)), i) for k, name in enumerate(names)
             }
             places["grad"] = (grad, builder.sub(i, start))
-            places["found"] = (data(signature.args[7], found), count)
-            places["taken"] = (data(signature.args[8], taken), count)
+            found_at, taken_at = data(signature.args[7], found), data(signature.args[8], taken)
             weight_at = data(signature.args[3], weights)
-            decay, gain = (builder.load(builder.gep(weight_at, [_INT64(k)])) for k in (0, 1))
+            decay, gain = (builder.load(builder.gep(weight_at, [INT32(k)])) for k in (0, 1))
             lanes = _Lanes(builder, places, (decay, gain))
             values = accumulated(lanes)
-            bits = builder.bitcast(values, _WHOLE)
-            magnitudes = builder.and_(bits, ir.Constant(_WHOLE, [0x7FFFFFFF] * WIDTH))
-            reached = builder.icmp_signed(">=", magnitudes, lanes.all_equal(least))
-            leaves = builder.and_(reached, lanes.all_equal(clear))
+            bits = builder.bitcast(values, WHOLE)
+            magnitudes = builder.and_(bits, ir.Constant(WHOLE, [0x7FFFFFFF] * WIDTH))
+            reached = builder.icmp_signed(">=", magnitudes, all_equal(builder, least))
+            leaves = builder.and_(reached, all_equal(builder, clear))
             rest = builder.select(leaves, ir.Constant(_FLOATS, [0.0] * WIDTH), values)
             if accumulated is not _there:
                 lanes.store(rest, "new")
-            mask = builder.bitcast(reached, _BITS)
-            before = builder.block
-            with builder.if_then(builder.icmp_unsigned("!=", mask, _BITS(0))):
+
+            def lists() -> list[tuple[Any, Any]]:
                 if accumulated is _there:
                     lanes.store(rest, "new")
-                first = lanes.all_equal(builder.trunc(i, _INT32))
-                positions = builder.add(first, ir.Constant(_WHOLE, list(range(WIDTH))))
-                packing = ir.FunctionType(_WHOLE, [_WHOLE, _FLAGS, _WHOLE])
-                name = f"llvm.experimental.vector.compress.v{WIDTH}i32"
-                pack = cgutils.get_or_insert_function(builder.module, packing, name)
-                for vector, into in ((positions, "found"), (bits, "taken")):
-                    lanes.store(builder.call(pack, [vector, reached, ir.Constant(_WHOLE, ir.Undefined)]), into)
-                counting = ir.FunctionType(_BITS, [_BITS])
-                ones = cgutils.get_or_insert_function(builder.module, counting, f"llvm.ctpop.i{WIDTH}")
-                more = builder.add(count, builder.zext(builder.call(ones, [mask]), _INT64))
-                appended = builder.block
-            result = builder.phi(_INT64)
-            result.add_incoming(count, before)
-            result.add_incoming(more, appended)
-            return result
+                return [(positions_from(builder, i), found_at), (bits, taken_at)]
+
+            return append(builder, reached, count, lists)
 
         return signature, generate
 
@@ -164,6 +143,7 @@ def take_chunk(piece, lo, hi, vectors, weights, keys, least, clear, found, taken
     """
     kind, start, grad = piece[KIND], piece[START], floats_at(piece[ADDRESS])
     whole = lo + (hi - lo) // WIDTH * WIDTH
+    # One loop each: numba keeps compiled functions by name and line, so a function that makes loops would not do.
     if kind == RESIDUAL:
         for i in range(lo, whole, WIDTH):
             count = _take_residual(grad, start, vectors, weights, i, least, clear, found, taken, count)

@@ -5,6 +5,7 @@ Both are LLVM instructions, so they need no compiler on the user's machine and f
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -13,7 +14,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 WIDTH = 16
-"""Elements that `append_reached` tests at once."""
+"""Elements that are tested at once, and entries that a list needs behind the last one."""
+INT32 = ir.IntType(32)
+WHOLE = ir.VectorType(INT32, WIDTH)
+_INT64, _BITS = ir.IntType(64), ir.IntType(WIDTH)
 
 
 @intrinsic
@@ -32,7 +36,7 @@ def append_reached(typing_context: Any, keys: Any, start: Any, least: Any, out: 
     """Append to `out[count:]` the positions start .. start + 15 whose key reaches `least`; return the new count.
 
     `keys` (int32) are the bits of float32 numbers: without the sign bit, which is masked here, they order like
-    magnitudes, NaN above all. A compressing store writes what passes without a branch per element; `out` needs room.
+    magnitudes, NaN above all. `out` needs room, as for `append`.
     """
     signature = types.int64(keys, types.int64, types.int32, out, types.int64)
 
@@ -40,30 +44,45 @@ def append_reached(typing_context: Any, keys: Any, start: Any, least: Any, out: 
         keys, start, least, out, count = args
         keys_at = cgutils.create_struct_proxy(signature.args[0])(context, builder, keys).data
         out_at = cgutils.create_struct_proxy(signature.args[3])(context, builder, out).data
-        int32, int64, bits = ir.IntType(32), ir.IntType(64), ir.IntType(WIDTH)
-        vector, flags = ir.VectorType(int32, WIDTH), ir.VectorType(ir.IntType(1), WIDTH)
-        undefined = ir.Constant(vector, ir.Undefined)
-
-        def splat(number: Any) -> Any:
-            first = builder.insert_element(undefined, number, int32(0))
-            return builder.shuffle_vector(first, undefined, ir.Constant(vector, [0] * WIDTH))
-
-        address = builder.bitcast(builder.gep(keys_at, [start]), vector.as_pointer())
-        magnitude = builder.and_(builder.load(address, align=4), ir.Constant(vector, [0x7FFFFFFF] * WIDTH))
-        reached = builder.icmp_signed(">=", magnitude, splat(least))
-        mask = builder.bitcast(reached, bits)
-        before = builder.block
-        with builder.if_then(builder.icmp_unsigned("!=", mask, bits(0))):
-            positions = builder.add(splat(builder.trunc(start, int32)), ir.Constant(vector, list(range(WIDTH))))
-            store_type = ir.FunctionType(ir.VoidType(), [vector, int32.as_pointer(), flags])
-            store = cgutils.get_or_insert_function(builder.module, store_type, "llvm.masked.compressstore.v16i32")
-            builder.call(store, [positions, builder.gep(out_at, [count]), reached])
-            popcount = cgutils.get_or_insert_function(builder.module, ir.FunctionType(bits, [bits]), "llvm.ctpop.i16")
-            more = builder.add(count, builder.zext(builder.call(popcount, [mask]), int64))
-            appended = builder.block
-        result = builder.phi(int64)
-        result.add_incoming(count, before)
-        result.add_incoming(more, appended)
-        return result
+        address = builder.bitcast(builder.gep(keys_at, [start]), WHOLE.as_pointer())
+        magnitudes = builder.and_(builder.load(address, align=4), ir.Constant(WHOLE, [0x7FFFFFFF] * WIDTH))
+        reached = builder.icmp_signed(">=", magnitudes, all_equal(builder, least))
+        return append(builder, reached, count, lambda: [(positions_from(builder, start), out_at)])
 
     return signature, generate
+
+
+def all_equal(builder: Any, number: Any) -> Any:
+    """Return a vector of WIDTH times the same number."""
+    nothing = ir.Constant(ir.VectorType(number.type, WIDTH), ir.Undefined)
+    first = builder.insert_element(nothing, number, INT32(0))
+    return builder.shuffle_vector(first, nothing, ir.Constant(WHOLE, [0] * WIDTH))
+
+
+def positions_from(builder: Any, start: Any) -> Any:
+    """Return the vector start, start + 1, ... as int32."""
+    return builder.add(all_equal(builder, builder.trunc(start, INT32)), ir.Constant(WHOLE, list(range(WIDTH))))
+
+
+def append(builder: Any, passes: Any, count: Any, lists: Callable[[], Sequence[tuple[Any, Any]]]) -> Any:
+    """Append the elements that pass to lists from entry `count` on; return the new count.
+
+    `lists` gives, where any passes, vectors of int32 and pointers to what they are appended to, which needs room for
+    WIDTH entries: a shuffle packs what passes, and all of the vector is stored. That is many times as fast as storing
+    only what passes on processors that do so element by element.
+    """
+    mask, before = builder.bitcast(passes, _BITS), builder.block
+    with builder.if_then(builder.icmp_unsigned("!=", mask, _BITS(0))):
+        kind = ir.FunctionType(WHOLE, [WHOLE, ir.VectorType(ir.IntType(1), WIDTH), WHOLE])
+        name = f"llvm.experimental.vector.compress.v{WIDTH}i32"
+        pack = cgutils.get_or_insert_function(builder.module, kind, name)
+        for vector, into in lists():
+            packed = builder.call(pack, [vector, passes, ir.Constant(WHOLE, ir.Undefined)])
+            builder.store(packed, builder.bitcast(builder.gep(into, [count]), WHOLE.as_pointer()), align=4)
+        ones = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_BITS, [_BITS]), f"llvm.ctpop.i{WIDTH}")
+        more = builder.add(count, builder.zext(builder.call(ones, [mask]), _INT64))
+        appended = builder.block
+    result = builder.phi(_INT64)
+    result.add_incoming(count, before)
+    result.add_incoming(more, appended)
+    return result
