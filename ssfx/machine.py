@@ -6,15 +6,60 @@ import os
 import shutil
 import subprocess
 from functools import cache
+from pathlib import Path
 
 from ssfx.lazy import psutil
 
+_CPUS = Path("/sys/devices/system/cpu")
+_shared_cores = 0
+
 
 def cores() -> int:
-    """Return the number of CPU cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return the number of CPU cores this process may run on, together with the other ranks if they share them."""
+    if _shared_cores:
+        return _shared_cores
+    return len(own_cores()) or os.cpu_count() or 1
+
+
+def own_cores() -> list[int]:
+    """Return the numbers of the cores that this thread may run on; empty where the system does not say (macOS)."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def share_cores(rank: int, ranks: int) -> None:
+    """This thread, and every one it starts from now on, stays on the part of the cores that belongs to `rank`.
+
+    All `ranks` are on this machine. Left alone, threads move to whatever core is free when they wake up, and which rank
+    is alone on a core, and which is last, changes from step to step. Nothing changes where the parts would not be
+    equally large for more ranks than cores, nor on a system that has no such thing.
+    """
+    global _shared_cores
+    usable = sorted(own_cores(), key=_neighbourhood)
+    count = len(usable)
+    if not usable or (ranks > count and ranks % count):
+        return
+    first = rank * count // ranks
+    os.sched_setaffinity(0, usable[first : max(first + 1, (rank + 1) * count // ranks)])
+    _shared_cores = count
+
+
+def _neighbourhood(cpu: int) -> tuple[int, ...]:
+    """Order CPUs so that those of a core, and cores of a package, are next to each other."""
+    topology = _CPUS / f"cpu{cpu}" / "topology"
+    try:
+        return (*(int((topology / name).read_text()) for name in ("physical_package_id", "core_id")), cpu)
+    except OSError:  # not every virtual machine says
+        return (0, 0, cpu)
+
+
+def steady_memory() -> dict[str, str]:
+    """Return what a process needs in its environment so that where its memory lies does not change its speed.
+
+    glibc then asks for pages of 2 MiB. From pages of 4 KiB, wherever there are free ones, weights that just fit into a
+    cache push each other out of it or do not, from one start of a program to the next: an LSTM's forward pass, which
+    reads the same weights at every position, takes half as long again or does not. What the user has set stays.
+    """
+    return {"GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")}
 
 
 def memory_bytes() -> int:

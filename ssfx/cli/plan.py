@@ -49,6 +49,7 @@ def plan(overrides: tuple[str, ...], as_json: bool) -> None:
         click.echo(made.to_json())
         return
 
+    from ssfx.recorded import measured_on
     from ssfx.timeline import evaluate
     from ssfx.wire import plan_bytes, plan_traffic
 
@@ -83,10 +84,11 @@ def plan(overrides: tuple[str, ...], as_json: bool) -> None:
         f"predicted F = {_seconds(line.total_s)} from the start of backward until all gradients are exchanged "
         f"(backward {_seconds(profile.backward_s)}, with compression {_seconds(line.backward_end_s)})"
     )
-    click.echo(f"profile: {profile.origin.kind}, {profile.device}, batch {profile.batch_size}. {profile.origin.note}")
+    on_what = f"{profile.device}{measured_on(profile.origin)}, batch {profile.batch_size}"
+    click.echo(f"profile: {profile.origin.kind}, {on_what}. {profile.origin.note}")
     if outside := _extrapolated(made, costs):
         click.secho(outside, fg="yellow")
-    click.echo(f"costs: {costs.origin.kind}. {costs.origin.note}")
+    click.echo(f"costs: {costs.origin.kind}{measured_on(costs.origin)}. {costs.origin.note}")
     click.echo(f"digest {made.digest}")
 
 

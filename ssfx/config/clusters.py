@@ -39,6 +39,9 @@ def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> 
         )  # fmt: skip
     except (TypeError, ValueError):
         raise ConfigError(f"cluster={node['name']}: rates, efficiency and latency of a link must be numbers") from None
+    for primitive in cluster.factors:
+        if primitive not in (known := cluster.exchange()):
+            raise unknown("primitive under cluster.factors", primitive, known)
     if world_size == 1:
         cluster = replace(cluster, nodes=1, devices_per_node=1)
     if world_size not in (None, cluster.world_size):

@@ -89,7 +89,7 @@ def _put(node: dict[str, Any], path: list[str], value: Any, key: str) -> dict[st
 def _no_option(key: str) -> ConfigError:
     group, _, option = key.partition(".")
     have = " or ".join(f"{group}={name}" for name in choices(group) if option in options(group, name))
-    return ConfigError(f"the chosen {group} has no option {option}; choose {have}, or drop {key}")
+    return ConfigError(f"the chosen {group} has no option {option}; {f'choose {have}, or ' * bool(have)}drop {key}")
 
 
 def _resolved(config: dict[str, Any]) -> dict[str, Any]:

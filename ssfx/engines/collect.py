@@ -36,6 +36,7 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
         "versions": versions(),
         "hardware": machine,
         "environment": dict(environment),
+        "rank_cores": [result["cores"] for result in results],
         "started": first["started"],
         "stopped": first["stopped"],
         "attempt": job.attempt,

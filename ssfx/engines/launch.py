@@ -21,6 +21,7 @@ from ssfx.engines.failure import Verdict, diagnose, diagnose_stall
 from ssfx.engines.job import Job
 from ssfx.errors import RunError
 from ssfx.lazy import psutil
+from ssfx.machine import steady_memory
 from ssfx.results.files import write_atomic
 from ssfx.results.rows import Row
 from ssfx.runtime.heartbeat import QUIET
@@ -215,4 +216,5 @@ def settings(threads: int, interface: str = "lo") -> dict[str, str]:
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         "PYTHONFAULTHANDLER": "1",
         "PYTHONUNBUFFERED": "1",
+        **steady_memory(),
     }

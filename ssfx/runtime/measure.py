@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ssfx import machine
 from ssfx.collectives.comm import Comm
 from ssfx.runtime.measure_codecs import codec_points
 from ssfx.runtime.measure_exchange import exchange_points
@@ -31,6 +32,7 @@ def main(request_file: str) -> None:
     request = json.loads(Path(request_file).read_text())
     folder, rank = Path(request_file).parent, int(os.environ["RANK"])
     _end_with_launcher()
+    machine.share_cores(rank, int(os.environ["WORLD_SIZE"]))
     torch.set_num_threads(1)
     store = f"file://{folder / 'store'}"
     dist.init_process_group(

@@ -31,6 +31,7 @@ import torch
 import torch.distributed as dist
 
 import ssfx
+from ssfx import machine
 from ssfx.case import Case
 from ssfx.errors import RunError
 from ssfx.results.files import write_atomic
@@ -116,6 +117,7 @@ class Task:
             "peak_memory_bytes": _peak_memory(self.case.device), "gpus": _gpus(self.case.device),
             "started": started, "stopped": now(),
             "wall_s": wall_s, "machine_busy_s": machine_s, "own_busy_s": own_s,
+            "cores": machine.own_cores(),
         }  # fmt: skip
         write_atomic(self.attempt_dir / f"result-rank{self.rank}.json", json.dumps(result))
         self._wait_for_peers()
@@ -189,6 +191,8 @@ def _join(case: Case) -> None:
     torch.set_num_threads(case.threads)
     timeout = timedelta(seconds=COLLECTIVE_TIMEOUT_S)
     if case.device == "cpu":
+        # All ranks are on this machine, whatever hosts are emulated. With GPUs it matters which core is near: left alone.
+        machine.share_cores(int(os.environ["RANK"]), started)
         dist.init_process_group("gloo", timeout=timeout)
         return
     local, have = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()

@@ -6,9 +6,10 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import nn
 
 from ssfx.case import Case
 from ssfx.errors import RunError
+from ssfx.machine import share_cores, steady_memory
 from ssfx.results.manifest import busy_s
 from ssfx.workloads.base import datasets, models
 from ssfx.workloads.clock import Clock, Mark
@@ -77,7 +79,10 @@ def run_passes(passes: Passes) -> tuple[Timed, ...]:
         return (_measure(passes, 0, lambda: None),)
     context = multiprocessing.get_context("spawn")
     ranks = passes.case.world_size
-    with ProcessPoolExecutor(ranks, context, _share, (context.Barrier(ranks), os.getpid())) as pool:
+    with (
+        _environment(steady_memory()),
+        ProcessPoolExecutor(ranks, context, _share, (context.Barrier(ranks), os.getpid())) as pool,
+    ):
         return _results([pool.submit(_together, passes, rank) for rank in range(ranks)])
 
 
@@ -90,6 +95,21 @@ def _results(ranks: list[Future[Timed]]) -> tuple[Timed, ...]:
     if isinstance(first, BrokenProcessPool):
         raise RunError(f"one of {len(ranks)} profiling processes died; there may be too little memory for them")
     raise first
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Processes started inside have these variables."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 _LAUNCHER_LOOK_S = 0.5
@@ -110,6 +130,8 @@ def _share(barrier: Any, launcher: int) -> None:
 
 
 def _together(passes: Passes, rank: int) -> Timed:
+    if passes.case.device == "cpu":
+        share_cores(rank, passes.case.world_size)
     try:
         return _measure(passes, rank, _barrier.wait)
     except BaseException:

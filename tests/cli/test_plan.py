@@ -6,7 +6,10 @@ import pytest
 
 from ssfx import codec_times
 from ssfx.cli import main
+from ssfx.config.cases import resolve_plan
+from ssfx.config.plans import plan_of
 from ssfx.plan import Plan
+from ssfx.recorded import measured_on
 from ssfx.wire import plan_bytes
 
 
@@ -46,6 +49,15 @@ def test_table_totals_and_origin(run_plan):
     assert "exchange published: ring formulas, 200 Gbit/s at 0.8" in out
     assert "profile: measured, cpu, batch 32. made up" in out
     assert f"digest {plan.digest}" in out
+
+
+def test_what_was_measured_names_its_machine(run_plan):
+    planned = resolve_plan(["scheme=ssfusion_oi", "cluster=local", "density=0.01"])
+    _, profile, costs = plan_of(planned)
+    assert costs.origin.hardware
+    out = run_plan("scheme=ssfusion_oi", "cluster=local", "density=0.01")
+    assert f"costs: measured on {costs.origin.hardware}, {costs.origin.date}. {costs.origin.note}" in out
+    assert f"profile: measured, cpu{measured_on(profile.origin)}, batch 32. {profile.origin.note}" in out
 
 
 def test_nominal_times_say_so(run_plan):

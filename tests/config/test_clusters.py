@@ -3,7 +3,7 @@
 import pytest
 
 from ssfx import machine
-from ssfx.config.clusters import cluster_at, cluster_named, cluster_text
+from ssfx.config.clusters import cluster_at, cluster_named, cluster_of, cluster_text
 from ssfx.config.compose import compose
 from ssfx.errors import ConfigError
 
@@ -70,3 +70,10 @@ def test_gpus_that_are_named_are_all_used(monkeypatch):
 def test_nothing_changed_is_the_plain_name():
     assert cluster_text("64gpu", {}) == "64gpu"
     assert cluster_text("64gpu", {"nodes": 16, "inter.gbps": 200.0, "calibration": "nominal"}) == "64gpu"
+
+
+def test_a_factor_of_no_primitive_is_refused():
+    file = compose({"cluster": "64gpu", "cluster.calibration": "published"})["cluster"]
+    assert cluster_of(file | {"factors": {"all_gather": 2}}, None, "auto").factors == {"all_gather": 2}
+    with pytest.raises(ConfigError, match=r"unknown primitive .*'all_gahter'; did you mean 'all_gather'\?"):
+        cluster_of(file | {"factors": {"all_gahter": 2}}, None, "auto")

@@ -26,6 +26,7 @@ def result(rank, **changes):
         "rank": rank, "metrics": {"skipped_steps": 0}, "dataset_fingerprint": "d", "plan_digest": "p", "first_step": 0,
         "notes": [], "peak_memory_bytes": 100 + rank, "gpus": [], "started": "2026-01-01T00:00:00+00:00",
         "stopped": "2026-01-01T00:00:10+00:00", "wall_s": 10.0, "machine_busy_s": 19.0, "own_busy_s": 8.0,
+        "cores": [0],
     }  # fmt: skip
     return {**fields, **changes}
 

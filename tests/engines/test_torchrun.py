@@ -19,6 +19,7 @@ from engines.helpers import HERE, make_case, processes_of, wait_until
 from ssfx.engines.launch import Launch
 from ssfx.engines.torchrun import Torchrun
 from ssfx.errors import RunError
+from ssfx.machine import own_cores
 from ssfx.plan import Plan
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
@@ -78,6 +79,9 @@ def test_three_cases_share_one_launch_and_a_second_call_does_nothing(store, monk
     assert manifest["plan_digest"] == plan.digest
     assert manifest["versions"]["torch"]
     assert manifest["background_cores"] >= 0
+    if len(usable := own_cores()) > 1:
+        assert sorted(core for cores in manifest["rank_cores"] for core in cores) == usable
+    assert "GLIBC_TUNABLES" in manifest["environment"]
     text = rows[0].to_json()
     assert not re.search(r'"/\w', text)
     for private in (socket.gethostname(), str(Path.home()), str(store.runs), f'"{getpass.getuser()}"'):

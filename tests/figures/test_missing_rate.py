@@ -54,6 +54,7 @@ def test_a_row_holds_the_mean_over_measured_steps_without_the_warm_up(tmp_path, 
             "rank": rank, "metrics": {}, "dataset_fingerprint": "d", "plan_digest": "p", "first_step": 0,
             "notes": [], "peak_memory_bytes": 1, "gpus": [], "started": "2026-01-01T00:00:00+00:00",
             "stopped": "2026-01-01T00:00:10+00:00", "wall_s": 10.0, "machine_busy_s": 19.0, "own_busy_s": 8.0,
+            "cores": [0],
         }  # fmt: skip
         (job.attempt_dir / f"result-rank{rank}.json").write_text(json.dumps(result))
     row = collect(job, "measured", {"version": "1"}, {})

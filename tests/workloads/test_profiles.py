@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -48,6 +49,7 @@ def test_ranks_that_share_the_machine_are_recorded_as_such() -> None:
     assert "step: adamw" in profile.origin.note
     assert profile.optimizer == profile.stepped_with == "adamw"
     assert min(profile.forward_s, profile.backward_s, profile.step_s, profile.other_s) > 0
+    assert "GLIBC_TUNABLES" not in os.environ
 
 
 @pytest.mark.slow
