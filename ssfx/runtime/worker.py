@@ -191,7 +191,7 @@ def _join(case: Case) -> None:
     torch.set_num_threads(case.threads)
     timeout = timedelta(seconds=COLLECTIVE_TIMEOUT_S)
     if case.device == "cpu":
-        # All ranks are on this machine, whatever hosts are emulated. With GPUs it matters which core is near: left alone.
+        # All ranks are on this machine, whatever hosts are emulated. With GPUs it matters which cores are near.
         machine.share_cores(int(os.environ["RANK"]), started)
         dist.init_process_group("gloo", timeout=timeout)
         return
