@@ -50,6 +50,7 @@ GOALS = {
     ("1gbit", 2): (LIMIT, 1.10), ("1gbit", 4): (LIMIT, 1.20), ("loopback", 2): (DDP, 1.0), ("loopback", 4): (DDP, 1.0),
 }  # fmt: skip
 """At most how many times as long as what the best scheme may take, by network and workers."""
+SUMMARY = ("model", "network", "workers", "best", "over the limit", "over torch DDP", "goal", "verdict")
 POLL_S = 0.1
 
 
@@ -223,11 +224,11 @@ def main() -> None:
         f"{describe(hardware())}, torch {versions()['torch']}, gloo, one thread a worker, {options.rounds} rounds"
     )
     summary = Table(title="the best ssfx scheme: chosen in one half of the rounds, its ratios in the other")
-    for heading in ("model", "network", "workers", "best", "over the limit", "over torch DDP", "goal", "verdict"):
+    for heading in SUMMARY:
         summary.add_column(heading, no_wrap=True)
     record: dict[str, Any] = {
         "date": now(), "code": code(), "hardware": hardware(), "versions": versions(), "rounds": options.rounds,
-        "runs": [],
+        "runs": [], "columns": SUMMARY, "summary": [],
     }  # fmt: skip
     for (name, workers), network in networks.items():
         with ExitStack() as stack:
@@ -239,7 +240,8 @@ def main() -> None:
                 kind = f"emulated, lines measured at {min(rates):.3g} Gbit/s" if rates else "measured"
                 about = f"{kind}, batch {result['batch_size']}, {result['gradient_bytes'] / 1e6:.1f} MB of gradients, "
                 console.print(table_of(found, about + f"{result['background_cores']:.1f} cores busy with other things"))
-                summary.add_row(model, name, str(workers), *found.verdict())
+                record["summary"].append([model, name, str(workers), *found.verdict()])
+                summary.add_row(*record["summary"][-1])
                 asked = {"model": model, "network": name, "workers": workers, "measured_gbps": rates}
                 record["runs"].append(asked | {"origin": "emulated" if network else "measured"} | result)
                 if options.json:

@@ -31,6 +31,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
 from ssfx.errors import SsfxError
+from ssfx.machine import share_cores
 from ssfx.results.manifest import busy_s
 from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes
@@ -175,6 +176,7 @@ def main() -> None:
     torch.set_num_threads(1)
     request = json.loads(Path(sys.argv[1]).read_text())
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    share_cores(rank, world_size)
     dist.init_process_group(
         "gloo", init_method=f"file://{request['store']}", rank=rank, world_size=world_size,
         timeout=timedelta(seconds=TIMEOUT_S),

@@ -11,7 +11,7 @@ from ssfx.cli.completion import overrides_argument
 from ssfx.cli.profile_compressors import compressors
 from ssfx.cli.profile_network import network
 from ssfx.cli.table import print_table
-from ssfx.errors import nearest, unknown
+from ssfx.errors import ConfigError, nearest, unknown
 
 if TYPE_CHECKING:
     from ssfx.profile import Profile
@@ -55,6 +55,11 @@ def model(overrides: tuple[str, ...], out: Path | None) -> None:
     from ssfx.results.files import write_atomic
 
     asked = resolve_profile(overrides)
+    if "(" in asked.dataset and out is None:
+        raise ConfigError(
+            f"dataset={asked.dataset} has options, and simulations would take its times for those of the data set as "
+            "it comes; name a file with --out, or drop them"
+        )
 
     from ssfx.workloads.profiling import record_profile
 

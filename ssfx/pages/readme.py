@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ssfx.capabilities import HEADER, capabilities
 from ssfx.figures import discover, draw_all
+from ssfx.pages.emulated import emulated_block
 from ssfx.pages.markdown import table
 from ssfx.pages.options_page import options_page
 from ssfx.pages.reproduction import reproduction_page
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "img"
 README = ROOT / "README.md"
 VALIDATION = ROOT / "docs" / "validation.md"
+EMULATION = ROOT / "docs" / "emulation.md"
 REPRODUCTION = ROOT / "docs" / "reproduction.md"
 OPTIONS = ROOT / "docs" / "options.md"
 
@@ -44,6 +46,7 @@ def main() -> None:
     REPRODUCTION.write_text(reproduction_page(rows))
     OPTIONS.write_text(options_page())
     VALIDATION.write_text(with_blocks(VALIDATION.read_text(), {"scores": scores_block()}))
+    EMULATION.write_text(with_blocks(EMULATION.read_text(), {"benchmark": emulated_block()}))
 
 
 def reference_rows() -> list[Row]:

@@ -101,7 +101,10 @@ def test_a_run_on_loopback_measures_every_variant(emulated, monkeypatch, tmp_pat
     file = tmp_path / "times.json"
     monkeypatch.setattr(sys, "argv", ["emulated.py", *arguments, "--schemes", "ddp,mergecomp", "--json", str(file)])
     emulated.main()
-    (run,) = json.loads(file.read_text())["runs"]
+    record = json.loads(file.read_text())
+    (run,), (line,) = record["runs"], record["summary"]
+    assert line[:3] == ["vgg_tiny", "loopback", "2"]
+    assert len(line) == len(record["columns"])
     assert (run["origin"], run["gradient_bytes"], run["batch_size"]) == ("measured", 10_883_112, 32)
     assert list(run["visits"]) == [*emulated.REFERENCES, "ssfx ddp", "ssfx mergecomp"]
     for visits in run["visits"].values():

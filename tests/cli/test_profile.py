@@ -61,6 +61,9 @@ def test_the_file_can_be_chosen_and_the_word_model_written(recorded, tmp_path):
     first = path.read_text()
     assert main(["profile", "model", "model=resnet_tiny", "--out", str(path)]) == 0
     assert path.read_text() == first
+    words = ["model=gpt2_tiny", "dataset=stdlib_text", "dataset.seq_len=32", "--out", str(path)]
+    assert main(["profile", *words]) == 0
+    assert recorded[-1].dataset == "stdlib_text(seq_len=32)"
 
 
 def test_a_model_is_measured_as_in_the_workload_that_trains_it():
@@ -88,6 +91,7 @@ def test_a_model_is_measured_as_in_the_workload_that_trains_it():
         (["model=resnet50"], "model=resnet50 cannot be measured here; plans and simulations take its analytic profile"),
         (["model=resnet_tiny", "device=cuda"], "device=cuda needs a GPU"),
         (["model=resnet_tiny", "batch_size=0"], "batch_size must be at least 1"),
+        (["model=gpt2_tiny", "dataset=stdlib_text", "dataset.seq_len=32"], "(seq_len=32) has options, and simulations"),
     ],
 )
 def test_what_cannot_be_measured_is_told_in_one_line(recorded, words, expected, capsys):

@@ -1,6 +1,7 @@
 """The README and docs/img show what the committed rows give, and nothing else."""
 
 import csv
+import json
 import re
 from collections import Counter
 
@@ -11,6 +12,7 @@ from figures.synthetic_clusters import clusters
 
 from ssfx.figures import check_all, discover
 from ssfx.pages import readme as docs
+from ssfx.pages.emulated import RECORD, emulated_block
 from ssfx.pages.verdicts import summary
 from ssfx.results.claims import ledgers
 from ssfx.validation.groups import load
@@ -29,6 +31,25 @@ def test_the_validation_page_holds_the_scores_that_the_command_prints():
     lines = {line.split(" | ")[0].strip("| *"): line for line in page.splitlines() if line.startswith("| ")}
     for group in (*load("recorded"), *load("published")):
         assert f"| {group.total.count} | {100 * group.total.mean:.3g} % |" in lines[group.title]
+
+
+def test_the_emulation_page_holds_what_the_committed_benchmark_found():
+    page = docs.EMULATION.read_text()
+    assert docs.with_blocks(page, {"benchmark": docs.emulated_block()}) == page, AGAIN
+
+
+def test_a_benchmark_is_shown_with_the_machine_it_ran_on(tmp_path):
+    record = {
+        "date": "2026-01-02T03:04:05", "code": {"commit": "0123456789"}, "versions": {"torch": "9.9"}, "rounds": 4,
+        "hardware": {"cpu": "Invented CPU", "cores": 3}, "runs": [{"background_cores": 0.04}, {"background_cores": 0.26}],
+        "columns": ["model", "verdict"], "summary": [["vgg_tiny", "met"], ["a|b", "missed"]],
+    }  # fmt: skip
+    (tmp_path / RECORD).write_text(json.dumps(record))
+    lines = emulated_block(tmp_path).splitlines()
+    assert lines[0] == "| model | verdict |"
+    assert lines[2:4] == ["| vgg_tiny | met |", "| a\\|b | missed |"]
+    for said in ("Invented CPU, 3 cores", "2026-01-02", "0123456", "torch 9.9", "4 rounds", "at most 0.3 cores"):
+        assert said in lines[-1]
 
 
 @pytest.mark.slow
