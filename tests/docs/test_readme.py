@@ -41,7 +41,7 @@ def test_the_emulation_page_holds_what_the_committed_benchmark_found():
 def test_a_benchmark_is_shown_with_the_machine_it_ran_on(tmp_path):
     record = {
         "date": "2026-01-02T03:04:05", "code": {"commit": "0123456789"}, "versions": {"torch": "9.9"}, "rounds": 4,
-        "hardware": {"cpu": "Invented CPU", "cores": 3}, "runs": [{"background_cores": cores} for cores in (0.04, 0.26)],
+        "hardware": {"cpu": "Invented CPU", "cores": 3}, "runs": [{"background_cores": busy} for busy in (0.04, 0.26)],
         "columns": ["model", "verdict"], "summary": [["vgg_tiny", "met"], ["a|b", "missed"]],
     }  # fmt: skip
     (tmp_path / RECORD).write_text(json.dumps(record))
