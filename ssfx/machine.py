@@ -12,6 +12,10 @@ from ssfx.lazy import psutil
 
 _CPUS = Path("/sys/devices/system/cpu")
 _shared_cores = 0
+_STEADY = ":".join(
+    f"glibc.malloc.{name}={value}"
+    for name, value in {"hugetlb": 1, "mmap_threshold": 32 * 2**20, "trim_threshold": 2**40}.items()
+)
 
 
 def cores() -> int:
@@ -57,9 +61,11 @@ def steady_memory() -> dict[str, str]:
 
     glibc then asks for pages of 2 MiB. From pages of 4 KiB, wherever there are free ones, weights that just fit into a
     cache push each other out of it or do not, from one start of a program to the next: an LSTM's forward pass, which
-    reads the same weights at every position, takes half as long again or does not. What the user has set stays.
+    reads the same weights at every position, takes half as long again or does not. And it keeps what was freed, as
+    GPUs' allocators do: by its own thresholds, which move with what a program happens to free, the activations of every
+    step are either there or given back after backward and cleared anew in forward. What the user has set stays.
     """
-    return {"GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")}
+    return {"GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", _STEADY)}
 
 
 def memory_bytes() -> int:

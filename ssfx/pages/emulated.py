@@ -15,7 +15,12 @@ RECORD = "emulated_benchmark.json"
 
 def emulated_block(folder: Path | None = None) -> str:
     """Return the best scheme on each network with its ratios, and what they were obtained on."""
-    record = read_json((folder or reference_dir()) / RECORD)
+    path = (folder or reference_dir()) / RECORD
+    if not path.exists():
+        return (
+            f"*No run is committed yet; `python benchmarks/emulated.py --json results/reference/{RECORD}` makes one.*"
+        )
+    record = read_json(path)
     busy = max(run["background_cores"] for run in record["runs"])
     about = (
         f"{describe(record['hardware'])}, {record['date'][:10]}, commit {record['code']['commit'][:7]}, "

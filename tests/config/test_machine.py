@@ -98,6 +98,9 @@ def test_a_system_without_places_for_threads_is_left_alone(monkeypatch):
 
 def test_what_the_user_says_of_memory_stays(monkeypatch):
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    assert machine.steady_memory() == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    assert machine.steady_memory() == {
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432:"
+        "glibc.malloc.trim_threshold=1099511627776"
+    }
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.arena_max=1")
     assert machine.steady_memory() == {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}

@@ -44,6 +44,7 @@ def test_a_benchmark_is_shown_with_the_machine_it_ran_on(tmp_path):
         "hardware": {"cpu": "Invented CPU", "cores": 3}, "runs": [{"background_cores": busy} for busy in (0.04, 0.26)],
         "columns": ["model", "verdict"], "summary": [["vgg_tiny", "met"], ["a|b", "missed"]],
     }  # fmt: skip
+    assert "Nothing is committed yet" in emulated_block(tmp_path)
     (tmp_path / RECORD).write_text(json.dumps(record))
     lines = emulated_block(tmp_path).splitlines()
     assert lines[0] == "| model | verdict |"
