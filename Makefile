@@ -4,6 +4,7 @@
 
 VENV ?= .venv
 WORKERS ?= 2
+SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -36,10 +37,10 @@ demo: $(INSTALLED) ## one short run of every scheme on this machine and its figu
 	@$(BIN)/ssfx run experiment=throughput cluster=local preset=smoke workload=digits_resnet
 
 test: $(INSTALLED) ## every test
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest $(SHARED)
 
 test-fast: $(INSTALLED) ## the tests that take seconds
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not torchrun"
+	@$(BIN)/python -m pytest $(SHARED) -m "not slow and not torchrun"
 
 lint: $(INSTALLED) ## style and types
 	@$(BIN)/ruff check .

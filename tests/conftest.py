@@ -1,6 +1,11 @@
-"""What holds for every test: torch, once a test module has imported it, uses one thread, as ranks do."""
+"""What holds for every test: torch, once a test module has imported it, uses one thread, as ranks do.
+
+Files whose tests take longest come first, so that test processes that share the files out end at about the same time.
+"""
 
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -9,3 +14,14 @@ import pytest
 def _one_torch_thread() -> None:
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
+
+
+SECONDS = {"torchrun": 8.0, "slow": 1.0}
+"""About what a test with such a mark takes; all others are quick."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    file_s: Counter[Path] = Counter()
+    for item in items:
+        file_s[item.path] += next((s for mark, s in SECONDS.items() if item.get_closest_marker(mark)), 0.05)
+    items.sort(key=lambda item: -file_s[item.path])

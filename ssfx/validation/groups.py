@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 from typing import Literal
 
 from ssfx.errors import RunError, unknown
 from ssfx.paths import results_dir
+from ssfx.results.rows import Row
 from ssfx.results.store import Store
 from ssfx.validation.recorded import EXPERIMENT, Comparison, comparisons, recorded_plans
 from ssfx.validation.scores import Pair, Scores, score
@@ -96,7 +97,7 @@ def recorded() -> list[Group]:
         Group(
             "recorded: simulator against real runs on one machine",
             f"{calibrated_on}; the plan is the one that the run executed", tested_on,
-            tuple(one.pair() for one in found), tuple(sets), (noise, pace), whole_steps=True,
+            tuple(one.pair() for one in found), tuple(sets), (noise, pace, *repeatability(rows)), whole_steps=True,
         ),
         Group(
             "recorded, paced: the same at the machine's pace during each run",
@@ -105,6 +106,22 @@ def recorded() -> list[Group]:
             tuple(one.pair(paced=True) for one in found), tuple(sets), whole_steps=True, comparisons=tuple(found),
         ),
     ]  # fmt: skip
+
+
+def repeatability(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return in a sentence how far apart repeats of a case are, which no simulation can undercut; empty without any."""
+    same: dict[str, list[float]] = {}
+    for row in rows:
+        iteration_s = row.metrics["iteration_s"]
+        assert iteration_s is not None
+        same.setdefault(replace(row.case, repeat=0).run_id, []).append(iteration_s)
+    apart = [(max(times) - min(times)) / median(times) for times in same.values() if len(times) > 1]
+    if not apart:
+        return ()
+    return (
+        f"repeats of the same case are {100 * median(apart):.1f} % apart (median over {len(apart)} cases, at most "
+        f"{100 * max(apart):.0f} %): no simulation can be nearer to all of them than half of that",
+    )
 
 
 def _ends_with(end: str) -> Callable[[Pair], bool]:
