@@ -61,7 +61,8 @@ def test_both_groups_say_what_they_know_of_the_scored_runs(rows):
 def test_repeats_say_how_near_a_simulation_can_come(rows):
     def again(row, repeat, factor):
         metrics = row.metrics | {"iteration_s": factor * row.metrics["iteration_s"]}
-        return replace(row, case=replace(row.case, repeat=repeat), metrics=metrics)
+        case = replace(row.case, repeat=repeat)
+        return replace(row, run_id=case.run_id, case=case, metrics=metrics)
 
     first, second, third = rows[:3]
     assert repeatability(rows[:3]) == ()
