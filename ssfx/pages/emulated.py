@@ -18,7 +18,7 @@ def emulated_block(folder: Path | None = None) -> str:
     path = (folder or reference_dir()) / RECORD
     if not path.exists():
         return (
-            f"*No run is committed yet; `python benchmarks/emulated.py --json results/reference/{RECORD}` makes one.*"
+            f"*Nothing is committed yet; `python benchmarks/emulated.py --json results/reference/{RECORD}` makes one.*"
         )
     record = read_json(path)
     busy = max(run["background_cores"] for run in record["runs"])
