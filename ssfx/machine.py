@@ -61,7 +61,7 @@ def steady_memory() -> dict[str, str]:
 
     glibc then asks for pages of 2 MiB. From pages of 4 KiB, wherever there are free ones, weights that just fit into a
     cache push each other out of it or do not, from one start of a program to the next: an LSTM's forward pass, which
-    reads the same weights at every position, takes half as long again or does not. And it keeps what was freed, as
+    reads the same weights at every position, is slow or is not. And it keeps what was freed, as
     GPUs' allocators do: by its own thresholds, which move with what a program happens to free, the activations of every
     step are either there or given back after backward and cleared anew in forward. What the user has set stays.
     """

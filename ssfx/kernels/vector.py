@@ -68,8 +68,8 @@ def append(builder: Any, passes: Any, count: Any, lists: Callable[[], Sequence[t
     """Append the elements that pass to lists from entry `count` on; return the new count.
 
     `lists` gives, where any passes, vectors of int32 and pointers to what they are appended to, which needs room for
-    WIDTH entries: a shuffle packs what passes, and all of the vector is stored. That is many times as fast as storing
-    only what passes on processors that do so element by element.
+    WIDTH entries: a shuffle packs what passes, and all of the vector is stored, because there are processors that store
+    only what passes element by element.
     """
     mask, before = builder.bitcast(passes, _BITS), builder.block
     with builder.if_then(builder.icmp_unsigned("!=", mask, _BITS(0))):
