@@ -6,7 +6,7 @@ import csv
 import hashlib
 import io
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ from ssfx.results.rows import Row
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    Lines = list[dict[str, Any]]
 
 COLUMN_IN = 3.5
 """Width of one column of a two-column paper, in inches."""
@@ -120,6 +122,17 @@ def scheme_colour(scheme: str) -> str:
 def caption_text(lines: Sequence[str], width_in: float) -> str:
     """Return caption lines wrapped to the width of a figure, to be set below it in the style CAPTION."""
     return "\n".join(part for line in lines for part in textwrap.wrap(line, int(width_in * CHARACTERS_PER_IN)))
+
+
+def drawn_panels(
+    panels: Sequence[Panel], tables: Sequence[Lines], draw: Callable[[Panel, Lines, Axes], None],
+    caption: Sequence[str], xlabel: str,
+) -> Figure:  # fmt: skip
+    """Return a panel_grid with every panel drawn from its table by `draw`."""
+    figure, axes = panel_grid(panels, caption, xlabel)
+    for panel, table, axis in zip(panels, tables, axes, strict=True):
+        draw(panel, table, axis)
+    return figure
 
 
 def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> tuple[Figure, list[Axes]]:

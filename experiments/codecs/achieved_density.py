@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ssfx.errors import RunError
 from ssfx.figure_rows import Panel, metric, panels
-from ssfx.figure_style import ORIGIN_HATCHES, facts, panel_grid, save, style
+from ssfx.figure_style import ORIGIN_HATCHES, drawn_panels, facts, save, style
 from ssfx.results.density import NOTHING, centre, merged, quantile
 from ssfx.results.rows import Row
 
@@ -46,9 +46,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         "Number at the right: pairs that sent nothing.",
     ]
     with style():
-        figure, axes = panel_grid(shown, text, "elements sent / elements asked for")
-        for panel, table, axis in zip(shown, tables, axes, strict=True):
-            _draw_panel(panel, table, axis)
+        figure = drawn_panels(shown, tables, _draw_panel, text, "elements sent / elements asked for")
         return save(figure, NAME, [line for table in tables for line in table], rows, out)
 
 

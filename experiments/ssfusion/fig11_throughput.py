@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ssfx.figure_rows import DENSE_BASELINE, Panel, Spread, panels
-from ssfx.figure_style import ORIGIN_HATCHES, facts, panel_grid, save, scheme_colour, style
+from ssfx.figure_style import ORIGIN_HATCHES, drawn_panels, facts, save, scheme_colour, style
 from ssfx.results.rows import Row
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         "Number at the right: scaling factor $T_P/(P\\,T_1)$.",
     ]
     with style():
-        figure, axes = panel_grid(shown, text, "throughput (samples/s)")
-        for panel, table, axis in zip(shown, tables, axes, strict=True):
-            _draw_panel(panel, table, axis)
+        figure = drawn_panels(shown, tables, _draw_panel, text, "throughput (samples/s)")
         return save(figure, NAME, [line for table in tables for line in table], rows, out)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ssfx.errors import RunError
 from ssfx.figure_rows import DENSE_BASELINE, Panel, Spread, metric, panels
-from ssfx.figure_style import facts, panel_grid, save, scheme_colour, style
+from ssfx.figure_style import drawn_panels, facts, save, scheme_colour, style
 from ssfx.results.rows import Row
 
 if TYPE_CHECKING:
@@ -34,9 +34,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         f"Quality after {' or '.join(steps)} steps. One dot per run, a bar at the median; band: range of dense DDP.",
     ]
     with style():
-        figure, axes = panel_grid(shown, text, "")
-        for panel, table, axis in zip(shown, tables, axes, strict=True):
-            _draw_panel(panel, table, axis)
+        figure = drawn_panels(shown, tables, _draw_panel, text, "")
         return save(figure, NAME, [line for table in tables for line in table], rows, out)
 
 
