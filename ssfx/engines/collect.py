@@ -22,13 +22,16 @@ SAMPLED = ("iteration_s", "forward_s", "backward_s", "sparsify_s", "exposed_comm
 def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[str, str]) -> Row:
     """Return the row of a job that is done; RunError when its ranks did not execute the same plan on the same data.
 
-    Times and counts are rank 0's, memory is the worst rank's. `code` is what `manifest.code` said when the ranks were
-    started. Steps done by an earlier attempt, before the checkpoint that this one resumed, count too.
+    Times and counts are rank 0's, memory and the slowest forward pass are of all ranks. `code` is what `manifest.code`
+    said when the ranks were started. Steps done by an earlier attempt, before the checkpoint that this one resumed,
+    count too.
     """
     results = job.results()
     first = results[0]
-    records = _measured(job)
+    records, *others = (_measured(job, rank) for rank in range(job.case.world_size))
     metrics = {**_statistics(job.case, records), **first["metrics"]}
+    forward_s = (max(each.forward_s for each in step) for step in zip(records, *others, strict=True))
+    metrics["slowest_forward_s"] = float(statistics.median(forward_s))
     metrics["peak_memory_bytes"] = max(result["peak_memory_bytes"] for result in results)
     machine = {**hardware(), "gpus": first["gpus"]}
     manifest = {
@@ -54,11 +57,11 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
     return Row(job.case.run_id, job.case, metrics, origin, manifest, samples, ratios)
 
 
-def _measured(job: Job) -> list[StepRecord]:
-    """Rank 0's records after warm-up, one a step; a step done twice counts as it was done last."""
+def _measured(job: Job, rank: int) -> list[StepRecord]:
+    """The rank's records after warm-up, one a step; a step done twice counts as it was done last."""
     by_step: dict[int, StepRecord] = {}
     for attempt in range(1, job.attempt + 1):
-        path = job.run_dir / f"attempt-{attempt}" / "rank0.jsonl"
+        path = job.run_dir / f"attempt-{attempt}" / f"rank{rank}.jsonl"
         if not path.exists():
             continue
         *lines, torn = path.read_text().split("\n")
@@ -72,7 +75,7 @@ def _measured(job: Job) -> list[StepRecord]:
             by_step[record.step] = record
     missing = set(range(job.case.steps)) - set(by_step)
     if missing:
-        raise RunError(f"{job.attempt_dir / 'rank0.jsonl'}: step {min(missing)} is missing")
+        raise RunError(f"{job.attempt_dir / f'rank{rank}.jsonl'}: step {min(missing)} is missing")
     return [by_step[step] for step in range(job.case.warmup_steps, job.case.steps)]
 
 

@@ -16,6 +16,7 @@ METRICS: dict[str, str] = {
     "iteration_p10_s": "10th percentile of the iteration time",
     "iteration_p90_s": "90th percentile of the iteration time",
     "forward_s": "median forward time",
+    "slowest_forward_s": "median over steps of the longest forward of any rank",
     "backward_s": "median backward time without compression and waiting",
     "sparsify_s": "median time the training thread spends on compression and decompression",
     "exposed_comm_s": "median time the training thread waits for exchanges",

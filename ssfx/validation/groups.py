@@ -65,12 +65,14 @@ def load(name: str) -> list[Group]:
 def recorded() -> list[Group]:
     """Return the real and emulated runs of the reference rows, each beside the simulation of its own plan, twice.
 
-    First from calibration alone; then at the pace that the shared machine had during the run, and at its density.
+    First from calibration alone; then at the pace that the shared machine had during the run, and at its density. Of
+    repeats of a case, the one that took the median time is scored.
     """
     rows = [row for row in Store(results_dir()).reference_rows() if row.case.experiment == EXPERIMENT]
     if not rows:
         raise RunError(f"no reference rows of experiment={EXPERIMENT}: ssfx run experiment={EXPERIMENT} cluster=...")
-    found = comparisons(rows, recorded_plans())
+    scored = middle_runs(rows)
+    found = comparisons(scored, recorded_plans())
     clusters = sorted({(row.case.cluster, row.case.world_size) for row in rows})
     sets: list[tuple[str, Callable[[Pair], bool]]] = [
         (f"{cluster} x{ranks}", _ends_with(f" {cluster} x{ranks}")) for cluster, ranks in clusters
@@ -84,7 +86,8 @@ def recorded() -> list[Group]:
         "microbenchmarks of this machine (exchanges, compressors, overheads, passes of each model without exchange); "
         "no training run"
     )
-    tested_on = f"{len(rows)} training runs: {', '.join(f'{cluster} x{ranks}' for cluster, ranks in clusters)}"
+    chosen = f", of each case the median one ({len(scored)})" if len(scored) < len(rows) else ""
+    tested_on = f"{len(rows)} training runs{chosen}: {', '.join(f'{cluster} x{ranks}' for cluster, ranks in clusters)}"
     noise = (
         f"the runs' own spread (p10 to p90 of a run's steps, median over runs) is {100 * spread:.0f} %; "
         f"{disturbed} of {len(rows)} runs had more than 0.2 cores of other work beside them"
@@ -108,20 +111,34 @@ def recorded() -> list[Group]:
     ]  # fmt: skip
 
 
+def middle_runs(rows: Sequence[Row]) -> list[Row]:
+    """Return of each case the run whose iteration time is the median of its repeats, of two the faster one."""
+    return [sorted(runs, key=_iteration_s)[(len(runs) - 1) // 2] for runs in _repeats(rows)]
+
+
 def repeatability(rows: Sequence[Row]) -> tuple[str, ...]:
     """Return in a sentence how far apart repeats of a case are, which no simulation can undercut; empty without any."""
-    same: dict[str, list[float]] = {}
-    for row in rows:
-        iteration_s = row.metrics["iteration_s"]
-        assert iteration_s is not None
-        same.setdefault(replace(row.case, repeat=0).run_id, []).append(iteration_s)
-    apart = [(max(times) - min(times)) / median(times) for times in same.values() if len(times) > 1]
-    if not apart:
+    same = [[_iteration_s(row) for row in runs] for runs in _repeats(rows) if len(runs) > 1]
+    if not same:
         return ()
+    apart = [(max(times) - min(times)) / median(times) for times in same]
     return (
         f"repeats of the same case are {100 * median(apart):.1f} % apart (median over {len(apart)} cases, at most "
         f"{100 * max(apart):.0f} %): no simulation can be nearer to all of them than half of that",
     )
+
+
+def _repeats(rows: Sequence[Row]) -> list[list[Row]]:
+    same: dict[str, list[Row]] = {}
+    for row in rows:
+        same.setdefault(replace(row.case, repeat=0).run_id, []).append(row)
+    return list(same.values())
+
+
+def _iteration_s(row: Row) -> float:
+    iteration_s = row.metrics["iteration_s"]
+    assert iteration_s is not None
+    return iteration_s
 
 
 def _ends_with(end: str) -> Callable[[Pair], bool]:

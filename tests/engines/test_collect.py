@@ -38,9 +38,11 @@ def job(tmp_path):
     claim.release()
 
 
-def leave(job, records, results=None):
+def leave(job, records, results=None, other=None):
+    """Leave what two ranks leave; the other one's records are alike unless given."""
     job.attempt_dir.mkdir()
-    (job.attempt_dir / "rank0.jsonl").write_text("".join(record.to_json() + "\n" for record in records))
+    for rank, found in enumerate((records, other or records)):
+        (job.attempt_dir / f"rank{rank}.jsonl").write_text("".join(record.to_json() + "\n" for record in found))
     for entry in results or (result(0), result(1)):
         (job.attempt_dir / f"result-rank{entry['rank']}.json").write_text(json.dumps(entry))
 
@@ -65,6 +67,13 @@ def test_medians_leave_out_the_warm_up_and_memory_is_the_worst_ranks(job):
     assert row.origin.kind == "measured"
 
 
+def test_the_slowest_forward_is_of_whichever_rank_it_was_in_each_step(job):
+    mine = [replace(RECORD, step=i, forward_s=float(i)) for i in range(6)]
+    leave(job, mine, other=[replace(RECORD, step=i, forward_s=float(7 - i)) for i in range(6)])
+    assert row_of(job).metrics["slowest_forward_s"] == 4.5  # of 5, 4, 4, 5 after the warm-up
+    assert row_of(job).metrics["forward_s"] == 3.5
+
+
 def test_a_mean_with_a_missing_value_is_missing(job):
     leave(job, [replace(RECORD, step=i, loss=None if i == 5 else 1.0, tensor_missing_rate=None) for i in range(6)])
     row = row_of(job)
@@ -74,8 +83,9 @@ def test_a_mean_with_a_missing_value_is_missing(job):
 
 def test_a_resumed_run_counts_each_step_once_and_forgives_a_torn_last_line(job):
     leave(job, [replace(RECORD, step=i, iteration_s=1.0) for i in range(4)])
-    with (job.attempt_dir / "rank0.jsonl").open("a") as log:
-        log.write('{"step": 4, "iter')
+    for rank in (0, 1):
+        with (job.attempt_dir / f"rank{rank}.jsonl").open("a") as log:
+            log.write('{"step": 4, "iter')
     second = Job(job.case, job.claim, 2)
     leave(second, [replace(RECORD, step=i, iteration_s=2.0) for i in (3, 4, 5)], [result(0, first_step=3), result(1)])
     row = row_of(second)
