@@ -69,7 +69,7 @@ calibration: $(INSTALLED) ## measure this machine for cluster=local and emulated
 	  $(BIN)/ssfx profile network cluster=emulated_$${ranks}x1gbit && \
 	  $(BIN)/ssfx profile network cluster=emulated_$${ranks}x100mbit || exit 1; done
 
-validation: $(INSTALLED) ## run what the simulator is checked against, and ship it with the calibration (as root, 30 quiet minutes)
+validation: $(INSTALLED) ## run what the simulator is checked against, and ship it with the calibration (as root, a quiet hour)
 	@for where in $(RECORDED); do $(BIN)/ssfx run experiment=validation $$(echo $$where | sed '$(WHERE)') || exit 1; done
 	@for where in $(RECORDED); do \
 	  $(BIN)/python -m ssfx.results.reference validation_$$where experiment=validation \

@@ -88,6 +88,11 @@ class Cluster:
         """The line rate of the bottleneck in words, which say so where it is not the network."""
         return f"{self.bottleneck.gbps:g} Gbit/s{' inside a node' if self.nodes > 1 and self.slowest_inside else ''}"
 
+    @property
+    def trees(self) -> bool:
+        """Whether an all-reduce may go along a tree: between nodes of GPUs, where NCCL chooses by size."""
+        return self.nodes > 1 and self.device != "cpu"
+
     def exchange(self) -> dict[str, Curve]:
         """Return curves of the primitives over the bytes that one rank contributes; see `hierarchy_exchange`."""
         return hierarchy_exchange(self)
@@ -98,8 +103,9 @@ def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:
 
     Rings run through all devices, node after node, and are as slow as their slowest link; every card carries one
     direction of the ring, several cards share it. Messages to arbitrary peers leave through the node's cards, all
-    devices at once. Primitives that end in _inside stay in a node. Source: SSFusion Eq. 3-4 and schemes specification
-    0.2 for the formulas on one kind of link, which this equals with one device per node.
+    devices at once. Primitives that end in _inside stay in a node. Between nodes of GPUs an all-reduce may go up and
+    down a tree, whichever is faster, as NCCL chooses by size. Source: SSFusion Eq. 3-4 and schemes specification 0.2
+    for rings on one kind of link, which this equals with one device per node; collectives specification 0.3 for trees.
     """
     p, g, nodes = cluster.world_size, cluster.devices_per_node, cluster.nodes
     near_s, near_beta = cluster.intra.latency_s, cluster.intra.beta_s_per_byte
@@ -131,7 +137,23 @@ def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:
     }
     if nodes == 1:
         terms["broadcast"] = (inside * near_s, inside * near_beta)
-    return {
+    curves = {
         name: Curve.affine(base_s, cluster.factors.get(name, 1.0) * per_byte)
         for name, (base_s, per_byte) in terms.items()
     }
+    if cluster.trees:
+        # A chain inside each node, a pipelined double tree between them: all bytes pass a link up and down.
+        tree_s = 2 * ((g - 1) * near_s + across * far_s)
+        curves["all_reduce"] = _faster(terms["all_reduce"], (tree_s, 2 * beta), cluster.factors.get("all_reduce", 1.0))
+    return curves
+
+
+def _faster(ring: tuple[float, float], tree: tuple[float, float], factor: float) -> Curve:
+    """Return the lesser of two (seconds, seconds per byte) at every size; the ring's is the lesser by byte."""
+    (ring_s, ring_beta), (tree_s, tree_beta) = ring, tree
+    if tree_s >= ring_s:
+        return Curve.affine(ring_s, factor * ring_beta)
+    meet_bytes = (ring_s - tree_s) / (factor * (tree_beta - ring_beta))
+    far_bytes = meet_bytes + 2.0**30
+    meet_s, far_s = (ring_s + factor * ring_beta * nbytes for nbytes in (meet_bytes, far_bytes))
+    return Curve((0.0, meet_bytes, far_bytes), (tree_s, meet_s, far_s), unbounded=True)

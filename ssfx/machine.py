@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -76,6 +74,10 @@ def memory_bytes() -> int:
 @cache
 def gpus() -> tuple[str, ...]:
     """Return the names of the GPUs that CUDA programs started here will see; empty without nvidia-smi."""
+    # Imported here: most commands never look for GPUs.
+    import shutil
+    import subprocess
+
     if shutil.which("nvidia-smi") is None:
         return ()
     try:

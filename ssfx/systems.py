@@ -64,8 +64,9 @@ def system_on(cluster: Cluster) -> System:
 def _origin(cluster: Cluster, on: Device) -> Origin:
     link = cluster.bottleneck
     factors = ", ".join(f"{name} x{factor:g}" for name, factor in sorted(cluster.factors.items()))
+    formulas = "ring and tree formulas" if cluster.trees else "ring formulas"
     note = (
-        f"ring formulas, {cluster.pace} at {link.efficiency:.3g}, {link.latency_s * 1e6:g} us a step"
+        f"{formulas}, {cluster.pace} at {link.efficiency:.3g}, {link.latency_s * 1e6:g} us a step"
         f"{f', by byte {factors}' if factors else ''} ({cluster.source})"
     )
     kind = "published" if cluster.calibration == "published" else "nominal"

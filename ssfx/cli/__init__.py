@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
 
 import click
 
-from ssfx.cli.advise import advise
 from ssfx.cli.completion import install_bash
-from ssfx.cli.doctor import doctor
-from ssfx.cli.figures import figures
-from ssfx.cli.listing import list_
-from ssfx.cli.plan import plan
-from ssfx.cli.profile import profile
-from ssfx.cli.run import run
-from ssfx.cli.simulate import simulate
-from ssfx.cli.status import status
-from ssfx.cli.validate import validate
 from ssfx.errors import SsfxError, unknown
 
 INTERRUPTED = 130
 
 
+MODULES = {
+    "run": "run", "plan": "plan", "simulate": "simulate", "advise": "advise", "validate": "validate",
+    "profile": "profile", "list": "listing", "figures": "figures", "status": "status", "doctor": "doctor",
+}  # fmt: skip
+"""The module of each verb, in the order one meets them; the command in it is named like the verb."""
+
+
 class _Verbs(click.Group):
-    """Lists the verbs in the order one meets them, and answers a misspelt one with the nearest."""
+    """Imports a verb when it is asked for, and answers a misspelt one with the nearest."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return list(MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in MODULES:
+            return None
+        module = importlib.import_module(f"ssfx.cli.{MODULES[cmd_name]}")
+        command = getattr(module, "list_" if cmd_name == "list" else cmd_name)
+        assert isinstance(command, click.Command)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if not ctx.resilient_parsing and args and not args[0].startswith("-") and args[0] not in self.commands:
-            raise unknown("command", args[0], self.commands)
+        if not ctx.resilient_parsing and args and not args[0].startswith("-") and args[0] not in MODULES:
+            raise unknown("command", args[0], MODULES)
         return super().resolve_command(ctx, args)
 
 
@@ -53,10 +59,6 @@ def cli(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
-
-
-for _verb in (run, plan, simulate, advise, validate, profile, list_, figures, status, doctor):
-    cli.add_command(_verb)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ssfx.case import Case
 from ssfx.cluster import Cluster
 from ssfx.config.clusters import check_here, cluster_of, cluster_text
-from ssfx.config.components import Components, complete, components, without_sparse_keys
+from ssfx.config.components import Components, complete, components, on_nodes, without_sparse_keys
 from ssfx.config.compose import Point, chosen, compose
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
@@ -102,14 +102,14 @@ def resolve_plan(words: Iterable[str]) -> Planned:
     settings = Settings.of(config)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
     parts = components(config, settings.density, asked="density" in point)
-    return Planned(config["model"]["name"], cluster.device, cluster, parts)
+    return Planned(config["model"]["name"], cluster.device, cluster, on_nodes(parts, cluster))
 
 
 def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settings, Case]:
     config = compose(point)
     settings = Settings.of(config)
-    parts = components(config, settings.density, asked="density" in point)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
+    parts = on_nodes(components(config, settings.density, asked="density" in point), cluster)
     options = {key.partition(".")[2]: value for key, value in point.items() if key.startswith("cluster.")}
     if found.engine != "simulate":
         check_here(cluster)

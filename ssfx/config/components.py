@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ssfx.cluster import Cluster
 from ssfx.compressors import Compressor, build, compressors
 from ssfx.config.compose import Point
 from ssfx.config.groups import options
@@ -75,6 +76,14 @@ def components(config: Mapping[str, Any], density: float | None, *, asked: bool)
     _check_dense(scheme, build(compressor))
     check_pair(memories.build(memory), build(compressor))
     return Components(scheme.name, changed, compressor, memory, _density(scheme, compressor, density, asked))
+
+
+def on_nodes(parts: Components, cluster: Cluster) -> Components:
+    """Return `parts` with nodes as large as those of `cluster`, where the scheme asks for that and was not told."""
+    untold = getattr(schemes[parts.scheme].defaults, "ranks_per_node", None) == 0
+    if not untold or "ranks_per_node" in parts.scheme_options or cluster.nodes == 1:
+        return parts
+    return replace(parts, scheme_options={**parts.scheme_options, "ranks_per_node": cluster.devices_per_node})
 
 
 def _density(scheme: Scheme, compressor: str, density: float | None, asked: bool) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ssfx.case import Case
 from ssfx.config.cases import PLAN_KEYS, completed
 from ssfx.config.clusters import cluster_at
-from ssfx.config.components import components
+from ssfx.config.components import components, on_nodes
 from ssfx.config.compose import Point, chosen, compose
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
@@ -44,8 +44,8 @@ def with_custom(point: Point) -> Point:
 def _case(point: Point) -> Case:
     config = compose(with_custom(point))
     settings = Settings.of(config)
-    parts = components(config, settings.density, asked="density" in point)
     cluster = cluster_at(point, config["cluster"], settings.world_size, settings.device)
+    parts = on_nodes(components(config, settings.density, asked="density" in point), cluster)
     case = Case(
         experiment="simulate", model=config["model"]["name"], dataset="", scheme=parts.scheme,
         cluster=cluster.name, world_size=cluster.world_size, batch_size=settings.batch_size,

@@ -10,7 +10,8 @@ from pathlib import Path
 from ssfx.capabilities import HEADER, capabilities
 from ssfx.figures import discover, draw_all
 from ssfx.pages.emulated import emulated_block
-from ssfx.pages.markdown import table
+from ssfx.pages.markdown import NOTE, table
+from ssfx.pages.models import analytic_block, models_block
 from ssfx.pages.options_page import options_page
 from ssfx.pages.reproduction import reproduction_page
 from ssfx.pages.status_table import status_block
@@ -25,13 +26,14 @@ IMAGES = ROOT / "docs" / "img"
 README = ROOT / "README.md"
 VALIDATION = ROOT / "docs" / "validation.md"
 EMULATION = ROOT / "docs" / "emulation.md"
+WORKLOADS = ROOT / "docs" / "workloads.md"
+PROFILES = ROOT / "docs" / "profiles.md"
 REPRODUCTION = ROOT / "docs" / "reproduction.md"
 OPTIONS = ROOT / "docs" / "options.md"
 
 FIRST = "ssfusion.fig11"
 WIDTH = 600
 """Pixels of the picture in the README, so that the table below it is near."""
-NOTE = "written by `make docs` from results/reference; do not edit"
 
 
 def main() -> None:
@@ -45,13 +47,23 @@ def main() -> None:
     README.write_text(updated(README.read_text(), rows))
     REPRODUCTION.write_text(reproduction_page(rows))
     OPTIONS.write_text(options_page())
-    VALIDATION.write_text(with_blocks(VALIDATION.read_text(), {"scores": scores_block()}))
-    EMULATION.write_text(with_blocks(EMULATION.read_text(), {"benchmark": emulated_block()}))
+    for page, blocks in blocks_of_pages().items():
+        page.write_text(with_blocks(page.read_text(), blocks))
 
 
 def reference_rows() -> list[Row]:
     """Return the committed rows."""
     return Store(ROOT / "results", reference_dir()).reference_rows()
+
+
+def blocks_of_pages() -> dict[Path, dict[str, str]]:
+    """Return the blocks of each page of docs/ that is written by hand otherwise."""
+    return {
+        VALIDATION: {"scores": scores_block()},
+        EMULATION: {"benchmark": emulated_block()},
+        WORKLOADS: {"models": models_block()},
+        PROFILES: {"analytic": analytic_block()},
+    }
 
 
 def updated(readme: str, rows: Sequence[Row]) -> str:

@@ -48,10 +48,16 @@ def _git(checkout: Path, *arguments: str) -> str | None:
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of Python, the operating system's kernel and the packages that can change a number."""
+    """Return the versions of Python, the operating system's kernel and the packages that can change a number.
+
+    Of the kernel, what its authors call it: what a site calls its own build is nobody else's business.
+    """
     from importlib import metadata  # costs more than the rest of this file, and only a finished run needs it
 
-    found = {"python": platform.python_version(), "system": f"{platform.system()} {platform.release()}"}
+    found = {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
+    }
     for package in PACKAGES:
         try:
             found[package] = metadata.version(package)

@@ -12,7 +12,7 @@ from ssfx.results.rows import Row
 Mode = Literal["off", "offline", "online"]
 
 
-def mirror(row: Row, mode: Mode, *, project: str = "ssfx") -> bool:
+def mirror(row: Row, mode: Mode) -> bool:
     """Copy `row` to W&B under its run id and return whether that worked; a failure is one warning, never an error.
 
     off: do nothing. offline: write a local W&B run. online: upload. The row in the store stays the record.
@@ -26,7 +26,7 @@ def mirror(row: Row, mode: Mode, *, project: str = "ssfx") -> bool:
 
         settings = wandb.Settings(silent=True, console="off")
         with wandb.init(
-            project=project, id=row.run_id, name=row.case.label, group=row.case.experiment, mode=mode,
+            project="ssfx", id=row.run_id, name=row.case.label, group=row.case.experiment, mode=mode,
             config={**asdict(row.case), "manifest": dict(row.manifest)}, settings=settings,
         ) as run:  # fmt: skip
             run.summary.update({name: value for name, value in row.metrics.items() if value is not None})

@@ -23,6 +23,7 @@ from ssfx.runtime.measure_codecs import crowding
 from ssfx.runtime.store import Store
 from ssfx.runtime.sync import Sync
 from ssfx.runtime.trace import Tracer
+from ssfx.system import Overheads
 
 _MANY, _SMALL = 256, 16
 _FEW, _LARGE = 4, 2**20
@@ -34,18 +35,6 @@ _ORIGIN = Origin("nominal", note="to make a plan whose times do not matter")
 
 Variant = Literal["fused", "per_tensor", "sparse"]
 """Everything in one dense message, every tensor in its own, or everything in one message of selected elements."""
-
-
-@dataclass(frozen=True)
-class OverheadTimes:
-    """As ssfx.system.Overheads."""
-
-    hook_s: float
-    add_s: float
-    fill_s_per_byte: float
-    lane_s: float
-    result_s_per_byte: float
-    finish_s: float
 
 
 class _Silent(Comm):
@@ -69,7 +58,7 @@ class _Step:
     finish_s: float
 
 
-def overhead_times(comm: Comm) -> OverheadTimes:
+def overhead_times(comm: Comm) -> Overheads:
     """Return what the runtime costs a rank while all ranks do the same, the mean over ranks.
 
     Each number comes from a model in which it dominates: layers of small tensors, many small tensors in one message or
@@ -91,7 +80,7 @@ def overhead_times(comm: Comm) -> OverheadTimes:
         dtype=torch.float64,
     )
     mean = comm.all_reduce(own.clamp_(min=0)).wait() / comm.world_size * crowding(comm.world_size)
-    return OverheadTimes(*mean.tolist())
+    return Overheads(*mean.tolist())
 
 
 def _exchange(comm: Comm, params: dict[str, torch.nn.Parameter], variant: Variant) -> Exchange:

@@ -16,7 +16,10 @@ from ssfx.schemes.grouping import plan_per_dtype
 
 @dataclass(frozen=True, kw_only=True)
 class HierarchicalOptions(DdpOptions):
-    """`ranks_per_node`: neighbours by rank share a node; 0 takes the largest number up to 8 that divides the ranks."""
+    """`ranks_per_node`: neighbours by rank share a node; 0 takes the largest number up to 8 that divides the ranks.
+
+    Commands put the cluster's number of devices per node in its place where the cluster has several nodes.
+    """
 
     ranks_per_node: int = 0
 

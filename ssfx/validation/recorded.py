@@ -26,9 +26,9 @@ PLANS = "validation_plans.json"
 class Comparison:
     """One real run and its simulation, and the same told what happened in the run besides exchanges.
 
-    `pace` is the run's forward time (of rank 0) over that of a typical rank in the profile. Nothing is exchanged in
-    forward, so it says how fast the shared machine was just then; `paced` is the simulation with all computing slowed
-    down by it, and with as many elements selected as the run's compressor let pass.
+    `pace` is the run's forward time over the profile's, of the slowest rank in both. Nothing is exchanged in forward,
+    so it says how fast the shared machine was just then; `paced` is the simulation with all computing slowed down by
+    it, and with as many elements selected as the run's compressor let pass.
     """
 
     row: Row
@@ -79,9 +79,9 @@ def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]
                 f"{case.batch_size}; run: ssfx profile model={case.model} ranks={case.world_size}"
             )
         ordered = in_order(profile, plan.tensors)
-        forward_s = row.metrics["forward_s"]
+        forward_s = row.metrics["slowest_forward_s"]
         assert forward_s is not None
-        pace = forward_s / (profile.forward_s / profile.skew)
+        pace = forward_s / profile.forward_s
         told = selected(row, plan)
         paced = simulate(plan, at_pace(ordered, pace), computing_at(system, pace), behaviour=told)
         found.append(Comparison(row, simulate(plan, ordered, system), paced, pace))

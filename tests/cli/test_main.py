@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import click
 import pytest
 
 from ssfx.cli import cli, main
@@ -30,7 +31,7 @@ def test_no_command_shows_the_help(capsys):
 def test_help_names_every_verb_and_tab_completion(capsys):
     main(["--help"])
     out = capsys.readouterr().out
-    assert list(cli.commands) == list(VERBS)
+    assert cli.list_commands(click.Context(cli)) == list(VERBS)
     assert all(f"\n  {verb} " in out for verb in VERBS)
     assert 'eval "$(_SSFX_COMPLETE=bash_source ssfx)"' in out
 

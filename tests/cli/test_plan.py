@@ -46,7 +46,7 @@ def test_table_totals_and_origin(run_plan):
     assert "predicted F = " in out
     assert "costs: published. compression published: SSFusion (ICDE 2026) Table III" in out
     assert "decoding is nominal" in out
-    assert "exchange published: ring formulas, 200 Gbit/s at 0.8" in out
+    assert "exchange published: ring and tree formulas, 200 Gbit/s at 0.8" in out
     assert "profile: measured, cpu, batch 32. made up" in out
     assert f"digest {plan.digest}" in out
 
@@ -64,7 +64,7 @@ def test_nominal_times_say_so(run_plan):
     out = run_plan("scheme=oktopk", "cluster=64gpu", "density=0.01")
     assert "predicted F = " in out
     assert "costs: nominal. compression nominal: calls and bytes of the CUDA path here" in out
-    assert "exchange nominal: ring formulas" in out
+    assert "exchange nominal: ring and tree formulas" in out
     assert "published" not in out
 
 

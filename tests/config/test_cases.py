@@ -4,11 +4,12 @@ import pytest
 
 from ssfx import machine
 from ssfx.config import plans
-from ssfx.config.cases import resolve_job
+from ssfx.config.cases import resolve_job, resolve_plan
 from ssfx.config.compose import compose
 from ssfx.config.groups import choices
 from ssfx.config.plans import check_plans
 from ssfx.config.simulated import simulate_case
+from ssfx.config.simulations import resolve_simulations
 from ssfx.errors import ConfigError
 from ssfx.planning import make_plan
 from ssfx.schemes import schemes
@@ -189,3 +190,18 @@ def test_the_throughput_experiment_covers_every_scheme():
     assert {(case.model, case.scheme) for case in cases} == {
         (model, scheme) for model in ("resnet_tiny", "lstm_tiny", "gpt2_tiny") for scheme in schemes.names()
     }
+
+
+def test_hierarchical_sums_inside_the_nodes_that_the_cluster_has():
+    def nodes_of(text):
+        (case,) = job(f"scheme=hierarchical {text}").cases
+        (simulated,) = resolve_simulations(f"scheme=hierarchical model=resnet50 {text}".split())
+        assert simulated.scheme_options == case.scheme_options
+        return case.scheme_options.get("ranks_per_node")
+
+    assert nodes_of("cluster=64gpu workload=resnet50_imagenet") == 4
+    assert nodes_of("cluster=64gpu workload=resnet50_imagenet scheme.ranks_per_node=2") == 2
+    planned = resolve_plan(["scheme=hierarchical", "model=resnet50", "cluster=16gpu"])
+    assert planned.parts.plan_options == {"ranks_per_node": 4}
+    (alone,) = job("scheme=hierarchical cluster=local world_size=2").cases
+    assert alone.scheme_options == {}

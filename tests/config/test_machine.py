@@ -16,8 +16,8 @@ def smi(monkeypatch):
         def run(*arguments, **options):
             return subprocess.CompletedProcess(arguments, returncode, "\n".join(names) + "\n", "")
 
-        monkeypatch.setattr(machine.shutil, "which", lambda name: name)
-        monkeypatch.setattr(machine.subprocess, "run", run)
+        monkeypatch.setattr("shutil.which", lambda name: name)
+        monkeypatch.setattr("subprocess.run", run)
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         machine.gpus.cache_clear()
 
@@ -45,7 +45,7 @@ def test_a_driver_that_does_not_answer_is_no_gpu(smi):
 
 def test_a_machine_without_nvidia_smi_has_none(smi, monkeypatch):
     smi()
-    monkeypatch.setattr(machine.shutil, "which", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
     assert machine.gpus() == ()
     assert machine.cores() >= 1
     assert machine.memory_bytes() > 0

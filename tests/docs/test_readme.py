@@ -13,9 +13,12 @@ from figures.synthetic_clusters import clusters
 from ssfx.figures import check_all, discover
 from ssfx.pages import readme as docs
 from ssfx.pages.emulated import RECORD, emulated_block
+from ssfx.pages.models import Published, analytic_block, models_block
 from ssfx.pages.verdicts import summary
 from ssfx.results.claims import ledgers
+from ssfx.roofline import analytic_profile
 from ssfx.validation.groups import load
+from ssfx.workloads.base import models
 
 AGAIN = "run `make docs` and commit what it changed"
 
@@ -25,17 +28,37 @@ def test_the_readme_blocks_are_what_the_reference_rows_give():
     assert docs.updated(readme, docs.reference_rows()) == readme, AGAIN
 
 
+def test_the_blocks_of_other_pages_are_what_registries_and_records_give():
+    for path, blocks in docs.blocks_of_pages().items():
+        page = path.read_text()
+        assert docs.with_blocks(page, blocks) == page, f"{path.name}: {AGAIN}"
+
+
 def test_the_validation_page_holds_the_scores_that_the_command_prints():
     page = docs.VALIDATION.read_text()
-    assert docs.with_blocks(page, {"scores": docs.scores_block()}) == page, AGAIN
     lines = {line.split(" | ")[0].strip("| *"): line for line in page.splitlines() if line.startswith("| ")}
     for group in (*load("recorded"), *load("published")):
         assert f"| {group.total.count} | {100 * group.total.mean:.3g} % |" in lines[group.title]
 
 
-def test_the_emulation_page_holds_what_the_committed_benchmark_found():
-    page = docs.EMULATION.read_text()
-    assert docs.with_blocks(page, {"benchmark": docs.emulated_block()}) == page, AGAIN
+def test_every_model_has_a_line_with_the_data_that_it_fits():
+    lines = {line.split(" | ")[0].strip("| `"): line for line in models_block().splitlines()[2:]}
+    assert list(lines) == [model.name for model in models]
+    assert lines["gpt2_tiny"] == "| `gpt2_tiny` | 1,878,144 | 52 | 8 | bytes, at most 256 | `stdlib_text` |"
+    assert lines["vgg19"].endswith("classes | - |")
+
+
+def test_an_analytic_time_stands_beside_each_published_one(monkeypatch):
+    analytic_s = analytic_profile("resnet50", "v100", 128).alone_s()
+    twice = Published("resnet50", "v100", 128, analytic_s / 2, analytic_s / 2, "somebody")
+    between = Published("resnet50", "v100", 128, analytic_s, 2 * analytic_s, "another")
+    most = Published("resnet50", "v100", 128, analytic_s, analytic_s, "a third", at_most=True)
+    monkeypatch.setattr("ssfx.pages.models.PUBLISHED", (twice, between, most))
+    cells = [line.split(" | ")[1:] for line in analytic_block().splitlines()[2:]]
+    ms = f"{1e3 * analytic_s:.0f}"
+    assert cells[0] == [ms, f"{500 * analytic_s:.0f}", "2.00", "somebody |"]
+    assert cells[1] == [ms, f"{ms} to {2e3 * analytic_s:.0f}", "0.50 to 1.00", "another |"]
+    assert cells[2] == [ms, f"at most {ms}", "at least 1.00", "a third |"]
 
 
 def test_a_benchmark_is_shown_with_the_machine_it_ran_on(tmp_path):

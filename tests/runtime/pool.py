@@ -45,7 +45,9 @@ class Pool:
         self._start()
 
     def _start(self) -> None:
-        context = mp.get_context("spawn")
+        # Ranks are forked from one process that has imported torch, which takes seconds, and done nothing else yet.
+        context = mp.get_context("forkserver")
+        context.set_forkserver_preload([__name__, "torch._dynamo", "ssfx.runtime.sync"])
         self._folder = tempfile.TemporaryDirectory()
         store = str(Path(self._folder.name) / "store")
         self._inboxes = [context.SimpleQueue() for _ in range(self.size)]

@@ -34,8 +34,27 @@ def test_64_gpus_by_hand():
     hop_s = (16 * 1e-5 + 48 * 5e-6) / 64
     assert exchange["all_reduce"](GB) == pytest.approx(126 * hop_s + 2 * 63 / 64 * GB * 8 / 160e9)
     assert exchange["all_gather"](1e6) == pytest.approx(63 * hop_s + 63 * 1e6 * 8 / 160e9)
+    # a short message goes up and down a tree: 3 steps inside a node, 4 between 16 nodes
+    assert exchange["all_reduce"](4) == pytest.approx(2 * (3 * 5e-6 + 4 * 1e-5) + 2 * 4 * 8 / 160e9)
     # four devices send through one card, 60 of 64 parts to other nodes
     assert exchange["all_to_all"](GB) == pytest.approx(63 * hop_s + 60 / 64 * GB * 4 * 8 / 160e9)
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 16, 1024])
+@pytest.mark.parametrize("factors", [{}, {"all_reduce": 1.5}])
+def test_an_all_reduce_takes_the_faster_of_a_ring_and_a_tree(nodes, factors):
+    """Nodes of CPUs know rings only, so the same cluster of CPUs shows what the ring takes."""
+    gpus = replace(cluster("64gpu", nodes=nodes), factors=factors)
+    found, ring = (replace(gpus, device=name).exchange()["all_reduce"] for name in ("a100", "cpu"))
+    beta = factors.get("all_reduce", 1.0) * 2 * 8 / 160e9
+    tree_s = 2 * (3 * 5e-6 + (nodes - 1).bit_length() * 1e-5)
+    for nbytes in (1, 1e3, 1e5, 1e6, 1e7, 1e8, 1e9, 1e11):
+        assert found(nbytes) == pytest.approx(min(ring(nbytes), tree_s + nbytes * beta), rel=1e-6), nbytes
+
+
+def test_inside_one_node_there_is_no_tree():
+    one = cluster("64gpu", nodes=1)
+    assert one.exchange() == replace(one, device="cpu").exchange()
 
 
 def test_two_cards_halve_the_time_on_the_wire():
