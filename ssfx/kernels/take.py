@@ -25,6 +25,9 @@ MAGNITUDE = np.int32(0x7FFFFFFF)
 SPARE = WIDTH
 """Entries that the two lists need behind the last one."""
 
+AHEAD = 1024
+"""How many elements ahead memory is asked for what a step loads."""
+
 _FLOATS = ir.VectorType(ir.FloatType(), WIDTH)
 
 
@@ -41,6 +44,12 @@ class _Lanes:
         return self.builder.bitcast(self.builder.gep(pointer, [element]), _FLOATS.as_pointer())
 
     def load(self, name: str) -> Any:
+        # Where elements pass, and nobody can guess where, the processor forgets what it had begun to load; this stays.
+        pointer, element = self._places[name]
+        ahead = self.builder.gep(pointer, [self.builder.add(element, element.type(AHEAD))])
+        kind = ir.FunctionType(ir.VoidType(), [ahead.type, INT32, INT32, INT32])
+        prefetch = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
+        self.builder.call(prefetch, [ahead, INT32(0), INT32(3), INT32(1)])
         return self.builder.load(self._at(name), align=4)
 
     def store(self, value: Any, name: str) -> None:
