@@ -48,8 +48,8 @@ def test_a_row_holds_the_mean_over_measured_steps_without_the_warm_up(tmp_path, 
         )
         for step, rate in enumerate([1.0, 1.0, *rates])
     ]  # fmt: skip
-    (job.attempt_dir / "rank0.jsonl").write_text("".join(step.to_json() + "\n" for step in steps))
     for rank in range(2):
+        (job.attempt_dir / f"rank{rank}.jsonl").write_text("".join(step.to_json() + "\n" for step in steps))
         result = {
             "rank": rank, "metrics": {}, "dataset_fingerprint": "d", "plan_digest": "p", "first_step": 0,
             "notes": [], "peak_memory_bytes": 1, "gpus": [], "started": "2026-01-01T00:00:00+00:00",

@@ -1,4 +1,4 @@
-"""The contracts of the runtime, for every scheme, on one worker, on four and on five."""
+"""The contracts of the runtime, for every scheme, on one worker, four and five; test_conformance: on two and three."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from ssfx.schemes import schemes
 
 EVERY = [s.name for s in schemes]
 LARGE = pytest.mark.parametrize("world", [4, 5])
+IN_TURN = [(name_, 4 + i % 2) for i, name_ in enumerate(EVERY)]
+"""Each scheme in one of the large worlds: what takes longest, and depends least on how many there are."""
 
 
 @pytest.mark.parametrize("scheme", EVERY)
@@ -40,8 +42,7 @@ def test_mass_is_conserved(pool: Pool, scheme: str, world: int) -> None:
 
 
 @pytest.mark.slow
-@LARGE
-@pytest.mark.parametrize("scheme", EVERY)
+@pytest.mark.parametrize(("scheme", "world"), IN_TURN)
 def test_resume_rollback_accumulation_and_disorder(pool: Pool, scheme: str, world: int) -> None:
     options = of_scheme(scheme, world)
     assert all(pool.run(work.resumes_exactly, world, options, 7))
