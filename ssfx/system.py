@@ -19,7 +19,7 @@ from ssfx.errors import ConfigError
 from ssfx.origin import Origin
 
 Style = Literal["runtime", "reference"]
-_EXCHANGES = ("exchange", "beside", "cpu", "queued", "queued_beside")
+_EXCHANGES = ("exchange", "beside", "cpu", "queued", "queued_beside", "queued_cpu")
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,19 @@ class Overheads:
     """What the runtime itself costs a rank's training thread.
 
     hook_s: one gradient that arrives. add_s: what it costs more if it is to be compressed. fill_s_per_byte: copying a
-    dense gradient into its message. lane_s: issuing a message. result_s_per_byte: checking a received value and writing
-    the average, per byte of the whole gradient. finish_s: once a step.
+    dense gradient into its message. lane_s: issuing a message. result_s, result_s_per_byte: checking what was received
+    and writing the average, per tensor and per byte of the whole gradient. finish_s: once a step. offload_s: handing a
+    segment over to the thread that compresses on the host, which has to wake up.
     """
 
     hook_s: float = 0.0
     add_s: float = 0.0
     fill_s_per_byte: float = 0.0
     lane_s: float = 0.0
+    result_s: float = 0.0
     result_s_per_byte: float = 0.0
     finish_s: float = 0.0
+    offload_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,9 @@ class System:
     beside, cpu: where it was measured, the seconds of the same exchange while every rank computes, and the computing
     power it uses, in seconds of all that the rank has; they say more than the occupancy, which then does not count.
     in_flight: how many exchanges are worked on at a time; they start in order and share the wire. queued,
-    queued_beside: where they were measured, the seconds of an exchange among several that were issued at once (their
-    time over their number), alone and while every rank computes. burst_s: how much time on the wire an exchange saves
-    on a line that has rested as long (token buckets).
+    queued_beside, queued_cpu: where they were measured, the seconds of an exchange among several that were issued at
+    once (their time over their number), alone and while every rank computes, and the computing power it then uses.
+    burst_s: how much time on the wire an exchange saves on a line that has rested as long (token buckets).
     style: how a plan is executed. "runtime" is what the runtime here does: one compressor call for all device segments
     of a lane, decoding when everything has arrived. "reference" is what published codes do and F(plan) assumes: one
     call for each segment, decoding where the plan says. host_shares: offloaded work takes its time from the training
@@ -86,6 +89,7 @@ class System:
     in_flight: int = 1
     queued: Mapping[str, Curve] = field(default_factory=dict)
     queued_beside: Mapping[str, Curve] = field(default_factory=dict)
+    queued_cpu: Mapping[str, Curve] = field(default_factory=dict)
     burst_s: float = 0.0
     overheads: Overheads = Overheads()
     style: Style = "runtime"
@@ -95,7 +99,8 @@ class System:
     def __post_init__(self) -> None:
         if self.beside.keys() != self.cpu.keys():
             raise ValueError("what an exchange takes beside computing needs both its time and its computing power")
-        if self.queued.keys() != self.queued_beside.keys() or not self.queued.keys() <= self.beside.keys():
+        queued = self.queued.keys()
+        if not queued == self.queued_beside.keys() == self.queued_cpu.keys() or not queued <= self.beside.keys():
             raise ValueError("what a queued exchange takes must be known alone and beside computing")
         for primitive, share in self.occupancy.items():
             if not 0 <= share <= 1:

@@ -45,6 +45,7 @@ def _show(system: System) -> None:
     cost = system.overheads
     click.echo(
         f"the runtime: {1e6 * cost.hook_s:.3g} us a gradient, {1e6 * cost.lane_s:.3g} us a message, "
-        f"{1e6 * cost.finish_s:.3g} us a step, {1e9 * cost.fill_s_per_byte:.3g} ns a dense byte, "
-        f"{1e9 * cost.result_s_per_byte:.3g} ns a byte received"
+        f"{1e6 * cost.offload_s:.3g} us a segment for the host, {1e6 * cost.finish_s:.3g} us a step, "
+        f"{1e9 * cost.fill_s_per_byte:.3g} ns a dense byte, "
+        f"{1e6 * cost.result_s:.3g} us a tensor and {1e9 * cost.result_s_per_byte:.3g} ns a byte received"
     )

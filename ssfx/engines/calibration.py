@@ -101,17 +101,18 @@ def network_curves(points: Sequence[Mapping[str, Any]], ranks: int) -> dict[str,
     """
     power = min(1.0, machine.cores() / ranks)
     found: dict[str, Any] = {
-        "exchange": {}, "beside": {}, "cpu": {}, "queued": {}, "queued_beside": {}, "occupancy": {},
+        "exchange": {}, "beside": {}, "cpu": {}, "queued": {}, "queued_beside": {}, "queued_cpu": {}, "occupancy": {},
     }  # fmt: skip
     for name in dict.fromkeys(point["primitive"] for point in points):
         own = [point for point in points if point["primitive"] == name]
         found["exchange"][name] = rising([(point["nbytes"], point["alone_s"]) for point in own])
         if together := [point for point in own if point["beside_s"] is not None]:
             found["beside"][name] = rising([(point["nbytes"], point["beside_s"]) for point in together])
-            found["cpu"][name] = rising([(point["nbytes"], max(0.0, point["cpu_s"]) / power) for point in together])
+            found["cpu"][name] = rising([(point["nbytes"], point["beside_cpu_s"] / power) for point in together])
         if queued := [point for point in own if point.get("queued_s") is not None]:
             found["queued"][name] = rising([(point["nbytes"], point["queued_s"]) for point in queued])
             found["queued_beside"][name] = rising([(point["nbytes"], point["queued_beside_s"]) for point in queued])
+            found["queued_cpu"][name] = rising([(point["nbytes"], point["queued_cpu_s"] / power) for point in queued])
         large = [point for point in own if point["nbytes"] >= LARGE_BYTES] or own[-1:]
         share = median(point["cpu_s"] / point["alone_s"] / power for point in large)
         found["occupancy"][name] = round(min(1.0, max(0.0, share)), 3)

@@ -1,8 +1,8 @@
 """Measuring compressors: one call as a lane makes it, and decoding as a lane does it, over sizes.
 
 The time of a call is that of its thread's CPU, times how many ranks there are for each core: it counts waiting for
-memory, not waiting for a core that something else has. Between calls other memory is read, as backward would do, so
-that buffers of a small segment are not in the nearest cache.
+memory, not waiting for a core that something else has. A call is made where backward makes it, between two layers;
+decoding where nothing but decoding goes on, after other memory was read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 from time import thread_time
 
@@ -21,6 +22,7 @@ from ssfx.compressors import Compressor, build
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.blank import blank_batch, run
 from ssfx.memories import memories
+from ssfx.runtime.cold import cold_s
 
 SIZES = tuple(2**power for power in range(8, 25, 2))
 SEGMENTS, SEGMENT_NUMEL = 64, 2**12
@@ -55,12 +57,12 @@ def codec_points(spec: str, density: float, comm: Comm, max_numel: int = SIZES[-
     for numel in sizes:
         shape = _matrix(numel)
         batch, call = _call(compressor, [shape], density)
-        encode.append((compressor.work([shape]), _shared_s(comm, call)))
+        encode.append((compressor.work([shape]), _shared_s(comm, call, cold_s)))
         entries, call = _decoding(compressor, batch, comm.world_size)
-        decode.append((entries, _shared_s(comm, call)))
+        decode.append((entries, _shared_s(comm, call, _after_reading_s)))
     parts = _call(compressor, [_matrix(SEGMENT_NUMEL)] * SEGMENTS, density)[1]
     whole = _call(compressor, [_matrix(SEGMENTS * SEGMENT_NUMEL)], density)[1]
-    further_s = (_shared_s(comm, parts) - _shared_s(comm, whole)) / (SEGMENTS - 1)
+    further_s = (_shared_s(comm, parts, cold_s) - _shared_s(comm, whole, cold_s)) / (SEGMENTS - 1)
     return CodecPoints(encode, decode, max(0.0, further_s))
 
 
@@ -105,23 +107,31 @@ def _decoding(compressor: Compressor, batch: Batch, ranks: int) -> tuple[float, 
     return copies * compressor.work(part.shapes), dense
 
 
-def _shared_s(comm: Comm, call: Callable[[], object]) -> float:
+Timed = Callable[[Callable[[], object]], float]
+"""Makes a call and returns its CPU seconds."""
+
+
+def _shared_s(comm: Comm, call: Callable[[], object], timed: Timed) -> float:
     """Return the seconds of a call while all ranks make the same, as the mean over ranks of their medians."""
     call()
     comm.all_reduce(torch.zeros(1)).wait()
-    own_s = crowding(comm.world_size) * _cpu_s(call)
+    times: list[float] = []
+    while len(times) < 3 or (len(times) < _MOST_CALLS and sum(times) < _BUDGET_S):
+        times.append(timed(call))
+    own_s = crowding(comm.world_size) * median(times)
     return float(comm.all_reduce(torch.tensor([own_s], dtype=torch.float64)).wait()) / comm.world_size
 
 
-def _cpu_s(call: Callable[[], object]) -> float:
-    other = torch.ones(_OTHER_BYTES // 4)
-    times: list[float] = []
-    while len(times) < 3 or (len(times) < _MOST_CALLS and sum(times) < _BUDGET_S):
-        other.sum()
-        began = thread_time()
-        call()
-        times.append(thread_time() - began)
-    return median(times)
+def _after_reading_s(call: Callable[[], object]) -> float:
+    _other().sum()
+    began = thread_time()
+    call()
+    return thread_time() - began
+
+
+@cache
+def _other() -> torch.Tensor:
+    return torch.ones(_OTHER_BYTES // 4)
 
 
 def _matrix(numel: int) -> tuple[int, int]:

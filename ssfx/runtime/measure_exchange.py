@@ -38,6 +38,7 @@ LONGEST_S = 0.8
 _BUDGET_S = 0.2
 _MOST_CALLS = 100
 _MOST_BESIDE = 40
+_WARM_S = 0.02
 _QUEUE = 8
 _QUEUES = 9
 """How many exchanges are issued at once, and how often, where that takes no longer than the budget."""
@@ -50,9 +51,9 @@ class ExchangePoint:
 
     alone_s: nothing else runs. cpu_s: seconds of computing by a rank's other threads meanwhile, kernel time included;
     of a reducer, by all threads, because it selects and adds up in the thread that waits.
-    beside_s: while every rank computes; lost: the share of its speed that the computation then loses. queued_s,
-    queued_beside_s: of one among several that were issued at once, their time over their number. All are None where
-    that was not measured.
+    beside_s, beside_cpu_s: the same while every rank computes, without what the computing thread itself uses.
+    queued_s, queued_beside_s, queued_cpu_s: of one among several that were issued at once, their time over their
+    number. All are None where that was not measured.
     """
 
     primitive: str
@@ -60,9 +61,14 @@ class ExchangePoint:
     alone_s: float
     cpu_s: float
     beside_s: float | None = None
-    lost: float | None = None
+    beside_cpu_s: float | None = None
     queued_s: float | None = None
     queued_beside_s: float | None = None
+    queued_cpu_s: float | None = None
+
+
+Measured = tuple[float | None, float | None]
+"""Seconds of an exchange beside a backward pass, and CPU seconds of all threads but that of the pass."""
 
 
 def exchange_points(comm: Comm, max_bytes: int, primitives: Sequence[str] = PRIMITIVES) -> list[ExchangePoint]:
@@ -83,17 +89,18 @@ def _points(comm: Comm, name: str, max_bytes: int, backward: _Backward) -> Itera
         calls = _calls(comm, first_s)
         alone_s, cpu_s = _alone(comm, issue, calls, reduces)
         worst_s, cpu_s = _worst(comm, alone_s), _mean(comm, cpu_s)
-        beside_s = lost = queued_s = queued_beside_s = None
+        beside: Measured = (None, None)
+        queued: Measured = (None, None)
+        queued_s = None
         if worst_s < LONGEST_S:
             kind = _Waited if _waits(name) else _Polled
-            found = backward.beside(comm, kind(issue, min(calls, _MOST_BESIDE)))
-            beside_s, lost = _worst(comm, found[0]), _mean(comm, found[1])
+            beside = backward.beside(comm, kind(issue, min(calls, _MOST_BESIDE)))
         if worst_s < LONGEST_S and not _waits(name):
             size = max(2, min(_QUEUE, int(2 * _BUDGET_S / worst_s)))
             queues = max(3, min(_QUEUES, int(4 * _BUDGET_S / (size * worst_s))))
             queued_s = _worst(comm, _queued(comm, issue, queues, size))
-            queued_beside_s = _worst(comm, backward.beside(comm, _Polled(issue, queues, size))[0])
-        yield ExchangePoint(name, nbytes, worst_s, cpu_s, beside_s, lost, queued_s, queued_beside_s)
+            queued = backward.beside(comm, _Polled(issue, queues, size))
+        yield ExchangePoint(name, nbytes, worst_s, cpu_s, *beside, queued_s, *queued)
         if worst_s > LONGEST_S:
             return
         nbytes *= STEP
@@ -169,7 +176,7 @@ def _mean(comm: Comm, value: float) -> float:
 
 
 class _Backward:
-    """Backward passes of a small network, whose hooks count how fast it gets on and may issue exchanges."""
+    """Backward passes of a small network, whose hooks may issue exchanges."""
 
     def __init__(self) -> None:
         layers: list[torch.nn.Module] = []
@@ -181,41 +188,35 @@ class _Backward:
         for parameter in self._model.parameters():
             parameter.register_post_accumulate_grad_hook(lambda _: self._hook())
 
-    def beside(self, comm: Comm, series: _Polled | _Waited) -> tuple[float, float]:
-        """Return the median seconds of an exchange of `series` while this computes, and the share of speed it loses."""
-        _together(comm)
-        alone = self._speed(_Span(0.5 * _BUDGET_S))
+    def beside(self, comm: Comm, series: _Polled | _Waited) -> Measured:
+        """Return of an exchange of `series` while this computes: its seconds, and CPU seconds of other threads.
+
+        The seconds are the median on the slowest rank, CPU seconds the mean over ranks.
+        """
+        self._until(_Span(_WARM_S))
         _together(comm)
         series.start()
-        speed = self._speed(series)
-        return median(series.seconds), min(1.0, max(0.0, 1 - speed / alone))
+        cpu_s = process_time() - thread_time()
+        self._until(series)
+        cpu_s = process_time() - thread_time() - cpu_s
+        return _worst(comm, median(series.seconds)), _mean(comm, cpu_s / series.exchanges)
 
-    def _speed(self, span: _Span | _Polled | _Waited) -> float:
-        """Return gradients per second until `span` is over."""
-        count = 0
-
-        def hook() -> None:
-            nonlocal count
-            count += 1
-            span.poll()
-
-        self._hook = hook
-        began = perf_counter()
+    def _until(self, span: _Span | _Polled | _Waited) -> None:
+        """Compute until `span` is over."""
+        self._hook = span.poll
         while not span.over():
             self._model(self._inputs).sum().backward()
-        took_s = perf_counter() - began
         self._hook = lambda: None
-        return count / took_s
 
 
 class _Span:
     """A while."""
 
     def __init__(self, seconds: float) -> None:
-        self._until = perf_counter() + seconds
+        self._end_s = perf_counter() + seconds
 
     def over(self) -> bool:
-        return perf_counter() > self._until
+        return perf_counter() > self._end_s
 
     def poll(self) -> None:
         """Nothing to do."""
@@ -226,6 +227,7 @@ class _Polled:
 
     def __init__(self, issue: Callable[[], Pending], queues: int, size: int = 1) -> None:
         self._issue, self._left, self._size = issue, queues, size
+        self.exchanges = queues * size
         self._under_way: deque[Pending] = deque()
         self._issued_s = 0.0
         self.seconds: list[float] = []
@@ -255,7 +257,7 @@ class _Waited:
     """The same in a thread of its own, which waits for each: messages between two ranks end only for who waits."""
 
     def __init__(self, issue: Callable[[], Pending], calls: int) -> None:
-        self._issue, self._calls = issue, calls
+        self._issue, self.exchanges = issue, calls
         self._thread = Thread(target=self._run, daemon=True)
         self.seconds: list[float] = []
 
@@ -271,7 +273,7 @@ class _Waited:
         """Nothing to do."""
 
     def _run(self) -> None:
-        for _ in range(self._calls):
+        for _ in range(self.exchanges):
             began = perf_counter()
             self._issue().wait()
             self.seconds.append(perf_counter() - began)

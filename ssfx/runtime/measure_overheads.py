@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
-from statistics import median
-from time import thread_time
+from functools import partial
+from statistics import fmean, median
+from threading import Event
+from time import process_time, sleep, thread_time
 from typing import Literal
 
 import torch
@@ -18,18 +19,20 @@ from ssfx.origin import Origin
 from ssfx.plan import TensorSpec
 from ssfx.planning import make_plan
 from ssfx.profile import Profile
+from ssfx.runtime.cold import between_layers, cold_s
 from ssfx.runtime.exchange import Exchange
 from ssfx.runtime.measure_codecs import crowding
+from ssfx.runtime.offload import HostWorker
 from ssfx.runtime.store import Store
 from ssfx.runtime.sync import Sync
 from ssfx.runtime.trace import Tracer
 from ssfx.system import Overheads
 
-_MANY, _SMALL = 256, 16
+_MANY, _SMALL = 96, 16
 _FEW, _LARGE = 4, 2**20
 _STEPS = 9
-_LAYERS, _INPUTS, _PASSES = 12, (8, 16, 16, 16), 81
-_OTHER_BYTES = 8 * 2**20
+_ISSUES, _WAKES_S = 32, 2e-3
+_LAYERS, _INPUTS, _PASSES = 12, (16, 16, 20, 20), 81
 _ORIGIN = Origin("nominal", note="to make a plan whose times do not matter")
 
 
@@ -51,7 +54,10 @@ class _Silent(Comm):
 
 @dataclass(frozen=True)
 class _Step:
-    """CPU seconds of one step: starting it, backward or a call for each gradient, finishing it."""
+    """CPU seconds of one step: starting it, handing over a gradient that is not the last of its message, finishing it.
+
+    Where each tensor is a message of its own, handing over is issuing.
+    """
 
     begin_s: float
     arrive_s: float
@@ -68,15 +74,18 @@ def overhead_times(comm: Comm) -> Overheads:
     once = _steps(silent, [_SMALL], "fused")
     small = _steps(silent, [_SMALL] * _MANY, "fused")
     apart = _steps(silent, [_SMALL] * _MANY, "per_tensor")
+    sparse = _steps(silent, [_SMALL] * _MANY, "sparse")
     large = _steps(silent, [_LARGE] * _FEW, "fused")
-    large_bytes = 4 * _LARGE * _FEW
     finish_s = once.begin_s + once.finish_s
     hook_s = _hook_s(silent, finish_s)
-    lane_s = (sum(vars(apart).values()) - sum(vars(small).values())) / _MANY + _issue_s(comm)
-    sparse = _steps(silent, [_SMALL] * _MANY, "sparse")
-    add_s = (sparse.arrive_s - small.arrive_s) / _MANY
+    add_s = sparse.arrive_s - small.arrive_s
+    fill_s_per_byte = (large.arrive_s - small.arrive_s) / (4 * _LARGE)
+    around_s = apart.begin_s + apart.finish_s - small.begin_s - small.finish_s
+    lane_s = apart.arrive_s - small.arrive_s + around_s / _MANY + _issue_s(comm)
+    result_s = (small.finish_s - once.finish_s) / (_MANY - 1)
+    result_s_per_byte = (large.finish_s - once.finish_s) / (4 * _LARGE * _FEW)
     own = torch.tensor(
-        [hook_s, add_s, large.arrive_s / large_bytes, lane_s, large.finish_s / large_bytes, finish_s],
+        [hook_s, add_s, fill_s_per_byte, lane_s, result_s, result_s_per_byte, finish_s, _offload_s(comm)],
         dtype=torch.float64,
     )
     mean = comm.all_reduce(own.clamp_(min=0)).wait() / comm.world_size * crowding(comm.world_size)
@@ -117,9 +126,9 @@ def _steps(comm: Comm, sizes: list[int], variant: Variant) -> _Step:
 
     steps = []
     for step in range(_STEPS):
-        begin_s = _cold_s(partial(exchange.begin, step, 0))
-        arrive_s = sum(_cold_s(partial(exchange.arrive, slot)) for slot in slots)
-        steps.append((begin_s, arrive_s, _cold_s(finish)))
+        begin_s = cold_s(partial(exchange.begin, step, 0))
+        *arrivals, _ = (cold_s(partial(exchange.arrive, slot)) for slot in slots)
+        steps.append((begin_s, fmean(arrivals or [0.0]), cold_s(finish)))
     exchange.close()
     return _Step(*(median(times) for times in zip(*steps, strict=True)))
 
@@ -156,7 +165,8 @@ def _issue_s(comm: Comm) -> float:
     """Return what issuing a real exchange takes the thread that does it."""
     message = torch.zeros(_SMALL)
     times = []
-    for _ in range(_MANY):
+    for _ in range(_ISSUES):
+        between_layers()
         began = thread_time()
         pending = comm.all_reduce(message)
         times.append(thread_time() - began)
@@ -164,15 +174,21 @@ def _issue_s(comm: Comm) -> float:
     return median(times)
 
 
-def _cold_s(work: Callable[[], object]) -> float:
-    """Return the CPU seconds of `work` after much else has been read."""
-    _other().sum()
-    return _cpu_s(work)
-
-
-@cache
-def _other() -> torch.Tensor:
-    return torch.ones(_OTHER_BYTES // 4)
+def _offload_s(comm: Comm) -> float:
+    """Return what it takes both threads until the host worker's has begun with a job."""
+    errors: list[BaseException] = []
+    worker = HostWorker(comm.device, errors.append)
+    times = []
+    for _ in range(_ISSUES):
+        done = Event()
+        between_layers()
+        began = process_time()
+        worker.submit(done.set)
+        sleep(_WAKES_S)  # not waiting for the event: that would wake this thread too
+        times.append(process_time() - began)
+        done.wait()
+    worker.close()
+    return median(times)
 
 
 def _cpu_s(work: Callable[[], object]) -> float:

@@ -58,6 +58,7 @@ class Lowering:
         for spec, gap_s in zip(self.profile.tensors, self.profile.ready_gap_s, strict=True):
             first, arrival = first or spec.name, found[spec.name]
             work_s += gap_s + overheads.hook_s + overheads.lane_s * arrival.issued
+            work_s += overheads.offload_s * sum(one.placement == "host" for call in arrival.calls for one in call)
             if arrival.filled:
                 work_s += overheads.fill_s_per_byte * spec.nbytes
             if not arrival.dense and not arrival.calls:
@@ -125,13 +126,14 @@ class Lowering:
     def _finish(self, arrived: list[int]) -> None:
         """Add what follows when everything has arrived: decoding lane by lane, the check, writing the averages."""
         overheads = self.system.overheads
-        total_bytes = sum(spec.nbytes for spec in self.plan.tensors)
+        result_s = overheads.result_s * len(self.plan.tensors)
+        result_s += overheads.result_s_per_byte * sum(spec.nbytes for spec in self.plan.tensors)
         wait = tuple(arrived)
         for index, (_, lane) in enumerate(self.plan.lanes()):
             seconds = 0.0 if self._decodes_on_the_way else self._prices.decode_s(lane)
             if seconds:
                 self._device("decompress", lane.tensors[-1], seconds, wait, index)
-        self._device("decompress", "average", overheads.result_s_per_byte * total_bytes, wait)
+        self._device("decompress", "average", result_s, wait)
 
     def _device(self, stage: Stage, name: str, work_s: float, after: tuple[int, ...] = (), lane: int = -1) -> int:
         return self._add(Task(stage, name, "device", work_s, 1.0, after, lane))

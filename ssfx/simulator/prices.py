@@ -37,8 +37,8 @@ class Charge:
 
     work_s: float
     demand: float
-    beside: tuple[float, float] | None = None
-    queued: tuple[float, float] | None = None
+    beside: tuple[float, ...] | None = None
+    queued: tuple[float, ...] | None = None
     wire_s: float = 0.0
 
     def joins(self, other: Charge) -> bool:
@@ -53,8 +53,8 @@ class Charge:
         )  # fmt: skip
 
 
-def _sum(one: tuple[float, float] | None, other: tuple[float, float] | None) -> tuple[float, float] | None:
-    return (one[0] + other[0], one[1] + other[1]) if one and other else None
+def _sum(one: tuple[float, ...] | None, other: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    return tuple(a + b for a, b in zip(one, other, strict=True)) if one and other else None
 
 
 class Prices:
@@ -133,7 +133,7 @@ class Prices:
             beside = (max(work_s, beside_s), system.cpu[primitive](nbytes))
         if primitive in system.queued:
             queued_s = self._at(f"{primitive} in a queue", system.queued[primitive], nbytes)
-            queued = (queued_s, system.queued_beside[primitive](nbytes))
+            queued = (queued_s, system.queued_beside[primitive](nbytes), system.queued_cpu[primitive](nbytes))
         shared = system.in_flight > 1 or system.burst_s
         wire_s = work_s - min(work_s, curve.seconds[0]) if shared else 0.0
         return Charge(work_s, system.occupancy.get(primitive, 0.0), beside, queued, wire_s)

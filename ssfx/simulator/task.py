@@ -25,9 +25,10 @@ class Task:
     less for an exchange that mostly waits for the wire, 0 for a copy engine. `beside`, where it was measured: the
     task's seconds while something else computes all the time, and the seconds of computing power it then takes.
     `queued`, where it was measured: its seconds among as many exchanges as are worked on at a time, over their number,
-    while nothing computes and while something does. `blocking`: no exchange starts before it has ended.
-    `wire_s`: the part of the work that a rested line may save. The schedule fills in start, end, `saved_s` (what a
-    rested line did save) and `released_by`, the position of the task whose end let this one start (-1: the first).
+    while nothing computes and while something does, and the computing power it then takes. `blocking`: no exchange
+    starts before it has ended. `wire_s`: the part of the work that a rested line may save. The schedule fills in start,
+    end, `saved_s` (what a rested line did save) and `released_by`, the position of the task whose end let this one
+    start (-1: the first).
     """
 
     stage: Stage
@@ -37,8 +38,8 @@ class Task:
     demand: float
     after: tuple[int, ...] = ()
     lane: int = -1
-    beside: tuple[float, float] | None = None
-    queued: tuple[float, float] | None = None
+    beside: tuple[float, ...] | None = None
+    queued: tuple[float, ...] | None = None
     blocking: bool = False
     wire_s: float = 0.0
     start_s: float = field(default=0.0)

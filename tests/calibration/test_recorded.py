@@ -26,14 +26,14 @@ CODEC = {"encode": [(256, 2e-5), (1024, 1e-5), (4096, 4e-5)], "decode": [(8, 1e-
 
 
 def point(primitive, nbytes, alone_s, cpu_s, beside_s=None, **queued):
-    times = {"alone_s": alone_s, "cpu_s": cpu_s, "beside_s": beside_s}
+    times = {"alone_s": alone_s, "cpu_s": cpu_s, "beside_s": beside_s, "beside_cpu_s": 2 * cpu_s}
     return {"primitive": primitive, "nbytes": nbytes, **times, **queued}
 
 
 def parts(world_size=2):
     points = [point("send", 4, 1e-4, 5e-5, 3e-3), point("send", 2**16, 2e-4, 5e-5, 4e-3)]
     network = System("local", world_size, {}, origin=ORIGIN, **network_curves(points, world_size), host_shares=True)
-    overheads = Overheads(1e-5, 2e-5, 1e-10, 9e-5, 2e-10, 6e-5)
+    overheads = Overheads(1e-5, 2e-5, 1e-10, 9e-5, 3e-6, 2e-10, 6e-5, 8e-5)
     rank = System("compressors", world_size, {"dgc": codec(CODEC, ORIGIN)}, {}, ORIGIN, overheads=overheads)
     return network, rank
 
@@ -76,16 +76,18 @@ def test_computing_power_beside_an_exchange_is_counted_in_what_a_rank_has(monkey
     points = [point("all_reduce", 4, 1e-4, 5e-5, 3e-3), point("all_reduce", 16, 1e-4, 6e-5, 4e-3)]
     found = network_curves(points, 4)
     assert found["beside"]["all_reduce"].seconds == (3e-3, 4e-3)
-    assert found["cpu"]["all_reduce"].seconds == (1e-4, 1.2e-4)
+    assert found["cpu"]["all_reduce"].seconds == (2e-4, 2.4e-4)
 
 
 def test_queues_have_curves_of_their_own_where_they_were_measured():
-    slow, fast = {"queued_s": 2e-4, "queued_beside_s": 2e-3}, {"queued_s": 1e-4, "queued_beside_s": 1e-3}
+    slow = {"queued_s": 2e-4, "queued_beside_s": 2e-3, "queued_cpu_s": 4e-5}
+    fast = {"queued_s": 1e-4, "queued_beside_s": 1e-3, "queued_cpu_s": 3e-5}
     points = [point("all_reduce", 4, 3e-4, 5e-5, 4e-3, **fast), point("all_reduce", 16, 3e-4, 5e-5, 4e-3, **slow)]
-    points.append(point("send", 4, 3e-4, 5e-5, 4e-3, queued_s=None, queued_beside_s=None))
+    points.append(point("send", 4, 3e-4, 5e-5, 4e-3, **dict.fromkeys(slow)))
     found = network_curves(points, 2)
     assert {name: curve.seconds for name, curve in found["queued"].items()} == {"all_reduce": (1e-4, 2e-4)}
     assert {name: curve.seconds for name, curve in found["queued_beside"].items()} == {"all_reduce": (1e-3, 2e-3)}
+    assert {name: curve.seconds for name, curve in found["queued_cpu"].items()} == {"all_reduce": (3e-5, 4e-5)}
     system = System("local", 2, {}, origin=ORIGIN, **found)
     assert System.from_json(system.to_json()) == system
 

@@ -258,7 +258,9 @@ def test_measured_contention_leaves_every_law_in_place(seed, slower, power, in_f
     system = replace(beside(system_of(costs, 0.01, "runtime"), slower, power), in_flight=in_flight)
     if queued:
         together = {name: curve.scaled(generator.uniform(0.3, 1.2)) for name, curve in system.exchange.items()}
-        system = replace(system, queued=together, queued_beside={k: c.scaled(slower) for k, c in together.items()})
+        beside_s = {name: curve.scaled(slower) for name, curve in together.items()}
+        cpu_s = {name: curve.scaled(power) for name, curve in together.items()}
+        system = replace(system, queued=together, queued_beside=beside_s, queued_cpu=cpu_s)
     for scheme in ("wfbp", "per_tensor"):
         found = simulate(make_plan(scheme, profile, costs, usual(scheme)), profile, system)
         assert all(task.end_s >= task.start_s >= 0 for task in found.tasks)

@@ -84,7 +84,7 @@ def test_two_exchanges_in_flight_overlap_their_latency_and_share_the_wire():
 
 def test_queued_exchanges_take_what_was_measured_of_queues_and_a_single_one_what_was_measured_of_it():
     def messages(number, computing_s=0.0):
-        measured = {"beside": (4.0, 0.0), "queued": (0.75, 1.5)}
+        measured = {"beside": (4.0, 0.0), "queued": (0.75, 1.5, 0.0)}
         exchanges = [Task("exchange", str(i), "network", 1.0, 0.3, wire_s=1.0, **measured) for i in range(number)]
         return [*exchanges, Task("backward", "a", "device", computing_s, 1.0)] if computing_s else exchanges
 
@@ -93,6 +93,15 @@ def test_queued_exchanges_take_what_was_measured_of_queues_and_a_single_one_what
     assert schedule(messages(1, 4.0), in_flight=2) == pytest.approx(4.0)
     assert schedule(messages(4, 6.0), in_flight=2) == pytest.approx(4 * 1.5)
     assert schedule(messages(3), in_flight=2) == pytest.approx(2 * 0.75 + 1.0)  # nobody shares with the last one
+
+
+def test_queued_exchanges_take_the_power_that_was_measured_of_queues():
+    measured = {"beside": (4.0, 3.0), "queued": (1.0, 2.0, 0.5)}
+    exchanges = [Task("exchange", str(i), "network", 1.0, 0.3, **measured) for i in range(2)]
+    tasks = [*exchanges, Task("backward", "a", "device", 5.0, 1.0)]
+    schedule(tasks, in_flight=2)
+    assert [task.end_s for task in exchanges] == pytest.approx([4.0, 4.0])
+    assert tasks[-1].end_s == pytest.approx(6.0)  # 4 s with 2 x 0.5 of 4 taken, 2 s alone
 
 
 def test_an_exchange_beside_another_is_not_beside_computing():
