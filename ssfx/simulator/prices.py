@@ -130,7 +130,7 @@ class Prices:
         beside = queued = None
         if primitive in system.beside:
             beside_s = self._at(f"{primitive} beside computing", system.beside[primitive], nbytes)
-            beside = (max(work_s, beside_s), system.cpu[primitive](nbytes))
+            beside = (beside_s, system.cpu[primitive](nbytes))
         if primitive in system.queued:
             queued_s = self._at(f"{primitive} in a queue", system.queued[primitive], nbytes)
             queued = (queued_s, system.queued_beside[primitive](nbytes), system.queued_cpu[primitive](nbytes))

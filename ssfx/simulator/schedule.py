@@ -141,7 +141,7 @@ def _rates(tasks: Sequence[Task], running: Sequence[int]) -> dict[int, float]:
         alone_s, (beside_s, cpu_s) = task.work_s, task.beside
         if together and task.queued:
             alone_s, beside_s, cpu_s = together * task.queued[0], together * task.queued[1], task.queued[2]
-        took_s = max(alone_s, beside_s) if computing else alone_s
+        took_s = beside_s if computing else alone_s  # a core that computes need not be woken: beside may be faster
         rates[position] = task.work_s / took_s if took_s else 1.0
         taken += cpu_s / took_s if computing and took_s else 0.0
     others = [position for position in running if position not in rates]
