@@ -1,14 +1,19 @@
-"""The simulate engine: one step of every case in virtual time, in this process."""
+"""The simulate engine: one step of every case in virtual time, many of them on all cores."""
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from ctypes import CDLL
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from time import perf_counter
 from typing import Any
 
+from ssfx import machine
 from ssfx.case import Case
 from ssfx.compressors import build
 from ssfx.config.simulated import simulate_case
@@ -30,6 +35,12 @@ from ssfx.simulator.trace import save as save_trace
 TOGETHER = 200
 """Cases that are computed before the first of them is saved, so that a wrong one leaves nothing behind."""
 
+ENOUGH = 24
+"""Cases that are worth a further process."""
+_PARTS = 4
+"""Parts of the cases that each process gets, one after the other: some models take longer than others."""
+_PR_SET_PDEATHSIG = 1
+
 
 class Simulate(Engine):
     """Computes each case on the target that its calibration names. Deterministic; there is nothing to wait for."""
@@ -47,9 +58,7 @@ class Simulate(Engine):
         todo = list({case.run_id: case for case in cases if case.run_id not in rows}.values())
         started_with = code() if todo else {}
         for group in _groups(todo, TOGETHER):
-            computed = [(case, *simulate_case(case)) for case in group]
-            for case, target, step in computed:
-                row = _row(case, target, step, started_with)
+            for row, step in _computed(group, started_with):
                 try:
                     _keep(row, step, store)
                 except OSError as error:
@@ -64,6 +73,38 @@ def _groups(cases: Iterable[Case], size: int) -> Iterator[list[Case]]:
     left = iter(cases)
     while group := list(islice(left, size)):
         yield group
+
+
+Computed = tuple[Row, Simulated | None]
+"""A row, and its step where that is to be traced."""
+
+
+def _computed(cases: Sequence[Case], started_with: dict[str, object]) -> list[Computed]:
+    """Return one row per case, in order; the first wrong case's ConfigError is raised.
+
+    Processes are forked, because importing everything again would take one as long as its share of the cases.
+    """
+    compute = partial(_compute, started_with)
+    processes = min(machine.cores(), len(cases) // ENOUGH)
+    if processes < 2 or not sys.platform.startswith("linux") or threading.active_count() > 1:
+        return [compute(case) for case in cases]
+    from concurrent.futures import ProcessPoolExecutor  # late: few commands simulate so many cases
+    from multiprocessing import get_context
+
+    size = -(-len(cases) // (_PARTS * processes))
+    with ProcessPoolExecutor(processes, get_context("fork"), _end_with_parent) as pool:
+        return list(pool.map(compute, cases, chunksize=size))
+
+
+def _end_with_parent() -> None:
+    """Ctrl-C is left to the parent, and whatever ends it ends this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _compute(started_with: dict[str, object], case: Case) -> Computed:
+    target, step = simulate_case(case)
+    return _row(case, target, step, started_with), step if case.trace else None
 
 
 def _row(case: Case, target: Target, step: Simulated, started_with: dict[str, object]) -> Row:
@@ -109,12 +150,12 @@ def _residuals(case: Case) -> int:
     return 1 if compressor.error_feedback and not compressor.lossless else 0
 
 
-def _keep(row: Row, step: Simulated, store: Store) -> None:
-    """Leave the files of a run, row.json last."""
+def _keep(row: Row, step: Simulated | None, store: Store) -> None:
+    """Leave the files of a run, row.json last; those of a `step` that was traced."""
     run_dir = store.run_dir(row.case)
     run_dir.mkdir(parents=True, exist_ok=True)
     write_atomic(run_dir / "case.json", row.case.to_json())
-    if row.case.trace:
+    if step is not None:
         attempt = run_dir / "attempt-1"
         attempt.mkdir(exist_ok=True)
         (attempt / "plan.json").write_text(step.plan.to_json())

@@ -1,10 +1,12 @@
 """Simulated runs: rows say what they are, an equal run is never repeated, what it rests on is its identity."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from ssfx.case import Case
@@ -14,7 +16,7 @@ from ssfx.config.clusters import cluster_named
 from ssfx.config.groups import choices
 from ssfx.config.simulated import simulate_case
 from ssfx.config.targets import target_of
-from ssfx.engines import engines
+from ssfx.engines import engines, simulate
 from ssfx.errors import ConfigError, RunError
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
@@ -50,6 +52,61 @@ def recalibrated(monkeypatch):
         monkeypatch.setattr(targets, "system_on", lambda cluster: replace(system_on(cluster), pcie_s_per_byte=1.0)),
     )
     forget()
+
+
+def test_several_processes_compute_what_one_does(tmp_path, monkeypatch):
+    found = cases("batch_size=8,16", "trace=true")
+    alone = run(found, Store(tmp_path / "one"))
+    monkeypatch.setattr("ssfx.machine.cores", lambda: 2)
+    monkeypatch.setattr(simulate, "ENOUGH", 1)
+    monkeypatch.setattr(simulate, "_row", with_process(simulate._row))
+    together = run(found, Store(tmp_path / "two"))
+    assert os.getpid() not in {row.manifest.pop("pid") for row in together}
+    assert [row.case for row in together] == list(found)
+    assert [(row.case, row.metrics, row.manifest) for row in together] == [
+        (row.case, row.metrics, row.manifest) for row in alone
+    ]
+    traces = [sorted(folder.glob("runs/*/attempt-1/trace-rank0.json")) for folder in tmp_path.iterdir()]
+    assert [path.read_bytes() for path in traces[0]] == [path.read_bytes() for path in traces[1]]
+    assert len(traces[0]) == 4
+
+
+def with_process(row_of):
+    def made(*about):
+        row = row_of(*about)
+        row.manifest["pid"] = os.getpid()
+        return row
+
+    return made
+
+
+def test_a_wrong_case_is_told_by_whichever_process_met_it(store, monkeypatch):
+    monkeypatch.setattr("ssfx.machine.cores", lambda: 2)
+    monkeypatch.setattr(simulate, "ENOUGH", 1)
+    right, wrong = cases()
+    with pytest.raises(ConfigError, match="is a case of calibration other, here is nominal"):
+        run([right, replace(wrong, calibration="other")], store)
+    assert not list(store.runs.glob("*/row.json"))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are forked on Linux only")
+def test_no_process_outlives_a_killed_command(tmp_path):
+    script = (
+        "import os, sys, time\n"
+        "from ssfx import machine\n"
+        "from ssfx.config.cases import resolve_job\n"
+        "from ssfx.engines import simulate\n"
+        "machine.cores, simulate.ENOUGH = (lambda: 2), 1\n"
+        "def hang(*_): print(os.getpid(), flush=True); time.sleep(600)\n"
+        "simulate._compute = hang\n"
+        f"simulate._computed(resolve_job({WORDS!r}).cases, {{}})\n"
+    )
+    command = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    computing = [psutil.Process(int(command.stdout.readline())) for _ in range(2)]
+    command.kill()
+    command.communicate()
+    _, left = psutil.wait_procs(computing, timeout=20)
+    assert [one for one in left if one.status() != psutil.STATUS_ZOMBIE] == []  # nobody may wait for orphans here
 
 
 def test_rows_say_that_and_from_what_they_were_simulated(store):
