@@ -59,23 +59,28 @@ def joined(folder: Path, files: tuple[tuple[str, str], ...]) -> Mapping[str, Any
     """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
+    from hydra.errors import MissingConfigException
     from omegaconf import OmegaConf
 
-    _register_names()
+    words = [f"{group}='{name}'" for group, name in files]
+    for group in COMPONENT_GROUPS:
+        _register(group, ("auto",) if group == "engine" else choices(group))
     with initialize_config_dir(config_dir=str(folder.resolve()), version_base="1.3"):
-        config = hydra_compose("config", [f"{group}='{name}'" for group, name in files])
+        try:
+            config = hydra_compose("config", words)
+        except MissingConfigException:
+            _register("engine", choices("engine"))  # late: few files choose one, and importing all takes a while
+            config = hydra_compose("config", words)
     return {str(key): value for key, value in _plain(OmegaConf.to_container(config)).items()}
 
 
 @cache
-def _register_names() -> None:
-    """Hydra accepts the name of every component in the defaults of a file; the node is the bare name."""
+def _register(group: str, names: tuple[str, ...]) -> None:
+    """Hydra accepts the name of a component in the defaults of a file; the node is the bare name."""
     from hydra.core.config_store import ConfigStore
 
-    store = ConfigStore.instance()
-    for group in COMPONENT_GROUPS:
-        for name in choices(group):
-            store.store(group=group, name=name, node={"name": name}, provider="ssfx")
+    for name in names:
+        ConfigStore.instance().store(group=group, name=name, node={"name": name}, provider="ssfx")
 
 
 def _put(node: dict[str, Any], path: list[str], value: Any, key: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def gradients(world: int, numel: int, steps: int, seed: int) -> list[list[list[f
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("name", sorted(set(REDUCERS) - LOSSY))
 def test_mass_is_conserved_exactly_on_any_size(pool: Pool, name: str, world: int) -> None:
-    for numel in sorted({1, max(1, world - 1), world, 12, 1000}):
+    for numel in sorted({1, world, 12, 1000}):
         for kept in sorted({1, max(1, numel // 10), numel}):
             grads = gradients(world, numel, 3, seed=numel + kept)
             reports = pool.run(work_reducers.steps, world, name, grads, kept)

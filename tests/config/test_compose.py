@@ -6,13 +6,14 @@ import shutil
 import hydra
 import pytest
 from hydra.core.config_store import ConfigStore
-from hydra.errors import ConfigCompositionException
+from hydra.errors import ConfigCompositionException, MissingConfigException
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from ssfx import machine
 from ssfx.config import cases
+from ssfx.config import compose as compose_module
 from ssfx.config.cases import resolve_job
 from ssfx.config.compose import compose, joined
 from ssfx.config.groups import COMPONENT_GROUPS, GROUPS, YAML_GROUPS, choices, options
@@ -200,3 +201,20 @@ def test_files_may_refer_to_values_and_patch_components(point, tmp_path, monkeyp
     monkeypatch.setattr("ssfx.config.compose.conf_dir", lambda: folder)
     whole = {"experiment": "probe", **point}
     assert compose(whole) == hydra_alone(whole, folder)
+
+
+def test_a_file_may_choose_an_engine_and_a_wrong_one_is_hydras_to_name(tmp_path, monkeypatch):
+    store = ConfigStore.instance()
+    monkeypatch.setattr(store, "repo", {name: node for name, node in store.repo.items() if name != "engine"})
+    compose_module._register.cache_clear()  # a process that has composed before knows the engines
+    folder = tmp_path / "conf"
+    shutil.copytree(conf_dir(), folder)
+    for engine in ("netns", "nets"):
+        text = f"# @package _global_\ndefaults:\n  - override /engine: {engine}\nexperiment: {{name: {engine}}}\n"
+        (folder / "experiment" / f"{engine}.yaml").write_text(text)
+    try:
+        assert joined(folder, (("experiment", "netns"),))["engine"] == {"name": "netns"}
+        with pytest.raises(MissingConfigException, match="engine/nets"):
+            joined(folder, (("experiment", "nets"),))
+    finally:
+        compose_module._register.cache_clear()

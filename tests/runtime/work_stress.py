@@ -1,4 +1,4 @@
-"""What the pool's ranks run under stress: a hundred steps with random delays, orders and missing gradients."""
+"""What the pool's ranks run under stress: steps with random delays, orders and missing gradients."""
 
 from __future__ import annotations
 

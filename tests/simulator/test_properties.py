@@ -220,19 +220,40 @@ def test_the_runtimes_own_work_is_charged_where_it_is_done():
     costs, profile = affine_costs(), instance_a()
     system = replace(
         system_of(costs, 0.01, "runtime"),
-        overheads=Overheads(hook_s=1e-4, add_s=2e-4, fill_s_per_byte=1e-10, lane_s=3e-4, finish_s=5e-4),
-    )
+        overheads=Overheads(
+            hook_s=1e-4, add_s=2e-4, fill_s_per_byte=1e-10, lane_s=3e-4, result_s=6e-5, result_s_per_byte=2e-10,
+            finish_s=5e-4, offload_s=7e-4,
+        ),
+    )  # fmt: skip
     dense, sparse = (make_plan(name, profile, costs, usual(name)) for name in ("wfbp", "per_tensor"))
     tensors = len(profile.tensors)
     of_dense, plain = simulate(dense, profile, system), simulate(dense, profile, system_of(costs, 0.01, "runtime"))
     more_s = of_dense.on_device_s("backward") - plain.on_device_s("backward")
     assert more_s == pytest.approx(tensors * (1e-4 + 3e-4) + 1e-10 * profile.nbytes)
     assert of_dense.on_device_s("other") == pytest.approx(5e-4)
+    assert of_dense.on_device_s("decompress") == pytest.approx(tensors * 6e-5 + 2e-10 * profile.nbytes)
     lanes = len(sparse.launch_order)
     of_sparse = simulate(sparse, profile, system)
     encoded_s = simulate(sparse, profile, system_of(costs, 0.01, "runtime")).on_device_s("compress")
     assert of_sparse.on_device_s("backward") == pytest.approx(profile.backward_s + tensors * 1e-4 + lanes * 3e-4)
     assert of_sparse.on_device_s("compress") == pytest.approx(encoded_s + tensors * 2e-4)
+    hosted = on_host(sparse)
+    segments = sum(len(lane.segments) for _, lane in hosted.lanes())
+    handing_over_s = simulate(hosted, profile, system).on_device_s("backward") - of_sparse.on_device_s("backward")
+    assert handing_over_s == pytest.approx(segments * 7e-4)
+
+
+def on_host(plan):
+    """Return `plan` with every segment compressed on the host."""
+    buckets = [
+        replace(bucket, lanes=tuple(replace(lane, segments=hosted(lane.segments)) for lane in bucket.lanes))
+        for bucket in plan.buckets
+    ]
+    return replace(plan, buckets=tuple(buckets))
+
+
+def hosted(segments):
+    return tuple(replace(segment, placement="host") for segment in segments)
 
 
 def test_nothing_is_exchanged_beside_a_blocking_exchange_once_it_has_begun():
