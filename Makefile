@@ -68,6 +68,8 @@ calibration: $(INSTALLED) ## measure this machine for cluster=local and emulated
 	  $(BIN)/ssfx profile network cluster=local world_size=$$ranks && \
 	  $(BIN)/ssfx profile network cluster=emulated_$${ranks}x1gbit && \
 	  $(BIN)/ssfx profile network cluster=emulated_$${ranks}x100mbit || exit 1; done
+	@for ranks in 2 4; do for model in resnet_tiny vgg_tiny lstm_tiny gpt2_tiny; do \
+	  $(BIN)/ssfx profile model=$$model ranks=$$ranks --if-faster || exit 1; done; done
 
 validation: $(INSTALLED) ## run what the simulator is checked against, and ship it with the calibration (as root, a quiet hour)
 	@for where in $(RECORDED); do $(BIN)/ssfx run experiment=validation $$(echo $$where | sed '$(WHERE)') || exit 1; done

@@ -6,9 +6,12 @@ compressors and the runtime take when so many ranks share it. The latter serves 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
+from ssfx.errors import RunError
 from ssfx.origin import Origin
 from ssfx.paths import data_dir, results_dir
 from ssfx.profile import Profile
@@ -16,6 +19,7 @@ from ssfx.system import System
 from ssfx.work import counted, model_work
 
 COMPRESSORS = "compressors"
+T = TypeVar("T")
 
 
 def file_name(name: str, world_size: int) -> str:
@@ -73,7 +77,7 @@ def recorded_profile(
     for folder in _folders(shipped):
         stem = f"{model}-{device}-x{ranks}"
         for path in (*folder.glob(f"{stem}.json"), *sorted(folder.glob(f"{stem}-*.json"))):
-            found = Profile.from_json(path.read_text())
+            found = _read(path, Profile.from_json)
             if batch_size in (None, found.batch_size) and optimizer in (None, found.stepped_with):
                 return replace(found, origin=with_package(found.origin)) if folder == shipped_dir() else found
     return None
@@ -96,8 +100,17 @@ def _folders(shipped: bool) -> tuple[Path, ...]:
 
 def joined(network: Path, compressors: Path) -> System:
     """Return the System of a file of exchanges and, if it exists, one of compressors."""
-    system = System.from_json(network.read_text())
+    system = _read(network, System.from_json)
     if not compressors.exists():
         return system
-    rank = System.from_json(compressors.read_text())
+    rank = _read(compressors, System.from_json)
     return replace(system, codecs=rank.codecs, overheads=rank.overheads)
+
+
+def _read(path: Path, from_json: Callable[[str], T]) -> T:
+    """Return what a file holds; RunError for one that is damaged, or that another version of ssfx has written."""
+    try:
+        return from_json(path.read_text())
+    except (ValueError, KeyError, TypeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise RunError(f"{path} is no measurement that can be read ({reason}); measure again, or delete it") from None

@@ -44,11 +44,15 @@ profile.add_command(compressors)
 @profile.command(short_help="When each gradient of a model is ready; forward, backward and step.")
 @overrides_argument
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write; default: below results/.")
-def model(overrides: tuple[str, ...], out: Path | None) -> None:
+@click.option("--if-faster", is_flag=True, help="Keep a file that is there if this machine was faster then.")
+def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None:
     """Measure when each gradient of a model is ready, and forward, backward and step.
 
     Keys: model, workload, dataset, batch_size, optimizer, device, and ranks, the number of processes that compute on
     this machine at the same time. For example: ssfx profile model=gpt2_tiny batch_size=4 ranks=2
+
+    A neighbour on the same physical cores makes a machine slower for seconds or minutes. Measure again, some time
+    later, with --if-faster, and what is kept is the machine's own pace.
     """
     from ssfx.config.profiles import resolve_profile
     from ssfx.recorded import profile_name, written_dir
@@ -67,10 +71,23 @@ def model(overrides: tuple[str, ...], out: Path | None) -> None:
         asked.model, asked.dataset, asked.batch_size, asked.device, ranks=asked.ranks, optimizer=asked.optimizer
     )
     path = out or written_dir() / profile_name(found)
+    if if_faster and (before := _faster(path, found)):
+        _show(before)
+        click.echo(f"{path}, kept: {100 * (found.alone_s() / before.alone_s() - 1):.0f} % faster than now")
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, found.to_json() + "\n")
     _show(found)
     click.echo(str(path))
+
+
+def _faster(path: Path, found: Profile) -> Profile | None:
+    """Return the profile at `path` if the same machine measured it and was faster then."""
+    from ssfx.profile import Profile
+
+    before = Profile.from_json(path.read_text()) if path.exists() else None
+    same = before is not None and before.origin.hardware == found.origin.hardware
+    return before if before and same and before.alone_s() <= found.alone_s() else None
 
 
 def _show(found: Profile) -> None:

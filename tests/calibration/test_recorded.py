@@ -92,6 +92,21 @@ def test_queues_have_curves_of_their_own_where_they_were_measured():
     assert System.from_json(system.to_json()) == system
 
 
+@pytest.mark.parametrize(
+    "damage", [lambda text: text[:-9], lambda text: text.replace('"codecs"', '"codes"'), lambda _: "{}"]
+)
+def test_a_damaged_file_is_named_with_what_to_do(results, damage):
+    write(written_dir(), *parts())
+    for name in ("local", "compressors"):
+        path = written_dir() / file_name(name, 2)
+        whole = path.read_text()
+        path.write_text(damage(whole))
+        with pytest.raises(RunError, match=f"{path.name} is no measurement that can be read .*; measure again, or del"):
+            recorded_system("local", 2)
+        path.write_text(whole)
+    assert recorded_system("local", 2) is not None
+
+
 def test_two_files_make_one_system(results):
     network, rank = parts()
     write(written_dir(), network, rank)

@@ -1,5 +1,7 @@
 """`ssfx profile` measures what was asked for, writes it where it says, and tells what it cannot measure."""
 
+from dataclasses import replace
+
 import pytest
 
 from ssfx.cli import main
@@ -64,6 +66,23 @@ def test_the_file_can_be_chosen_and_the_word_model_written(recorded, tmp_path):
     words = ["model=gpt2_tiny", "dataset=stdlib_text", "dataset.seq_len=32", "--out", str(path)]
     assert main(["profile", *words]) == 0
     assert recorded[-1].dataset == "stdlib_text(seq_len=32)"
+
+
+def test_the_faster_of_two_profiles_of_a_machine_can_be_kept(recorded, tmp_path, capsys):
+    path = tmp_path / "mine.json"
+    command = ["profile", "model=resnet_tiny", "--if-faster", "--out", str(path)]
+    assert main(command) == 0
+    measured = Profile.from_json(path.read_text())
+    for factor, hardware, kept in ((0.5, "Invented CPU, 2 cores", True), (2.0, "Invented CPU, 2 cores", False)):
+        there = replace(measured, forward_s=factor * 0.002, origin=replace(measured.origin, hardware=hardware))
+        path.write_text(there.to_json())
+        capsys.readouterr()
+        assert main(command) == 0
+        assert Profile.from_json(path.read_text()) == (there if kept else measured)
+        assert ("kept: 11 % faster than now" in capsys.readouterr().out) == kept
+    path.write_text(replace(measured, forward_s=1e-6, origin=replace(measured.origin, hardware="Another")).to_json())
+    assert main(command) == 0
+    assert Profile.from_json(path.read_text()) == measured
 
 
 def test_a_model_is_measured_as_in_the_workload_that_trains_it():
