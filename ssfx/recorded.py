@@ -77,7 +77,7 @@ def recorded_profile(
     for folder in _folders(shipped):
         stem = f"{model}-{device}-x{ranks}"
         for path in (*folder.glob(f"{stem}.json"), *sorted(folder.glob(f"{stem}-*.json"))):
-            found = _read(path, Profile.from_json)
+            found = read(path, Profile.from_json)
             if batch_size in (None, found.batch_size) and optimizer in (None, found.stepped_with):
                 return replace(found, origin=with_package(found.origin)) if folder == shipped_dir() else found
     return None
@@ -100,15 +100,15 @@ def _folders(shipped: bool) -> tuple[Path, ...]:
 
 def joined(network: Path, compressors: Path) -> System:
     """Return the System of a file of exchanges and, if it exists, one of compressors."""
-    system = _read(network, System.from_json)
+    system = read(network, System.from_json)
     if not compressors.exists():
         return system
-    rank = _read(compressors, System.from_json)
+    rank = read(compressors, System.from_json)
     return replace(system, codecs=rank.codecs, overheads=rank.overheads)
 
 
-def _read(path: Path, from_json: Callable[[str], T]) -> T:
-    """Return what a file holds; RunError for one that is damaged, or that another version of ssfx has written."""
+def read(path: Path, from_json: Callable[[str], T]) -> T:
+    """Return what a file of measurements holds; RunError for one that is damaged or of another version of ssfx."""
     try:
         return from_json(path.read_text())
     except (ValueError, KeyError, TypeError) as error:

@@ -84,8 +84,9 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
 def _faster(path: Path, found: Profile) -> Profile | None:
     """Return the profile at `path` if the same machine measured it and was faster then."""
     from ssfx.profile import Profile
+    from ssfx.recorded import read
 
-    before = Profile.from_json(path.read_text()) if path.exists() else None
+    before = read(path, Profile.from_json) if path.exists() else None
     same = before is not None and before.origin.hardware == found.origin.hardware
     return before if before and same and before.alone_s() <= found.alone_s() else None
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
-from time import thread_time
 
 import torch
 
@@ -22,7 +21,7 @@ from ssfx.compressors import Compressor, build
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.blank import blank_batch, run
 from ssfx.memories import memories
-from ssfx.runtime.cold import cold_s
+from ssfx.runtime.cold import cold_s, cpu_s
 
 SIZES = tuple(2**power for power in range(8, 25, 2))
 SEGMENTS, SEGMENT_NUMEL = 64, 2**12
@@ -124,9 +123,7 @@ def _shared_s(comm: Comm, call: Callable[[], object], timed: Timed) -> float:
 
 def _after_reading_s(call: Callable[[], object]) -> float:
     _other().sum()
-    began = thread_time()
-    call()
-    return thread_time() - began
+    return cpu_s(call)
 
 
 @cache

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, median
 from threading import Event
-from time import process_time, sleep, thread_time
+from time import process_time, sleep
 from typing import Literal
 
 import torch
@@ -19,7 +18,7 @@ from ssfx.origin import Origin
 from ssfx.plan import TensorSpec
 from ssfx.planning import make_plan
 from ssfx.profile import Profile
-from ssfx.runtime.cold import between_layers, cold_s
+from ssfx.runtime.cold import between_layers, cold_s, cpu_s
 from ssfx.runtime.exchange import Exchange
 from ssfx.runtime.measure_codecs import crowding
 from ssfx.runtime.offload import HostWorker
@@ -148,7 +147,7 @@ def _hook_s(comm: Comm, finish_s: float) -> float:
     more = []
     for _ in range(_PASSES):
         losses = [model(inputs).sum() for model in (plain, exchanged)]
-        without_s, with_s = (_cpu_s(loss.backward) for loss in losses)
+        without_s, with_s = (cpu_s(loss.backward) for loss in losses)
         more.append(with_s - without_s)
     sync.detach()
     return (median(more) - finish_s) / len(list(plain.parameters()))
@@ -166,11 +165,9 @@ def _issue_s(comm: Comm) -> float:
     message = torch.zeros(_SMALL)
     times = []
     for _ in range(_ISSUES):
-        between_layers()
-        began = thread_time()
-        pending = comm.all_reduce(message)
-        times.append(thread_time() - began)
-        pending.wait()
+        issued: list[Pending] = []
+        times.append(cold_s(lambda: issued.append(comm.all_reduce(message))))  # noqa: B023
+        issued[0].wait()
     return median(times)
 
 
@@ -189,9 +186,3 @@ def _offload_s(comm: Comm) -> float:
         done.wait()
     worker.close()
     return median(times)
-
-
-def _cpu_s(work: Callable[[], object]) -> float:
-    began = thread_time()
-    work()
-    return thread_time() - began

@@ -83,6 +83,9 @@ def test_the_faster_of_two_profiles_of_a_machine_can_be_kept(recorded, tmp_path,
     path.write_text(replace(measured, forward_s=1e-6, origin=replace(measured.origin, hardware="Another")).to_json())
     assert main(command) == 0
     assert Profile.from_json(path.read_text()) == measured
+    path.write_text("{}")
+    assert main(command) == 1
+    assert "mine.json is no measurement that can be read" in capsys.readouterr().err
 
 
 def test_a_model_is_measured_as_in_the_workload_that_trains_it():

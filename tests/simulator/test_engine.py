@@ -54,6 +54,10 @@ def recalibrated(monkeypatch):
     forget()
 
 
+on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere one process computes all cases")
+
+
+@on_linux
 def test_several_processes_compute_what_one_does(tmp_path, monkeypatch):
     found = cases("batch_size=8,16", "trace=true")
     alone = run(found, Store(tmp_path / "one"))
@@ -89,7 +93,7 @@ def test_a_wrong_case_is_told_by_whichever_process_met_it(store, monkeypatch):
     assert not list(store.runs.glob("*/row.json"))
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are forked on Linux only")
+@on_linux
 def test_no_process_outlives_a_killed_command(tmp_path):
     script = (
         "import os, sys, time\n"
@@ -97,7 +101,7 @@ def test_no_process_outlives_a_killed_command(tmp_path):
         "from ssfx.config.cases import resolve_job\n"
         "from ssfx.engines import simulate\n"
         "machine.cores, simulate.ENOUGH = (lambda: 2), 1\n"
-        "def hang(*_): print(os.getpid(), flush=True); time.sleep(600)\n"
+        "def hang(*_): os.write(1, b'%d\\n' % os.getpid()); time.sleep(600)\n"
         "simulate._compute = hang\n"
         f"simulate._computed(resolve_job({WORDS!r}).cases, {{}})\n"
     )
