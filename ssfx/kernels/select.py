@@ -17,7 +17,7 @@ from ssfx.kernels.accumulate import ADDRESS, CHUNK, KIND, LENGTH, START, accumul
 from ssfx.kernels.jit import compiled
 from ssfx.kernels.keys import key as random_key
 from ssfx.kernels.sampling import RUN
-from ssfx.kernels.take import MAGNITUDE, take_chunk
+from ssfx.kernels.take import MAGNITUDE, aligned, take_chunk
 from ssfx.kernels.vector import floats_at
 
 LO, NUMEL, SLOT, CAPACITY, LEAST, WANTED, MOST, FLOOR, STRIDE, RUNS, RANK, PIECE, PIECE_END = range(13)
@@ -97,13 +97,13 @@ def scan(there, vectors, weights, keys, least, keep, found, taken, scratch, clea
 
     Whenever `found` fills up, an exact choice of `keep` among what was found raises the threshold.
     """
-    count, hi = 0, there[START] + there[LENGTH]
-    for chunk in range(there[START], hi, CHUNK):
+    count, lo, hi = 0, there[START], there[START] + there[LENGTH]
+    for chunk in range(aligned(lo, keys), hi, CHUNK):
         if count > 2 * keep:
             least = prune(found, taken, count, keep, scratch, keys, clear) + np.int32(1)
             count = keep
         end = min(chunk + CHUNK, hi)
-        count = take_chunk(there, chunk, end, vectors, weights, keys, least, clear, found, taken, count)
+        count = take_chunk(there, max(chunk, lo), end, vectors, weights, keys, least, clear, found, taken, count)
     return count
 
 
@@ -195,15 +195,15 @@ def select(  # type: ignore[no-untyped-def]
         count = 0
         for piece in pieces[segment[PIECE] : segment[PIECE_END]]:
             stop = piece[START] + piece[LENGTH]
-            for chunk in range(piece[START], stop, CHUNK):
-                end = min(chunk + CHUNK, stop)
+            for chunk in range(aligned(piece[START], keys), stop, CHUNK):
+                begin, end = max(chunk, piece[START]), min(chunk + CHUNK, stop)
                 if take_all:
-                    accumulate_chunk(piece, chunk, end, vectors, weights)
+                    accumulate_chunk(piece, begin, end, vectors, weights)
                 else:
                     if count > 2 * most:
                         least = prune(found, taken, count, most, scratch, keys, clear) + np.int32(1)
                         count = most
-                    count = take_chunk(piece, chunk, end, vectors, weights, keys, least, clear, found, taken, count)
+                    count = take_chunk(piece, begin, end, vectors, weights, keys, least, clear, found, taken, count)
         if take_all:
             for i in range(n):
                 indices[slot + i] = base + lo + i

@@ -3,6 +3,10 @@
 Sixteen elements at a time are accumulated as `ssfx.kernels.accumulate` does it, compared with the threshold, and
 written without those that reach it, whose positions and bits are appended to two lists. LLVM's vectors and compressing
 shuffles do it without a branch per element, on whatever processor is there.
+
+The residual memory, which nobody reads before the next step, is written past the caches: a store into them first reads
+what it replaces, which is a fourth of all that moves. The locks by which threads hand each other buffers order such
+stores as they do all others.
 """
 
 from __future__ import annotations
@@ -55,6 +59,10 @@ class _Lanes:
     def store(self, value: Any, name: str) -> None:
         self.builder.store(value, self._at(name), align=4)
 
+    def store_past_caches(self, value: Any, name: str) -> None:
+        stored = self.builder.store(value, self._at(name), align=4 * WIDTH)
+        stored.set_metadata("nontemporal", self.builder.module.add_metadata([INT32(1)]))
+
     def add(self, a: Any, b: Any) -> Any:
         return self.builder.fadd(a, b)
 
@@ -87,8 +95,10 @@ def _there(lanes: _Lanes) -> Any:
     return lanes.load("new")
 
 
-def _taking(accumulated: Callable[[_Lanes], Any]) -> Any:
+def _taking(accumulated: Callable[[_Lanes], Any], past_caches: bool = False) -> Any:
     """Return the intrinsic for one kind of accumulation: a step of the loop, which returns the new length of the lists.
+
+    With `past_caches` the step's elements of `new` must be aligned to their size.
 
     grad: pointer to the element at position `start`; vectors: new, old, new and old momentum; i: position of the first
     of the step's elements; least: what the bits of a magnitude must reach; clear: whether what is taken becomes 0.
@@ -123,7 +133,9 @@ def _taking(accumulated: Callable[[_Lanes], Any]) -> Any:
             reached = builder.icmp_signed(">=", magnitudes, all_equal(builder, least))
             leaves = builder.and_(reached, all_equal(builder, clear))
             rest = builder.select(leaves, ir.Constant(_FLOATS, [0.0] * WIDTH), values)
-            if accumulated is not _there:
+            if past_caches:
+                lanes.store_past_caches(rest, "new")
+            elif accumulated is not _there:
                 lanes.store(rest, "new")
 
             def lists() -> list[tuple[Any, Any]]:
@@ -141,6 +153,13 @@ def _taking(accumulated: Callable[[_Lanes], Any]) -> Any:
 _take_copied, _take_residual, _take_dgc, _take_nesterov, _take_there = map(
     _taking, (_copied, _residual, _dgc, _nesterov, _there)
 )
+_take_residual_past_caches = _taking(_residual, past_caches=True)
+
+
+@compiled()
+def aligned(i, keys):  # type: ignore[no-untyped-def]
+    """Return the last position up to i from which on WIDTH elements of `keys` are aligned to their size."""
+    return i - (i + keys.ctypes.data // keys.itemsize) % WIDTH
 
 
 @compiled()
@@ -153,7 +172,10 @@ def take_chunk(piece, lo, hi, vectors, weights, keys, least, clear, found, taken
     kind, start, grad = piece[KIND], piece[START], floats_at(piece[ADDRESS])
     whole = lo + (hi - lo) // WIDTH * WIDTH
     # One loop each: numba keeps compiled functions by name and line, so a function that makes loops would not do.
-    if kind == RESIDUAL:
+    if kind == RESIDUAL and aligned(lo, keys) == lo:
+        for i in range(lo, whole, WIDTH):
+            count = _take_residual_past_caches(grad, start, vectors, weights, i, least, clear, found, taken, count)
+    elif kind == RESIDUAL:
         for i in range(lo, whole, WIDTH):
             count = _take_residual(grad, start, vectors, weights, i, least, clear, found, taken, count)
     elif kind == COPY:

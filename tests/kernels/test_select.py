@@ -86,6 +86,19 @@ def test_compiled_equals_plain_where_the_sample_is_a_small_part(spec: str) -> No
         assert torch.all((own >= part.lo) & (own < part.hi)), "a segment's indices stay inside the segment"
 
 
+@pytest.mark.parametrize("first", [1, 5, 15, 16])
+def test_memory_may_begin_at_any_address(first: int) -> None:
+    keeper, sizes = memories.build("residual"), [[5000, 7], [6001]]
+    made, expected = (make("topk", keeper, sizes, 0.02, seed=6) for _ in range(2))
+    for buffers in (made.batch.new, made.batch.old):
+        for name, buffer in buffers.items():
+            moved = torch.zeros(first + buffer.numel())[first:]
+            moved.copy_(buffer)
+            buffers[name] = moved  # type: ignore[index]
+    for one, two in zip(outcome(made, "topk"), outcome(expected, "topk"), strict=True):
+        assert torch.equal(one, two)
+
+
 def test_each_segment_has_its_own_threshold() -> None:
     made = make("topk", memories.build("none"), [[1000], [1000]], 0.01, seed=0)
     made.batch.grads = [torch.randn(1000) * 1e-6, torch.randn(1000) * 1e6]
