@@ -19,9 +19,10 @@ class Case:
 
     `compressor`, `memory` are specs (None: the scheme is dense or the compressor keeps nothing). `scheme_options` holds
     what differs from the scheme's defaults, without compressor and density. `batch_size` is per rank. Timing statistics
-    leave out the first `warmup_steps` of `steps`. `cluster` says what differs from its file: "64gpu(inter.gbps=10)".
-    `calibration` is empty for real runs; a simulated one names the kind of its costs and the digest of all it is
-    computed from, as "nominal:1a2b3c4d".
+    leave out the first `warmup_steps` of `steps`. With `control`, a pass without exchange precedes every timed step and
+    is timed for itself: how fast the machine is just then. `cluster` says what differs from its file, as
+    "64gpu(inter.gbps=10)". `calibration` is empty for real runs; a simulated one names the kind of its costs and the
+    digest of all it is computed from, as "nominal:1a2b3c4d".
     """
 
     experiment: str
@@ -52,6 +53,7 @@ class Case:
     seed: int = 0
     repeat: int = 0
     calibration: str = ""
+    control: bool = False
 
     def __post_init__(self) -> None:
         # 1 and 1.0 are equal but differ in JSON; equal cases must have equal ids.
@@ -62,10 +64,11 @@ class Case:
 
     @cached_property
     def run_id(self) -> str:
-        """First 12 hex digits of the SHA-256 of the canonical JSON of all fields, without an empty calibration."""
+        """First 12 hex digits of the SHA-256 of the canonical JSON of all fields, of the last two only where set."""
         fields = asdict(self)
-        if not self.calibration:
-            del fields["calibration"]  # so that a real run is identified by what it always was
+        for name in ("calibration", "control"):
+            if not fields[name]:
+                del fields[name]  # so that a run without them is identified by what it always was
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

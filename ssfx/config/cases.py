@@ -137,6 +137,7 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
         steps=settings.steps,
         warmup_steps=settings.warmup_steps,
         evaluate=settings.evaluate,
+        control=settings.control,
         checkpoint_every=settings.checkpoint_every,
         trace=settings.trace,
         threads=settings.threads,

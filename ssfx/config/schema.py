@@ -30,6 +30,7 @@ class Settings:
     accumulate: int
     clip_norm: float | None
     evaluate: bool
+    control: bool
     checkpoint_every: int
     trace: bool
     stall_timeout_s: float

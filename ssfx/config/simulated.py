@@ -13,7 +13,7 @@ from ssfx.planning import check_memory, make_plan
 from ssfx.simulator import Simulated, simulate
 
 WITHOUT_EFFECT = (
-    "checkpoint_every", "clip_norm", "evaluate", "lr", "memory", "momentum", "preset", "repeats", "seed",
+    "checkpoint_every", "clip_norm", "control", "evaluate", "lr", "memory", "momentum", "preset", "repeats", "seed",
     "stall_timeout_s", "steps", "warmup_steps", "weight_decay",
 )  # fmt: skip
 """Keys that, with their options, change nothing about a simulated step."""
@@ -32,7 +32,7 @@ def simulated(case: Case) -> Case:
         raise ConfigError(f"precision={case.precision} cannot be simulated: profiles are of fp32; drop it")
     if case.threads != 1:
         raise ConfigError(f"threads={case.threads} cannot be simulated: profiles are of one thread per rank; drop it")
-    one = replace(case, steps=1, warmup_steps=0, seed=0, repeat=0, evaluate=False, checkpoint_every=0)
+    one = replace(case, steps=1, warmup_steps=0, seed=0, repeat=0, evaluate=False, checkpoint_every=0, control=False)
     return replace(one, calibration=target_of(one).calibration)
 
 

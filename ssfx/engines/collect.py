@@ -32,6 +32,7 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
     metrics = {**_statistics(job.case, records), **first["metrics"]}
     forward_s = (max(each.forward_s for each in step) for step in zip(records, *others, strict=True))
     metrics["slowest_forward_s"] = float(statistics.median(forward_s))
+    metrics |= _control([records, *others])
     metrics["peak_memory_bytes"] = max(result["peak_memory_bytes"] for result in results)
     machine = {**hardware(), "gpus": first["gpus"]}
     manifest = {
@@ -77,6 +78,21 @@ def _measured(job: Job, rank: int) -> list[StepRecord]:
     if missing:
         raise RunError(f"{job.attempt_dir / f'rank{rank}.jsonl'}: step {min(missing)} is missing")
     return [by_step[step] for step in range(job.case.warmup_steps, job.case.steps)]
+
+
+def _control(ranks: Sequence[Sequence[StepRecord]]) -> dict[str, float | None]:
+    """Return the medians of the passes without exchange, of each the slowest rank's; empty where there were none."""
+    passes = [
+        [(one.control_forward_s, one.control_backward_s) for one in step if one.control_forward_s is not None]
+        for step in zip(*ranks, strict=True)
+    ]
+    if not all(passes):
+        return {}
+    forward_s, backward_s = zip(*(max(step, key=sum) for step in passes), strict=True)
+    return {
+        "control_forward_s": float(statistics.median(forward_s)),
+        "control_backward_s": float(statistics.median(backward_s)),
+    }
 
 
 def _statistics(case: Case, records: Sequence[StepRecord]) -> dict[str, float | None]:

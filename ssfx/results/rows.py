@@ -17,6 +17,8 @@ METRICS: dict[str, str] = {
     "iteration_p90_s": "90th percentile of the iteration time",
     "forward_s": "median forward time",
     "slowest_forward_s": "median over steps of the longest forward of any rank",
+    "control_forward_s": "median forward of passes without exchange before the steps, of each one's slowest rank",
+    "control_backward_s": "the same of their backward",
     "backward_s": "median backward time without compression and waiting",
     "sparsify_s": "median time the training thread spends on compression and decompression",
     "exposed_comm_s": "median time the training thread waits for exchanges",

@@ -12,7 +12,8 @@ class StepRecord:
 
     `step` counts from 0. `comm_s` overlaps the others and is not part of the sum. `loss` is the mean over the rank's
     micro-batches, None when it is not finite. `skipped` is true when all ranks rolled the step back. `density_ratios`
-    counts segments by achieved over target density, in the bins of ssfx.results.density.
+    counts segments by achieved over target density, in the bins of ssfx.results.density. `control_forward_s` and
+    `control_backward_s` are of the pass without exchange before the step, None where there was none.
     """
 
     step: int
@@ -31,6 +32,8 @@ class StepRecord:
     tensor_missing_rate: float | None
     skipped: bool
     density_ratios: dict[str, int] = field(default_factory=dict)
+    control_forward_s: float | None = None
+    control_backward_s: float | None = None
 
     def to_json(self) -> str:
         """Return the record as one line of JSON without the line break."""

@@ -6,7 +6,7 @@ import functools
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,10 @@ def train(
 
     stepper = Stepper(case, model, optimizer, sync, scaler, batches, device)
     while parts.step < case.steps:
+        control = _control(case, stepper, parts.step, group)
         record = stepper.run(parts.step)
+        if control is not None:
+            record = replace(record, control_forward_s=control[0], control_backward_s=control[1])
         on_step(record)
         parts.count(record, rank)
         if checkpoints and parts.step % case.checkpoint_every == 0:
@@ -103,6 +106,16 @@ def train(
             found = data.evaluate(model)
             metrics |= {name: value if math.isfinite(value) else None for name, value in found.items()}
     return TrainResult(metrics, data.fingerprint(), first_step, notes)
+
+
+def _control(case: Case, stepper: Stepper, step: int, group: Any) -> tuple[float, float] | None:
+    """Return the times of a pass without exchange, if one is to precede `step`, which all ranks then begin together."""
+    if not case.control or step < case.warmup_steps:
+        return None
+    times_s = stepper.control(step)
+    if group is not None:
+        dist.barrier(group=group)  # or the step would begin with waiting for the rank whose pass took longest
+    return times_s
 
 
 class _State:
