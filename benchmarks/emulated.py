@@ -6,11 +6,13 @@ For each model, network and number of workers one process group trains all varia
 order that rotates, so that a busy machine hits all alike: no communication (the limit), an empty barrier instead of the
 exchange (what waiting for the slowest rank costs), torch DDP, the same again (what noise does), DDP with its fp16 and
 PowerSGD hooks (rank 4), and ssfx schemes with their defaults. Networks are emulated hosts with shaped lines, which
-needs root, or loopback, which does not. The default takes about 25 minutes, one model on one network with 2 workers
-about one.
+needs root, or loopback, which does not. The default takes about 40 minutes, one model on one network with 2 workers
+about one and a half.
 
-Times are those of the slowest rank, medians over rounds; a ratio compares visits of the same round, and its range is
-that over the rounds. A goal is judged fairly: the best scheme is chosen in every other round and judged in the rest.
+Before and after every visit the limit has a short turn of its own, because a shared machine changes its pace from one
+second to the next: a ratio to the limit is to these two, one to DDP is that of two such ratios of the same round. Times
+are those of the slowest rank, medians over rounds; the range is that over the rounds. A goal is judged fairly: the best
+scheme is chosen in every other round and judged in the rest.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ from ssfx.schemes import schemes
 LIMIT, BARRIER, DDP = "no communication", "barrier only", "torch DDP"
 REFERENCES = (LIMIT, BARRIER, DDP, f"{DDP} again", f"{DDP} fp16", f"{DDP} powersgd")
 MEASURES = ("step_s", "cpu_s", "compress_s", "decode_s", "wait_s", "sent_bytes")
+BESIDE = "limit_s"
+"""What a step took without communication just before and after a visit, the mean of both."""
 DATASETS = {"resnet_tiny": "digits", "vgg_tiny": "digits", "lstm_tiny": "stdlib_text", "gpt2_tiny": "stdlib_text"}
 NETWORKS = ("loopback", "1gbit", "100mbit")
 SCHEMES = "ddp,ddp bf16,fused_all,equal_count,mergecomp,hipress,espresso,ssfusion_oi,acpsgd,signsgd,micro"
@@ -70,7 +74,7 @@ class Ratios:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What one process group measured: MEASURES of every visit by variant."""
+    """What one process group measured: MEASURES and BESIDE of every visit by variant."""
 
     model: str
     network: str
@@ -78,9 +82,15 @@ class Comparison:
     visits: dict[str, dict[str, list[float]]]
 
     def ratios(self, variant: str, to: str, rounds: slice = slice(None)) -> Ratios:
-        """Return the times of `variant` over those of `to`."""
-        pairs = zip(self.visits[variant]["step_s"][rounds], self.visits[to]["step_s"][rounds], strict=True)
-        return Ratios(tuple(one / other for one, other in pairs))
+        """Return the times of `variant` over those of `to`, each as a multiple of the limit beside it."""
+        own = self._over_the_limit(variant)[rounds]
+        if to == LIMIT:
+            return Ratios(own)
+        return Ratios(tuple(one / other for one, other in zip(own, self._over_the_limit(to)[rounds], strict=True)))
+
+    def _over_the_limit(self, variant: str) -> tuple[float, ...]:
+        visits = self.visits[variant]
+        return tuple(step_s / limit_s for step_s, limit_s in zip(visits["step_s"], visits[BESIDE], strict=True))
 
     def ranked(self, rounds: slice = slice(None)) -> list[str]:
         """Return the variants of ssfx, the fastest first."""

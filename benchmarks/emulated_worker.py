@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from emulated import BARRIER, DATASETS, LIMIT, MEASURES
+from emulated import BARRIER, BESIDE, DATASETS, LIMIT, MEASURES
 from runtime import Runner, loss
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
@@ -130,7 +130,7 @@ def attach(
 
 
 def measure(model: str, variants: list[str], rounds: int) -> dict[str, Any]:
-    """Return MEASURES of every visit by variant, and the cores that something else than the ranks kept busy."""
+    """Return MEASURES and BESIDE of every visit by variant, and the cores that something else kept busy."""
     entry = models[model]
     batches = datasets.build(DATASETS[model]).train_loader(dist.get_rank(), dist.get_world_size(), entry.batch_size, 0)
     losses = [partial(loss, batch=batches[number]) for number in range(MOST_STEPS)]
@@ -143,11 +143,16 @@ def measure(model: str, variants: list[str], rounds: int) -> dict[str, Any]:
         if found := variant.costs():
             costs.setdefault(*found)
     visits: dict[str, list[list[float]]] = {name: [] for name in variants}
+    names = (*MEASURES, BESIDE)
     before = perf_counter(), busy_s(), process_time()
     for turn in range(rounds):
         first = turn * len(variants) // rounds  # nobody always follows the same neighbour
+        before_s = trained[LIMIT].visit(losses)[0]
         for name in variants[first:] + variants[:first]:
-            visits[name].append(trained[name].visit(losses))
+            visited = trained[name].visit(losses)
+            after_s = trained[LIMIT].visit(losses)[0]
+            visits[name].append([*visited, (before_s + after_s) / 2])
+            before_s = after_s
     wall_s, machine_s, own_s = (b - a for a, b in zip(before, (perf_counter(), busy_s(), process_time()), strict=True))
     all_own_s = torch.tensor([own_s], dtype=torch.float64)
     dist.all_reduce(all_own_s)
@@ -155,7 +160,7 @@ def measure(model: str, variants: list[str], rounds: int) -> dict[str, Any]:
         "batch_size": entry.batch_size,
         "gradient_bytes": 4 * sum(p.numel() for p in entry.build().parameters()),
         "background_cores": max(0.0, (machine_s - float(all_own_s)) / wall_s),
-        "visits": {n: dict(zip(MEASURES, zip(*rows, strict=True), strict=True)) for n, rows in visits.items()},
+        "visits": {n: dict(zip(names, zip(*rows, strict=True), strict=True)) for n, rows in visits.items()},
     }
 
 

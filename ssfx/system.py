@@ -27,7 +27,8 @@ class Codec:
     """Seconds of one compressor on one kind of device.
 
     encode: work of a call (see `Compressor.work`; elements for most) -> seconds on the device, residual update
-    included. `segment_s` is added for every further segment of the same call. host: the same on the host's cores; where
+    included. `segment_s` is added for every further segment of the same call, `tensor_s` for every further tensor of a
+    segment. host: the same on the host's cores; where
     `host_copies`, copying to the host and back is in it. decode: entries received -> seconds; entries are pairs of
     index and value for sparse payloads, work units for others.
     """
@@ -37,6 +38,7 @@ class Codec:
     decode: Curve
     origin: Origin
     segment_s: float = 0.0
+    tensor_s: float = 0.0
     host_copies: bool = False
 
 
@@ -47,7 +49,8 @@ class Overheads:
     hook_s: one gradient that arrives. add_s: what it costs more if it is to be compressed. fill_s_per_byte: copying a
     dense gradient into its message. lane_s: issuing a message. result_s, result_s_per_byte: checking what was received
     and writing the average, per tensor and per byte of the whole gradient. finish_s: once a step. offload_s: handing a
-    segment over to the thread that compresses on the host, which has to wake up.
+    segment over to the thread that compresses on the host, which has to wake up. sum_s: writing the average of a tensor
+    of which pairs of index and value were gathered, instead of result_s; decode_s: once where anything is decoded.
     """
 
     hook_s: float = 0.0
@@ -58,6 +61,8 @@ class Overheads:
     result_s_per_byte: float = 0.0
     finish_s: float = 0.0
     offload_s: float = 0.0
+    sum_s: float = 0.0
+    decode_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -37,15 +37,16 @@ def _show(system: System) -> None:
     sizes = (2**10, 2**14, 2**18, 2**22)
     lines = [
         (name, *(f"{1e3 * codec.encode(size):.3g}" for size in sizes), f"{1e6 * codec.segment_s:.3g}",
-         f"{1e9 * codec.decode(2**18) / 2**18:.3g}")
+         f"{1e6 * codec.tensor_s:.3g}", f"{1e9 * codec.decode(2**18) / 2**18:.3g}")
         for name, codec in system.codecs.items()
     ]  # fmt: skip
-    heads = (*(f"{size:,}" for size in sizes), "us a segment", "ns an entry")
+    heads = (*(f"{size:,}" for size in sizes), "us a segment", "us a tensor", "ns an entry")
     print_table(("compressor", *heads), lines, right=set(heads))
     cost = system.overheads
     click.echo(
         f"the runtime: {1e6 * cost.hook_s:.3g} us a gradient, {1e6 * cost.lane_s:.3g} us a message, "
         f"{1e6 * cost.offload_s:.3g} us a segment for the host, {1e6 * cost.finish_s:.3g} us a step, "
         f"{1e9 * cost.fill_s_per_byte:.3g} ns a dense byte, "
-        f"{1e6 * cost.result_s:.3g} us a tensor and {1e9 * cost.result_s_per_byte:.3g} ns a byte received"
+        f"{1e6 * cost.result_s:.3g} us a tensor and {1e9 * cost.result_s_per_byte:.3g} ns a byte received, "
+        f"{1e6 * cost.decode_s:.3g} us to begin decoding and {1e6 * cost.sum_s:.3g} us a tensor of gathered pairs"
     )

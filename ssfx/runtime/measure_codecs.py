@@ -35,12 +35,13 @@ Points = list[tuple[float, float]]
 class CodecPoints:
     """Seconds of one compressor: encode over units of `Compressor.work`, decode over entries; both (size, seconds).
 
-    segment_s: what each further segment of a call adds.
+    segment_s: what each further segment of a call adds; tensor_s: what each further tensor of a segment adds.
     """
 
     encode: Points
     decode: Points
     segment_s: float
+    tensor_s: float
 
 
 def crowding(ranks: int) -> float:
@@ -55,22 +56,26 @@ def codec_points(spec: str, density: float, comm: Comm, max_numel: int = SIZES[-
     encode, decode = [], []
     for numel in sizes:
         shape = _matrix(numel)
-        batch, call = _call(compressor, [shape], density)
+        batch, call = _call(compressor, [[shape]], density)
         encode.append((compressor.work([shape]), _shared_s(comm, call, cold_s)))
         entries, call = _decoding(compressor, batch, comm.world_size)
         decode.append((entries, _shared_s(comm, call, _after_reading_s)))
-    parts = _call(compressor, [_matrix(SEGMENT_NUMEL)] * SEGMENTS, density)[1]
-    whole = _call(compressor, [_matrix(SEGMENTS * SEGMENT_NUMEL)], density)[1]
-    further_s = (_shared_s(comm, parts, cold_s) - _shared_s(comm, whole, cold_s)) / (SEGMENTS - 1)
-    return CodecPoints(encode, decode, max(0.0, further_s))
-
-
-def _call(compressor: Compressor, shapes: list[tuple[int, ...]], density: float) -> tuple[Batch, Callable[[], object]]:
-    """Return a batch of one segment per shape, and the call that takes its gradients to the payload."""
-    keeps = compressor.error_feedback and not compressor.lossless
-    batch = blank_batch(
-        compressor, [[shape] for shape in shapes], density, memories.build("residual" if keeps else "none")
+    part, whole = _matrix(SEGMENT_NUMEL), _matrix(SEGMENTS * SEGMENT_NUMEL)
+    whole_s, segments_s, tensors_s = (
+        _shared_s(comm, _call(compressor, segments, density)[1], cold_s)
+        for segments in ([[whole]], [[part]] * SEGMENTS, [[part] * SEGMENTS])
     )
+    further = [max(0.0, (parts_s - whole_s) / (SEGMENTS - 1)) for parts_s in (segments_s, tensors_s)]
+    return CodecPoints(encode, decode, *further)
+
+
+def _call(
+    compressor: Compressor, segments: list[list[tuple[int, ...]]], density: float
+) -> tuple[Batch, Callable[[], object]]:
+    """Return a batch of segments of tensors with these shapes, and the call that takes its gradients to the payload."""
+    keeps = compressor.error_feedback and not compressor.lossless
+    batch = blank_batch(compressor, segments, density, memories.build("residual" if keeps else "none"))
+    shapes = [shape for segment in segments for shape in segment]
     generator = torch.Generator().manual_seed(len(shapes))
     # Heavy tails, as gradients have; what earlier steps kept back has none.
     grads = [torch.randn(math.prod(shape), generator=generator).pow_(3) for shape in shapes]

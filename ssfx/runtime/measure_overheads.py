@@ -74,6 +74,7 @@ def overhead_times(comm: Comm) -> Overheads:
     small = _steps(silent, [_SMALL] * _MANY, "fused")
     apart = _steps(silent, [_SMALL] * _MANY, "per_tensor")
     sparse = _steps(silent, [_SMALL] * _MANY, "sparse")
+    sparse_once = _steps(silent, [_SMALL], "sparse")
     large = _steps(silent, [_LARGE] * _FEW, "fused")
     finish_s = once.begin_s + once.finish_s
     hook_s = _hook_s(silent, finish_s)
@@ -83,10 +84,15 @@ def overhead_times(comm: Comm) -> Overheads:
     lane_s = apart.arrive_s - small.arrive_s + around_s / _MANY + _issue_s(comm)
     result_s = (small.finish_s - once.finish_s) / (_MANY - 1)
     result_s_per_byte = (large.finish_s - once.finish_s) / (4 * _LARGE * _FEW)
+    sum_s = (sparse.finish_s - sparse_once.finish_s) / (_MANY - 1)
+    decode_s = sparse_once.finish_s - once.finish_s
     own = torch.tensor(
-        [hook_s, add_s, fill_s_per_byte, lane_s, result_s, result_s_per_byte, finish_s, _offload_s(comm)],
+        [
+            hook_s, add_s, fill_s_per_byte, lane_s, result_s, result_s_per_byte, finish_s, _offload_s(comm), sum_s,
+            decode_s,
+        ],
         dtype=torch.float64,
-    )
+    )  # fmt: skip
     mean = comm.all_reduce(own.clamp_(min=0)).wait() / comm.world_size * crowding(comm.world_size)
     return Overheads(*mean.tolist())
 

@@ -126,8 +126,18 @@ class Lowering:
     def _finish(self, arrived: list[int]) -> None:
         """Add what follows when everything has arrived: decoding lane by lane, the check, writing the averages."""
         overheads = self.system.overheads
-        result_s = overheads.result_s * len(self.plan.tensors)
+        lanes = [lane for _, lane in self.plan.lanes()]
+        summed = sum(
+            len(segment.tensors)
+            for lane in lanes
+            if self._prices.sums_pairs(lane)
+            for segment in lane.segments
+            if segment.compressor
+        )
+        result_s = overheads.sum_s * summed + overheads.result_s * (len(self.plan.tensors) - summed)
         result_s += overheads.result_s_per_byte * sum(spec.nbytes for spec in self.plan.tensors)
+        if any(segment.compressor for lane in lanes for segment in lane.segments):
+            result_s += overheads.decode_s
         wait = tuple(arrived)
         for index, (_, lane) in enumerate(self.plan.lanes()):
             seconds = 0.0 if self._decodes_on_the_way else self._prices.decode_s(lane)

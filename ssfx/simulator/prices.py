@@ -83,8 +83,9 @@ class Prices:
             codec, compressor = self._system.codec(spec), build(spec)
             shapes = [self._shapes(segment) for segment in members]
             work = sum(compressor.work(one) for one in shapes)
-            pieces = sum(compressor.pieces(one) for one in shapes)
+            pieces, tensors = sum(compressor.pieces(one) for one in shapes), sum(len(one) for one in shapes)
             total_s += self._at(spec, codec.encode, work) + codec.segment_s * (pieces - 1)
+            total_s += codec.tensor_s * max(0, tensors - pieces)
         return total_s
 
     def charges(self, lane: Lane) -> Iterator[Charge]:
@@ -162,6 +163,13 @@ class Prices:
         return sum(
             self._at(f"{spec} decoded", self._system.codec(spec).decode, count) for (spec, _), count in entries.items()
         )
+
+    def sums_pairs(self, lane: Lane) -> bool:
+        """Return whether the runtime adds what a lane gathered straight into the gradients: pairs of every rank."""
+        collective = collectives.build(lane.collective)
+        found = [build(segment.compressor) for segment in lane.segments if segment.compressor]
+        gathered = not collective.additive_only and not isinstance(collective, Reducer)
+        return bool(found) and gathered and all(one.sparse and not one.vote for one in found)
 
     def _entries(self, segment: Segment) -> float:
         assert segment.compressor is not None

@@ -65,8 +65,8 @@ def load(name: str) -> list[Group]:
 def recorded() -> list[Group]:
     """Return the real and emulated runs of the reference rows, each beside the simulation of its own plan, twice.
 
-    First from calibration alone; then at the pace that the shared machine had during the run, and at its density. Of
-    repeats of a case, the one that took the median time is scored.
+    First from calibration alone; then at the pace that the shared machine had between the run's steps, and at its
+    density. Of repeats of a case, the one that took the median time is scored.
     """
     rows = [row for row in Store(results_dir()).reference_rows() if row.case.experiment == EXPERIMENT]
     if not rows:
@@ -81,7 +81,7 @@ def recorded() -> list[Group]:
     sets += [(scheme, _is_labelled(scheme)) for scheme in dict.fromkeys(row.case.scheme for row in rows)]
     disturbed = sum((row.manifest.get("background_cores") or 0.0) > 0.2 for row in rows)
     spread = median(pair.spread or 0.0 for pair in (one.pair() for one in found))
-    paces = sorted(one.pace for one in found)
+    paces = sorted(one.pace.both for one in found)
     calibrated_on = (
         "microbenchmarks of this machine (exchanges, compressors, overheads, passes of each model without exchange); "
         "no training run"
@@ -93,7 +93,7 @@ def recorded() -> list[Group]:
         f"{disturbed} of {len(rows)} runs had more than 0.2 cores of other work beside them"
     )
     pace = (
-        f"forward passes, which exchange nothing, took {paces[0]:.2f} to {paces[-1]:.2f} times their profile "
+        f"passes without exchange, one before every step, took {paces[0]:.2f} to {paces[-1]:.2f} times their profile "
         f"(median {median(paces):.2f}): that much the machine's own pace changed"
     )
     return [
@@ -104,8 +104,8 @@ def recorded() -> list[Group]:
         ),
         Group(
             "recorded, paced: the same at the machine's pace during each run",
-            f"{calibrated_on}; but the forward time of the scored run says how fast its machine computed, and its "
-            "achieved density how much its compressor let pass", tested_on,
+            f"{calibrated_on}; but passes without exchange, made between the steps of the scored run, say how fast its "
+            "machine computed, and its achieved density how much its compressor let pass", tested_on,
             tuple(one.pair(paced=True) for one in found), tuple(sets), whole_steps=True, comparisons=tuple(found),
         ),
     ]  # fmt: skip

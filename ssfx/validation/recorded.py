@@ -23,18 +23,29 @@ PLANS = "validation_plans.json"
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One real run and its simulation, and the same told what happened in the run besides exchanges.
+class Pace:
+    """How many times as long as their profile passes without exchange took beside a run, of the slowest rank in both.
 
-    `pace` is the run's forward time over the profile's, of the slowest rank in both. Nothing is exchanged in forward,
-    so it says how fast the shared machine was just then; `paced` is the simulation with all computing slowed down by
-    it, and with as many elements selected as the run's compressor let pass.
+    `both` is of forward and backward together, which stands for all other computing.
+    """
+
+    forward: float
+    backward: float
+    both: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One real run and its simulation, and the same told what happened besides exchanges while it ran.
+
+    Between its steps the run made passes that exchange nothing: they say how fast the shared machine was just then.
+    `paced` is the simulation at that pace, with as many elements selected as the run's compressor let pass.
     """
 
     row: Row
     simulated: Simulated
     paced: Simulated
-    pace: float
+    pace: Pace
 
     @property
     def panel(self) -> str:
@@ -79,13 +90,20 @@ def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]
                 f"{case.batch_size}; run: ssfx profile model={case.model} ranks={case.world_size}"
             )
         ordered = in_order(profile, plan.tensors)
-        forward_s = row.metrics["slowest_forward_s"]
-        assert forward_s is not None
-        pace = forward_s / profile.forward_s
+        pace = pace_of(row, profile)
         told = selected(row, plan)
-        paced = simulate(plan, at_pace(ordered, pace), computing_at(system, pace), behaviour=told)
+        paced = simulate(plan, at_pace(ordered, pace), computing_at(system, pace.both), behaviour=told)
         found.append(Comparison(row, simulate(plan, ordered, system), paced, pace))
     return found
+
+
+def pace_of(row: Row, profile: Profile) -> Pace:
+    """Return the pace of the run's control passes; RunError when it made none."""
+    forward_s, backward_s = (row.metrics.get(f"control_{name}_s") for name in ("forward", "backward"))
+    if forward_s is None or backward_s is None:
+        raise RunError(f"run {row.run_id} has no passes without exchange beside its steps; run it with control=true")
+    profiled_s = profile.forward_s + profile.backward_s
+    return Pace(forward_s / profile.forward_s, backward_s / profile.backward_s, (forward_s + backward_s) / profiled_s)
 
 
 def selected(row: Row, plan: Plan) -> Behaviour:
@@ -100,14 +118,14 @@ def selected(row: Row, plan: Plan) -> Behaviour:
     return Behaviour(((case.compressor.partition("(")[0], achieved / case.density),))
 
 
-def at_pace(profile: Profile, pace: float) -> Profile:
+def at_pace(profile: Profile, pace: Pace) -> Profile:
     """Return the profile of a machine that takes `pace` times as long."""
     return replace(
         profile,
-        forward_s=pace * profile.forward_s,
-        ready_gap_s=tuple(pace * gap_s for gap_s in profile.ready_gap_s),
-        step_s=pace * profile.step_s,
-        other_s=pace * profile.other_s,
+        forward_s=pace.forward * profile.forward_s,
+        ready_gap_s=tuple(pace.backward * gap_s for gap_s in profile.ready_gap_s),
+        step_s=pace.both * profile.step_s,
+        other_s=pace.both * profile.other_s,
     )
 
 
@@ -116,7 +134,7 @@ def computing_at(system: System, pace: float) -> System:
     codecs = {
         name: replace(
             codec, encode=codec.encode.scaled(pace), host=codec.host.scaled(pace), decode=codec.decode.scaled(pace),
-            segment_s=pace * codec.segment_s,
+            segment_s=pace * codec.segment_s, tensor_s=pace * codec.tensor_s,
         )
         for name, codec in system.codecs.items()
     }  # fmt: skip

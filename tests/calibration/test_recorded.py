@@ -22,7 +22,10 @@ from ssfx.recorded import (
 from ssfx.system import Overheads, System
 
 ORIGIN = Origin("measured", "two cores", "2026-01-01", "a test", {"torch": "2"})
-CODEC = {"encode": [(256, 2e-5), (1024, 1e-5), (4096, 4e-5)], "decode": [(8, 1e-6), (80, 2e-6)], "segment_s": 1e-6}
+CODEC = {
+    "encode": [(256, 2e-5), (1024, 1e-5), (4096, 4e-5)], "decode": [(8, 1e-6), (80, 2e-6)], "segment_s": 1e-6,
+    "tensor_s": 2e-7,
+}  # fmt: skip
 
 
 def point(primitive, nbytes, alone_s, cpu_s, beside_s=None, **queued):
@@ -33,7 +36,7 @@ def point(primitive, nbytes, alone_s, cpu_s, beside_s=None, **queued):
 def parts(world_size=2):
     points = [point("send", 4, 1e-4, 5e-5, 3e-3), point("send", 2**16, 2e-4, 5e-5, 4e-3)]
     network = System("local", world_size, {}, origin=ORIGIN, **network_curves(points, world_size), host_shares=True)
-    overheads = Overheads(1e-5, 2e-5, 1e-10, 9e-5, 3e-6, 2e-10, 6e-5, 8e-5)
+    overheads = Overheads(1e-5, 2e-5, 1e-10, 9e-5, 3e-6, 2e-10, 6e-5, 8e-5, 1e-6, 3e-5)
     rank = System("compressors", world_size, {"dgc": codec(CODEC, ORIGIN)}, {}, ORIGIN, overheads=overheads)
     return network, rank
 

@@ -74,6 +74,25 @@ def test_the_slowest_forward_is_of_whichever_rank_it_was_in_each_step(job):
     assert row_of(job).metrics["forward_s"] == 3.5
 
 
+def test_of_each_pass_without_exchange_the_slowest_rank_counts(job):
+    def records(passes):
+        return [
+            replace(RECORD, step=i, control_forward_s=one and one[0], control_backward_s=one and one[1])
+            for i, one in enumerate(passes)
+        ]
+
+    mine, other = [None, None, (1.0, 2.0), (3.0, 4.0), (5.0, 6.0), (1.0, 9.0)], [None, None, *[(2.0, 3.0)] * 4]
+    leave(job, records(mine), other=records(other))
+    metrics = row_of(job).metrics
+    assert metrics["control_forward_s"] == 2.5  # of 2, 3, 5, 1
+    assert metrics["control_backward_s"] == 5.0  # of 3, 4, 6, 9
+
+
+def test_a_run_without_such_passes_has_no_such_metrics(job):
+    leave(job, [replace(RECORD, step=i) for i in range(6)])
+    assert not [name for name in row_of(job).metrics if name.startswith("control")]
+
+
 def test_a_mean_with_a_missing_value_is_missing(job):
     leave(job, [replace(RECORD, step=i, loss=None if i == 5 else 1.0, tensor_missing_rate=None) for i in range(6)])
     row = row_of(job)

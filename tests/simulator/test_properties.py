@@ -222,7 +222,7 @@ def test_the_runtimes_own_work_is_charged_where_it_is_done():
         system_of(costs, 0.01, "runtime"),
         overheads=Overheads(
             hook_s=1e-4, add_s=2e-4, fill_s_per_byte=1e-10, lane_s=3e-4, result_s=6e-5, result_s_per_byte=2e-10,
-            finish_s=5e-4, offload_s=7e-4,
+            finish_s=5e-4, offload_s=7e-4, sum_s=8e-5, decode_s=9e-4,
         ),
     )  # fmt: skip
     dense, sparse = (make_plan(name, profile, costs, usual(name)) for name in ("wfbp", "per_tensor"))
@@ -234,13 +234,41 @@ def test_the_runtimes_own_work_is_charged_where_it_is_done():
     assert of_dense.on_device_s("decompress") == pytest.approx(tensors * 6e-5 + 2e-10 * profile.nbytes)
     lanes = len(sparse.launch_order)
     of_sparse = simulate(sparse, profile, system)
-    encoded_s = simulate(sparse, profile, system_of(costs, 0.01, "runtime")).on_device_s("compress")
+    bare = simulate(sparse, profile, system_of(costs, 0.01, "runtime"))
+    encoded_s = bare.on_device_s("compress")
     assert of_sparse.on_device_s("backward") == pytest.approx(profile.backward_s + tensors * 1e-4 + lanes * 3e-4)
     assert of_sparse.on_device_s("compress") == pytest.approx(encoded_s + tensors * 2e-4)
+    written_s = of_sparse.on_device_s("decompress") - bare.on_device_s("decompress")
+    assert written_s == pytest.approx(tensors * 8e-5 + 9e-4 + 2e-10 * profile.nbytes)
     hosted = on_host(sparse)
     segments = sum(len(lane.segments) for _, lane in hosted.lanes())
     handing_over_s = simulate(hosted, profile, system).on_device_s("backward") - of_sparse.on_device_s("backward")
     assert handing_over_s == pytest.approx(segments * 7e-4)
+
+
+def test_what_is_not_gathered_as_pairs_is_copied_tensor_by_tensor():
+    costs, profile = affine_costs(), instance_a()
+    system = replace(system_of(costs, 0.01, "runtime"), overheads=Overheads(result_s=6e-5, sum_s=8e-5))
+    for options in ({"compressor": "signsgd"}, {"compressor": "cltk", "density": 0.01}):
+        plan = make_plan("per_tensor", profile, costs, options)
+        written_s = simulate(plan, profile, system).on_device_s("decompress")
+        written_s -= simulate(plan, profile, system_of(costs, 0.01, "runtime")).on_device_s("decompress")
+        assert written_s == pytest.approx(len(profile.tensors) * 6e-5)
+
+
+def test_further_tensors_of_a_segment_cost_less_than_segments_of_their_own():
+    costs, profile = affine_costs(), instance_a()
+    usual_system = system_of(costs, 0.01, "runtime")
+    codecs = {name: replace(codec, tensor_s=1e-4) for name, codec in usual_system.codecs.items()}
+    together = make_plan("fused_all", profile, costs, {"compressor": "topk", "density": 0.01})
+    apart = make_plan("per_tensor", profile, costs, {"compressor": "topk", "density": 0.01})
+    segments = [segment for _, lane in together.lanes() for segment in lane.segments]
+    further = sum(len(segment.tensors) - 1 for segment in segments)
+    assert further > 0
+    for plan, expected in ((together, further), (apart, 0)):
+        more_s = simulate(plan, profile, replace(usual_system, codecs=codecs)).on_device_s("compress")
+        more_s -= simulate(plan, profile, usual_system).on_device_s("compress")
+        assert more_s == pytest.approx(expected * 1e-4)
 
 
 def on_host(plan):

@@ -19,7 +19,7 @@ from ssfx.system import Overheads
 from ssfx.validation import __main__ as validation
 from ssfx.validation import recorded
 from ssfx.validation.groups import load, middle_runs, repeatability
-from ssfx.validation.recorded import EXPERIMENT, at_pace, comparisons, computing_at, in_order, recorded_plans
+from ssfx.validation.recorded import EXPERIMENT, Pace, at_pace, comparisons, computing_at, in_order, recorded_plans
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_every_run_is_simulated_by_the_plan_it_executed(rows):
     for one in found:
         assert one.simulated.plan.digest == one.row.manifest["plan_digest"]
         assert one.simulated.plan.scheme == one.row.case.scheme
-        assert one.pace > 0
+        assert min(one.pace.forward, one.pace.backward) > 0
         sums = [sum(part[which] for part in recorded.parts(one).values()) for which in (0, 1)]
         assert sums[0] == pytest.approx(one.paced.iteration_s)
         assert sums[1] >= 0.5 * one.row.metrics["iteration_s"]
@@ -54,7 +54,7 @@ def test_both_groups_say_what_they_know_of_the_scored_runs(rows):
     blind, paced = load("recorded")
     assert len(blind.pairs) == len(paced.pairs) == len(middle_runs(rows))
     assert "no training run" in blind.calibrated_on
-    assert "forward time of the scored run" in paced.calibrated_on
+    assert "passes without exchange" in paced.calibrated_on.partition("; but ")[2]
     assert [pair.actual for pair in blind.pairs] == [pair.actual for pair in paced.pairs]
 
 
@@ -101,10 +101,20 @@ def test_a_slower_machine_computes_slower_and_sends_as_fast():
     system = replace(system_of(costs, 0.01, "runtime"), overheads=Overheads(hook_s=1e-5, finish_s=1e-4))
     plan = make_plan("fused_all", profile, costs, {"compressor": "topk", "density": 0.01})
     usual = simulate(plan, profile, system)
-    slow = simulate(plan, at_pace(profile, 2.0), computing_at(system, 2.0))
-    for stage in ("forward", "backward", "compress", "decompress", "step", "other"):
+    slow = simulate(plan, at_pace(profile, Pace(3.0, 2.0, 2.0)), computing_at(system, 2.0))
+    for stage in ("backward", "compress", "decompress", "step", "other"):
         assert slow.on_device_s(stage) == pytest.approx(2 * usual.on_device_s(stage))
+    assert slow.on_device_s("forward") == pytest.approx(3 * usual.on_device_s("forward"))
     assert slow.comm_s == pytest.approx(usual.comm_s)
+
+
+def test_the_pace_of_a_run_is_that_of_its_passes_without_exchange(rows):
+    profile = Profile("m", (TensorSpec("a", (2,)),), (3.0,), 1.0, ORIGIN)
+    row = replace(rows[0], metrics={**rows[0].metrics, "control_forward_s": 2.0, "control_backward_s": 4.5})
+    assert recorded.pace_of(row, profile) == Pace(2.0, 1.5, 6.5 / 4)
+    for missing in ("control_forward_s", "control_backward_s"):
+        with pytest.raises(RunError, match=f"{row.run_id} has no passes without exchange .* control=true"):
+            recorded.pace_of(replace(row, metrics={**row.metrics, missing: None}), profile)
 
 
 def test_only_the_paced_group_is_told_what_the_compressor_let_pass(rows):

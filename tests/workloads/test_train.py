@@ -85,6 +85,20 @@ def test_accumulation_equals_one_large_batch() -> None:
     assert small.records[0].loss == pytest.approx(large.records[0].loss, rel=1e-5)
 
 
+def test_control_passes_precede_timed_steps_and_leave_nothing_behind() -> None:
+    recorder, _ = _train(make_case(steps=5, warmup_steps=2, control=True))
+    assert recorder.sync.exchanges == 5
+    assert recorder.sync.local_backwards == 3
+    times = [(record.control_forward_s, record.control_backward_s) for record in recorder.records]
+    assert times[:2] == [(None, None)] * 2
+    assert all(forward_s > 0 and backward_s > 0 for forward_s, backward_s in times[2:])
+    usual, _ = _train(make_case(steps=5, warmup_steps=2))
+    assert all(record.control_forward_s is None for record in usual.records)
+    assert [r.loss for r in recorder.records] == [r.loss for r in usual.records]
+    for name, parameter in recorder.model.named_parameters():
+        assert torch.equal(parameter, dict(usual.model.named_parameters())[name]), name
+
+
 def test_clipping_bounds_the_exchanged_gradient() -> None:
     recorder, _ = _train(make_case(steps=1, momentum=0.0, lr=1.0, clip_norm=1e-3))
     torch.manual_seed(0)
