@@ -29,6 +29,7 @@ _BUDGET_S = 0.06
 _MOST_CALLS = 31
 _OTHER_BYTES = 8 * 2**20
 Points = list[tuple[float, float]]
+Shapes = list[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -61,17 +62,15 @@ def codec_points(spec: str, density: float, comm: Comm, max_numel: int = SIZES[-
         entries, call = _decoding(compressor, batch, comm.world_size)
         decode.append((entries, _shared_s(comm, call, _after_reading_s)))
     part, whole = _matrix(SEGMENT_NUMEL), _matrix(SEGMENTS * SEGMENT_NUMEL)
+    cuts: list[list[Shapes]] = [[[whole]], [[part]] * SEGMENTS, [[part] * SEGMENTS]]
     whole_s, segments_s, tensors_s = (
-        _shared_s(comm, _call(compressor, segments, density)[1], cold_s)
-        for segments in ([[whole]], [[part]] * SEGMENTS, [[part] * SEGMENTS])
+        _shared_s(comm, _call(compressor, segments, density)[1], cold_s) for segments in cuts
     )
     further = [max(0.0, (parts_s - whole_s) / (SEGMENTS - 1)) for parts_s in (segments_s, tensors_s)]
     return CodecPoints(encode, decode, *further)
 
 
-def _call(
-    compressor: Compressor, segments: list[list[tuple[int, ...]]], density: float
-) -> tuple[Batch, Callable[[], object]]:
+def _call(compressor: Compressor, segments: list[Shapes], density: float) -> tuple[Batch, Callable[[], object]]:
     """Return a batch of segments of tensors with these shapes, and the call that takes its gradients to the payload."""
     keeps = compressor.error_feedback and not compressor.lossless
     batch = blank_batch(compressor, segments, density, memories.build("residual" if keeps else "none"))
