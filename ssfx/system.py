@@ -28,9 +28,8 @@ class Codec:
 
     encode: work of a call (see `Compressor.work`; elements for most) -> seconds on the device, residual update
     included. `segment_s` is added for every further segment of the same call, `tensor_s` for every further tensor of a
-    segment. host: the same on the host's cores; where
-    `host_copies`, copying to the host and back is in it. decode: entries received -> seconds; entries are pairs of
-    index and value for sparse payloads, work units for others.
+    segment. host: the same on the host's cores; where `host_copies`, copying to the host and back is in it. decode:
+    entries received -> seconds; entries are pairs of index and value for sparse payloads, work units for others.
     """
 
     encode: Curve
