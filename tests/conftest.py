@@ -1,13 +1,22 @@
 """What holds for every test: torch, once a test module has imported it, uses one thread, as ranks do.
 
+What was run or measured in this checkout is not seen: results are elsewhere.
 Files whose tests take longest come first, so that test processes that share the files out end at about the same time.
 """
 
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _results_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSFX_RESULTS", str(tmp_path_factory.mktemp("results")))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
