@@ -76,10 +76,10 @@ def _show(group: Group, detail: bool) -> None:
 
 def _show_parts(group: Group) -> None:
     """Print one line a run: simulated / actual milliseconds of every part."""
-    from ssfx.validation.recorded import PARTS, parts
+    from ssfx.validation.recorded import PARTS
 
     rows = [
-        (one.panel, one.row.case.scheme, *(f"{1e3 * a:.0f} / {1e3 * b:.0f}" for a, b in parts(one).values()))
+        (one.panel, one.row.case.scheme, *(f"{1e3 * a:.0f} / {1e3 * b:.0f}" for a, b in one.parts().values()))
         for one in group.comparisons
     ]
     headings = tuple(f"{name.removesuffix('_s').replace('_', ' ')} [ms]" for name in PARTS)

@@ -17,6 +17,7 @@ from ssfx.runtime.faults import fired
 from ssfx.workloads.record import StepRecord
 
 SAMPLED = ("iteration_s", "forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "comm_s", "step_s")
+CONTROLS = ("control_forward_s", "control_backward_s")
 
 
 def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[str, str]) -> Row:
@@ -32,7 +33,8 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
     metrics = {**_statistics(job.case, records), **first["metrics"]}
     forward_s = (max(each.forward_s for each in step) for step in zip(records, *others, strict=True))
     metrics["slowest_forward_s"] = float(statistics.median(forward_s))
-    metrics |= _control([records, *others])
+    samples = {name: [getattr(record, name) for record in records] for name in SAMPLED} | _beside([records, *others])
+    metrics |= {name: float(statistics.median(samples[name])) for name in CONTROLS if name in samples}
     metrics["peak_memory_bytes"] = max(result["peak_memory_bytes"] for result in results)
     machine = {**hardware(), "gpus": first["gpus"]}
     manifest = {
@@ -52,7 +54,6 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
         "background_cores": _background_cores(results),
         "faults": fired(job.run_dir),
     }
-    samples = {name: [getattr(record, name) for record in records] for name in SAMPLED}
     origin = Origin(kind, describe(machine), first["stopped"], versions=versions())
     ratios = merged(record.density_ratios for record in records if not record.skipped)
     return Row(job.case.run_id, job.case, metrics, origin, manifest, samples, ratios)
@@ -80,19 +81,17 @@ def _measured(job: Job, rank: int) -> list[StepRecord]:
     return [by_step[step] for step in range(job.case.warmup_steps, job.case.steps)]
 
 
-def _control(ranks: Sequence[Sequence[StepRecord]]) -> dict[str, float | None]:
-    """Return the medians of the passes without exchange, of each the slowest rank's; empty where there were none."""
-    passes = [
-        [(one.control_forward_s, one.control_backward_s) for one in step if one.control_forward_s is not None]
-        for step in zip(*ranks, strict=True)
-    ]
-    if not all(passes):
+def _beside(ranks: Sequence[Sequence[StepRecord]]) -> dict[str, list[float]]:
+    """Return what else decided how long each step of a run with passes without exchange took; empty without them.
+
+    The pass before it, of the slowest rank, and the elements selected over all, of the rank that selected most.
+    """
+    if any(record.control_forward_s is None for rank in ranks for record in rank):
         return {}
-    forward_s, backward_s = zip(*(max(step, key=sum) for step in passes), strict=True)
-    return {
-        "control_forward_s": float(statistics.median(forward_s)),
-        "control_backward_s": float(statistics.median(backward_s)),
-    }
+    steps = list(zip(*ranks, strict=True))
+    passes = [max(((one.control_forward_s, one.control_backward_s) for one in step), key=sum) for step in steps]
+    found = dict(zip(CONTROLS, map(list, zip(*passes, strict=True)), strict=True))
+    return found | {"greatest_density": [max(one.achieved_density for one in step) for step in steps]}
 
 
 def _statistics(case: Case, records: Sequence[StepRecord]) -> dict[str, float | None]:

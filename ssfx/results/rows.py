@@ -47,8 +47,9 @@ LOSS_STEPS = 10
 class Row:
     """One finished run: the case, its metrics (keys of METRICS), how they were obtained and the manifest's digest.
 
-    `samples` holds raw per-iteration times of rank 0 so that any statistic can be recomputed. `density_ratios` counts
-    its segments over all measured steps by achieved over target density, in the bins of ssfx.results.density.
+    `samples` holds raw per-iteration times of rank 0 so that any statistic can be recomputed, and for a run with passes
+    without exchange those of the slowest rank and the density of the rank that selected most. `density_ratios` counts
+    rank 0's segments over all measured steps by achieved over target density, in the bins of ssfx.results.density.
     """
 
     run_id: str

@@ -81,7 +81,7 @@ def recorded() -> list[Group]:
     sets += [(scheme, _is_labelled(scheme)) for scheme in dict.fromkeys(row.case.scheme for row in rows)]
     disturbed = sum((row.manifest.get("background_cores") or 0.0) > 0.2 for row in rows)
     spread = median(pair.spread or 0.0 for pair in (one.pair() for one in found))
-    paces = sorted(one.pace.both for one in found)
+    paces = sorted(one.pace for one in found)
     calibrated_on = (
         "microbenchmarks of this machine (exchanges, compressors, overheads, passes of each model without exchange); "
         "no training run"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from statistics import median
 
+from ssfx.case import Case
 from ssfx.errors import RunError
 from ssfx.paths import reference_dir
 from ssfx.plan import Plan, TensorSpec
@@ -22,9 +24,13 @@ EXPERIMENT = "validation"
 PLANS = "validation_plans.json"
 
 
+PARTS = ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s")
+"""What an iteration consists of."""
+
+
 @dataclass(frozen=True)
 class Pace:
-    """How many times as long as their profile passes without exchange took beside a run, of the slowest rank in both.
+    """How many times as long as its profile a pass without exchange took beside a step, of the slowest rank in both.
 
     `both` is of forward and backward together, which stands for all other computing.
     """
@@ -35,33 +41,61 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One real run and its simulation, and the same told what happened besides exchanges while it ran.
+class Step:
+    """One step of a run and its simulation at the pace of the pass before it, with as many elements as were selected.
 
-    Between its steps the run made passes that exchange nothing: they say how fast the shared machine was just then.
-    `paced` is the simulation at that pace, with as many elements selected as the run's compressor let pass.
+    `parts` are the simulated seconds of each of PARTS.
+    """
+
+    pace: Pace
+    actual_s: float
+    parts: dict[str, float]
+
+    @property
+    def predicted_s(self) -> float:
+        """Simulated seconds of the whole step."""
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One real run, its simulation, and one of each of its steps that is told what happened besides exchanges.
+
+    Before each step the run made a pass that exchanges nothing: it says how fast the shared machine was just then.
     """
 
     row: Row
     simulated: Simulated
-    paced: Simulated
-    pace: Pace
+    steps: tuple[Step, ...]
 
     @property
     def panel(self) -> str:
         """Model, cluster and number of ranks: what schemes are compared within."""
         return f"{self.row.case.model} {self.row.case.cluster} x{self.row.case.world_size}"
 
+    @property
+    def pace(self) -> float:
+        """Median pace of the steps."""
+        return median(step.pace.both for step in self.steps)
+
     def pair(self, paced: bool = False) -> Pair:
-        """Return the iteration times; `paced`: simulated at the pace of the run."""
+        """Return the iteration times; `paced`: the median of what the steps' own simulations were off by, applied."""
         metrics = self.row.metrics
         actual_s = metrics["iteration_s"]
         assert actual_s is not None
         low_s, high_s = metrics.get("iteration_p10_s"), metrics.get("iteration_p90_s")
         spread = (high_s - low_s) / actual_s if low_s is not None and high_s is not None else None
-        case = self.row.case
-        simulated = self.paced if paced else self.simulated
-        return Pair(self.panel, case.scheme, simulated.iteration_s, actual_s, spread, bool(simulated.outside))
+        predicted_s = self.simulated.iteration_s
+        if paced:
+            predicted_s = actual_s * median(step.predicted_s / step.actual_s for step in self.steps)
+        return Pair(self.panel, self.row.case.scheme, predicted_s, actual_s, spread, bool(self.simulated.outside))
+
+    def parts(self) -> dict[str, tuple[float, float]]:
+        """Return (simulated step by step, actual) median seconds of each of PARTS: where an error comes from."""
+        actual = self.row.metrics
+        return {
+            name: (median(step.parts[name] for step in self.steps), float(actual.get(name) or 0.0)) for name in PARTS
+        }
 
 
 def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]:
@@ -90,32 +124,43 @@ def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]
                 f"{case.batch_size}; run: ssfx profile model={case.model} ranks={case.world_size}"
             )
         ordered = in_order(profile, plan.tensors)
-        pace = pace_of(row, profile)
-        told = selected(row, plan)
-        paced = simulate(plan, at_pace(ordered, pace), computing_at(system, pace.both), behaviour=told)
-        found.append(Comparison(row, simulate(plan, ordered, system), paced, pace))
+        steps = tuple(stepwise(row, plan, ordered, system))
+        found.append(Comparison(row, simulate(plan, ordered, system), steps))
     return found
 
 
-def pace_of(row: Row, profile: Profile) -> Pace:
-    """Return the pace of the run's control passes; RunError when it made none."""
-    forward_s, backward_s = (row.metrics.get(f"control_{name}_s") for name in ("forward", "backward"))
-    if forward_s is None or backward_s is None:
+def stepwise(row: Row, plan: Plan, profile: Profile, system: System) -> Iterator[Step]:
+    """Yield every step of the run beside its simulation at its own pace; RunError when it made no passes."""
+    densities = row.samples.get("greatest_density", [])
+    for pace, density, actual_s in zip(paces(row, profile), densities, row.samples["iteration_s"], strict=True):
+        told = selected(row.case, plan, density)
+        simulated = simulate(plan, at_pace(profile, pace), computing_at(system, pace.both), behaviour=told)
+        metrics = simulated.metrics(1)
+        yield Step(pace, actual_s, {name: float(metrics[name] or 0.0) for name in PARTS})
+
+
+def paces(row: Row, profile: Profile) -> list[Pace]:
+    """Return the paces of the passes before the run's steps; RunError when it made none."""
+    if "control_forward_s" not in row.samples:
         raise RunError(f"run {row.run_id} has no passes without exchange beside its steps; run it with control=true")
     profiled_s = profile.forward_s + profile.backward_s
-    return Pace(forward_s / profile.forward_s, backward_s / profile.backward_s, (forward_s + backward_s) / profiled_s)
+    return [
+        Pace(forward_s / profile.forward_s, backward_s / profile.backward_s, (forward_s + backward_s) / profiled_s)
+        for forward_s, backward_s in zip(
+            row.samples["control_forward_s"], row.samples["control_backward_s"], strict=True
+        )
+    ]
 
 
-def selected(row: Row, plan: Plan) -> Behaviour:
+def selected(case: Case, plan: Plan, density: float) -> Behaviour:
     """Return how much the run's compressor let pass: a property of its gradients, of which no simulation knows.
 
-    Where some tensors are dense the row does not tell, because its density counts them as sent.
+    Where some tensors are dense the density does not tell, because they count as sent.
     """
-    case, achieved = row.case, row.metrics.get("achieved_density")
     dense = any(segment.dense for _, lane in plan.lanes() for segment in lane.segments)
-    if case.compressor is None or case.density is None or achieved is None or dense:
+    if case.compressor is None or case.density is None or dense:
         return Behaviour()
-    return Behaviour(((case.compressor.partition("(")[0], achieved / case.density),))
+    return Behaviour(((case.compressor.partition("(")[0], density / case.density),))
 
 
 def at_pace(profile: Profile, pace: Pace) -> Profile:
@@ -176,13 +221,3 @@ def write_plans(rows: Iterable[Row], runs: Path, path: Path) -> int:
             raise RunError(f"the plan in the run directory is not the one that was executed ({digest})")
     path.write_text("[\n" + ",\n".join(texts.values()) + "\n]\n")
     return len(texts)
-
-
-PARTS = ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s")
-"""What an iteration consists of."""
-
-
-def parts(comparison: Comparison) -> dict[str, tuple[float, float]]:
-    """Return (simulated at the run's pace, actual) seconds of the parts of an iteration: where an error comes from."""
-    simulated, actual = comparison.paced.metrics(1), comparison.row.metrics
-    return {name: (float(simulated[name] or 0.0), float(actual.get(name) or 0.0)) for name in PARTS}

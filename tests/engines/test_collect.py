@@ -83,14 +83,30 @@ def test_of_each_pass_without_exchange_the_slowest_rank_counts(job):
 
     mine, other = [None, None, (1.0, 2.0), (3.0, 4.0), (5.0, 6.0), (1.0, 9.0)], [None, None, *[(2.0, 3.0)] * 4]
     leave(job, records(mine), other=records(other))
-    metrics = row_of(job).metrics
-    assert metrics["control_forward_s"] == 2.5  # of 2, 3, 5, 1
-    assert metrics["control_backward_s"] == 5.0  # of 3, 4, 6, 9
+    row = row_of(job)
+    assert row.samples["control_forward_s"] == [2.0, 3.0, 5.0, 1.0]
+    assert row.samples["control_backward_s"] == [3.0, 4.0, 6.0, 9.0]
+    assert row.metrics["control_forward_s"] == 2.5
+    assert row.metrics["control_backward_s"] == 5.0
 
 
-def test_a_run_without_such_passes_has_no_such_metrics(job):
+def test_beside_such_passes_is_what_the_rank_selected_that_selected_most(job):
+    def records(densities):
+        return [
+            replace(RECORD, step=i, achieved_density=density, control_forward_s=1.0, control_backward_s=1.0)
+            for i, density in enumerate(densities)
+        ]
+
+    leave(job, records([1, 1, 0.1, 0.2, 0.3, 0.4]), other=records([1, 1, 0.4, 0.3, 0.2, 0.1]))
+    row = row_of(job)
+    assert row.samples["greatest_density"] == [0.4, 0.3, 0.3, 0.4]
+    assert row.metrics["achieved_density"] == pytest.approx(0.25)
+
+
+def test_a_run_without_such_passes_has_no_such_values(job):
     leave(job, [replace(RECORD, step=i) for i in range(6)])
-    assert not [name for name in row_of(job).metrics if name.startswith("control")]
+    row = row_of(job)
+    assert not [name for name in (*row.metrics, *row.samples) if name.startswith(("control", "greatest"))]
 
 
 def test_a_mean_with_a_missing_value_is_missing(job):

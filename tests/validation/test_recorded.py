@@ -44,10 +44,11 @@ def test_every_run_is_simulated_by_the_plan_it_executed(rows):
     for one in found:
         assert one.simulated.plan.digest == one.row.manifest["plan_digest"]
         assert one.simulated.plan.scheme == one.row.case.scheme
-        assert min(one.pace.forward, one.pace.backward) > 0
-        sums = [sum(part[which] for part in recorded.parts(one).values()) for which in (0, 1)]
-        assert sums[0] == pytest.approx(one.paced.iteration_s)
-        assert sums[1] >= 0.5 * one.row.metrics["iteration_s"]
+        case = one.row.case
+        assert [step.actual_s for step in one.steps] == one.row.samples["iteration_s"]
+        assert len(one.steps) == case.steps - case.warmup_steps
+        assert all(min(step.pace.forward, step.pace.backward, *step.parts.values()) >= 0 for step in one.steps)
+        assert sum(actual_s for _, actual_s in one.parts().values()) >= 0.5 * one.row.metrics["iteration_s"]
 
 
 def test_both_groups_say_what_they_know_of_the_scored_runs(rows):
@@ -108,23 +109,49 @@ def test_a_slower_machine_computes_slower_and_sends_as_fast():
     assert slow.comm_s == pytest.approx(usual.comm_s)
 
 
-def test_the_pace_of_a_run_is_that_of_its_passes_without_exchange(rows):
+def test_every_step_has_the_pace_of_the_pass_before_it(rows):
     profile = Profile("m", (TensorSpec("a", (2,)),), (3.0,), 1.0, ORIGIN)
-    row = replace(rows[0], metrics={**rows[0].metrics, "control_forward_s": 2.0, "control_backward_s": 4.5})
-    assert recorded.pace_of(row, profile) == Pace(2.0, 1.5, 6.5 / 4)
-    for missing in ("control_forward_s", "control_backward_s"):
-        with pytest.raises(RunError, match=f"{row.run_id} has no passes without exchange .* control=true"):
-            recorded.pace_of(replace(row, metrics={**row.metrics, missing: None}), profile)
+    samples = {"control_forward_s": [2.0, 1.0], "control_backward_s": [4.5, 3.0]}
+    assert recorded.paces(replace(rows[0], samples=samples), profile) == [Pace(2.0, 1.5, 6.5 / 4), Pace(1.0, 1.0, 1.0)]
+    with pytest.raises(RunError, match=f"{rows[0].run_id} has no passes without exchange .* control=true"):
+        recorded.paces(replace(rows[0], samples={}), profile)
+
+
+def slower(row, factor, steps):
+    """Return a run of which these steps, and the passes before them, took `factor` times as long."""
+    samples = {
+        name: [value * (factor if i in steps else 1.0) for i, value in enumerate(values)]
+        for name, values in row.samples.items()
+        if name != "greatest_density"
+    }
+    return replace(row, samples=row.samples | samples)
+
+
+def test_a_run_that_changes_its_pace_midway_is_compared_step_by_step(rows):
+    row = next(row for row in rows if row.case.scheme == "ddp" and row.case.cluster == "local")
+    count = len(row.samples["iteration_s"])
+    usual, later, always = (
+        comparisons([one], recorded_plans())[0]
+        for one in (row, slower(row, 2.0, range(count // 2, count)), slower(row, 2.0, range(count)))
+    )
+    assert always.pace == pytest.approx(2 * usual.pace)
+    assert [step.pace for step in later.steps] == [
+        *(step.pace for step in usual.steps[: count // 2]), *(step.pace for step in always.steps[count // 2 :]),
+    ]  # fmt: skip
+    errors = sorted(one.pair(paced=True).error for one in (usual, later, always))
+    assert errors[2] - errors[0] < 0.1  # where one pace for the whole run would be off by half
 
 
 def test_only_the_paced_group_is_told_what_the_compressor_let_pass(rows):
     row = next(row for row in rows if row.case.scheme == "micro")
-    wide = replace(row, metrics={**row.metrics, "achieved_density": 10 * row.case.density})
-    usual, more = (comparisons([one], recorded_plans())[0] for one in (row, wide))
+    wide = [10 * row.case.density] * len(row.samples["greatest_density"])
+    told = replace(row, samples=row.samples | {"greatest_density": wide})
+    usual, more = (comparisons([one], recorded_plans())[0] for one in (row, told))
     assert more.simulated.iteration_s == usual.simulated.iteration_s
-    assert more.paced.iteration_s > usual.paced.iteration_s
+    assert all(b.predicted_s > a.predicted_s for a, b in zip(usual.steps, more.steps, strict=True))
     mixed = next(row for row in rows if row.case.scheme == "hipress")  # its dense tensors count as sent
-    assert recorded.selected(mixed, recorded_plans()[mixed.manifest["plan_digest"]]) == Behaviour()
+    plan = recorded_plans()[mixed.manifest["plan_digest"]]
+    assert recorded.selected(mixed.case, plan, 0.5) == Behaviour()
 
 
 def test_validation_takes_the_shipped_systems_whatever_was_measured_here(rows, tmp_path, monkeypatch):
