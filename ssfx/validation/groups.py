@@ -65,8 +65,8 @@ def load(name: str) -> list[Group]:
 def recorded() -> list[Group]:
     """Return the real and emulated runs of the reference rows, each beside the simulation of its own plan, twice.
 
-    First from calibration alone; then at the pace that the shared machine had between the run's steps, and at its
-    density. Of repeats of a case, the one that took the median time is scored.
+    First from calibration alone; then every step at the pace that the shared machine had before it, and at its density.
+    Of repeats of a case, the one that took the median time is scored.
     """
     rows = [row for row in Store(results_dir()).reference_rows() if row.case.experiment == EXPERIMENT]
     if not rows:
@@ -104,8 +104,8 @@ def recorded() -> list[Group]:
         ),
         Group(
             "recorded, paced: the same at the machine's pace during each run",
-            f"{calibrated_on}; but passes without exchange, made between the steps of the scored run, say how fast its "
-            "machine computed, and its achieved density how much its compressor let pass", tested_on,
+            f"{calibrated_on}; but before every step of the scored run a pass without exchange says how fast its machine "
+            "computes, and the step's achieved density how much its compressor let pass", tested_on,
             tuple(one.pair(paced=True) for one in found), tuple(sets), whole_steps=True, comparisons=tuple(found),
         ),
     ]  # fmt: skip

@@ -55,7 +55,7 @@ def test_both_groups_say_what_they_know_of_the_scored_runs(rows):
     blind, paced = load("recorded")
     assert len(blind.pairs) == len(paced.pairs) == len(middle_runs(rows))
     assert "no training run" in blind.calibrated_on
-    assert "passes without exchange" in paced.calibrated_on.partition("; but ")[2]
+    assert "a pass without exchange" in paced.calibrated_on.partition("; but ")[2]
     assert [pair.actual for pair in blind.pairs] == [pair.actual for pair in paced.pairs]
 
 
