@@ -54,15 +54,20 @@ def submit(path: Path) -> str:
     return _said(["sbatch", "--parsable", str(path)]).partition(";")[0]
 
 
-def queued(tries: int = TRIES, pause_s: float = PAUSE_S) -> frozenset[str]:
-    """Return this user's array tasks that wait or run, as "job_task"; RunError when Slurm does not say."""
-    command = ["squeue", "--me", "--noheader", "--array", "--format=%F_%K"]
+def queued(tries: int = TRIES, pause_s: float = PAUSE_S) -> dict[str, str]:
+    """Return why this user's array tasks wait, "" for those that run, by "job_task"; RunError when Slurm is silent."""
+    command = ["squeue", "--me", "--noheader", "--array", "--format=%F_%K %t %r"]
     for _ in range(tries - 1):
         try:
-            return frozenset(_said(command).split())
+            return _tasks(_said(command))
         except RunError:
             time.sleep(pause_s)
-    return frozenset(_said(command).split())
+    return _tasks(_said(command))
+
+
+def _tasks(text: str) -> dict[str, str]:
+    lines = (line.split(maxsplit=2) for line in text.splitlines())
+    return {task: " ".join(reason) if state == "PD" else "" for task, state, *reason in lines}
 
 
 def _said(command: list[str]) -> str:

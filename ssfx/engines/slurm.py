@@ -106,14 +106,19 @@ class Slurm(Engine):
         self, tasks: dict[str, str], cases: dict[str, Case], store: Store, report: Report, rows: dict[str, Row]
     ) -> None:
         """Add the row of every task to `rows`; RunError when all are over and one left none."""
-        failures = []
+        failures: list[str] = []
+        reasons: set[str] = set()
         while tasks:
             queue = queued()
+            for reason in {queue.get(task, "") for task in tasks.values()} - reasons - {""}:
+                reasons.add(reason)
+                report.note(f"slurm: tasks wait for {reason}")
             for run_id in [run_id for run_id, task in tasks.items() if task not in queue or store.row(cases[run_id])]:
                 row = self._settled(store, cases[run_id])
                 if row is None:
                     failures.append(_failure(store, cases[run_id]))
-                    report.note(failures[-1])
+                    if len(tasks) > 1:
+                        report.note(failures[-1])
                 else:
                     rows[run_id] = row
                     report.finished(row)

@@ -53,11 +53,12 @@ def controller(arguments: list[str]) -> int:
 
 
 def squeue(arguments: list[str]) -> int:
-    assert arguments == ["--me", "--noheader", "--array", "--format=%F_%K"]
+    assert arguments == ["--me", "--noheader", "--array", "--format=%F_%K %t %r"]
     if (STATE / "silent").exists():
         print("slurm_load_jobs error: Unable to contact slurm controller", file=sys.stderr)
         return 1
-    print("\n".join(sorted(path.name for path in QUEUE.glob("*"))))
+    how = "PD Nodes required for job are DOWN" if (STATE / "hold").exists() else "R None"
+    print("".join(f"{path.name} {how}\n" for path in sorted(QUEUE.glob("*"))), end="")
     return 0
 
 

@@ -108,6 +108,7 @@ def test_a_command_that_was_interrupted_leaves_its_tasks_to_slurm_and_finds_them
             engine().run([case], store)
         err = capfd.readouterr().err
         assert said in err
+        assert "slurm: tasks wait for Nodes required for job are DOWN" in err
         assert "scancel 100" in err
     assert len(list(slurm.glob("job-*"))) == 1
 
