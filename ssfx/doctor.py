@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import Any
 
 from ssfx import machine
-from ssfx.engines import hosts
+from ssfx.engines import hosts, sbatch
 from ssfx.errors import SsfxError
 from ssfx.paths import conf_dir, reference_dir, results_dir
 
@@ -93,6 +93,7 @@ def _engines(torch: dict[str, Any], problem: str) -> list[Check]:
         Check("ssfx run on the CPU (gloo)", bool(torch.get("gloo")), problem, required=True),
         Check("ssfx run device=cuda (nccl)", has_cuda and has_gpu and bool(torch.get("nccl")), gpu_why),
         Check("ssfx run cluster=emulated_2x1gbit and its like", not hosts.missing(), hosts.missing()),
+        Check("ssfx run engine=slurm", not sbatch.missing(), sbatch.missing()),
         Check("ssfx run cluster=64gpu and others that are not here, simulated", True),
     ]
 

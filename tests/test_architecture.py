@@ -35,6 +35,8 @@ MAY_ALSO_IMPORT = {
     "runtime/worker.py": {"engines", "results", "workloads"},
     "runtime/faults.py": {"results"},
     "engines/simulate.py": {"config"},
+    "engines/slurm.py": {"config"},
+    "engines/allocation.py": {"config"},
 }
 USES_TORCH = {"runtime", "workloads", "collectives", "compressors", "kernels", "memories"}
 

@@ -65,7 +65,7 @@ def _how(job: Job) -> str:
 
     kind = engines[job.engine].kind
     if not job.targets:
-        return f"{kind} on this machine"
+        return f"{kind} on {'nodes that Slurm gives' if job.engine == 'slurm' else 'this machine'}"
     costs, profiles = (sorted({kind_of(target) for target in job.targets}) for kind_of in (_costs, _profile))
     return f"{kind} ({'/'.join(costs)} costs, {'/'.join(profiles)} profiles)"
 

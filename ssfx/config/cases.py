@@ -24,6 +24,9 @@ from ssfx.workloads import check_case, datasets, models
 PLAN_KEYS = ("scheme", "compressor", "model", "workload", "cluster", "density", "world_size", "device")
 """What a plan depends on."""
 
+NODE_KEYS = ("cluster.nodes", "cluster.devices_per_node", "cluster.device")
+"""What Slurm is asked for."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -70,9 +73,7 @@ def resolve_job(words: Iterable[str]) -> Job:
         check_keys(request)
     for key in found.axes:
         if key.startswith("cluster.") and not virtual:
-            raise ConfigError(
-                f"{key} describes another cluster than the one that is here; drop it, or add engine=simulate"
-            )
+            _check_described(key, found.engine)
     points, baselines, without_density = completed(found.points)
     resolved = [_resolve(point, found) for point in points]
     config, cluster, shared, _ = resolved[0]
@@ -88,6 +89,15 @@ def resolve_job(words: Iterable[str]) -> Job:
         found.experiment, config["preset"]["name"], found.engine, shared.wandb, shared.stall_timeout_s, cluster,
         tuple(cases.values()), baselines, without_density, targets,
     )  # fmt: skip
+
+
+def _check_described(key: str, engine: str) -> None:
+    """Raise ConfigError when a run of `engine` finds what `key` says of a cluster as it is."""
+    if engine == "slurm" and key in NODE_KEYS:
+        return
+    if engine == "slurm":
+        raise ConfigError(f"{key} is what it is on Slurm's nodes; drop it, or add engine=simulate")
+    raise ConfigError(f"{key} describes another cluster than the one that is here; drop it, or add engine=simulate")
 
 
 def resolve_plan(words: Iterable[str]) -> Planned:
@@ -111,7 +121,7 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
     parts = on_nodes(components(config, settings.density, asked="density" in point), cluster)
     options = {key.partition(".")[2]: value for key, value in point.items() if key.startswith("cluster.")}
-    if found.engine != "simulate":
+    if found.engine not in ("simulate", "slurm"):
         check_here(cluster)
     dataset = {key: value for key, value in config["dataset"].items() if key != "name"}
     case = Case(

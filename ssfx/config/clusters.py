@@ -122,7 +122,7 @@ def check_here(cluster: Cluster) -> None:
 def engine_of(name: str, clusters: Sequence[str]) -> str:
     """Return the engine called `name` for clusters of these names; "auto" is the one that fits, a misfit a ConfigError.
 
-    Clusters that are neither here nor emulated here are simulated; every cluster can be.
+    Clusters that are neither here nor emulated here are simulated; every cluster can be. Slurm is never guessed.
     """
     from ssfx.engines import engines
     from ssfx.engines.hosts import Network
@@ -130,6 +130,14 @@ def engine_of(name: str, clusters: Sequence[str]) -> str:
     if name != "auto" and name not in engines:
         raise unknown("engine", name, ["auto", *engines.names()])
     if name == "simulate":
+        return name
+    if name == "slurm":
+        for cluster in clusters:
+            if cluster == "local" or Network.of(cluster):
+                raise ConfigError(
+                    f"engine=slurm asks Slurm for nodes, and cluster={cluster} is on this machine; name the nodes, for "
+                    "example cluster=16gpu cluster.nodes=2, or use engine=auto"
+                )
         return name
     fitting = {
         cluster: "torchrun" if cluster == "local" else "netns" if Network.of(cluster) else "simulate"
@@ -144,7 +152,7 @@ def engine_of(name: str, clusters: Sequence[str]) -> str:
         if name != "auto" and fits == "simulate":
             raise ConfigError(
                 f"engine={name} starts processes on this machine ({machine.description()}), which cluster={cluster} is "
-                "not; use engine=simulate, or cluster=local"
+                "not; use engine=simulate, engine=slurm, or cluster=local"
             )
         if name not in ("auto", fits):
             raise ConfigError(f"engine={name} does not run cluster={cluster}; use engine={fits}, or another cluster")

@@ -20,12 +20,12 @@ SAMPLED = ("iteration_s", "forward_s", "backward_s", "sparsify_s", "exposed_comm
 CONTROLS = ("control_forward_s", "control_backward_s")
 
 
-def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[str, str]) -> Row:
+def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[str, str], *, nodes: int = 1) -> Row:
     """Return the row of a job that is done; RunError when its ranks did not execute the same plan on the same data.
 
     Times and counts are rank 0's, memory and the slowest forward pass are of all ranks. `code` is what `manifest.code`
     said when the ranks were started. Steps done by an earlier attempt, before the checkpoint that this one resumed,
-    count too.
+    count too. Ranks are spread over `nodes` machines, the first of them on this one.
     """
     results = job.results()
     first = results[0]
@@ -51,7 +51,7 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
         "seed": job.case.seed,
         "dataset_fingerprint": _agreed(job, results, "dataset_fingerprint"),
         "plan_digest": _agreed(job, results, "plan_digest"),
-        "background_cores": _background_cores(results),
+        "background_cores": _background_cores(results[: max(1, len(results) // nodes)]),
         "faults": fired(job.run_dir),
     }
     origin = Origin(kind, describe(machine), first["stopped"], versions=versions())

@@ -208,11 +208,14 @@ class Launch:
         self.stop()
 
 
-def settings(threads: int, interface: str = "lo") -> dict[str, str]:
-    """Return the variables that the launcher sets for all ranks; they are part of a row's manifest."""
+def settings(threads: int, interface: str | None = "lo") -> dict[str, str]:
+    """Return the variables that the launcher sets for all ranks; they are part of a row's manifest.
+
+    `interface` is the network interface that gloo takes, None for the one that carries the machine's name.
+    """
     return {
         "OMP_NUM_THREADS": str(threads),
-        "GLOO_SOCKET_IFNAME": interface,
+        **({"GLOO_SOCKET_IFNAME": interface} if interface else {}),
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         "PYTHONFAULTHANDLER": "1",
         "PYTHONUNBUFFERED": "1",

@@ -63,11 +63,11 @@ class HostsLaunch(Launch):
         case = self._jobs[0].case
         worker = [sys.executable, "-m", "ssfx.runtime.worker", str(batch)]
         shared = {
-            **settings(case.threads, INTERFACE), "WORLD_SIZE": str(case.world_size), "LOCAL_RANK": "0",
-            "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": self._hosts.address(0), "MASTER_PORT": _PORT,
+            **settings(case.threads, INTERFACE), "WORLD_SIZE": str(case.world_size),
+            "LOCAL_WORLD_SIZE": str(case.world_size), "MASTER_ADDR": self._hosts.address(0), "MASTER_PORT": _PORT,
         }  # fmt: skip
-        for rank in range(case.world_size):
-            yield self._hosts.inside(rank, worker), {**shared, "RANK": str(rank)}
+        for rank in range(case.world_size):  # whatever hosts are emulated, all ranks share the cores of this machine
+            yield self._hosts.inside(rank, worker), {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
 
     def _diagnose(self, job: Job, codes: Sequence[int | None], ended: Collection[int] = ()) -> Verdict:
         running = [rank for rank, code in enumerate(codes) if code is None]

@@ -43,12 +43,7 @@ class Torchrun(Engine):
     ) -> list[Row]:
         """Return one row per case; see Engine. SIGTERM ends the ranks and then this process with code 143."""
         unique = {case.run_id: case for case in cases}
-        for case in unique.values():
-            if case.steps <= case.warmup_steps:
-                raise ConfigError(
-                    f"steps={case.steps} leaves nothing to measure after warmup_steps={case.warmup_steps}; "
-                    f"use warmup_steps={case.steps // 3}"
-                )
+        check_measured(unique.values())
         patience = self._patience if stall_timeout_s is None else replace(self._patience, stall_s=stall_timeout_s)
         rows: dict[str, Row] = {}
         with _sigterm_exits(), Report(list(unique.values()), progress) as report:
@@ -114,6 +109,16 @@ class Torchrun(Engine):
         claim = store.claim(case, wait=True)
         assert claim is not None
         claim.release()
+
+
+def check_measured(cases: Iterable[Case]) -> None:
+    """Raise ConfigError when one of `cases` would be over before anything is timed."""
+    for case in cases:
+        if case.steps <= case.warmup_steps:
+            raise ConfigError(
+                f"steps={case.steps} leaves nothing to measure after warmup_steps={case.warmup_steps}; "
+                f"use warmup_steps={case.steps // 3}"
+            )
 
 
 def _batches(cases: Iterable[Case]) -> list[list[Case]]:

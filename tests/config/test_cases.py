@@ -205,3 +205,13 @@ def test_hierarchical_sums_inside_the_nodes_that_the_cluster_has():
     assert planned.parts.plan_options == {"ranks_per_node": 4}
     (alone,) = job("scheme=hierarchical cluster=local world_size=2").cases
     assert alone.scheme_options == {}
+
+
+def test_slurm_is_asked_for_the_nodes_of_the_cluster_whatever_is_here():
+    found = job("cluster=16gpu cluster.nodes=2 cluster.device=cpu engine=slurm scheme=ddp,oktopk preset=short")
+    assert found.engine == "slurm"
+    here = job("scheme=ddp,oktopk preset=short")
+    for case, alike in zip(found.cases, here.cases, strict=True):
+        assert (case.cluster, case.world_size, case.device) == ("16gpu(device=cpu,nodes=2)", 8, "cpu")
+        assert (case.steps, case.calibration) == (alike.steps, "")
+    assert found.targets == ()

@@ -1,0 +1,168 @@
+"""The slurm engine: every case is a task of an array that Slurm runs when it has the nodes; this process waits."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+
+from ssfx.case import Case
+from ssfx.config.clusters import cluster_named
+from ssfx.engines.base import Engine, engines
+from ssfx.engines.progress import Report
+from ssfx.engines.sbatch import Shape, missing, queued, script, submit
+from ssfx.engines.torchrun import TRAIN, check_measured
+from ssfx.errors import ConfigError, RunError
+from ssfx.results.files import read_json, write_atomic
+from ssfx.results.manifest import now
+from ssfx.results.rows import Row
+from ssfx.results.store import Store
+
+LOOK_S = 5.0
+SETTLE_S = 30.0
+"""Seconds that a shared file system may take to show here what a node wrote before its task left the queue."""
+
+
+class Slurm(Engine):
+    """Runs each case in a Slurm allocation of its own, as many at a time as Slurm finds nodes for.
+
+    A command that is interrupted leaves its tasks to Slurm; the same command finds them again and waits for them.
+    When a case fails the others go on, and RunError is raised after the last.
+    """
+
+    name = "slurm"
+    summary = "real processes on nodes of a Slurm cluster, one array task for each case"
+
+    def __init__(self, train: str = TRAIN, look_s: float = LOOK_S, settle_s: float = SETTLE_S) -> None:
+        self._train = train
+        self._look_s = look_s
+        self._settle_s = settle_s
+
+    def run(
+        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None
+    ) -> list[Row]:
+        """Return one row per case; see Engine."""
+        if problem := missing():
+            raise ConfigError(f"engine=slurm cannot submit anything, {problem}; use engine=simulate, or a login node")
+        unique = {case.run_id: case for case in cases}
+        check_measured(unique.values())
+        rows: dict[str, Row] = {}
+        tasks: dict[str, str] = {}
+        with Report(list(unique.values()), progress) as report:
+            try:
+                queue, new = queued(), []
+                for run_id, case in unique.items():
+                    if row := store.row(case):
+                        rows[run_id] = row
+                        report.known(row)
+                    elif (task := _ticket(store, case)) in queue:
+                        tasks[run_id] = task
+                        report.note(f"run {run_id} ({case.label}) is Slurm's task {task} already")
+                    else:
+                        new.append(case)
+                for shape, group in _shapes(new).items():
+                    tasks |= self._submitted(shape, group, store, report, stall_timeout_s)
+                self._wait(tasks, unique, store, report, rows)
+            except KeyboardInterrupt:
+                jobs = sorted({task.partition("_")[0] for task in tasks.values()})
+                if jobs:
+                    report.note(f"Slurm goes on without this command; to end the tasks too: scancel {' '.join(jobs)}")
+                raise
+            except OSError as error:
+                raise RunError(f"cannot keep results in {store.runs}: {error}") from error
+        return [rows[case.run_id] for case in cases]
+
+    def _submitted(
+        self, shape: Shape, cases: Sequence[Case], store: Store, report: Report, stall_timeout_s: float | None
+    ) -> dict[str, str]:
+        """Return the task of each run in the array that was submitted for them."""
+        name = sha256("".join([now(), *(case.run_id for case in cases)]).encode()).hexdigest()[:12]
+        folder = store.runs.parent / "slurm" / name
+        folder.mkdir(parents=True)
+        sweep = {
+            "root": str(store.runs.parent), "train": self._train, "stall_timeout_s": stall_timeout_s,
+            "cases": [asdict(case) for case in cases],
+        }  # fmt: skip
+        write_atomic(folder / "sweep.json", json.dumps(sweep))
+        command = [sys.executable, "-m", "ssfx.engines.allocation", str(folder / "sweep.json")]
+        (folder / "array.sh").write_text(script(shape, len(cases), command, folder / "task-%a.log"))
+        job = submit(folder / "array.sh")
+        tasks = {case.run_id: f"{job}_{number}" for number, case in enumerate(cases)}
+        for number, case in enumerate(cases):
+            ticket = {"task": f"{job}_{number}", "log": str(folder / f"task-{number}.log")}
+            store.run_dir(case).mkdir(parents=True, exist_ok=True)
+            write_atomic(store.run_dir(case) / "slurm.json", json.dumps(ticket) + "\n")
+        report.note(
+            f"slurm: job {job}, {len(cases)} task(s) of {shape.nodes} node(s), {shape.ranks_per_node} rank(s) on each; "
+            f"logs in {folder}"
+        )
+        return tasks
+
+    def _wait(
+        self, tasks: dict[str, str], cases: dict[str, Case], store: Store, report: Report, rows: dict[str, Row]
+    ) -> None:
+        """Add the row of every task to `rows`; RunError when all are over and one left none."""
+        failures: list[str] = []
+        reasons: set[str] = set()
+        while tasks:
+            queue = queued()
+            for reason in {queue.get(task, "") for task in tasks.values()} - reasons - {""}:
+                reasons.add(reason)
+                report.note(f"slurm: tasks wait for {reason}")
+            for run_id in [run_id for run_id, task in tasks.items() if task not in queue or store.row(cases[run_id])]:
+                row = self._settled(store, cases[run_id])
+                if row is None:
+                    failures.append(_failure(store, cases[run_id]))
+                    if len(tasks) > 1:
+                        report.note(failures[-1])
+                else:
+                    rows[run_id] = row
+                    report.finished(row)
+                del tasks[run_id]
+            if tasks:
+                time.sleep(self._look_s)
+        if failures:
+            more = f" ({len(failures) - 1} more failed)" if len(failures) > 1 else ""
+            raise RunError(failures[0] + more)
+
+    def _settled(self, store: Store, case: Case) -> Row | None:
+        """Return the row of a case whose task is over, None when it left none."""
+        end = time.monotonic() + self._settle_s
+        while (row := store.row(case)) is None and store.status(case) != "failed" and time.monotonic() < end:
+            time.sleep(min(1.0, self._look_s))
+        return row
+
+
+def _shapes(cases: Iterable[Case]) -> dict[Shape, list[Case]]:
+    """Group cases by the nodes they need; the tasks of an array are all alike."""
+    groups: dict[Shape, list[Case]] = {}
+    for case in cases:
+        cluster = cluster_named(case.cluster, case.world_size, case.device)
+        shape = Shape(cluster.nodes, cluster.devices_per_node, case.device == "cuda")
+        groups.setdefault(shape, []).append(case)
+    return groups
+
+
+def _ticket(store: Store, case: Case) -> str:
+    """Return the task that was submitted for the case last, "" for none."""
+    path = store.run_dir(case) / "slurm.json"
+    return str(read_json(path)["task"]) if path.exists() else ""
+
+
+def _failure(store: Store, case: Case) -> str:
+    """Return what a task that left no row says of itself."""
+    ticket = read_json(store.run_dir(case) / "slurm.json")
+    log, reason = Path(ticket["log"]), f"Slurm's task {ticket['task']} ended without a word"
+    if store.status(case) == "failed":
+        folder = store.run_dir(case) / f"attempt-{store.attempts(case)[-1]}"
+        reason = str(read_json(folder / "failure.json")["reason"])
+    elif log.exists() and (lines := log.read_text(errors="replace").strip().splitlines()):
+        reason = f"Slurm's task {ticket['task']} ended with: {lines[-1]}"
+    return f"run {case.run_id} ({case.label}) failed: {reason}; see {log}"
+
+
+engines.add(Slurm())
