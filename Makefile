@@ -16,7 +16,7 @@ WHERE := s/^local_x/cluster=local world_size=/;s/^[24]x/cluster=emulated_&/
 SIMULATED := breakdown compressors density bandwidth large_models selective collective_scaling
 
 .DEFAULT_GOAL := help
-.PHONY: help install figures demo test test-fast lint reference simulations calibration validation docs clean
+.PHONY: committed help install figures demo test test-fast lint reference simulations calibration validation docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,12 +47,15 @@ lint: $(INSTALLED) ## style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-reference: $(INSTALLED) ## run experiment=throughput cluster=local again and replace its reference rows
+committed:
+	@test -z "$$(git status --porcelain)" || { echo "commit first: rows of code that is in no commit are no reference" >&2; exit 1; }
+
+reference: $(INSTALLED) committed ## run experiment=throughput cluster=local again and replace its reference rows
 	@$(BIN)/ssfx run experiment=throughput cluster=local preset=short
 	@$(BIN)/python -m ssfx.results.reference throughput_local experiment=throughput cluster=local preset=short
 	@$(MAKE) --no-print-directory docs
 
-simulations: $(INSTALLED) ## simulate the papers' clusters again and replace those reference rows (2 minutes)
+simulations: $(INSTALLED) committed ## simulate the papers' clusters again and replace those reference rows (2 minutes)
 	@$(BIN)/ssfx run experiment=throughput cluster=16gpu,32gpu,64gpu cluster.calibration=nominal,published
 	@for name in $(SIMULATED); do $(BIN)/ssfx run experiment=$$name || exit 1; done
 	@for cluster in 16gpu 32gpu 64gpu; do $(BIN)/python -m ssfx.results.reference throughput_$$cluster \
@@ -71,7 +74,7 @@ calibration: $(INSTALLED) ## measure this machine for cluster=local and emulated
 	@for ranks in 2 4; do for model in resnet_tiny vgg_tiny lstm_tiny gpt2_tiny; do \
 	  $(BIN)/ssfx profile model=$$model ranks=$$ranks --if-faster || exit 1; done; done
 
-validation: $(INSTALLED) ## run what the simulator is checked against, and ship it with the calibration (as root, a quiet hour)
+validation: $(INSTALLED) committed ## run what the simulator is checked against, and ship it with the calibration (as root, a quiet hour)
 	@for where in $(RECORDED); do $(BIN)/ssfx run experiment=validation $$(echo $$where | sed '$(WHERE)') || exit 1; done
 	@for where in $(RECORDED); do \
 	  $(BIN)/python -m ssfx.results.reference validation_$$where experiment=validation \
