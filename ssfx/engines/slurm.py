@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from ssfx.case import Case
 from ssfx.config.clusters import cluster_named
@@ -59,7 +60,7 @@ class Slurm(Engine):
                     if row := store.row(case):
                         rows[run_id] = row
                         report.known(row)
-                    elif (task := _ticket(store, case)) in queue:
+                    elif (task := _ticket(store, case).get("task", "")) in queue:
                         tasks[run_id] = task
                         report.note(f"run {run_id} ({case.label}) is Slurm's task {task} already")
                     else:
@@ -93,7 +94,9 @@ class Slurm(Engine):
         job = submit(folder / "array.sh")
         tasks = {case.run_id: f"{job}_{number}" for number, case in enumerate(cases)}
         for number, case in enumerate(cases):
-            ticket = {"task": f"{job}_{number}", "log": str(folder / f"task-{number}.log")}
+            attempts = max(store.attempts(case), default=0)
+            log = folder / f"task-{number}.log"
+            ticket = {"task": f"{job}_{number}", "log": str(log), "attempts": attempts}
             store.run_dir(case).mkdir(parents=True, exist_ok=True)
             write_atomic(store.run_dir(case) / "slurm.json", json.dumps(ticket) + "\n")
         report.note(
@@ -108,33 +111,30 @@ class Slurm(Engine):
         """Add the row of every task to `rows`; RunError when all are over and one left none."""
         failures: list[str] = []
         reasons: set[str] = set()
+        gone_s: dict[str, float] = {}
         while tasks:
-            queue = queued()
+            queue, looked_s = queued(), time.monotonic()
             for reason in {queue.get(task, "") for task in tasks.values()} - reasons - {""}:
                 reasons.add(reason)
                 report.note(f"slurm: tasks wait for {reason}")
-            for run_id in [run_id for run_id, task in tasks.items() if task not in queue or store.row(cases[run_id])]:
-                row = self._settled(store, cases[run_id])
-                if row is None:
-                    failures.append(_failure(store, cases[run_id]))
-                    if len(tasks) > 1:
-                        report.note(failures[-1])
-                else:
+            for run_id, task in list(tasks.items()):
+                case = cases[run_id]
+                if row := store.row(case):
                     rows[run_id] = row
                     report.finished(row)
-                del tasks[run_id]
+                    del tasks[run_id]
+                elif task not in queue and (
+                    _failed(store, case) or looked_s - gone_s.setdefault(run_id, looked_s) >= self._settle_s
+                ):
+                    failures.append(_failure(store, case))
+                    if len(tasks) > 1:
+                        report.note(failures[-1])
+                    del tasks[run_id]
             if tasks:
                 time.sleep(self._look_s)
         if failures:
             more = f" ({len(failures) - 1} more failed)" if len(failures) > 1 else ""
             raise RunError(failures[0] + more)
-
-    def _settled(self, store: Store, case: Case) -> Row | None:
-        """Return the row of a case whose task is over, None when it left none."""
-        end = time.monotonic() + self._settle_s
-        while (row := store.row(case)) is None and store.status(case) != "failed" and time.monotonic() < end:
-            time.sleep(min(1.0, self._look_s))
-        return row
 
 
 def _shapes(cases: Iterable[Case]) -> dict[Shape, list[Case]]:
@@ -147,17 +147,22 @@ def _shapes(cases: Iterable[Case]) -> dict[Shape, list[Case]]:
     return groups
 
 
-def _ticket(store: Store, case: Case) -> str:
-    """Return the task that was submitted for the case last, "" for none."""
+def _ticket(store: Store, case: Case) -> dict[str, Any]:
+    """Return what was written when the case was submitted last, empty if it never was."""
     path = store.run_dir(case) / "slurm.json"
-    return str(read_json(path)["task"]) if path.exists() else ""
+    return dict(read_json(path)) if path.exists() else {}
+
+
+def _failed(store: Store, case: Case) -> bool:
+    """Return whether an attempt made since the case was submitted has failed."""
+    return store.status(case) == "failed" and store.attempts(case)[-1] > _ticket(store, case)["attempts"]
 
 
 def _failure(store: Store, case: Case) -> str:
     """Return what a task that left no row says of itself."""
-    ticket = read_json(store.run_dir(case) / "slurm.json")
+    ticket = _ticket(store, case)
     log, reason = Path(ticket["log"]), f"Slurm's task {ticket['task']} ended without a word"
-    if store.status(case) == "failed":
+    if _failed(store, case):
         folder = store.run_dir(case) / f"attempt-{store.attempts(case)[-1]}"
         reason = str(read_json(folder / "failure.json")["reason"])
     elif log.exists() and (lines := log.read_text(errors="replace").strip().splitlines()):

@@ -104,8 +104,8 @@ def recorded() -> list[Group]:
         ),
         Group(
             "recorded, paced: the same at the machine's pace during each run",
-            f"{calibrated_on}; but before every step of the scored run a pass without exchange says how fast its machine "
-            "computes, and the step's achieved density how much its compressor let pass", tested_on,
+            f"{calibrated_on}; but before every step of the scored run a pass without exchange says how fast its "
+            "machine computes, and the step's achieved density how much its compressor let pass", tested_on,
             tuple(one.pair(paced=True) for one in found), tuple(sets), whole_steps=True, comparisons=tuple(found),
         ),
     ]  # fmt: skip
