@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from engines.helpers import HERE, make_case, wait_until
@@ -102,7 +104,8 @@ def test_a_command_that_was_interrupted_leaves_its_tasks_to_slurm_and_finds_them
     def interrupt(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ssfx.engines.slurm.time.sleep", interrupt)
+    # Not time.sleep itself, which subprocess calls, too.
+    monkeypatch.setattr("ssfx.engines.slurm.time", SimpleNamespace(sleep=interrupt, monotonic=time.monotonic))
     for said in ("slurm: job 100", "is Slurm's task 100_0 already"):
         with suppress(KeyboardInterrupt):
             engine().run([case], store)
