@@ -14,6 +14,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
 from ssfx.errors import SsfxError
-from ssfx.machine import share_cores
+from ssfx.machine import patient_threads, share_cores
 from ssfx.results.manifest import busy_s
 from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes
@@ -107,7 +108,8 @@ def meet(*_: Any) -> None:
 
 def torch_ddp(model: nn.Module, hook: str) -> nn.Module:
     """Return `model` in torch DDP with a group of its own; buffers are not broadcast, as ssfx does not either."""
-    group: Any = dist.new_group()
+    with patient_threads() if hook == "patient" else nullcontext():
+        group: Any = dist.new_group()
     if hook != "powersgd":
         wrapped = DistributedDataParallel(model, process_group=group, broadcast_buffers=False)
         if hook == "fp16":

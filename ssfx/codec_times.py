@@ -75,13 +75,14 @@ def nominal_codecs(on: Device, host: Device, world_size: int) -> dict[str, Codec
         copies = 1 if build(name).additive else world_size
         for rank in (default,) if default is None else sorted({default, *RANKS}):
             encode = rates.affine(row[side], rank)
-            per_segment = row[side]["segment_calls"] / row[side]["calls"]
+            further_s = row[side]["segment_calls"] / row[side]["calls"] * encode.seconds[0]
             found[name if rank == default else f"{name}(rank={rank})"] = Codec(
                 encode,
                 host_rates.affine(row["host"], rank),
                 rates.affine(row[side]["decode"], rank, copies),
                 origin,
-                segment_s=per_segment * encode.seconds[0],
+                segment_s=further_s,
+                piece_s=further_s,
             )
     return found
 

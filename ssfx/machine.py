@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
 from ssfx.lazy import psutil
 
 _CPUS = Path("/sys/devices/system/cpu")
+_THREADS = Path("/proc/self/task")
+GLOO_LISTENER = "gloo_tcp_loop"
+"""What gloo calls its thread that waits for news from sockets."""
+
 _shared_cores = 0
 _STEADY = ":".join(
     f"glibc.malloc.{name}={value}"
@@ -52,6 +58,28 @@ def _neighbourhood(cpu: int) -> tuple[int, ...]:
         return (*(int((topology / name).read_text()) for name in ("physical_package_id", "core_id")), cpu)
     except OSError:  # not every virtual machine says
         return (0, 0, cpu)
+
+
+@contextmanager
+def patient_threads(name: str = GLOO_LISTENER) -> Iterator[None]:
+    """Threads called `name` that were started inside no longer interrupt whatever runs on their core when they wake up.
+
+    Gloo's thread that listens to sockets asks again and again while another of its threads holds the connection that
+    has news. If both share a core and the listener interrupted the other, both stand still until the system's next
+    tick: 4 ms at 250 Hz, for messages of 0.2 ms (benchmarks/patience.py). As a batch thread it waits until the core is
+    free or the other's turn is over. Nothing changes where the system has no such threads or does not allow it.
+    """
+    before = _threads()
+    yield
+    for thread in _threads() - before:
+        with suppress(OSError):  # it may have ended
+            if (_THREADS / thread / "comm").read_text().strip() == name:
+                os.sched_setscheduler(int(thread), os.SCHED_BATCH, os.sched_param(0))
+
+
+def _threads() -> set[str]:
+    """Return the numbers of this process's threads; empty where the system does not say (macOS)."""
+    return {path.name for path in _THREADS.iterdir()} if _THREADS.is_dir() else set()
 
 
 def steady_memory() -> dict[str, str]:

@@ -37,3 +37,8 @@ def data_dir() -> Path:
 def results_dir() -> Path:
     """Directory that runs write to: $SSFX_RESULTS if it is set and not empty, else ./results."""
     return Path(os.environ.get("SSFX_RESULTS") or "results").resolve()
+
+
+def cache_dir() -> Path:
+    """Directory of what can be made again at any time: $XDG_CACHE_HOME/ssfx if that is set, else ~/.cache/ssfx."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "ssfx").expanduser()

@@ -27,9 +27,10 @@ class Codec:
     """Seconds of one compressor on one kind of device.
 
     encode: work of a call (see `Compressor.work`; elements for most) -> seconds on the device, residual update
-    included. `segment_s` is added for every further segment of the same call, `tensor_s` for every further tensor of a
-    segment. host: the same on the host's cores; where `host_copies`, copying to the host and back is in it. decode:
-    entries received -> seconds; entries are pairs of index and value for sparse payloads, work units for others.
+    included. `segment_s` is added for every further segment of the same call, `piece_s` for every further piece of a
+    segment (see `Compressor.pieces`), `tensor_s` for every further tensor that is no piece. host: the same on the
+    host's cores; where `host_copies`, copying to the host and back is in it. decode: entries received -> seconds;
+    entries are pairs of index and value for sparse payloads, work units for others.
     """
 
     encode: Curve
@@ -37,6 +38,7 @@ class Codec:
     decode: Curve
     origin: Origin
     segment_s: float = 0.0
+    piece_s: float = 0.0
     tensor_s: float = 0.0
     host_copies: bool = False
 

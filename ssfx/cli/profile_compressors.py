@@ -37,10 +37,10 @@ def _show(system: System) -> None:
     sizes = (2**10, 2**14, 2**18, 2**22)
     lines = [
         (name, *(f"{1e3 * codec.encode(size):.3g}" for size in sizes), f"{1e6 * codec.segment_s:.3g}",
-         f"{1e6 * codec.tensor_s:.3g}", f"{1e9 * codec.decode(2**18) / 2**18:.3g}")
+         f"{1e6 * codec.piece_s:.3g}", f"{1e6 * codec.tensor_s:.3g}", f"{1e9 * codec.decode(2**18) / 2**18:.3g}")
         for name, codec in system.codecs.items()
     ]  # fmt: skip
-    heads = (*(f"{size:,}" for size in sizes), "us a segment", "us a tensor", "ns an entry")
+    heads = (*(f"{size:,}" for size in sizes), "us a segment", "us a matrix", "us a tensor", "ns an entry")
     print_table(("compressor", *heads), lines, right=set(heads))
     cost = system.overheads
     click.echo(

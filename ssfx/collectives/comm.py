@@ -12,6 +12,7 @@ from typing import Any
 
 from ssfx.collectives.primitives import Traffic, to_peers, traffic
 from ssfx.lazy import torch
+from ssfx.machine import patient_threads
 
 
 @dataclass(slots=True)
@@ -50,6 +51,14 @@ class _All:
 _free_groups: list[Any] = []
 
 
+def new_group(backend: str | None = None) -> Any:
+    """Return a new group of all ranks; gloo's thread for it does not hold up those that compute."""
+    import torch.distributed as dist
+
+    with patient_threads():
+        return dist.new_group(backend=backend)
+
+
 class Comm:
     """A process group with counters: operations issued, bytes this rank contributed, messages and bytes it sent.
 
@@ -71,7 +80,7 @@ class Comm:
         self.world_size: int = dist.get_world_size(group) if dist.is_initialized() else 1
         self._own = group is None and self.world_size > 1
         if self._own:
-            group = _free_groups.pop() if _free_groups else dist.new_group()
+            group = _free_groups.pop() if _free_groups else new_group()
         self.group = group
         self.calls = 0
         self.contributed_bytes = 0

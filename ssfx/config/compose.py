@@ -1,7 +1,8 @@
 """The complete configuration of one point: Hydra joins the files of conf/, then components and values are put in place.
 
 Joining takes Hydra a twentieth of a second, and the points of a grid share a few choices of files. So each choice is
-joined once, with the bare names of components, and its interpolations are resolved when the values are there.
+joined once, with the bare names of components, and its interpolations are resolved when the values are there. What was
+joined is remembered from command to command.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from ssfx.config.cluster_node import calibrated
 from ssfx.config.groups import COMPONENT_GROUPS, GROUPS, YAML_GROUPS, choices, options
+from ssfx.config.remembered import remembered
 from ssfx.errors import ConfigError
 from ssfx.paths import conf_dir
 
@@ -57,6 +59,11 @@ def joined(folder: Path, files: tuple[tuple[str, str], ...]) -> Mapping[str, Any
 
     Components are their name and what files say about them; interpolations are left as they are.
     """
+    sources = [*sorted(folder.rglob("*.yaml")), Path(__file__)]
+    return _plain(remembered(lambda: _join(folder, files), files, sources))
+
+
+def _join(folder: Path, files: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.errors import MissingConfigException

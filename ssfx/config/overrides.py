@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from ssfx.config.groups import GROUPS, OPTION_GROUPS, check_choice, choices, options
 from ssfx.config.schema import KEYS, typed
 from ssfx.errors import ConfigError, nearest, unknown
+
+_KEY = re.compile(r"[a-z_]+(\.[a-z_]+)*")
+_NAME = re.compile(r"(?!(true|false|null|nan|inf)$)[a-z][a-z0-9_]*|[0-9]+[a-df-z][a-z0-9_]*")
+_WHOLE = re.compile(r"0|[1-9][0-9]*")
+_REAL = re.compile(r"(0|[1-9][0-9]*)(\.[0-9]+)?(e-?[0-9]+)?")
 
 Request = dict[str, tuple[Any, ...]]
 """Keys in the order they were given, each with the values it shall take."""
@@ -52,10 +58,6 @@ def _check_option(group: str, option: str, key: str) -> None:
 
 
 def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.core.override_parser.types import OverrideType
-    from hydra.errors import HydraException
-
     key, equals, text = word.partition("=")
     if not equals:
         raise ConfigError(_without_equals(word))
@@ -65,6 +67,28 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
         raise ConfigError(
             f"cannot read {word!r}; options are written apart, as in compressor=topk compressor.option=value"
         )
+    if _KEY.fullmatch(key) and None not in (found := [_plain_value(one) for one in text.split(",")]):
+        return key, tuple(found)
+    return _by_grammar(word)
+
+
+def _plain_value(text: str) -> str | int | float | None:
+    """Return what Hydra's grammar makes of a name as they are here, or of a number without a sign; None for all else.
+
+    That is what most words hold, and importing the grammar takes longer than simulating a step.
+    """
+    if _NAME.fullmatch(text):
+        return text
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if _REAL.fullmatch(text) and not text.isdecimal() else None
+
+
+def _by_grammar(word: str) -> tuple[str, tuple[Any, ...]]:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.override_parser.types import OverrideType
+    from hydra.errors import HydraException
+
     try:
         override = OverridesParser.create().parse_override(word)
     except HydraException:

@@ -123,8 +123,8 @@ def codec(points: Mapping[str, Any], origin: Origin) -> Codec:
     """Return the Codec of the points that a rank measured (as of CodecPoints)."""
     encode = rising(points["encode"])
     return Codec(
-        encode, encode, rising(points["decode"]), origin, float(f"{points['segment_s']:.4g}"),
-        float(f"{points['tensor_s']:.4g}"), host_copies=True,
+        encode, encode, rising(points["decode"]), origin,
+        **{key: float(f"{points[key]:.4g}") for key in ("segment_s", "piece_s", "tensor_s")}, host_copies=True,
     )  # fmt: skip
 
 

@@ -17,6 +17,8 @@ from typing import Any
 
 from numba import config, njit
 
+from ssfx import paths
+
 _IMPORT = re.compile(r"^from ssfx\.kernels\.(\w+) import", re.MULTILINE)
 
 
@@ -26,8 +28,8 @@ def cache_dir(source: Path) -> Path:
     digest = hashlib.sha256()
     for path in sorted(_with_imports(source)):
         digest.update(path.read_bytes())
-    base = os.environ.get("NUMBA_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "ssfx")
-    return Path(base).expanduser() / f"{source.stem}-{digest.hexdigest()[:16]}"
+    base = Path(os.environ.get("NUMBA_CACHE_DIR") or paths.cache_dir()).expanduser()
+    return base / f"{source.stem}-{digest.hexdigest()[:16]}"
 
 
 def _with_imports(source: Path) -> set[Path]:

@@ -38,12 +38,14 @@ Timed = Callable[[Call], float]
 class CodecPoints:
     """Seconds of one compressor: encode over units of `Compressor.work`, decode over entries; both (size, seconds).
 
-    segment_s: what each further segment of a call adds; tensor_s: what each further tensor of a segment adds.
+    segment_s: what each further segment of a call adds; piece_s: what each further piece of a segment adds, 0 if
+    segments have but one; tensor_s: what each further tensor of a segment adds that is no piece.
     """
 
     encode: Points
     decode: Points
     segment_s: float
+    piece_s: float
     tensor_s: float
 
 
@@ -63,11 +65,27 @@ def codec_points(spec: str, density: float, comm: Comm, max_numel: int = SIZES[-
         encode.append((compressor.work([shape]), _shared_s(comm, call, timed)))
         entries, call = _decoding(compressor, batch, comm.world_size)
         decode.append((entries, _shared_s(comm, call, _after_reading_s)))
+    return CodecPoints(encode, decode, **_further_s(compressor, density, comm))
+
+
+def _further_s(compressor: Compressor, density: float, comm: Comm) -> dict[str, float]:
+    """Return segment_s, piece_s and tensor_s: what cutting the same elements into SEGMENTS of them adds to a call."""
+
+    def took_s(segments: list[Shapes]) -> float:
+        return _shared_s(comm, *_call(compressor, segments, density)[1:])
+
     part, whole = _matrix(SEGMENT_NUMEL), _matrix(SEGMENTS * SEGMENT_NUMEL)
-    cuts: list[list[Shapes]] = [[[whole]], [[part]] * SEGMENTS, [[part] * SEGMENTS]]
-    whole_s, segments_s, tensors_s = (_shared_s(comm, *_call(compressor, segments, density)[1:]) for segments in cuts)
-    further = [max(0.0, (parts_s - whole_s) / (SEGMENTS - 1)) for parts_s in (segments_s, tensors_s)]
-    return CodecPoints(encode, decode, *further)
+    matrix_s = took_s([[whole]])
+    several = compressor.pieces([part] * SEGMENTS) > 1
+    # No vector is a piece: where matrices are, vectors are what else there is.
+    vectors: Shapes = [(SEGMENT_NUMEL,)] * SEGMENTS if several else [part] * SEGMENTS
+    vector_s = took_s([[(SEGMENTS * SEGMENT_NUMEL,)]]) if several else matrix_s
+    more = {
+        "segment_s": took_s([[part]] * SEGMENTS) - matrix_s,
+        "piece_s": took_s([[part] * SEGMENTS]) - matrix_s if several else 0.0,
+        "tensor_s": took_s([vectors]) - vector_s,
+    }
+    return {name: max(0.0, seconds / (SEGMENTS - 1)) for name, seconds in more.items()}
 
 
 def _call(compressor: Compressor, segments: list[Shapes], density: float) -> tuple[Batch, Call, Timed]:

@@ -84,8 +84,8 @@ class Prices:
             shapes = [self._shapes(segment) for segment in members]
             work = sum(compressor.work(one) for one in shapes)
             pieces, tensors = sum(compressor.pieces(one) for one in shapes), sum(len(one) for one in shapes)
-            total_s += self._at(spec, codec.encode, work) + codec.segment_s * (pieces - 1)
-            total_s += codec.tensor_s * max(0, tensors - pieces)
+            total_s += self._at(spec, codec.encode, work) + codec.segment_s * (len(members) - 1)
+            total_s += codec.piece_s * (pieces - len(members)) + codec.tensor_s * max(0, tensors - pieces)
         return total_s
 
     def charges(self, lane: Lane) -> Iterator[Charge]:

@@ -12,6 +12,7 @@ from ssfx.errors import RunError, unknown
 from ssfx.paths import results_dir
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
+from ssfx.validation.ceiling import in_words
 from ssfx.validation.recorded import EXPERIMENT, Comparison, comparisons, recorded_plans
 from ssfx.validation.scores import Pair, Scores, score
 
@@ -106,7 +107,8 @@ def recorded() -> list[Group]:
             "recorded, paced: the same at the machine's pace during each run",
             f"{calibrated_on}; but before every step of the scored run a pass without exchange says how fast its "
             "machine computes, and the step's achieved density how much its compressor let pass", tested_on,
-            tuple(one.pair(paced=True) for one in found), tuple(sets), whole_steps=True, comparisons=tuple(found),
+            tuple(one.pair(paced=True) for one in found), tuple(sets), (in_words(found),), whole_steps=True,
+            comparisons=tuple(found),
         ),
     ]  # fmt: skip
 

@@ -179,7 +179,7 @@ def computing_at(system: System, pace: float) -> System:
     codecs = {
         name: replace(
             codec, encode=codec.encode.scaled(pace), host=codec.host.scaled(pace), decode=codec.decode.scaled(pace),
-            segment_s=pace * codec.segment_s, tensor_s=pace * codec.tensor_s,
+            segment_s=pace * codec.segment_s, piece_s=pace * codec.piece_s, tensor_s=pace * codec.tensor_s,
         )
         for name, codec in system.codecs.items()
     }  # fmt: skip

@@ -16,6 +16,7 @@ from torch import nn
 
 from ssfx.case import Case
 from ssfx.errors import ConfigError, RunError
+from ssfx.machine import patient_threads
 from ssfx.workloads.base import datasets, models
 from ssfx.workloads.checkpoint import Checkpoints
 from ssfx.workloads.checks import check_case
@@ -193,7 +194,8 @@ def _place(case: Case) -> tuple[int, Any]:
 @functools.cache
 def _control_group(_world: Any) -> Any:
     # One for all cases that a batch of processes works through; closing groups one by one upsets slower peers.
-    return dist.new_group(backend="gloo")
+    with patient_threads():  # or ranks would leave a barrier up to a tick of the system apart
+        return dist.new_group(backend="gloo")
 
 
 def _device(case: Case) -> torch.device:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from collectives import golden, work, work_hierarchical
@@ -22,6 +24,13 @@ UNEQUAL = [
 
 def planned(name: str, nbytes: int, world: int) -> Traffic:
     return collectives.build(name).traffic(Load.dense(nbytes, world))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads have a policy on Linux")
+def test_the_listener_of_a_group_does_not_interrupt_those_that_compute(pool: Pool) -> None:
+    for patient, total in pool.run(work.patient_listeners, 3):
+        assert patient == [True]
+        assert total == 3.0
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from ssfx.collectives import collectives
-from ssfx.collectives.comm import Comm
+from ssfx.collectives.comm import Comm, new_group
 from ssfx.compressors import Context, Payload, build
 from ssfx.memories import memories
 
@@ -54,3 +56,17 @@ def _payload(message: torch.Tensor, n: int) -> Payload:
     return Payload(
         none.int(), none, message[: 4 * n].view(torch.int32), message[4 * n :].view(torch.float32), none, none
     )
+
+
+def patient_listeners(group: Any, rank: int, world: int) -> tuple[list[bool], float]:
+    """Return whether each listener that a new group brings is a batch thread, and the group's sum of the ranks."""
+
+    def listeners() -> set[int]:
+        names = {int(path.parent.name): path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
+        return {number for number, name in names.items() if name == "gloo_tcp_loop"}
+
+    before = listeners()
+    comm = Comm(new_group())
+    made = listeners() - before
+    total = comm.all_reduce(torch.tensor([float(rank)])).wait()
+    return [os.sched_getscheduler(number) == os.SCHED_BATCH for number in made], float(total)

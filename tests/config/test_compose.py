@@ -30,8 +30,9 @@ def cpu_only(monkeypatch):
 
 
 @pytest.fixture
-def compositions(monkeypatch):
+def compositions(monkeypatch, tmp_path):
     """Forget earlier joins and record the words of every composition by Hydra."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     joined.cache_clear()
     seen = []
 

@@ -1,7 +1,10 @@
 """GPUs are counted as a CUDA program would see them, ranks share the cores, and the user's memory settings stay."""
 
+import ctypes
 import os
+import queue
 import subprocess
+import threading
 
 import pytest
 
@@ -94,6 +97,53 @@ def test_a_system_without_places_for_threads_is_left_alone(monkeypatch):
     machine.share_cores(0, 2)
     assert machine.own_cores() == []
     assert machine.cores() == os.cpu_count()
+
+
+@pytest.fixture
+def thread():
+    """Start threads that the system knows by a name; returns their numbers there."""
+    end, started = threading.Event(), []
+
+    def start(name):
+        numbers = queue.SimpleQueue()
+
+        def run():
+            ctypes.CDLL(None).prctl(15, name.encode())  # PR_SET_NAME
+            numbers.put(threading.get_native_id())
+            end.wait()
+
+        started.append(threading.Thread(target=run))
+        started[-1].start()
+        return numbers.get()
+
+    yield start
+    end.set()
+    for one in started:
+        one.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="a Linux policy")
+def test_only_threads_of_that_name_that_start_inside_are_made_patient(thread):
+    earlier = thread("listener")
+    with machine.patient_threads("listener"):
+        inside, other = thread("listener"), thread("worker")
+    later = thread("listener")
+    policies = [os.sched_getscheduler(number) for number in (earlier, inside, other, later)]
+    assert policies == [os.SCHED_OTHER, os.SCHED_BATCH, os.SCHED_OTHER, os.SCHED_OTHER]
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+def test_where_threads_may_not_be_made_patient_nothing_changes(thread, monkeypatch, tmp_path):
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse, raising=False)
+    with machine.patient_threads("listener"):
+        number = thread("listener")
+    assert number > 0
+    monkeypatch.setattr(machine, "_THREADS", tmp_path / "none")
+    with machine.patient_threads("listener"):
+        pass
 
 
 def test_what_the_user_says_of_memory_stays(monkeypatch):

@@ -1,9 +1,12 @@
 """Whatever is typed wrong is answered by exit 2 and one line that names the nearest thing that works."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from ssfx import machine
 from ssfx.cli import main
+from ssfx.config import overrides
 
 WRONG = [
     ("scheme=dpp", "did you mean 'ddp'?"),
@@ -158,3 +161,26 @@ def test_wrong_command_is_one_line_and_exit_2(argv, expected, capsys):
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
     assert expected in captured.err
+
+
+NAMES = r"[a-z0-9][a-z0-9_]{0,6}"
+NUMBERS = r"[0-9]{1,4}(\.[0-9]{1,3})?(e-?[0-9]{1,2})?"
+
+
+@given(values=st.lists(st.from_regex(NAMES, fullmatch=True) | st.from_regex(NUMBERS, fullmatch=True), min_size=1))
+@example(values=["true"])
+@example(values=["null", "nan", "inf", "false"])
+@example(values=["64gpu", "007", "1e5", "1e5x", "2e", "0", "00.5", "1_000"])
+def test_words_that_are_read_without_the_grammar_mean_what_it_says(values):
+    word = "cluster.a=" + ",".join(values)
+    key, found = overrides._parse(word)
+    assert (key, str(found)) == ("cluster.a", str(overrides._by_grammar(word)[1]))  # str: nan is not itself
+
+
+def test_common_words_do_not_need_the_grammar(monkeypatch):
+    monkeypatch.setattr(overrides, "_by_grammar", None)
+    words = ["model=bert_large", "cluster=64gpu,16gpu", "scheme=ssfusion_oi", "density=0.01,1e-3", "cluster.nodes=4"]
+    assert overrides.read(words) == {
+        "model": ("bert_large",), "cluster": ("64gpu", "16gpu"), "scheme": ("ssfusion_oi",), "density": (0.01, 0.001),
+        "cluster.nodes": (4,),
+    }  # fmt: skip

@@ -14,6 +14,7 @@ from simulator.systems import system_of, without_times
 from ssfx.cluster import Cluster, Link
 from ssfx.collectives import collectives
 from ssfx.costs import Curve
+from ssfx.plan import TensorSpec
 from ssfx.planning import make_plan
 from ssfx.schemes import schemes
 from ssfx.simulator import Behaviour, simulate
@@ -269,6 +270,20 @@ def test_further_tensors_of_a_segment_cost_less_than_segments_of_their_own():
         more_s = simulate(plan, profile, replace(usual_system, codecs=codecs)).on_device_s("compress")
         more_s -= simulate(plan, profile, usual_system).on_device_s("compress")
         assert more_s == pytest.approx(expected * 1e-4)
+
+
+def test_pieces_of_a_segment_cost_more_than_its_other_tensors():
+    matrices = [TensorSpec(f"m{i}", (64, 64)) for i in range(5)]
+    vectors = [TensorSpec(f"v{i}", (64,)) for i in range(7)]
+    profile = replace(make_profile([2] * 12, [1e-3] * 12), tensors=(*matrices, *vectors))
+    usual_system = system_of(affine_costs(), 0.01, "runtime")
+    plan = make_plan("acpsgd", profile, affine_costs(), {})
+    assert [len(lane.segments) for _, lane in plan.lanes()] == [1]
+    for changes, further in (({"piece_s": 1e-4}, 4), ({"tensor_s": 1e-4}, 7), ({"segment_s": 1e-4}, 0)):
+        codecs = {name: replace(codec, **changes) for name, codec in usual_system.codecs.items()}
+        more_s = simulate(plan, profile, replace(usual_system, codecs=codecs)).on_device_s("compress")
+        more_s -= simulate(plan, profile, usual_system).on_device_s("compress")
+        assert more_s == pytest.approx(further * 1e-4)
 
 
 def on_host(plan):
