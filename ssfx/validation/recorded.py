@@ -203,16 +203,25 @@ def in_order(profile: Profile, tensors: tuple[TensorSpec, ...]) -> Profile:
 @cache
 def recorded_plans() -> dict[str, Plan]:
     """Return the plans that the reference runs executed, by digest."""
-    path = reference_dir() / PLANS
+    return {plan.digest: plan for plan in _plans_in(reference_dir() / PLANS)}
+
+
+def _plans_in(path: Path) -> list[Plan]:
     texts = json.loads(path.read_text()) if path.exists() else []
-    return {plan.digest: plan for plan in (Plan.from_json(json.dumps(text)) for text in texts)}
+    return [Plan.from_json(json.dumps(text)) for text in texts]
 
 
 def write_plans(rows: Iterable[Row], runs: Path, path: Path) -> int:
-    """Write the plans that `rows` executed as a JSON list into `path`, one a line; return how many there are."""
+    """Write the plans that `rows` executed as a JSON list into `path`, one a line; return how many there are.
+
+    Those that it holds already are kept, the others are found in the folders of `runs`.
+    """
+    known = {plan.digest: plan.to_json() for plan in _plans_in(path)}
     texts: dict[str, str] = {}
     for row in rows:
         digest = str(row.manifest["plan_digest"])
+        if digest in known:
+            texts[digest] = known[digest]
         if digest not in texts:
             folder = runs / row.run_id / f"attempt-{row.manifest['attempt']}"
             texts[digest] = Plan.from_json((folder / "plan.json").read_text()).to_json()

@@ -19,7 +19,16 @@ from ssfx.system import Overheads
 from ssfx.validation import __main__ as validation
 from ssfx.validation import recorded
 from ssfx.validation.groups import load, middle_runs, repeatability
-from ssfx.validation.recorded import EXPERIMENT, Pace, at_pace, comparisons, computing_at, in_order, recorded_plans
+from ssfx.validation.recorded import (
+    EXPERIMENT,
+    Pace,
+    at_pace,
+    comparisons,
+    computing_at,
+    in_order,
+    recorded_plans,
+    write_plans,
+)
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +94,25 @@ def test_a_run_without_its_plan_or_its_system_is_an_error(rows, monkeypatch):
     monkeypatch.setattr(recorded, "recorded_system", lambda *_name, **_where: None)
     with pytest.raises(RunError, match="ssfx profile network cluster="):
         comparisons(rows[:1], recorded_plans())
+
+
+def test_plans_are_kept_or_found_where_the_run_left_them(rows, tmp_path):
+    plans = recorded_plans()
+    one, other = rows[0], next(row for row in rows if row.manifest["plan_digest"] != rows[0].manifest["plan_digest"])
+    texts = [plans[row.manifest["plan_digest"]].to_json() for row in (one, other)]
+    runs, path = tmp_path / "runs", tmp_path / "plans.json"
+    path.write_text(f"[{texts[0]}]")
+    with pytest.raises(FileNotFoundError):
+        write_plans([one, other], runs, path)
+    folder = runs / other.run_id / f"attempt-{other.manifest['attempt']}"
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text(texts[1])
+    assert write_plans([other, one, one], runs, path) == 2
+    assert [json.dumps(plan, separators=(",", ":")) for plan in json.loads(path.read_text())] == texts[::-1]
+    path.write_text("[]")
+    (folder / "plan.json").write_text(texts[0])
+    with pytest.raises(RunError, match="is not the one that was executed"):
+        write_plans([other], runs, path)
 
 
 def test_tensors_in_another_order_are_ready_no_sooner_than_those_before_them():
