@@ -94,10 +94,11 @@ def test_other_nodes_than_were_recorded_are_nominal(run_advise):
 
 
 def test_measured_costs_name_the_machine_and_that_they_are_shipped(run_advise):
-    costs, profile = recorded_system("local", 2).origin, recorded_profile("resnet_tiny", "cpu", 2).origin
+    system, profile = recorded_system("local", 2), recorded_profile("resnet_tiny", "cpu", 2).origin
+    costs, codec = system.origin, system.codec("dgc").origin
     lines = run_advise("model=resnet_tiny", "cluster=local").splitlines()
     assert f"costs: measured on {costs.hardware}, {costs.date}. {costs.note}" in lines
-    assert f"compressor times: measured on {costs.hardware}, {costs.date} for dgc, topk" in lines
+    assert f"compressor times: measured on {codec.hardware}, {codec.date} for dgc, topk" in lines
     assert f"profile: measured, cpu on {profile.hardware}, {profile.date}. {profile.note}" in lines
     assert costs.note.endswith("; shipped with ssfx")
 
