@@ -10,9 +10,9 @@ which ssfx/codec_times.py makes nominal times; a test counts again.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import pkgutil
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
@@ -171,9 +171,10 @@ def counting(path: str) -> Iterator[Counter]:
     changes = {"kernels": lambda _device: kernels, "quantizers": lambda _device: codes, "settled": settled}
     with ExitStack() as stack:
         for info in pkgutil.iter_modules(ssfx.compressors.__path__, "ssfx.compressors."):
+            module = importlib.import_module(info.name)
             for name, value in changes.items():
-                if hasattr(sys.modules[info.name], name):
-                    stack.enter_context(patch.object(sys.modules[info.name], name, value))
+                if hasattr(module, name):
+                    stack.enter_context(patch.object(module, name, value))
         stack.enter_context(patch.object(blocks, "BLOCK", 1 << 62))  # pieces for the cache of a CPU
         yield stack.enter_context(counter)
 
@@ -209,8 +210,13 @@ def decoded(compressor: Compressor, path: str) -> tuple[Counter, float]:
 
 
 def counts(name: str) -> dict[str, Any]:
-    """Return the row of one compressor: calls, and bytes by element (in decoding by index, where there are some)."""
-    compressor, row = build(name), {}
+    """Return the row of one compressor: calls, and bytes by element (in decoding by index, where there are some).
+
+    Whether it is additive and its default rank stand there too, so that its times are known without importing it.
+    """
+    compressor = build(name)
+    row: dict[str, Any] = {}
+    row["additive"], row["rank"] = compressor.additive, getattr(compressor.options, "rank", None)
     for path in (GPU, HOST):
         one, two = encoded(compressor, path, 1), encoded(compressor, path, 2)
         decode, size = decoded(compressor, path)

@@ -1,6 +1,6 @@
 """What gloo's listening thread costs small exchanges, and what it costs them when it does not interrupt other threads.
 
-    python benchmarks/patience.py [--workers 2,4] [--rounds 150]
+    python benchmarks/patience.py [--workers 2,4] [--rounds 150] [--json FILE]
 
 Ranks share the cores of this machine as those of `cluster=local` do. Every round makes the same all-reduce in two
 groups, one after the other and the other way round in the next: made as torch makes groups, and as ssfx does
@@ -12,7 +12,9 @@ ratios.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import quantiles
 from time import perf_counter
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,15 +30,15 @@ import torch.distributed as dist
 from ssfx.collectives.comm import new_group
 from ssfx.engines.launch import settings
 from ssfx.machine import share_cores
-from ssfx.results.manifest import describe, hardware, versions
+from ssfx.results.manifest import busy_s, code, describe, hardware, now, versions
 
 SIZES = (1_024, 1_048_576)
 TURN_S = 0.008
 TOGETHER = 8
 
 
-def measure(rounds: int) -> None:
-    """Print a line for each size and situation from rank 0."""
+def measure(rounds: int) -> list[dict[str, Any]]:
+    """Return for each size and situation what both groups took on rank 0, which also prints it."""
     groups = (dist.new_group(), new_group())
     square = torch.randn(300, 300)
     turns = _turns(square)
@@ -62,11 +65,17 @@ def measure(rounds: int) -> None:
             work.wait()
         return perf_counter() - began
 
+    situations = {
+        "{size} back to back": alone,
+        f"{{size}} after {1e3 * TURN_S:.0f} ms of computing": after_computing,
+        f"{TOGETHER} of {{size}} beside as much": beside_computing,
+    }
+    found = []
     for size in SIZES:
         tensor = torch.zeros(size // 4)
-        _compare(f"{size:,} B back to back", alone, tensor, groups, rounds)
-        _compare(f"{size:,} B after {1e3 * TURN_S:.0f} ms of computing", after_computing, tensor, groups, rounds)
-        _compare(f"{TOGETHER} of {size:,} B beside as much", beside_computing, tensor, groups, rounds)
+        for situation, call in situations.items():
+            found.append(_compare(situation.format(size=f"{size:,} B"), call, tensor, groups, rounds))
+    return found
 
 
 def _turns(square: torch.Tensor) -> int:
@@ -83,7 +92,7 @@ def _turns(square: torch.Tensor) -> int:
 def _compare(
     what: str, call: Callable[[torch.Tensor, object], float], tensor: torch.Tensor, groups: tuple[object, ...],
     rounds: int,
-) -> None:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     times: tuple[list[float], ...] = ([], [])
     for number in range(rounds):
         for which in (0, 1) if number % 2 else (1, 0):
@@ -94,41 +103,63 @@ def _compare(
             f"{what:36} torch {median:7.2f} ({late:7.2f})  ssfx {patient_median:7.2f} ({patient_late:7.2f})  "
             f"ratio {patient_median / median:5.2f} ({patient_late / late:5.2f})", flush=True,
         )  # fmt: skip
+    return {"what": what, "torch_ms": [median, late], "ssfx_ms": [patient_median, patient_late]}
 
 
-def worker(store: str, rank: int, ranks: int, rounds: int) -> None:
-    """Be one rank."""
+def worker(folder: Path, rank: int, ranks: int, rounds: int) -> None:
+    """Be one rank; the first one leaves what it found."""
     torch.set_num_threads(1)
     share_cores(rank, ranks)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
-    measure(rounds)
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=ranks)
+    found = measure(rounds)
+    if rank == 0:
+        (folder / "found").write_text(json.dumps(found))
     dist.barrier()
     os._exit(0)
 
 
+def compare(ranks: int, rounds: int) -> list[dict[str, Any]]:
+    """Start so many ranks and return what the first one found."""
+    with tempfile.TemporaryDirectory() as name:
+        command = [sys.executable, __file__, "worker", name]
+        environment = {**os.environ, **settings(1, "lo")}
+        before = perf_counter(), busy_s(), _children_s()
+        started = [
+            subprocess.Popen([*command, str(rank), str(ranks), str(rounds)], env=environment) for rank in range(ranks)
+        ]
+        if any([process.wait() for process in started]):
+            sys.exit("a rank failed")
+        after = perf_counter(), busy_s(), _children_s()
+        wall_s, machine_s, own_s = (b - a for a, b in zip(before, after, strict=True))
+        found: list[dict[str, Any]] = json.loads(Path(name, "found").read_text())
+    busy = max(0.0, (machine_s - own_s) / wall_s)
+    return [{"ranks": ranks, "background_cores": busy, **line} for line in found]
+
+
+def _children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def main() -> None:
-    """Start the ranks of one number of workers after the other."""
+    """Compare for one number of ranks after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", default="2,4", help="comma list (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=150, help="of each comparison (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="also write what was found to FILE", metavar="FILE")
     options = parser.parse_args()
     print(f"{describe(hardware())}, torch {versions()['torch']}, gloo; median (90th percentile) in ms of rank 0")
+    found = []
     for ranks in map(int, options.workers.split(",")):
         print(f"{ranks} ranks", flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, __file__, "worker", str(Path(folder, "store"))]
-            environment = {**os.environ, **settings(1, "lo")}
-            started = [
-                subprocess.Popen([*command, str(rank), str(ranks), str(options.rounds)], env=environment)
-                for rank in range(ranks)
-            ]
-            codes = [process.wait() for process in started]
-        if any(codes):
-            sys.exit("a rank failed")
+        found += compare(ranks, options.rounds)
+    if options.json:
+        about = {"date": now(), "hardware": hardware(), "versions": versions(), "code": code()}
+        options.json.write_text(json.dumps({**about, "rounds": options.rounds, "found": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["worker"]:
-        worker(sys.argv[2], *map(int, sys.argv[3:]))
+        worker(Path(sys.argv[2]), *map(int, sys.argv[3:]))
     else:
         main()

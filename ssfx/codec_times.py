@@ -1,7 +1,8 @@
 """Nominal times of every compressor on any device: what a call issues and moves, at the device's stated rates.
 
 `data/costs/counted.json` says how many kernels a call of the implementation here launches and how many bytes they read
-and write for an element, on a GPU and on the host; benchmarks/count_operators.py counts them. Times follow by roofline
+and write for an element, on a GPU and on the host; benchmarks/count_operators.py counts them. Nothing else is asked of
+the compressors, so none is imported. Times follow by roofline
 from ssfx.devices; all assumptions are in docs/clusters.md. Published times replace them where a paper prints some.
 """
 
@@ -13,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from ssfx.compressors import build
 from ssfx.costs import Curve
 from ssfx.devices import Device
 from ssfx.origin import Origin
@@ -71,8 +71,7 @@ def nominal_codecs(on: Device, host: Device, world_size: int) -> dict[str, Codec
     origin = Origin("nominal", hardware=on.title, note=note)
     found = {}
     for name, row in _counted().items():
-        default = getattr(build(name).options, "rank", None)
-        copies = 1 if build(name).additive else world_size
+        default, copies = row["rank"], 1 if row["additive"] else world_size
         for rank in (default,) if default is None else sorted({default, *RANKS}):
             encode = rates.affine(row[side], rank)
             further_s = row[side]["segment_calls"] / row[side]["calls"] * encode.seconds[0]
@@ -95,7 +94,7 @@ def measured_codecs(nominal: Mapping[str, Codec]) -> dict[str, Codec]:
     for name, encode in table["encode"].items():
         # Decoding was measured as an indexed addition, which is not how sums of values are decoded.
         found[name] = Codec(
-            Curve.of(encode), Curve.of(table["host"][name]), nominal[name].decode if build(name).additive else decode,
+            Curve.of(encode), Curve.of(table["host"][name]), nominal[name].decode if _counted()[name]["additive"] else decode,
             origin,
         )  # fmt: skip
     return found
@@ -119,7 +118,7 @@ def published_codecs(paper: str, nominal: Mapping[str, Codec], world_size: int) 
         name = spec.partition("(")[0]
         one = None if name in table["curves"] else calls.get(name, table.get("other_calls"))
         if one is not None:
-            found[spec] = _with_calls(codec, one, origin, 1 if build(name).additive else world_size)
+            found[spec] = _with_calls(codec, one, origin, 1 if _counted()[name]["additive"] else world_size)
     return found
 
 

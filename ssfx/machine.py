@@ -62,15 +62,18 @@ def _neighbourhood(cpu: int) -> tuple[int, ...]:
 
 @contextmanager
 def patient_threads(name: str = GLOO_LISTENER) -> Iterator[None]:
-    """Threads called `name` that were started inside no longer interrupt whatever runs on their core when they wake up.
+    """Threads called `name` that were started inside no longer interrupt others if they share a single core with them.
 
     Gloo's thread that listens to sockets asks again and again while another of its threads holds the connection that
     has news. If both share a core and the listener interrupted the other, both stand still until the system's next
     tick: 4 ms at 250 Hz, for messages of 0.2 ms (benchmarks/patience.py). As a batch thread it waits until the core is
-    free or the other's turn is over. Nothing changes where the system has no such threads or does not allow it.
+    free or the other's turn is over. Where this thread may use several cores, and hence those it starts, the two rarely
+    meet and nothing changes; nor where the system has no such threads or does not allow it.
     """
     before = _threads()
     yield
+    if len(own_cores()) != 1:
+        return
     for thread in _threads() - before:
         with suppress(OSError):  # it may have ended
             if (_THREADS / thread / "comm").read_text().strip() == name:

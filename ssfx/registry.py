@@ -26,7 +26,11 @@ T = TypeVar("T", bound=Named)
 
 
 class Registry(Generic[T]):
-    """A table of components of one kind; every module of `package` is imported before the first answer."""
+    """A table of components of one kind.
+
+    A component that is asked for is looked for in the module of `package` with its name, or the beginning of it, so that
+    a hundred others need not be imported; if it is not there, and for every listing, all of them are.
+    """
 
     def __init__(self, kind: str, package: str) -> None:
         self.kind = kind
@@ -43,14 +47,17 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         """Return the component called `name`, or raise ConfigError with the nearest name."""
-        self._load()
-        try:
-            return self._entries[name]
-        except KeyError:
-            raise unknown(self.kind, name, self._entries) from None
+        if name not in self:
+            raise unknown(self.kind, name, self._entries)
+        return self._entries[name]
 
     def __contains__(self, name: str) -> bool:
-        self._load()
+        if name not in self._entries and not self._loaded:
+            nearest = max((one for one in self._modules() if name.startswith(one)), key=len, default=None)
+            if nearest:
+                importlib.import_module(f"{self._package}.{nearest}")
+            if name not in self._entries:
+                self._load()
         return name in self._entries
 
     def __iter__(self) -> Iterator[T]:
@@ -67,9 +74,11 @@ class Registry(Generic[T]):
             return
         self._loaded = True  # before the imports: a component may look up another one
         try:
-            package = importlib.import_module(self._package)
-            for module in pkgutil.iter_modules(package.__path__):
-                importlib.import_module(f"{self._package}.{module.name}")
+            for module in self._modules():
+                importlib.import_module(f"{self._package}.{module}")
         except BaseException:
             self._loaded = False  # a module that failed must fail again, not leave a shorter table
             raise
+
+    def _modules(self) -> list[str]:
+        return [module.name for module in pkgutil.iter_modules(importlib.import_module(self._package).__path__)]

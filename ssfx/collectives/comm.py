@@ -51,12 +51,12 @@ class _All:
 _free_groups: list[Any] = []
 
 
-def new_group(backend: str | None = None) -> Any:
-    """Return a new group of all ranks; gloo's thread for it does not hold up those that compute."""
+def new_group() -> Any:
+    """Return a new group of all ranks; if they have a core each, gloo's thread for it does not hold up the others."""
     import torch.distributed as dist
 
     with patient_threads():
-        return dist.new_group(backend=backend)
+        return dist.new_group()
 
 
 class Comm:

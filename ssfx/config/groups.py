@@ -39,7 +39,7 @@ def file_summary(group: str, name: str) -> str:
 
 def check_choice(group: str, name: Any) -> str:
     """Return `name` when it is a choice of `group`; else ConfigError with the nearest one."""
-    if name not in choices(group):
+    if str(name) not in (choices(group) if group in YAML_GROUPS or name == "auto" else registry(group)):
         raise unknown(group, str(name), choices(group))
     return str(name)
 

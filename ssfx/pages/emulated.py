@@ -1,8 +1,9 @@
-"""The table of docs/emulation.md: what `benchmarks/emulated.py` found in the run that is committed."""
+"""The tables of docs/emulation.md: what two benchmarks found in the runs of them that are committed."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ssfx.pages.markdown import table
 from ssfx.paths import reference_dir
@@ -10,21 +11,54 @@ from ssfx.results.files import read_json
 from ssfx.results.manifest import describe
 
 RECORD = "emulated_benchmark.json"
-"""The file in results/reference that the benchmark's --json has written."""
+"""The file in results/reference that --json of benchmarks/emulated.py has written."""
+PATIENCE = "patience.json"
+"""The same of benchmarks/patience.py."""
 
 
 def emulated_block(folder: Path | None = None) -> str:
     """Return the best scheme on each network with its ratios, and what they were obtained on."""
-    path = (folder or reference_dir()) / RECORD
-    if not path.exists():
-        return (
-            f"*Nothing is committed yet; `python benchmarks/emulated.py --json results/reference/{RECORD}` makes one.*"
-        )
-    record = read_json(path)
-    busy = max(run["background_cores"] for run in record["runs"])
+    record = _record("emulated", RECORD, folder)
+    if isinstance(record, str):
+        return record
     about = (
-        f"{describe(record['hardware'])}, {record['date'][:10]}, commit {record['code']['commit'][:7]}, "
-        f"torch {record['versions']['torch']}, one thread a worker, {record['rounds']} rounds; other work on at most "
-        f"{busy:.1f} cores. Loopback is measured, the other networks are emulated. Ratios are medians with their range."
+        f"{_about(record, record['runs'])}, one thread a worker, {record['rounds']} rounds. Loopback is measured, the "
+        "other networks are emulated. Ratios are medians with their range."
     )
     return f"{table(record['columns'], record['summary'])}\n\n{about}"
+
+
+def patience_block(folder: Path | None = None) -> str:
+    """Return what small exchanges take with gloo's listener as torch leaves it, and as ssfx does, in ms."""
+    record = _record("patience", PATIENCE, folder)
+    if isinstance(record, str):
+        return record
+    worlds = sorted({line["ranks"] for line in record["found"]})
+    kinds = ("torch", "ssfx")
+    times: dict[str, dict[tuple[int, str], str]] = {}
+    for line in record["found"]:
+        for kind in kinds:
+            median, late = line[f"{kind}_ms"]
+            times.setdefault(line["what"], {})[line["ranks"], kind] = f"{median:.2f} ({late:.2f})"
+    cells = [(ranks, kind) for ranks in worlds for kind in kinds]
+    header = ["all-reduce", *(f"{ranks} ranks, {kind}" for ranks, kind in cells)]
+    lines = [[what, *(found.get(cell, "") for cell in cells)] for what, found in times.items()]
+    about = f"{_about(record, record['found'])}, loopback, {record['rounds']} rounds; measured."
+    return f"{table(header, lines)}\n\n{about} Medians in ms, with 90th percentiles."
+
+
+def _record(benchmark: str, name: str, folder: Path | None) -> Any:
+    """Return the content of the file, else the sentence that says how it is made."""
+    path = (folder or reference_dir()) / name
+    if not path.exists():
+        command = f"python benchmarks/{benchmark}.py --json results/reference/{name}"
+        return f"*Nothing is committed yet; `{command}` makes one.*"
+    return read_json(path)
+
+
+def _about(record: Any, parts: Any) -> str:
+    busy = max(part["background_cores"] for part in parts)
+    return (
+        f"{describe(record['hardware'])}, {record['date'][:10]}, commit {record['code']['commit'][:7]}, "
+        f"torch {record['versions']['torch']}; other work on at most {busy:.1f} cores"
+    )

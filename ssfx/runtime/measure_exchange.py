@@ -160,7 +160,7 @@ def _queued(comm: Comm, issue: Callable[[], Pending], queues: int, size: int) ->
 
 def _calls(comm: Comm, seconds: float) -> int:
     """Return how many calls of about `seconds` fit the budget, the same on all ranks."""
-    return max(3, min(_MOST_CALLS, int(_BUDGET_S / _worst(comm, seconds))))
+    return max(5, min(_MOST_CALLS, int(_BUDGET_S / _worst(comm, seconds))))
 
 
 def _together(comm: Comm) -> None:

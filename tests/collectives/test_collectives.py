@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,12 @@ def planned(name: str, nbytes: int, world: int) -> Traffic:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads have a policy on Linux")
-def test_the_listener_of_a_group_does_not_interrupt_those_that_compute(pool: Pool) -> None:
-    for patient, total in pool.run(work.patient_listeners, 3):
-        assert patient == [True]
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_listener_that_shares_its_only_core_does_not_interrupt_those_that_compute(pool: Pool, cores: int) -> None:
+    if len(os.sched_getaffinity(0)) < cores:
+        pytest.skip(f"needs {cores} cores")
+    for patient, total in pool.run(work.patient_listeners, 3, cores):
+        assert patient == [cores == 1]
         assert total == 3.0
 
 

@@ -58,15 +58,19 @@ def _payload(message: torch.Tensor, n: int) -> Payload:
     )
 
 
-def patient_listeners(group: Any, rank: int, world: int) -> tuple[list[bool], float]:
-    """Return whether each listener that a new group brings is a batch thread, and the group's sum of the ranks."""
+def patient_listeners(group: Any, rank: int, world: int, cores: int) -> tuple[list[bool], float]:
+    """Return whether each listener of a group made on so many cores is a batch thread, and the group's sum of ranks."""
 
     def listeners() -> set[int]:
         names = {int(path.parent.name): path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
         return {number for number, name in names.items() if name == "gloo_tcp_loop"}
 
-    before = listeners()
-    comm = Comm(new_group())
+    before, usable = listeners(), os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(usable)[:cores])
+    try:
+        comm = Comm(new_group())
+    finally:
+        os.sched_setaffinity(0, usable)
     made = listeners() - before
     total = comm.all_reduce(torch.tensor([float(rank)])).wait()
     return [os.sched_getscheduler(number) == os.SCHED_BATCH for number in made], float(total)

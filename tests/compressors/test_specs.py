@@ -117,6 +117,23 @@ def test_registering_a_name_twice_is_a_programming_error() -> None:
         compressors.add(compressors["topk"])
 
 
+def test_who_asks_for_one_component_does_not_pay_for_the_others() -> None:
+    program = """
+import sys
+from ssfx.schemes import schemes
+from ssfx.compressors import compressors
+assert schemes["ssfusion_oi"].name == "ssfusion_oi"  # ssfusion.py has several schemes
+assert compressors["topk"].name == "topk"
+others = {"ssfx.schemes.espresso", "ssfx.schemes.hipress", "ssfx.compressors.sidco", "ssfx.compressors.qsgd"}
+assert not others & set(sys.modules), others & set(sys.modules)
+print(*compressors.names(), sep=",")
+assert others - {"ssfx.schemes.espresso", "ssfx.schemes.hipress"} <= set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().split(",") == compressors.names()
+
+
 def test_a_package_that_fails_to_import_fails_every_time() -> None:
     broken: Registry[object] = Registry("thing", "ssfx_no_such_package")  # type: ignore[type-var]
     for _ in range(2):

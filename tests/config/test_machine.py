@@ -123,13 +123,16 @@ def thread():
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="a Linux policy")
-def test_only_threads_of_that_name_that_start_inside_are_made_patient(thread):
+@pytest.mark.parametrize("cores", [[0], [0, 1]])
+def test_only_threads_of_that_name_that_start_inside_are_made_patient_and_on_one_core(thread, monkeypatch, cores):
+    monkeypatch.setattr(machine, "own_cores", lambda: cores)
     earlier = thread("listener")
     with machine.patient_threads("listener"):
         inside, other = thread("listener"), thread("worker")
     later = thread("listener")
     policies = [os.sched_getscheduler(number) for number in (earlier, inside, other, later)]
-    assert policies == [os.SCHED_OTHER, os.SCHED_BATCH, os.SCHED_OTHER, os.SCHED_OTHER]
+    inside_policy = os.SCHED_BATCH if cores == [0] else os.SCHED_OTHER
+    assert policies == [os.SCHED_OTHER, inside_policy, os.SCHED_OTHER, os.SCHED_OTHER]
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
@@ -137,6 +140,7 @@ def test_where_threads_may_not_be_made_patient_nothing_changes(thread, monkeypat
     def refuse(*_):
         raise PermissionError
 
+    monkeypatch.setattr(machine, "own_cores", lambda: [0])
     monkeypatch.setattr(os, "sched_setscheduler", refuse, raising=False)
     with machine.patient_threads("listener"):
         number = thread("listener")

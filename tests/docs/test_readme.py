@@ -12,7 +12,7 @@ from figures.synthetic_clusters import clusters
 
 from ssfx.figures import check_all, discover
 from ssfx.pages import readme as docs
-from ssfx.pages.emulated import RECORD, emulated_block
+from ssfx.pages.emulated import PATIENCE, RECORD, emulated_block, patience_block
 from ssfx.pages.models import Published, analytic_block, models_block
 from ssfx.pages.verdicts import summary
 from ssfx.results.claims import ledgers
@@ -61,10 +61,15 @@ def test_an_analytic_time_stands_beside_each_published_one(monkeypatch):
     assert cells[2] == [ms, f"at most {ms}", "at least 1.00", "a third |"]
 
 
+OBTAINED = {
+    "date": "2026-01-02T03:04:05", "code": {"commit": "0123456789"}, "versions": {"torch": "9.9"}, "rounds": 4,
+    "hardware": {"cpu": "Invented CPU", "cores": 3},
+}  # fmt: skip
+
+
 def test_a_benchmark_is_shown_with_the_machine_it_ran_on(tmp_path):
-    record = {
-        "date": "2026-01-02T03:04:05", "code": {"commit": "0123456789"}, "versions": {"torch": "9.9"}, "rounds": 4,
-        "hardware": {"cpu": "Invented CPU", "cores": 3}, "runs": [{"background_cores": busy} for busy in (0.04, 0.26)],
+    record = OBTAINED | {
+        "runs": [{"background_cores": busy} for busy in (0.04, 0.26)],
         "columns": ["model", "verdict"], "summary": [["vgg_tiny", "met"], ["a|b", "missed"]],
     }  # fmt: skip
     assert "Nothing is committed yet" in emulated_block(tmp_path)
@@ -74,6 +79,18 @@ def test_a_benchmark_is_shown_with_the_machine_it_ran_on(tmp_path):
     assert lines[2:4] == ["| vgg_tiny | met |", "| a\\|b | missed |"]
     for said in ("Invented CPU, 3 cores", "2026-01-02", "0123456", "torch 9.9", "4 rounds", "at most 0.3 cores"):
         assert said in lines[-1]
+
+
+def test_the_two_listeners_of_gloo_are_shown_beside_each_other(tmp_path):
+    assert "Nothing is committed yet; `python benchmarks/patience.py" in patience_block(tmp_path)
+    line = {"ranks": 2, "background_cores": 0.0, "what": "1 B alone", "torch_ms": [2.0, 4.123], "ssfx_ms": [0.5, 1.0]}
+    other = line | {"ranks": 4, "background_cores": 0.1, "torch_ms": [6.0, 8.0]}
+    (tmp_path / PATIENCE).write_text(json.dumps(OBTAINED | {"found": [other, line]}))
+    lines = patience_block(tmp_path).splitlines()
+    assert lines[0] == "| all-reduce | 2 ranks, torch | 2 ranks, ssfx | 4 ranks, torch | 4 ranks, ssfx |"
+    assert lines[2] == "| 1 B alone | 2.00 (4.12) | 0.50 (1.00) | 6.00 (8.00) | 0.50 (1.00) |"
+    assert "Invented CPU, 3 cores" in lines[-1]
+    assert "at most 0.1 cores" in lines[-1]
 
 
 @pytest.mark.slow
