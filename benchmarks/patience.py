@@ -127,7 +127,8 @@ def compare(ranks: int, rounds: int) -> list[dict[str, Any]]:
         started = [
             subprocess.Popen([*command, str(rank), str(ranks), str(rounds)], env=environment) for rank in range(ranks)
         ]
-        if any([process.wait() for process in started]):
+        codes = [process.wait() for process in started]
+        if any(codes):
             sys.exit("a rank failed")
         after = perf_counter(), busy_s(), _children_s()
         wall_s, machine_s, own_s = (b - a for a, b in zip(before, after, strict=True))

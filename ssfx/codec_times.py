@@ -94,9 +94,11 @@ def measured_codecs(nominal: Mapping[str, Codec]) -> dict[str, Codec]:
     for name, encode in table["encode"].items():
         # Decoding was measured as an indexed addition, which is not how sums of values are decoded.
         found[name] = Codec(
-            Curve.of(encode), Curve.of(table["host"][name]), nominal[name].decode if _counted()[name]["additive"] else decode,
+            Curve.of(encode),
+            Curve.of(table["host"][name]),
+            nominal[name].decode if _counted()[name]["additive"] else decode,
             origin,
-        )  # fmt: skip
+        )
     return found
 
 

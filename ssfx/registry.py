@@ -28,8 +28,8 @@ T = TypeVar("T", bound=Named)
 class Registry(Generic[T]):
     """A table of components of one kind.
 
-    A component that is asked for is looked for in the module of `package` with its name, or the beginning of it, so that
-    a hundred others need not be imported; if it is not there, and for every listing, all of them are.
+    A component that is asked for is looked for in the module of `package` that has its name or the beginning of it, so
+    that a hundred others need not be imported; if it is not there, and for every listing, all of them are.
     """
 
     def __init__(self, kind: str, package: str) -> None:
