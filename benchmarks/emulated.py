@@ -39,6 +39,7 @@ from ssfx.engines.hosts import INTERFACE, Hosts, Network, missing
 from ssfx.engines.launch import settings
 from ssfx.engines.line_rate import measure
 from ssfx.errors import ConfigError, RunError, SsfxError, unknown
+from ssfx.results.files import read_json, write_atomic
 from ssfx.results.manifest import code, describe, hardware, now, versions
 from ssfx.schemes import schemes
 
@@ -214,13 +215,22 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--workers", default="2,4", help="comma list (default: %(default)s)")
     parser.add_argument("--schemes", default=SCHEMES, help="comma list of SCHEME or 'SCHEME COMPRESSOR', or all")
     parser.add_argument("--rounds", type=int, default=4, help="visits of every variant (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="also write all times to FILE", metavar="FILE")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write all times to FILE, beside its other comparisons"
+    )
     options = parser.parse_args(arguments)
     if options.rounds < 2:
         parser.error("--rounds must be at least 2: the best scheme is chosen in one and judged in another")
     if not re.fullmatch(r"[2-9](,[2-9])*", options.workers):
         parser.error(f"--workers {options.workers}: use numbers from 2 to 9, such as 2,4")
     return options
+
+
+def keep(file: Path, run: dict[str, Any]) -> None:
+    """Write `run` to the file, in the place of an earlier one of that model, network and number of workers."""
+    runs = read_json(file)["runs"] if file.exists() else []
+    by_comparison = {(one["model"], one["network"], one["workers"]): one for one in [*runs, run]}
+    write_atomic(file, json.dumps({"columns": SUMMARY, "runs": list(by_comparison.values())}, indent=1) + "\n")
 
 
 def main() -> None:
@@ -236,10 +246,7 @@ def main() -> None:
     summary = Table(title="the best ssfx scheme: chosen in one half of the rounds, its ratios in the other")
     for heading in SUMMARY:
         summary.add_column(heading, no_wrap=True)
-    record: dict[str, Any] = {
-        "date": now(), "code": code(), "hardware": hardware(), "versions": versions(), "rounds": options.rounds,
-        "runs": [], "columns": SUMMARY, "summary": [],
-    }  # fmt: skip
+    about_all = {"code": code(), "hardware": hardware(), "versions": versions(), "rounds": options.rounds}
     for (name, workers), network in networks.items():
         with ExitStack() as stack:
             hosts = stack.enter_context(Hosts(network)) if network else None
@@ -250,12 +257,12 @@ def main() -> None:
                 kind = f"emulated, lines measured at {min(rates):.3g} Gbit/s" if rates else "measured"
                 about = f"{kind}, batch {result['batch_size']}, {result['gradient_bytes'] / 1e6:.1f} MB of gradients, "
                 console.print(table_of(found, about + f"{result['background_cores']:.1f} cores busy with other things"))
-                record["summary"].append([model, name, str(workers), *found.verdict()])
-                summary.add_row(*record["summary"][-1])
+                line = [model, name, str(workers), *found.verdict()]
+                summary.add_row(*line)
                 asked = {"model": model, "network": name, "workers": workers, "measured_gbps": rates}
-                record["runs"].append(asked | {"origin": "emulated" if network else "measured"} | result)
+                told = {"origin": "emulated" if network else "measured", "date": now(), "summary": line}
                 if options.json:
-                    options.json.write_text(json.dumps(record, indent=1) + "\n")
+                    keep(options.json, asked | about_all | told | result)
     console.print(summary)
 
 

@@ -21,11 +21,15 @@ def emulated_block(folder: Path | None = None) -> str:
     record = _record("emulated", RECORD, folder)
     if isinstance(record, str):
         return record
-    about = (
-        f"{_about(record, record['runs'])}, one thread a worker, {record['rounds']} rounds. Loopback is measured, the "
-        "other networks are emulated. Ratios are medians with their range."
+    groups: dict[str, dict[str, None]] = {}
+    for run in record["runs"]:
+        groups.setdefault(f"{_about(run)}, {run['rounds']} rounds", {})[run["network"]] = None
+    obtained = "; ".join(f"{', '.join(networks)}: {about}" for about, networks in groups.items())
+    lines = [run["summary"] for run in record["runs"]]
+    return (
+        f"{table(record['columns'], lines)}\n\n{obtained}. One thread a worker; {_busy(record['runs'])}. Loopback is "
+        "measured, the other networks are emulated. Ratios are medians with their range."
     )
-    return f"{table(record['columns'], record['summary'])}\n\n{about}"
 
 
 def patience_block(folder: Path | None = None) -> str:
@@ -43,7 +47,7 @@ def patience_block(folder: Path | None = None) -> str:
     cells = [(ranks, kind) for ranks in worlds for kind in kinds]
     header = ["all-reduce", *(f"{ranks} ranks, {kind}" for ranks, kind in cells)]
     lines = [[what, *(found.get(cell, "") for cell in cells)] for what, found in times.items()]
-    about = f"{_about(record, record['found'])}, loopback, {record['rounds']} rounds; measured."
+    about = f"{_about(record)}, loopback, {record['rounds']} rounds; measured; {_busy(record['found'])}."
     return f"{table(header, lines)}\n\n{about} Medians in ms, with 90th percentiles."
 
 
@@ -56,9 +60,12 @@ def _record(benchmark: str, name: str, folder: Path | None) -> Any:
     return read_json(path)
 
 
-def _about(record: Any, parts: Any) -> str:
-    busy = max(part["background_cores"] for part in parts)
+def _about(record: Any) -> str:
     return (
         f"{describe(record['hardware'])}, {record['date'][:10]}, commit {record['code']['commit'][:7]}, "
-        f"torch {record['versions']['torch']}; other work on at most {busy:.1f} cores"
+        f"torch {record['versions']['torch']}"
     )
+
+
+def _busy(parts: Any) -> str:
+    return f"other work on at most {max(part['background_cores'] for part in parts):.1f} cores"

@@ -90,6 +90,21 @@ def test_without_root_the_error_says_what_works(emulated, monkeypatch):
         emulated.network_of("1gb", 2)
 
 
+def test_a_record_keeps_what_was_not_compared_again(emulated, tmp_path):
+    file = tmp_path / "times.json"
+    old, other, new = (
+        {"model": model, "network": network, "workers": 2, "date": date}
+        for model, network, date in (
+            ("vgg_tiny", "1gbit", "1"),
+            ("gpt2_tiny", "loopback", "1"),
+            ("vgg_tiny", "1gbit", "2"),
+        )
+    )
+    for run in (old, other, new):
+        emulated.keep(file, run)
+    assert json.loads(file.read_text()) == {"columns": list(emulated.SUMMARY), "runs": [new, other]}
+
+
 @pytest.mark.slow
 def test_a_rank_that_fails_is_reported_with_what_it_said_and_nothing_is_left(emulated):
     with pytest.raises(RunError, match=r"(?s)of vgg_tiny failed.*unknown compressor 'top'; did you mean 'topk'"):
@@ -104,7 +119,8 @@ def test_a_run_on_loopback_measures_every_variant(emulated, monkeypatch, tmp_pat
     monkeypatch.setattr(sys, "argv", ["emulated.py", *arguments, "--schemes", "ddp,mergecomp", "--json", str(file)])
     emulated.main()
     record = json.loads(file.read_text())
-    (run,), (line,) = record["runs"], record["summary"]
+    (run,) = record["runs"]
+    line = run["summary"]
     assert line[:3] == ["vgg_tiny", "loopback", "2"]
     assert len(line) == len(record["columns"])
     assert (run["origin"], run["gradient_bytes"], run["batch_size"]) == ("measured", 10_883_112, 32)

@@ -68,17 +68,19 @@ OBTAINED = {
 
 
 def test_a_benchmark_is_shown_with_the_machine_it_ran_on(tmp_path):
-    record = OBTAINED | {
-        "runs": [{"background_cores": busy} for busy in (0.04, 0.26)],
-        "columns": ["model", "verdict"], "summary": [["vgg_tiny", "met"], ["a|b", "missed"]],
-    }  # fmt: skip
+    runs = [
+        OBTAINED | {"network": "loopback", "background_cores": 0.04, "summary": ["vgg_tiny", "met"]},
+        OBTAINED | {"network": "1gbit", "background_cores": 0.26, "summary": ["a|b", "missed"]},
+        OBTAINED | {"network": "1gbit", "background_cores": 0.0, "summary": ["c", "met"], "rounds": 6},
+    ]
     assert "Nothing is committed yet" in emulated_block(tmp_path)
-    (tmp_path / RECORD).write_text(json.dumps(record))
+    (tmp_path / RECORD).write_text(json.dumps({"columns": ["model", "verdict"], "runs": runs}))
     lines = emulated_block(tmp_path).splitlines()
     assert lines[0] == "| model | verdict |"
-    assert lines[2:4] == ["| vgg_tiny | met |", "| a\\|b | missed |"]
-    for said in ("Invented CPU, 3 cores", "2026-01-02", "0123456", "torch 9.9", "4 rounds", "at most 0.3 cores"):
-        assert said in lines[-1]
+    assert lines[2:5] == ["| vgg_tiny | met |", "| a\\|b | missed |", "| c | met |"]
+    about = "Invented CPU, 3 cores, 2026-01-02, commit 0123456, torch 9.9"
+    assert lines[-1].startswith(f"loopback, 1gbit: {about}, 4 rounds; 1gbit: {about}, 6 rounds. One thread a worker; ")
+    assert "at most 0.3 cores" in lines[-1]
 
 
 def test_the_two_listeners_of_gloo_are_shown_beside_each_other(tmp_path):
