@@ -96,27 +96,39 @@ def calibrate_compressors(ranks: int, names: Sequence[str] = (), max_numel: int 
 def network_curves(points: Sequence[Mapping[str, Any]], ranks: int) -> dict[str, Any]:
     """Return the exchange curves and occupancy of a System from the points (as of ExchangePoint) of each primitive.
 
-    Computing power is counted in what a rank has of it: P ranks on C cores have C/P each, at most 1. Occupancy is the
-    median over large sizes of the CPU time of an exchange over its duration.
+    Computing power is counted in what a rank has of it: P ranks on C cores have C/P each, at most 1. What an exchange
+    takes of it is what its threads use and what the interrupted pass loses: so many times as much as they use, the
+    median over all primitives and sizes, because a single difference of passes is noise. Occupancy is the median over
+    large sizes of the CPU time of an exchange over its duration.
     """
     power = min(1.0, machine.cores() / ranks)
     found: dict[str, Any] = {
         "exchange": {}, "beside": {}, "cpu": {}, "queued": {}, "queued_beside": {}, "queued_cpu": {}, "occupancy": {},
     }  # fmt: skip
+    beside_factor, queued_factor = _with_lost(points, "beside"), _with_lost(points, "queued")
     for name in dict.fromkeys(point["primitive"] for point in points):
         own = [point for point in points if point["primitive"] == name]
         found["exchange"][name] = rising([(point["nbytes"], point["alone_s"]) for point in own])
         if together := [point for point in own if point["beside_s"] is not None]:
             found["beside"][name] = rising([(point["nbytes"], point["beside_s"]) for point in together])
-            found["cpu"][name] = rising([(point["nbytes"], point["beside_cpu_s"] / power) for point in together])
+            taken = [(point["nbytes"], beside_factor * point["beside_cpu_s"] / power) for point in together]
+            found["cpu"][name] = rising(taken)
         if queued := [point for point in own if point.get("queued_s") is not None]:
             found["queued"][name] = rising([(point["nbytes"], point["queued_s"]) for point in queued])
             found["queued_beside"][name] = rising([(point["nbytes"], point["queued_beside_s"]) for point in queued])
-            found["queued_cpu"][name] = rising([(point["nbytes"], point["queued_cpu_s"] / power) for point in queued])
+            taken = [(point["nbytes"], queued_factor * point["queued_cpu_s"] / power) for point in queued]
+            found["queued_cpu"][name] = rising(taken)
         large = [point for point in own if point["nbytes"] >= LARGE_BYTES] or own[-1:]
         share = median(point["cpu_s"] / point["alone_s"] / power for point in large)
         found["occupancy"][name] = round(min(1.0, max(0.0, share)), 3)
     return found
+
+
+def _with_lost(points: Sequence[Mapping[str, Any]], kind: Literal["beside", "queued"]) -> float:
+    """Return how many times what others' threads use an exchange costs who computes; at least 1."""
+    used, lost = f"{kind}_cpu_s", f"{kind}_lost_s"
+    ratios = [point[lost] / point[used] for point in points if point.get(lost) is not None and point[used]]
+    return 1.0 + max(0.0, median(ratios)) if ratios else 1.0
 
 
 def codec(points: Mapping[str, Any], origin: Origin) -> Codec:

@@ -38,7 +38,7 @@ LONGEST_S = 0.8
 _BUDGET_S = 0.2
 _MOST_CALLS = 100
 _MOST_BESIDE = 40
-_WARM_S = 0.02
+_UNDISTURBED_S = 0.06
 _QUEUE = 8
 _QUEUES = 9
 """How many exchanges are issued at once, and how often, where that takes no longer than the budget."""
@@ -52,8 +52,9 @@ class ExchangePoint:
     alone_s: nothing else runs. cpu_s: seconds of computing by a rank's other threads meanwhile, kernel time included;
     of a reducer, by all threads, because it selects and adds up in the thread that waits.
     beside_s, beside_cpu_s: the same while every rank computes, without what the computing thread itself uses.
-    queued_s, queued_beside_s, queued_cpu_s: of one among several that were issued at once, their time over their
-    number. All are None where that was not measured.
+    beside_lost_s: CPU seconds by which its passes get longer, because who interrupts them leaves cold caches behind.
+    queued_s, queued_beside_s, queued_cpu_s, queued_lost_s: of one among several that were issued at once, their time
+    over their number. All are None where that was not measured.
     """
 
     primitive: str
@@ -62,13 +63,15 @@ class ExchangePoint:
     cpu_s: float
     beside_s: float | None = None
     beside_cpu_s: float | None = None
+    beside_lost_s: float | None = None
     queued_s: float | None = None
     queued_beside_s: float | None = None
     queued_cpu_s: float | None = None
+    queued_lost_s: float | None = None
 
 
-Measured = tuple[float | None, float | None]
-"""Seconds of an exchange beside a backward pass, and CPU seconds of all threads but that of the pass."""
+Measured = tuple[float | None, float | None, float | None]
+"""Seconds of an exchange beside a backward pass, CPU seconds of all threads but that of the pass, and those it lost."""
 
 
 def exchange_points(comm: Comm, max_bytes: int, primitives: Sequence[str] = PRIMITIVES) -> list[ExchangePoint]:
@@ -89,8 +92,8 @@ def _points(comm: Comm, name: str, max_bytes: int, backward: _Backward) -> Itera
         calls = _calls(comm, first_s)
         alone_s, cpu_s = _alone(comm, issue, calls, reduces)
         worst_s, cpu_s = _worst(comm, alone_s), _mean(comm, cpu_s)
-        beside: Measured = (None, None)
-        queued: Measured = (None, None)
+        beside: Measured = (None, None, None)
+        queued: Measured = (None, None, None)
         queued_s = None
         if worst_s < LONGEST_S:
             kind = _Waited if _waits(name) else _Polled
@@ -189,24 +192,37 @@ class _Backward:
             parameter.register_post_accumulate_grad_hook(lambda _: self._hook())
 
     def beside(self, comm: Comm, series: _Polled | _Waited) -> Measured:
-        """Return of an exchange of `series` while this computes: its seconds, and CPU seconds of other threads.
+        """Return of an exchange of `series` while this computes: its seconds, others' CPU seconds and those lost.
 
-        The seconds are the median on the slowest rank, CPU seconds the mean over ranks.
+        The seconds are the median on the slowest rank, CPU seconds the mean over ranks. What is lost is how much more
+        a pass takes its own thread than the undisturbed ones before and after, without issuing.
         """
-        self._until(_Span(_WARM_S))
+        before_s = self._pass_s(_Span(_UNDISTURBED_S))
         _together(comm)
         series.start()
         cpu_s = process_time() - thread_time()
-        self._until(series)
+        passes, own_s = self._until(series)
         cpu_s = process_time() - thread_time() - cpu_s
-        return _worst(comm, median(series.seconds)), _mean(comm, cpu_s / series.exchanges)
+        _together(comm)
+        after_s = self._pass_s(_Span(_UNDISTURBED_S))
+        lost_s = own_s - series.issuing_s - passes * (before_s + after_s) / 2
+        each = 1 / series.exchanges
+        return _worst(comm, median(series.seconds)), _mean(comm, each * cpu_s), _mean(comm, each * lost_s)
 
-    def _until(self, span: _Span | _Polled | _Waited) -> None:
-        """Compute until `span` is over."""
+    def _pass_s(self, span: _Span) -> float:
+        """Return the CPU seconds of a pass, all ranks computing."""
+        passes, own_s = self._until(span)
+        return own_s / passes
+
+    def _until(self, span: _Span | _Polled | _Waited) -> tuple[int, float]:
+        """Compute until `span` is over; return the number of passes, at least one, and this thread's CPU seconds."""
         self._hook = span.poll
-        while not span.over():
+        began_s, passes = thread_time(), 0
+        while not (passes and span.over()):
             self._model(self._inputs).sum().backward()
+            passes += 1
         self._hook = lambda: None
+        return passes, thread_time() - began_s
 
 
 class _Span:
@@ -223,13 +239,16 @@ class _Span:
 
 
 class _Polled:
-    """Exchanges issued by whoever polls, `size` at once when all earlier ones have ended; `seconds` of each."""
+    """Exchanges issued by whoever polls, `size` at once when all earlier ones have ended; `seconds` of each.
+
+    `issuing_s`: the CPU seconds that polling has taken.
+    """
 
     def __init__(self, issue: Callable[[], Pending], queues: int, size: int = 1) -> None:
         self._issue, self._left, self._size = issue, queues, size
         self.exchanges = queues * size
         self._under_way: deque[Pending] = deque()
-        self._issued_s = 0.0
+        self._issued_s = self.issuing_s = 0.0
         self.seconds: list[float] = []
 
     def start(self) -> None:
@@ -241,6 +260,11 @@ class _Polled:
 
     def poll(self) -> None:
         """Note ends, and issue the next."""
+        began_s = thread_time()
+        self._poll()
+        self.issuing_s += thread_time() - began_s
+
+    def _poll(self) -> None:
         while self._under_way:
             if not self._under_way[0].done():
                 return
@@ -255,6 +279,8 @@ class _Polled:
 
 class _Waited:
     """The same in a thread of its own, which waits for each: messages between two ranks end only for who waits."""
+
+    issuing_s = 0.0  # no CPU seconds of the thread that computes
 
     def __init__(self, issue: Callable[[], Pending], calls: int) -> None:
         self._issue, self.exchanges = issue, calls

@@ -30,8 +30,10 @@ from ssfx.system import Overheads
 _MANY, _SMALL = 96, 16
 _FEW, _LARGE = 4, 2**20
 _STEPS = 9
-_ISSUES, _WAKES_S = 32, 2e-3
-_LAYERS, _INPUTS, _PASSES = 12, (16, 16, 20, 20), 81
+_JOBS, _WAKES_S = 32, 2e-3
+_LAYERS, _INPUTS, _PASSES = 12, (32, 16, 32, 32), 31
+_HOOKS = 4 * _LAYERS
+"""Gradients of a network whose every layer takes 2 MB, more than what is a core's own."""
 _ORIGIN = Origin("nominal", note="to make a plan whose times do not matter")
 
 
@@ -53,10 +55,7 @@ class _Silent(Comm):
 
 @dataclass(frozen=True)
 class _Step:
-    """CPU seconds of one step: starting it, handing over a gradient that is not the last of its message, finishing it.
-
-    Where each tensor is a message of its own, handing over is issuing.
-    """
+    """CPU seconds of a step: starting it, handing over a gradient that is not its message's last, finishing it."""
 
     begin_s: float
     arrive_s: float
@@ -66,23 +65,22 @@ class _Step:
 def overhead_times(comm: Comm) -> Overheads:
     """Return what the runtime costs a rank while all ranks do the same, the mean over ranks.
 
-    Each number comes from a model in which it dominates: layers of small tensors, many small tensors in one message or
-    each in a message of its own, few large ones. Caches are as cold as a backward pass leaves them.
+    Each number comes from a model in which it dominates: layers of small tensors, whose messages are all one or each
+    their own, many small tensors, few large ones. Caches are as cold as a backward pass leaves them.
     """
     silent = _Silent(comm.group)
     once = _steps(silent, [_SMALL], "fused")
     small = _steps(silent, [_SMALL] * _MANY, "fused")
-    apart = _steps(silent, [_SMALL] * _MANY, "per_tensor")
     sparse = _steps(silent, [_SMALL] * _MANY, "sparse")
     sparse_once = _steps(silent, [_SMALL], "sparse")
     large = _steps(silent, [_LARGE] * _FEW, "fused")
     finish_s = once.begin_s + once.finish_s
-    hook_s = _hook_s(silent, finish_s)
+    fused_s, apart_s = _hooks_s(silent, "fused"), _hooks_s(comm, "per_tensor")
     add_s = sparse.arrive_s - small.arrive_s
     fill_s_per_byte = (large.arrive_s - small.arrive_s) / (4 * _LARGE)
-    around_s = apart.begin_s + apart.finish_s - small.begin_s - small.finish_s
-    lane_s = apart.arrive_s - small.arrive_s + around_s / _MANY + _issue_s(comm)
+    lane_s = apart_s - fused_s
     result_s = (small.finish_s - once.finish_s) / (_MANY - 1)
+    hook_s = fused_s - result_s - finish_s / _HOOKS
     result_s_per_byte = (large.finish_s - once.finish_s) / (4 * _LARGE * _FEW)
     sum_s = (sparse.finish_s - sparse_once.finish_s) / (_MANY - 1)
     decode_s = sparse_once.finish_s - once.finish_s
@@ -138,17 +136,17 @@ def _steps(comm: Comm, sizes: list[int], variant: Variant) -> _Step:
     return _Step(*(median(times) for times in zip(*steps, strict=True)))
 
 
-def _hook_s(comm: Comm, finish_s: float) -> float:
-    """Return what one gradient adds to a backward pass that it is exchanged in, beyond `finish_s` once.
+def _hooks_s(comm: Comm, variant: Variant) -> float:
+    """Return what one gradient adds to a backward pass that it is exchanged in, of everything that this costs.
 
     Between two hooks a model's layers fill the caches with other things, which makes a hook several times as slow as in
-    a loop of hooks.
+    a loop of hooks; but a bias follows its weight at once.
     """
     inputs = torch.randn(_INPUTS, requires_grad=True)
     plain, exchanged = _layers(), _layers()
     sync = Sync(
-        exchanged, torch.optim.SGD(exchanged.parameters(), lr=0.0), scheme="ssgd", given={}, memory=None,
-        scaler=None, comm=comm, costs=None, seed=0, trace=False,
+        exchanged, torch.optim.SGD(exchanged.parameters(), lr=0.0), scheme="ssgd", given={"variant": variant},
+        memory=None, scaler=None, comm=comm, costs=None, seed=0, trace=False,
     )  # fmt: skip
     more = []
     for _ in range(_PASSES):
@@ -156,25 +154,14 @@ def _hook_s(comm: Comm, finish_s: float) -> float:
         without_s, with_s = (cpu_s(loss.backward) for loss in losses)
         more.append(with_s - without_s)
     sync.detach()
-    return (median(more) - finish_s) / len(list(plain.parameters()))
+    return median(more) / _HOOKS
 
 
 def _layers() -> torch.nn.Module:
-    """Return a small convolutional network, whose layers have weights of a few kilobytes and more data than that."""
+    """Return a convolutional network, whose layers have weights of a few kilobytes and much more data than that."""
     width = _INPUTS[1]
     pairs = ((torch.nn.Conv2d(width, width, 3, padding=1), torch.nn.BatchNorm2d(width)) for _ in range(_LAYERS))
     return torch.nn.Sequential(*(layer for pair in pairs for layer in pair))
-
-
-def _issue_s(comm: Comm) -> float:
-    """Return what issuing a real exchange takes the thread that does it."""
-    message = torch.zeros(_SMALL)
-    times = []
-    for _ in range(_ISSUES):
-        issued: list[Pending] = []
-        times.append(cold_s(lambda: issued.append(comm.all_reduce(message))))  # noqa: B023
-        issued[0].wait()
-    return median(times)
 
 
 def _offload_s(comm: Comm) -> float:
@@ -182,7 +169,7 @@ def _offload_s(comm: Comm) -> float:
     errors: list[BaseException] = []
     worker = HostWorker(comm.device, errors.append)
     times = []
-    for _ in range(_ISSUES):
+    for _ in range(_JOBS):
         done = Event()
         between_layers()
         began = process_time()

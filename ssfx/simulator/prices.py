@@ -10,9 +10,13 @@ from ssfx.compressors import build
 from ssfx.costs import Curve
 from ssfx.errors import ConfigError
 from ssfx.plan import Lane, Plan, Segment
+from ssfx.simulator.task import Queued
 from ssfx.system import System
 from ssfx.timeline import primitive_of
 from ssfx.wire import lane_rounds, segment_layout
+
+SHORT_BYTES = 2**10
+"""What a message of so few bytes takes is hardly of the wire: of 100 Mbit/s, 0.08 ms."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Charge:
     work_s: float
     demand: float
     beside: tuple[float, ...] | None = None
-    queued: tuple[float, ...] | None = None
+    queued: Queued | None = None
     wire_s: float = 0.0
 
     def joins(self, other: Charge) -> bool:
@@ -47,14 +51,9 @@ class Charge:
         return alike and self.demand == other.demand
 
     def __add__(self, other: Charge) -> Charge:
-        return Charge(
-            self.work_s + other.work_s, self.demand, _sum(self.beside, other.beside), _sum(self.queued, other.queued),
-            self.wire_s + other.wire_s,
-        )  # fmt: skip
-
-
-def _sum(one: tuple[float, ...] | None, other: tuple[float, ...] | None) -> tuple[float, ...] | None:
-    return tuple(a + b for a, b in zip(one, other, strict=True)) if one and other else None
+        beside = self.beside and other.beside and tuple(a + b for a, b in zip(self.beside, other.beside, strict=True))
+        queued = self.queued and other.queued and self.queued + other.queued
+        return Charge(self.work_s + other.work_s, self.demand, beside, queued, self.wire_s + other.wire_s)
 
 
 class Prices:
@@ -128,13 +127,18 @@ class Prices:
         system = self._system
         curve = system.exchange[primitive]
         work_s = self._at(primitive, curve, nbytes)
-        beside = queued = None
+        beside: tuple[float, float] | None = None
+        queued: Queued | None = None
         if primitive in system.beside:
             beside_s = self._at(f"{primitive} beside computing", system.beside[primitive], nbytes)
             beside = (beside_s, system.cpu[primitive](nbytes))
         if primitive in system.queued:
             queued_s = self._at(f"{primitive} in a queue", system.queued[primitive], nbytes)
-            queued = (queued_s, system.queued_beside[primitive](nbytes), system.queued_cpu[primitive](nbytes))
+            curve_beside, short = system.queued_beside[primitive], min(nbytes, SHORT_BYTES)
+            queued = Queued(
+                queued_s, curve_beside(nbytes), system.queued_cpu[primitive](nbytes), system.queued[primitive](short),
+                curve_beside(short),
+            )  # fmt: skip
         shared = system.in_flight > 1 or system.burst_s
         wire_s = work_s - min(work_s, curve.seconds[0]) if shared else 0.0
         return Charge(work_s, system.occupancy.get(primitive, 0.0), beside, queued, wire_s)

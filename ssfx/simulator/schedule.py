@@ -133,15 +133,16 @@ def _rates(tasks: Sequence[Task], running: Sequence[int]) -> dict[int, float]:
         position for position in exchanges if tasks[position].wire_s and not (together and tasks[position].queued)
     ]
     wires = sum(tasks[position].wire_s / tasks[position].work_s for position in sharing)
+    company = [tasks[position].queued for position in exchanges]
     computing = any(tasks[position].demand > 0 for position in running if tasks[position].resource != "network")
     for position in exchanges:
         task = tasks[position]
         if task.beside is None:
             continue
-        alone_s, (beside_s, cpu_s) = task.work_s, task.beside
+        beside_s, cpu_s = task.beside
+        took_s = beside_s if computing else task.work_s  # a core that computes need not be woken: beside may be faster
         if together and task.queued:
-            alone_s, beside_s, cpu_s = together * task.queued[0], together * task.queued[1], task.queued[2]
-        took_s = beside_s if computing else alone_s  # a core that computes need not be woken: beside may be faster
+            took_s, cpu_s = task.queued.seconds(computing, company), task.queued.cpu_s
         rates[position] = task.work_s / took_s if took_s else 1.0
         taken += cpu_s / took_s if computing and took_s else 0.0
     others = [position for position in running if position not in rates]
