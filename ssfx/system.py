@@ -73,7 +73,7 @@ class System:
     exchange: primitive (or collective) -> seconds over the bytes one rank contributes, when nothing else runs.
     occupancy: primitive -> share of the rank's computing power that an exchange takes while it runs, in [0, 1].
     beside, cpu: where it was measured, the seconds of the same exchange while every rank computes, and the computing
-    power it uses, in seconds of all that the rank has; they say more than the occupancy, which then does not count.
+    power it costs, in seconds of all that the rank has; they say more than the occupancy, which then does not count.
     in_flight: how many exchanges are worked on at a time; they start in order and share the wire. queued,
     queued_beside, queued_cpu: where they were measured, the seconds of an exchange among several that were issued at
     once (their time over their number), alone and while every rank computes, and the computing power it then uses.

@@ -6,11 +6,11 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -39,10 +39,11 @@ class Passes:
 class Iteration:
     """Seconds of one iteration by part; `ready_s` holds, from the start of backward, when each gradient was ready.
 
-    It begins where gradients have been exchanged: with the optimizer's step. `other_s` is loading the batch and
-    clearing the gradients, `ready_s[END]` the whole backward pass.
+    It begins where gradients have been exchanged: with the optimizer's step, at `began_s` by this machine's clock.
+    `other_s` is loading the batch and clearing the gradients, `ready_s[END]` the whole backward pass.
     """
 
+    began_s: float
     step_s: float
     other_s: float
     forward_s: float
@@ -52,6 +53,16 @@ class Iteration:
     def whole_s(self) -> float:
         """All of it: from one exchange to the next."""
         return self.step_s + self.other_s + self.forward_s + self.ready_s[END]
+
+
+def since_first(ranks: Sequence[Iteration]) -> list[Iteration]:
+    """Return one iteration of all ranks as if each had begun with the first of them.
+
+    All had met. Who goes on later was kept waiting by a rank that it shares its core with, which is part of what the
+    optimizer's step takes there.
+    """
+    first_s = min(one.began_s for one in ranks)
+    return [replace(one, began_s=first_s, step_s=one.step_s + one.began_s - first_s) for one in ranks]
 
 
 END = ""
@@ -197,7 +208,7 @@ class _Loop:
         """Do one iteration and return its times; the device has finished when this returns."""
         clock = self._clock
         self._ready.clear()
-        began = clock.mark()
+        began_s, began = time.perf_counter(), clock.mark()
         self._optimizer.step()
         other = clock.mark()
         self._optimizer.zero_grad()
@@ -209,6 +220,7 @@ class _Loop:
         self._ready[END] = clock.mark()
         clock.wait()
         return Iteration(
+            began_s,
             clock.seconds(began, other),
             clock.seconds(other, forward),
             clock.seconds(forward, backward),

@@ -21,7 +21,7 @@ from ssfx.profile import Profile, shipped_dir
 from ssfx.results.manifest import describe, hardware
 from ssfx.workloads.base import models
 from ssfx.workloads.checks import check_case
-from ssfx.workloads.passes import END, Passes, Timed, run_passes
+from ssfx.workloads.passes import END, Passes, Timed, run_passes, since_first
 
 SHIPPED = {
     "resnet_tiny": ("digits", "sgd"),
@@ -70,9 +70,9 @@ def record_profile(
 def _profile(case: Case, timed: Sequence[Timed], method: str) -> Profile:
     with torch.device("meta"):
         params = {name: p for name, p in models[case.model].build().named_parameters() if p.requires_grad}
-    together = zip(*(rank.iterations for rank in timed), strict=True)
+    together = [since_first(ranks) for ranks in zip(*(rank.iterations for rank in timed), strict=True)]
     every = [max(ranks, key=whole_s) for ranks in together]
-    typical_s = median(iteration.whole_s for rank in timed for iteration in rank.iterations)
+    typical_s = median(iteration.whole_s for ranks in together for iteration in ranks)
     backward_s = median(one.ready_s[END] for one in every)
     at = {name: median(one.ready_s.get(name, backward_s) for one in every) for name in params}
     order = sorted(params, key=lambda name: at[name])  # stable: ties keep the order of registration

@@ -6,7 +6,7 @@ from calibration.work import codecs, exchanges, overheads
 from ssfx.compressors import build
 from ssfx.runtime.measure_exchange import PRIMITIVES
 
-QUEUED = ("queued_s", "queued_beside_s", "queued_cpu_s")
+QUEUED = ("queued_s", "queued_beside_s", "queued_cpu_s", "queued_lost_s")
 
 
 def test_every_primitive_is_measured_alone_and_beside_computing(pool):
@@ -20,8 +20,9 @@ def test_every_primitive_is_measured_alone_and_beside_computing(pool):
         assert point["alone_s"] > 0
         assert point["beside_s"] > 0
         assert point["beside_cpu_s"] > 0
+        assert abs(point["beside_lost_s"]) < point["beside_s"]
         asynchronous = point["primitive"] in ("all_reduce", "all_gather", "all_gather_twice")
-        assert [isinstance(point[key], float) for key in QUEUED] == [asynchronous] * 3
+        assert [isinstance(point[key], float) for key in QUEUED] == [asynchronous] * len(QUEUED)
 
 
 # One of each kind: selected elements, codes, sums with a first round, sums of factors.

@@ -82,6 +82,21 @@ def test_computing_power_beside_an_exchange_is_counted_in_what_a_rank_has(monkey
     assert found["cpu"]["all_reduce"].seconds == (2e-4, 2.4e-4)
 
 
+def test_computing_power_counts_what_interrupted_passes_lose_by_the_median_of_all_points(monkeypatch):
+    monkeypatch.setattr("ssfx.machine.cores", lambda: 2)
+    lost = [2e-5, -5e-5, 9e-4]  # differences of passes: their median is 0.2 times what threads use
+    queue = {"queued_s": 1e-4, "queued_beside_s": 1e-3, "queued_cpu_s": 4e-5}
+    points = [
+        point("all_reduce", 4**i, 1e-4, 5e-5, 3e-3, beside_lost_s=one, queued_lost_s=-one, **queue)
+        for i, one in enumerate(lost, 1)
+    ]
+    points.append(point("send", 4, 1e-4, 5e-5, 3e-3, beside_lost_s=None))
+    found = network_curves(points, 2)
+    assert found["cpu"]["all_reduce"].seconds == pytest.approx([1.2e-4] * 3)
+    assert found["cpu"]["send"].seconds == pytest.approx([1.2e-4])
+    assert found["queued_cpu"]["all_reduce"].seconds == pytest.approx([4e-5] * 3)  # it never costs less than it uses
+
+
 def test_queues_have_curves_of_their_own_where_they_were_measured():
     slow = {"queued_s": 2e-4, "queued_beside_s": 2e-3, "queued_cpu_s": 4e-5}
     fast = {"queued_s": 1e-4, "queued_beside_s": 1e-3, "queued_cpu_s": 3e-5}

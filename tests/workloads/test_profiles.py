@@ -13,7 +13,7 @@ from workloads.fakes import WORKLOADS
 from ssfx.errors import ConfigError, RunError
 from ssfx.profile import Profile, load_shipped, measured, shipped_dir
 from ssfx.workloads import models
-from ssfx.workloads.passes import Timed, _results
+from ssfx.workloads.passes import END, Iteration, Timed, _results, since_first
 from ssfx.workloads.profiling import SHIPPED, record_profile
 
 
@@ -50,6 +50,14 @@ def test_ranks_that_share_the_machine_are_recorded_as_such() -> None:
     assert profile.optimizer == profile.stepped_with == "adamw"
     assert min(profile.forward_s, profile.backward_s, profile.step_s, profile.other_s) > 0
     assert "GLIBC_TUNABLES" not in os.environ
+
+
+def test_whoever_shares_a_core_begins_with_the_first_rank_and_steps_for_as_long_as_it_was_kept_waiting() -> None:
+    ranks = [Iteration(at_s, 0.002, 0.001, 0.05, {END: 0.1}) for at_s in (10.003, 10.0, 10.001)]
+    found = since_first(ranks)
+    assert [one.began_s for one in found] == [10.0] * 3
+    assert [one.step_s for one in found] == pytest.approx([0.005, 0.002, 0.003])
+    assert [one.whole_s for one in found] == pytest.approx([0.156, 0.153, 0.154])
 
 
 @pytest.mark.slow
