@@ -20,8 +20,8 @@ class Profile:
     began), so their sum is the backward time. `step_s` is the optimizer's time, `other_s` what an iteration takes
     beyond forward, backward and step. `ranks` is how many processes computed at once on the machine it was measured on;
     the times are then those of the slowest of them in each pass, `skew` times as long as a typical one's. `optimizer`
-    is whose step was timed, "" in files from before it was noted. Raises ValueError when lengths differ or a time is
-    negative.
+    is whose step was timed, "" in files from before it was noted. `yardstick_s`: how fast the machine computed then
+    (`ssfx.yardstick`), 0 where that is not known. Raises ValueError when lengths differ or a time is negative.
     """
 
     model: str
@@ -36,6 +36,7 @@ class Profile:
     step_s: float = 0.0
     other_s: float = 0.0
     optimizer: str = ""
+    yardstick_s: float = 0.0
 
     def __post_init__(self) -> None:
         if len(self.tensors) != len(self.ready_gap_s):

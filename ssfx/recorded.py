@@ -99,12 +99,13 @@ def _folders(shipped: bool) -> tuple[Path, ...]:
 
 
 def joined(network: Path, compressors: Path) -> System:
-    """Return the System of a file of exchanges and, if it exists, one of compressors."""
+    """Return the System of a file of exchanges and, if it exists, one of compressors, at the pace of the former."""
     system = read(network, System.from_json)
     if not compressors.exists():
         return system
-    rank = read(compressors, System.from_json)
-    return replace(system, codecs=rank.codecs, overheads=rank.overheads)
+    rank = read(compressors, System.from_json).at_yardstick(system.yardstick_s)
+    pace_s = system.yardstick_s or rank.yardstick_s
+    return replace(system, codecs=rank.codecs, overheads=rank.overheads, yardstick_s=pace_s)
 
 
 def read(path: Path, from_json: Callable[[str], T]) -> T:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
 from typing import Any, Literal
 
 from ssfx.compressors import build
@@ -82,6 +83,7 @@ class System:
     of a lane, decoding when everything has arrived. "reference" is what published codes do and F(plan) assumes: one
     call for each segment, decoding where the plan says. host_shares: offloaded work takes its time from the training
     thread's cores, as on a machine without a GPU. pcie_s_per_byte: copying between device and host, one way.
+    yardstick_s: how fast the machine computed when this was measured (`ssfx.yardstick`), 0 where that is not known.
     """
 
     name: str
@@ -101,6 +103,7 @@ class System:
     style: Style = "runtime"
     host_shares: bool = False
     pcie_s_per_byte: float = 0.0
+    yardstick_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.beside.keys() != self.cpu.keys():
@@ -113,16 +116,42 @@ class System:
                 raise ValueError(f"occupancy of {primitive} must be in [0, 1], got {share}")
 
     def codec(self, spec: str) -> Codec:
-        """Return the times of a compressor; ConfigError names those that have some."""
-        if spec in self.codecs:  # some options change the time of a unit of work
-            return self.codecs[spec]
-        name = spec.partition("(")[0]
-        if name not in self.codecs:
-            raise ConfigError(
-                f"no times for compressor {name} on {self.name}; there are some for "
-                f"{', '.join(sorted(self.codecs)) or 'none'}: measure it with ssfx profile compressors"
+        """Return the times of a compressor; ConfigError names those that have some.
+
+        Some options change the time of a unit of work, most do not: the times are of as many of them as have some.
+        """
+        name, _, rest = spec.partition("(")
+        options = rest.rstrip(")").split(",") if rest else []
+        for count in range(len(options), -1, -1):
+            for some in combinations(options, count):
+                known = f"{name}({','.join(some)})" if some else name
+                if known in self.codecs:
+                    return self.codecs[known]
+        raise ConfigError(
+            f"no times for compressor {name} on {self.name}; there are some for "
+            f"{', '.join(sorted(self.codecs)) or 'none'}: measure it with ssfx profile compressors"
+        )
+
+    def computing_at(self, pace: float) -> System:
+        """Return the system with everything that is computed taking `pace` times as long; links stay."""
+        codecs = {
+            name: replace(
+                codec, encode=codec.encode.scaled(pace), host=codec.host.scaled(pace), decode=codec.decode.scaled(pace),
+                segment_s=pace * codec.segment_s, piece_s=pace * codec.piece_s, tensor_s=pace * codec.tensor_s,
             )
-        return self.codecs[name]
+            for name, codec in self.codecs.items()
+        }  # fmt: skip
+        cpu, queued_cpu = (
+            {name: curve.scaled(pace) for name, curve in curves.items()} for curves in (self.cpu, self.queued_cpu)
+        )
+        overheads = Overheads(**{name: pace * value for name, value in asdict(self.overheads).items()})
+        return replace(self, codecs=codecs, overheads=overheads, cpu=cpu, queued_cpu=queued_cpu)
+
+    def at_yardstick(self, yardstick_s: float) -> System:
+        """Return the system as if measured when the machine had this pace; as it is if either pace is unknown."""
+        if not (self.yardstick_s and yardstick_s):
+            return self
+        return replace(self.computing_at(yardstick_s / self.yardstick_s), yardstick_s=yardstick_s)
 
     def planning_costs(self, compressor: str | None, density: float | None) -> Costs:
         """Return the costs by which schemes plan for one compressor (a spec; None: dense) at one density."""

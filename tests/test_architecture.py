@@ -14,7 +14,7 @@ PACKAGE = Path(ssfx.__file__).parent
 
 VOCABULARY = {
     "case", "cluster", "costs", "devices", "errors", "footprint", "lazy", "machine", "origin", "paths", "plan",
-    "profile", "registry", "roofline", "spans", "spec", "work",
+    "profile", "registry", "roofline", "spans", "spec", "work", "yardstick",
 }  # fmt: skip
 COMPONENTS = {"collectives", "compressors", "kernels", "memories"}
 PLANNING = {"schemes", "wire", "timeline", "planning", "cost_tables", "codec_times", "recorded", "system", "systems"}

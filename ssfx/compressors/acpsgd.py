@@ -6,19 +6,14 @@ from dataclasses import dataclass
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.keys import key
-from ssfx.compressors.lowrank import LowRank, Matrix, Shapes, Split, add_plain, check_rank, split, write_plain
+from ssfx.compressors.lowrank import LowRank, LowRankOptions, Matrix, Shapes, Split, add_plain, write_plain
 from ssfx.compressors.orthogonal import basis, remembered_normal, revived
 from ssfx.lazy import torch
 
 
 @dataclass(frozen=True)
-class ACPSGDOptions:
-    """`rank` of the factors, at most that of the matrix."""
-
-    rank: int = 4
-
-    def __post_init__(self) -> None:
-        check_rank(self.rank)
+class ACPSGDOptions(LowRankOptions):
+    """As of every low-rank compressor."""
 
 
 @compressors.register(ACPSGDOptions())
@@ -35,24 +30,23 @@ class ACPSGD(LowRank):
 
     def __init__(self, options: ACPSGDOptions) -> None:
         self.options = options
-        self.rank = options.rank
 
     def _layout(self, parts: Split) -> Layout:
         return Layout(values=max(parts.left, parts.right) + parts.rest)
 
     def cycle(self, shapes: Shapes) -> tuple[int, ...]:
         """Even steps send P, odd ones Q, both with the other tensors."""
-        parts = split(tuple(shapes), self.rank)
+        parts = self.split(shapes)
         return parts.rest + parts.left, parts.rest + parts.right
 
     def state_shapes(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
         """P and Q of all matrices."""
-        parts = split(tuple(shapes), self.rank)
+        parts = self.split(shapes)
         return {"p": (parts.left,), "q": (parts.right,)} if parts.matrices else {}
 
     def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
         """Write A Q or A^T P of every matrix and the other tensors; the basis is left in the state."""
-        parts = self._split(ctx)
+        parts = self.split(ctx.shapes)
         values = payload.values[parts.rest :]
         sends_p = ctx.step % 2 == 0
         if parts.matrices:
@@ -70,12 +64,12 @@ class ACPSGD(LowRank):
         """Keep the mean factor for the next step."""
         if ctx.state:
             factor = ctx.state["p" if ctx.step % 2 == 0 else "q"]
-            rest = self._split(ctx).rest
+            rest = self.split(ctx.shapes).rest
             torch.div(payload.values[rest : rest + factor.numel()], ctx.world_size, out=factor)
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * P Q^T of every matrix and scale * the other tensors."""
-        parts = self._split(ctx)
+        parts = self.split(ctx.shapes)
         values, sends_p = payload.values[parts.rest :], ctx.step % 2 == 0
         for matrix in parts.matrices:
             kept = _held(matrix, ctx.state["q" if sends_p else "p"], sends_p)

@@ -1,7 +1,7 @@
 """What low-rank compressors share: which tensors of a segment are factored, and where their factors lie.
 
-A tensor is seen as a matrix, first dimension by the rest. Vectors, and matrices whose factors would not halve them,
-travel as they are behind the factors, in the same payload. Source: codec specification, section 6.
+A tensor is seen as a matrix, first dimension by the rest. Vectors, and matrices that factors would not make enough
+smaller, travel as they are behind the factors, in the same payload. Source: codec specification, section 6.
 """
 
 from __future__ import annotations
@@ -12,13 +12,28 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ssfx.compressors.base import Compressor, Context, Layout
+from ssfx.compressors.base import Compressor, Layout
 from ssfx.lazy import torch
 
-WORTHWHILE = 2
-"""A matrix is factored if its two factors together are smaller by more than this factor."""
-
 Shapes = Sequence[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class LowRankOptions:
+    """`rank` of the factors, at most that of the matrix.
+
+    A matrix is factored if its two factors together are smaller by more than `min_compression_rate` (2, as in PyTorch's
+    hook); 0 factors every matrix, as the papers do.
+    """
+
+    rank: int = 4
+    min_compression_rate: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ValueError(f"rank must be at least 1, got {self.rank}")
+        if self.min_compression_rate < 0:
+            raise ValueError(f"min_compression_rate must not be negative, got {self.min_compression_rate:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +75,18 @@ class Split:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def split(shapes: tuple[tuple[int, ...], ...], rank: int) -> Split:
-    """Return how a segment of tensors of these shapes is divided at a rank; a pure function, no torch."""
+def split(shapes: tuple[tuple[int, ...], ...], options: LowRankOptions) -> Split:
+    """Return how a segment of tensors of these shapes is divided; a pure function, no torch."""
     matrices, plain = [], []
     start = left = right = rest = 0
     for shape in shapes:
         numel = math.prod(shape)
         span = slice(start, start + numel)
         start += numel
-        rows, cols = (shape[0], numel // shape[0]) if len(shape) > 1 and numel else (numel, 1)
-        r = min(rank, rows, cols)
-        if WORTHWHILE * r * (rows + cols) < numel:
+        is_matrix = len(shape) > 1 and numel > 0
+        rows, cols = (shape[0], numel // shape[0]) if is_matrix else (numel, 1)
+        r = min(options.rank, rows, cols)
+        if is_matrix and options.min_compression_rate * r * (rows + cols) < numel:
             places = slice(left, left + r * rows), slice(right, right + r * cols)
             matrices.append(Matrix(rows, cols, r, span, *places))
             left, right = places[0].stop, places[1].stop
@@ -80,42 +96,37 @@ def split(shapes: tuple[tuple[int, ...], ...], rank: int) -> Split:
     return Split(tuple(matrices), tuple(plain), left, right, rest)
 
 
-def check_rank(rank: int) -> None:
-    """Raise ValueError unless `rank` is a positive number."""
-    if rank < 1:
-        raise ValueError(f"rank must be at least 1, got {rank}")
-
-
 class LowRank(Compressor):
     """Linear projections of matrices: ranks' payloads add up. Density has no effect, the rank decides."""
 
     additive = True
-    rank: int
+    options: LowRankOptions
+
+    def split(self, shapes: Shapes) -> Split:
+        """Return how a segment of tensors of these shapes is divided."""
+        return split(tuple(shapes), self.options)
 
     def layout(self, numel: int, density: float) -> Layout:
         """As `layout_of` for one square matrix of about `numel` elements; planners know no shape."""
         rows = max(1, math.isqrt(numel))
-        square = split(((rows, -(-numel // rows)),), self.rank)
-        return self._layout(square if square.matrices else split(((numel,),), self.rank))
+        square = self.split([(rows, -(-numel // rows))])
+        return self._layout(square if square.matrices else self.split([(numel,)]))
 
     def layout_of(self, shapes: Shapes, density: float) -> Layout:
         """Exact: factors of the matrices, then the values of the other tensors."""
-        return self._layout(split(tuple(shapes), self.rank))
+        return self._layout(self.split(shapes))
 
     def work(self, shapes: Shapes) -> float:
         """Return elements times rank over the factored matrices, plus the elements of the other tensors."""
-        parts = split(tuple(shapes), self.rank)
+        parts = self.split(shapes)
         return float(sum(m.rows * m.cols * m.rank for m in parts.matrices) + parts.rest)
 
     def pieces(self, shapes: Shapes) -> int:
         """Return the number of factored matrices, which are treated one by one."""
-        return max(1, len(split(tuple(shapes), self.rank).matrices))
+        return max(1, len(self.split(shapes).matrices))
 
     @abstractmethod
     def _layout(self, parts: Split) -> Layout: ...
-
-    def _split(self, ctx: Context) -> Split:
-        return split(ctx.shapes, self.rank)
 
 
 def write_plain(parts: Split, a: torch.Tensor, values: torch.Tensor) -> None:

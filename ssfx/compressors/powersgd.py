@@ -6,20 +6,16 @@ from dataclasses import dataclass
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.keys import key
-from ssfx.compressors.lowrank import LowRank, Shapes, Split, add_plain, check_rank, split, write_plain
+from ssfx.compressors.lowrank import LowRank, LowRankOptions, Shapes, Split, add_plain, write_plain
 from ssfx.compressors.orthogonal import basis, normal, remembered_normal, revived
 from ssfx.lazy import torch
 
 
 @dataclass(frozen=True)
-class PowerSGDOptions:
-    """`rank` of the factors, at most that of the matrix; `warm_start` from the last step's Q, not a random one."""
+class PowerSGDOptions(LowRankOptions):
+    """As of every low-rank compressor; `warm_start` from the last step's Q, not a random one."""
 
-    rank: int = 4
     warm_start: bool = True
-
-    def __post_init__(self) -> None:
-        check_rank(self.rank)
 
 
 @compressors.register(PowerSGDOptions())
@@ -36,20 +32,19 @@ class PowerSGD(LowRank):
     rounds = 2
 
     def __init__(self, options: PowerSGDOptions) -> None:
-        self.options = options
-        self.rank = options.rank
+        self.options: PowerSGDOptions = options
 
     def _layout(self, parts: Split) -> Layout:
         return Layout(first=parts.left, values=parts.right + parts.rest)
 
     def state_shapes(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
         """Q of all matrices with warm start; equal on all ranks."""
-        right = split(tuple(shapes), self.rank).right
+        right = self.split(shapes).right
         return {"q": (right,)} if self.options.warm_start and right else {}
 
     def propose(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
         """Write A Q of every matrix."""
-        parts = self._split(ctx)
+        parts = self.split(ctx.shapes)
         if self.options.warm_start:
             fresh = remembered_normal(key(ctx.seed, ctx.tensor_id, 0), parts.right, a.device)
         else:
@@ -62,7 +57,7 @@ class PowerSGD(LowRank):
 
     def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
         """Write A^T P of every matrix, P being the basis of what all ranks proposed, and the other tensors."""
-        parts = self._split(ctx)
+        parts = self.split(ctx.shapes)
         for matrix in parts.matrices:
             p = matrix.p(payload.first)
             p.copy_(basis(p))
@@ -77,7 +72,7 @@ class PowerSGD(LowRank):
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * P Q^T of every matrix and scale * the other tensors."""
-        parts = self._split(ctx)
+        parts = self.split(ctx.shapes)
         for matrix in parts.matrices:
             matrix.of(out).addmm_(matrix.p(payload.first), matrix.q(payload.values).T, alpha=scale)
         add_plain(parts, payload.values, out, scale)

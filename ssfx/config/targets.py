@@ -20,7 +20,7 @@ from ssfx.work import model_work
 
 @dataclass(frozen=True)
 class Target:
-    """A model on a cluster, as times."""
+    """A model on a cluster, as times, of one pace where the paces are known at which they were measured."""
 
     cluster: Cluster
     system: System
@@ -49,7 +49,8 @@ def target_at(
 ) -> Target:
     """Return the target of a model at `batch_size` per rank on a cluster given as in Case.cluster."""
     cluster, system = _on(cluster_text, world_size, device)
-    return Target(cluster, system, profile_for(model, cluster, batch_size, optimizer))
+    profile = profile_for(model, cluster, batch_size, optimizer)
+    return Target(cluster, system.at_yardstick(profile.yardstick_s), profile)
 
 
 def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str) -> Profile:

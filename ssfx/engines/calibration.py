@@ -75,7 +75,10 @@ def calibrate_network(cluster: str, ranks: int, max_bytes: int = MAX_BYTES) -> C
     note = f"ssfx profile network, {_processes(ranks)}, median of back-to-back calls, slowest rank; {_busy(others)}"
     origin = _origin("emulated" if network else "measured", note)
     burst_s = 8e-9 * network.burst_bytes / network.gbps if network else 0.0
-    system = System(cluster, ranks, {}, origin=origin, **curves, burst_s=burst_s, in_flight=IN_FLIGHT, host_shares=True)
+    system = System(
+        cluster, ranks, {}, origin=origin, **curves, burst_s=burst_s, in_flight=IN_FLIGHT, host_shares=True,
+        yardstick_s=_yardstick_s(found),
+    )  # fmt: skip
     return Calibrated(system, found, others)
 
 
@@ -89,7 +92,8 @@ def calibrate_compressors(ranks: int, names: Sequence[str] = (), max_numel: int 
     )
     origin = _origin("measured", note)
     codecs = {name: codec(points, origin) for name, points in found["codecs"].items()}
-    system = System(COMPRESSORS, ranks, codecs, {}, origin, overheads=Overheads(**found["overheads"]))
+    overheads = Overheads(**found["overheads"])
+    system = System(COMPRESSORS, ranks, codecs, {}, origin, overheads=overheads, yardstick_s=_yardstick_s(found))
     return Calibrated(system, found, others)
 
 
@@ -150,6 +154,10 @@ def rising(points: Sequence[Sequence[float]]) -> Curve:
     sizes = [float(size) for size, _ in points]
     logs = isotonic_regression([math.log(max(value, 1e-9)) for _, value in points])
     return Curve(tuple(sizes), tuple(float(f"{math.exp(value):.4g}") for value in logs))
+
+
+def _yardstick_s(found: Mapping[str, Any]) -> float:
+    return float(f"{found['yardstick_s']:.4g}")
 
 
 def _processes(ranks: int) -> str:

@@ -22,6 +22,7 @@ from ssfx.compressors.batch import Batch
 from ssfx.compressors.blank import blank_batch, run
 from ssfx.memories import memories
 from ssfx.runtime.cold import cold_s, cpu_s, forget_data
+from ssfx.yardstick import Meanwhile
 
 SIZES = tuple(2**power for power in range(8, 25, 2))
 SEGMENTS, SEGMENT_NUMEL = 64, 2**12
@@ -138,13 +139,17 @@ def _decoding(compressor: Compressor, batch: Batch, ranks: int) -> tuple[float, 
 
 
 def _shared_s(comm: Comm, call: Call, timed: Timed) -> float:
-    """Return the seconds of a call while all ranks make the same, as the mean over ranks of their medians."""
+    """Return the seconds of a call while all ranks make the same, as the mean over ranks of their medians.
+
+    They are those of the usual pace, whatever it was just then.
+    """
     call()
     comm.all_reduce(torch.zeros(1)).wait()
     times: list[float] = []
-    while len(times) < 3 or (len(times) < _MOST_CALLS and sum(times) < _BUDGET_S):
-        times.append(timed(call))
-    own_s = crowding(comm.world_size) * median(times)
+    with Meanwhile() as meanwhile:
+        while len(times) < 3 or (len(times) < _MOST_CALLS and sum(times) < _BUDGET_S):
+            times.append(timed(call))
+    own_s = crowding(comm.world_size) * meanwhile.to_usual * median(times)
     return float(comm.all_reduce(torch.tensor([own_s], dtype=torch.float64)).wait()) / comm.world_size
 
 

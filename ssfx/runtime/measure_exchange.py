@@ -21,6 +21,7 @@ from ssfx.collectives.comm import Comm, Pending
 from ssfx.compressors.hard_threshold import threshold_for
 from ssfx.compressors.selection import top_k
 from ssfx.runtime.calibrate import issuer
+from ssfx.yardstick import Meanwhile
 
 PRIMITIVES = (
     "all_reduce", "all_gather", "all_gather_v", "all_gather_twice", "all_to_all", "broadcast", "send",
@@ -194,19 +195,20 @@ class _Backward:
     def beside(self, comm: Comm, series: _Polled | _Waited) -> Measured:
         """Return of an exchange of `series` while this computes: its seconds, others' CPU seconds and those lost.
 
-        The seconds are the median on the slowest rank, CPU seconds the mean over ranks. What is lost is how much more
-        a pass takes its own thread than the undisturbed ones before and after, without issuing.
+        The seconds are the median on the slowest rank, CPU seconds the mean over ranks, at the usual pace. What is lost
+        is how much more a pass takes its own thread than the undisturbed ones before and after, without issuing.
         """
-        before_s = self._pass_s(_Span(_UNDISTURBED_S))
-        _together(comm)
-        series.start()
-        cpu_s = process_time() - thread_time()
-        passes, own_s = self._until(series)
-        cpu_s = process_time() - thread_time() - cpu_s
-        _together(comm)
-        after_s = self._pass_s(_Span(_UNDISTURBED_S))
+        with Meanwhile() as meanwhile:
+            before_s = self._pass_s(_Span(_UNDISTURBED_S))
+            _together(comm)
+            series.start()
+            cpu_s = process_time() - thread_time()
+            passes, own_s = self._until(series)
+            cpu_s = process_time() - thread_time() - cpu_s
+            _together(comm)
+            after_s = self._pass_s(_Span(_UNDISTURBED_S))
         lost_s = own_s - series.issuing_s - passes * (before_s + after_s) / 2
-        each = 1 / series.exchanges
+        each = meanwhile.to_usual / series.exchanges
         return _worst(comm, median(series.seconds)), _mean(comm, each * cpu_s), _mean(comm, each * lost_s)
 
     def _pass_s(self, span: _Span) -> float:

@@ -26,6 +26,7 @@ from ssfx.runtime.store import Store
 from ssfx.runtime.sync import Sync
 from ssfx.runtime.trace import Tracer
 from ssfx.system import Overheads
+from ssfx.yardstick import Meanwhile
 
 _MANY, _SMALL = 96, 16
 _FEW, _LARGE = 4, 2**20
@@ -128,12 +129,13 @@ def _steps(comm: Comm, sizes: list[int], variant: Variant) -> _Step:
         exchange.stats(skipped=False)
 
     steps = []
-    for step in range(_STEPS):
-        begin_s = cold_s(partial(exchange.begin, step, 0))
-        *arrivals, _ = (cold_s(partial(exchange.arrive, slot)) for slot in slots)
-        steps.append((begin_s, fmean(arrivals or [0.0]), cold_s(finish)))
+    with Meanwhile() as meanwhile:
+        for step in range(_STEPS):
+            begin_s = cold_s(partial(exchange.begin, step, 0))
+            *arrivals, _ = (cold_s(partial(exchange.arrive, slot)) for slot in slots)
+            steps.append((begin_s, fmean(arrivals or [0.0]), cold_s(finish)))
     exchange.close()
-    return _Step(*(median(times) for times in zip(*steps, strict=True)))
+    return _Step(*(meanwhile.to_usual * median(times) for times in zip(*steps, strict=True)))
 
 
 def _hooks_s(comm: Comm, variant: Variant) -> float:
@@ -149,12 +151,13 @@ def _hooks_s(comm: Comm, variant: Variant) -> float:
         memory=None, scaler=None, comm=comm, costs=None, seed=0, trace=False,
     )  # fmt: skip
     more = []
-    for _ in range(_PASSES):
-        losses = [model(inputs).sum() for model in (plain, exchanged)]
-        without_s, with_s = (cpu_s(loss.backward) for loss in losses)
-        more.append(with_s - without_s)
+    with Meanwhile() as meanwhile:
+        for _ in range(_PASSES):
+            losses = [model(inputs).sum() for model in (plain, exchanged)]
+            without_s, with_s = (cpu_s(loss.backward) for loss in losses)
+            more.append(with_s - without_s)
     sync.detach()
-    return median(more) / _HOOKS
+    return meanwhile.to_usual * median(more) / _HOOKS
 
 
 def _layers() -> torch.nn.Module:
@@ -169,13 +172,14 @@ def _offload_s(comm: Comm) -> float:
     errors: list[BaseException] = []
     worker = HostWorker(comm.device, errors.append)
     times = []
-    for _ in range(_JOBS):
-        done = Event()
-        between_layers()
-        began = process_time()
-        worker.submit(done.set)
-        sleep(_WAKES_S)  # not waiting for the event: that would wake this thread too
-        times.append(process_time() - began)
-        done.wait()
+    with Meanwhile() as meanwhile:
+        for _ in range(_JOBS):
+            done = Event()
+            between_layers()
+            began = process_time()
+            worker.submit(done.set)
+            sleep(_WAKES_S)  # not waiting for the event: that would wake this thread too
+            times.append(process_time() - began)
+            done.wait()
     worker.close()
-    return median(times)
+    return meanwhile.to_usual * median(times)

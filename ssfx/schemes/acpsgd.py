@@ -59,13 +59,13 @@ def plan_acpsgd(profile: Profile, costs: Costs, options: ACPSGDOptions) -> Plan:
     factors = Carrier(options.compressor, 1.0, "all_reduce")
 
     def lane_carrier(group: Group) -> Carrier:
-        return factors if split(tuple(spec.shape for spec in group), chosen.rank).matrices else dense
+        return factors if split(tuple(spec.shape for spec in group), chosen).matrices else dense
 
     def buckets(part: Profile) -> list[Bucket]:
         if costs.world_size == 1:
             return ddp_buckets(part, dense)
         tensors = units(part.tensors)
-        mean_bytes = [sum(sum(factor_bytes(spec.shape, chosen.rank)) for spec in group) / 2 for group in tensors]
+        mean_bytes = [sum(sum(factor_bytes(spec.shape, chosen)) for spec in group) / 2 for group in tensors]
         model_bytes = 4 * sum(part.numel)
         limit_bytes = threshold_bytes(mean_bytes, model_bytes, options.buffer_bytes)
         groups = [joined(tensors[g.start : g.stop]) for g in buffer_groups(mean_bytes, limit_bytes)]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ssfx.compressors.lowrank import split
+from ssfx.compressors.lowrank import LowRankOptions, split
 
 _ITEM_BYTES = 4
 
 
-def factor_bytes(shape: tuple[int, ...], rank: int) -> tuple[int, int]:
+def factor_bytes(shape: tuple[int, ...], options: LowRankOptions) -> tuple[int, int]:
     """Return the bytes that one tensor adds to a message of P factors and to one of Q factors.
 
     A tensor that is not worth factoring travels in both as it is.
     """
-    parts = split((shape,), rank)
+    parts = split((shape,), options)
     return _ITEM_BYTES * (parts.left + parts.rest), _ITEM_BYTES * (parts.right + parts.rest)
 
 

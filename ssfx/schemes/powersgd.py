@@ -34,7 +34,7 @@ class PowerSGDOptions(CompressOptions):
     compressors="powersgd",
 )
 def plan_powersgd(profile: Profile, costs: Costs, options: PowerSGDOptions) -> Plan:
-    """Return the plan; tensors that no factors would halve travel as they are, in the second message.
+    """Return the plan; tensors that are not worth factoring travel as they are, in the second message.
 
     A message none of whose tensors is worth factoring is dense.
     """

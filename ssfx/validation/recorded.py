@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -17,7 +17,7 @@ from ssfx.profile import Profile
 from ssfx.recorded import recorded_profile, recorded_system
 from ssfx.results.rows import Row
 from ssfx.simulator import Behaviour, Simulated, simulate
-from ssfx.system import Overheads, System
+from ssfx.system import System
 from ssfx.validation.scores import Pair
 
 EXPERIMENT = "validation"
@@ -123,6 +123,7 @@ def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]
                 f"no profile is recorded for {case.model} with {case.world_size} ranks and batch size "
                 f"{case.batch_size}; run: ssfx profile model={case.model} ranks={case.world_size}"
             )
+        system = system.at_yardstick(profile.yardstick_s)
         ordered = in_order(profile, plan.tensors)
         steps = tuple(stepwise(row, plan, ordered, system))
         found.append(Comparison(row, simulate(plan, ordered, system), steps))
@@ -134,7 +135,7 @@ def stepwise(row: Row, plan: Plan, profile: Profile, system: System) -> Iterator
     densities = row.samples.get("greatest_density", [])
     for pace, density, actual_s in zip(paces(row, profile), densities, row.samples["iteration_s"], strict=True):
         told = selected(row.case, plan, density)
-        simulated = simulate(plan, at_pace(profile, pace), computing_at(system, pace.both), behaviour=told)
+        simulated = simulate(plan, at_pace(profile, pace), system.computing_at(pace.both), behaviour=told)
         metrics = simulated.metrics(1)
         yield Step(pace, actual_s, {name: float(metrics[name] or 0.0) for name in PARTS})
 
@@ -172,19 +173,6 @@ def at_pace(profile: Profile, pace: Pace) -> Profile:
         step_s=pace.both * profile.step_s,
         other_s=pace.both * profile.other_s,
     )
-
-
-def computing_at(system: System, pace: float) -> System:
-    """Return the system with compression and the runtime's own work taking `pace` times as long; links stay."""
-    codecs = {
-        name: replace(
-            codec, encode=codec.encode.scaled(pace), host=codec.host.scaled(pace), decode=codec.decode.scaled(pace),
-            segment_s=pace * codec.segment_s, piece_s=pace * codec.piece_s, tensor_s=pace * codec.tensor_s,
-        )
-        for name, codec in system.codecs.items()
-    }  # fmt: skip
-    overheads = Overheads(**{name: pace * value for name, value in asdict(system.overheads).items()})
-    return replace(system, codecs=codecs, overheads=overheads)
 
 
 def in_order(profile: Profile, tensors: tuple[TensorSpec, ...]) -> Profile:

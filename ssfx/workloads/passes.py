@@ -11,6 +11,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from ssfx.workloads.base import datasets, models
 from ssfx.workloads.clock import Clock, Mark
 from ssfx.workloads.objective import cross_entropy
 from ssfx.workloads.step import make_optimizer
+from ssfx.yardstick import yardstick_s
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,12 @@ END = ""
 @dataclass(frozen=True)
 class Timed:
     """What one rank measured, warm-up left out; over the whole time it computed for `own_s` of `wall_s` seconds and
-    all cores of the machine together were busy for `machine_s`.
+    all cores of the machine together were busy for `machine_s`. `yardstick_s`: the median of one before each iteration,
+    0 where a GPU computes.
     """
 
     iterations: tuple[Iteration, ...]
+    yardstick_s: float
     wall_s: float
     own_s: float
     machine_s: float
@@ -162,14 +166,16 @@ def _measure(passes: Passes, rank: int, meet: Callable[[], Any]) -> Timed:
         loop = _Loop(model, make_optimizer(case, model), batches, device)
         meet()
         wall_s, machine_s, own_s = time.perf_counter(), busy_s(), time.process_time()
-        timed = []
+        timed, yardsticks_s = [], []
         for number in range(passes.warmup + passes.iterations):
+            yardsticks_s.append(yardstick_s() if device.type == "cpu" else 0.0)
             if case.world_size > 1:
                 loop.move_gradients()
             meet()
             timed.append(loop.run(number))
         return Timed(
             tuple(timed[passes.warmup :]),
+            median(yardsticks_s[passes.warmup :]),
             time.perf_counter() - wall_s,
             time.process_time() - own_s,
             busy_s() - machine_s,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
-from statistics import median
+from statistics import fmean, median
 
 import torch
 from torch import nn
@@ -100,6 +100,7 @@ def _profile(case: Case, timed: Sequence[Timed], method: str) -> Profile:
         step_s=round(median(one.step_s for one in every), 9),
         other_s=round(median(one.other_s for one in every), 9),
         optimizer=case.optimizer,
+        yardstick_s=round(fmean(rank.yardstick_s for rank in timed), 9),
     )
 
 

@@ -29,17 +29,17 @@ def compare(results: list[list[Update]], expected: list[dict[str, Any]]) -> None
 @pytest.mark.parametrize("name", golden.of_scheme("power_sgd"))
 def test_golden_powersgd(pool: Pool, name: str) -> None:
     case = golden.CASES[name]
-    spec, state = f"powersgd(rank={case['params']['rank']})", {"q": case["inputs"]["Q0"]}
-    results = pool.run(work_blocks.compressed, 3, spec, "residual", grads_of(case), 1.0, state, 0)
+    spec, state = f"powersgd(rank={case['params']['rank']},min_compression_rate=0)", {"q": case["inputs"]["Q0"]}
+    results = pool.run(work_blocks.compressed, 3, spec, "residual", grads_of(case), 1.0, state)
     compare(results, case["expected"]["loc"])
 
 
 @pytest.mark.parametrize("name", golden.of_scheme("acp_sgd"))
 def test_golden_acpsgd(pool: Pool, name: str) -> None:
     case = golden.CASES[name]
-    spec = f"acpsgd(rank={case['params']['rank']})"
+    spec = f"acpsgd(rank={case['params']['rank']},min_compression_rate=0)"
     state = {"p": case["inputs"]["P0"], "q": case["inputs"]["Q0"]}
-    results = pool.run(work_blocks.compressed, 3, spec, "residual", grads_of(case), 1.0, state, 0)
+    results = pool.run(work_blocks.compressed, 3, spec, "residual", grads_of(case), 1.0, state)
     compare(results, case["expected"]["steps"])
 
 

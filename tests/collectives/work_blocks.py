@@ -11,7 +11,7 @@ from ssfx.collectives import Reduction, Traffic, collectives
 from ssfx.collectives.comm import Comm
 from ssfx.collectives.s2_sketch import S2Sketch
 from ssfx.collectives.sketch_hash import HashRow
-from ssfx.compressors import Context, Payload, build, lowrank
+from ssfx.compressors import Context, Payload, build
 from ssfx.memories import memories
 
 Rows = list[list[float]]
@@ -58,32 +58,18 @@ def compressed(
     grads: list[list[Any]],
     density: float = 1.0,
     state: dict[str, Any] | None = None,
-    worthwhile: int | None = None,
 ) -> list[Update]:
     """Feed grads[step][rank] through an additive compressor and a memory, sums by all_reduce on the group.
 
-    `state` replaces the compressor's initial one, `worthwhile` lowrank.WORTHWHILE (0 factors any matrix).
+    `state` replaces the compressor's initial one.
     """
-    before = lowrank.WORTHWHILE
-    try:
-        if worthwhile is not None:
-            lowrank.WORTHWHILE = worthwhile
-            lowrank.split.cache_clear()
-        return _compressed(Comm(group), spec, memory_spec, grads, density, state or {})
-    finally:
-        lowrank.WORTHWHILE = before
-        lowrank.split.cache_clear()
-
-
-def _compressed(
-    comm: Comm, spec: str, memory_spec: str, grads: list[list[Any]], density: float, state: dict[str, Any]
-) -> list[Update]:
+    comm, given = Comm(group), state or {}
     compressor, memory, reduce = build(spec), memories.build(memory_spec), collectives.build("all_reduce")
     shape = tuple(torch.tensor(grads[0][comm.rank]).shape)
     numel = torch.Size(shape).numel()
     payload = Payload.allocate(compressor.layout_of([shape], density))
     own = {name: torch.zeros(size) for name, size in compressor.state_shapes([shape]).items()}
-    for name, value in state.items():
+    for name, value in given.items():
         own[name].copy_(torch.tensor(value).T.reshape(-1))  # factors lie column by column
     old = {name: torch.zeros(numel) for name in memory.buffers}
     new = {name: torch.zeros(numel) for name in memory.buffers}

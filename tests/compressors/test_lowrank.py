@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from plan.instances import make_profile, random_costs
 
 from ssfx.compressors import Compressor, Context, Payload, build
-from ssfx.compressors.lowrank import split
+from ssfx.compressors.lowrank import LowRankOptions, split
 from ssfx.compressors.orthogonal import basis, revived
 from ssfx.errors import ConfigError
 from ssfx.planning import make_plan
@@ -90,15 +90,12 @@ def low_rank(rows: int, cols: int, rank: int, seed: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["powersgd_rank1", "acpsgd_rank1"])
-def test_golden(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ssfx.compressors import lowrank
-
-    monkeypatch.setattr(lowrank, "WORTHWHILE", 0)  # so small a matrix would travel as it is
-    split.cache_clear()
+def test_golden(name: str) -> None:
     inputs, params, expected = golden(name)
     grads = [torch.tensor(m) for m in inputs["M_per_worker_every_step"]]
     shape = tuple(grads[0].shape)
-    run = Run(build(f"{name.partition('_')[0]}(rank={params['rank']})"), (shape,), params["world_size"])
+    spec = f"{name.partition('_')[0]}(rank={params['rank']},min_compression_rate=0)"
+    run = Run(build(spec), (shape,), params["world_size"])
     for rank in run.ranks:
         rank.state["q"].copy_(torch.tensor(inputs["Q0"]).view(-1))
     for want in expected["steps"]:
@@ -107,7 +104,6 @@ def test_golden(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         errors = want.get("errors", want.get("errors_local_projection"))
         for rank, error in zip(run.ranks, errors, strict=True):
             torch.testing.assert_close(rank.residual.view(shape), torch.tensor(error), rtol=2e-6, atol=2e-6)
-    split.cache_clear()
 
 
 def test_wire_bytes() -> None:
@@ -135,12 +131,34 @@ def test_layout_of_a_size_is_that_of_a_square(spec: str) -> None:
 
 
 def test_split_takes_the_first_dimension_by_the_rest() -> None:
-    parts = split(((64, 3, 7, 7), (64,), (), (0, 5), (10, 64), (3, 2)), 4)
+    parts = split(((64, 3, 7, 7), (64,), (), (0, 5), (10, 64), (3, 2)), LowRankOptions(4))
     assert [(m.rows, m.cols, m.rank) for m in parts.matrices] == [(64, 147, 4), (10, 64, 4)]
     assert parts.left == sum(m.rows * m.rank for m in parts.matrices)
     assert parts.right == sum(m.cols * m.rank for m in parts.matrices)
     covered = [m.span for m in parts.matrices] + list(parts.plain)
     assert sum(span.stop - span.start for span in covered) == 64 * 147 + 64 + 1 + 0 + 640 + 6
+
+
+def test_the_smallest_compression_rate_decides_which_matrices_are_factored() -> None:
+    shapes = ((1024, 1024), (4096, 1024), (1024,), (2, 1024))
+
+    def factored(rate: float) -> list[tuple[int, int, int]]:
+        return [(m.rows, m.cols, m.rank) for m in split(shapes, LowRankOptions(256, rate)).matrices]
+
+    square, wide, tiny = (1024, 1024, 256), (4096, 1024, 256), (2, 1024, 2)
+    assert factored(2) == [wide]  # both factors of the square are exactly half of it
+    assert factored(1.99) == factored(1) == [square, wide]
+    assert factored(0) == [square, wide, tiny]  # all matrices, also where that takes more bytes; never a vector
+    every = build("acpsgd(rank=256,min_compression_rate=0)")
+    assert every.layout_of(shapes[:1], 1.0).nbytes == 4 * 1024 * 256
+    assert build("acpsgd(rank=256)").layout_of(shapes[:1], 1.0).nbytes == 4 * 1024 * 1024
+
+
+@pytest.mark.parametrize("name", ["powersgd", "acpsgd"])
+@pytest.mark.parametrize(("option", "said"), [("rank=0", "rank must be"), ("min_compression_rate=-1", "min_compr")])
+def test_impossible_options_are_refused(name: str, option: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        build(f"{name}({option})")
 
 
 @pytest.mark.parametrize("spec", ["powersgd", "acpsgd", "powersgd(warm_start=False)"])

@@ -10,7 +10,7 @@ from collectives import golden
 from plan.instances import ORIGIN, affine_costs, instance_a, make_profile, random_costs
 
 from ssfx.compressors import build
-from ssfx.compressors.lowrank import split
+from ssfx.compressors.lowrank import LowRankOptions, split
 from ssfx.errors import ConfigError
 from ssfx.plan import Plan, TensorSpec
 from ssfx.planning import make_plan
@@ -35,7 +35,7 @@ def positions(plan: Plan) -> list[list[int]]:
 @pytest.mark.parametrize("factor", ["P", "Q"])
 def test_golden_buffers(factor: str) -> None:
     params, expected = FUSION["params"], FUSION["expected"][factor]
-    nbytes = [factor_bytes(shape, params["rank"])["PQ".index(factor)] for shape in BACKWARD_SHAPES]
+    nbytes = [factor_bytes(shape, LowRankOptions(params["rank"]))["PQ".index(factor)] for shape in BACKWARD_SHAPES]
     assert nbytes == expected["tensor_bytes_backward_order"]
     limit_bytes = threshold_bytes(nbytes, FUSION["expected"]["model_bytes"], params["buffer_bytes"])
     assert limit_bytes == pytest.approx(expected["threshold_bytes"], rel=1e-12)
@@ -66,7 +66,7 @@ def test_acpsgd_applies_the_rule_to_the_mean_of_both_factors() -> None:
     for _, lane in plan.lanes():
         assert lane.collective == "all_reduce"
         assert [segment.compressor for segment in lane.segments] == ["acpsgd"]
-        parts = split(tuple(plan.by_name[name].shape for name in lane.tensors), 4)
+        parts = split(tuple(plan.by_name[name].shape for name in lane.tensors), LowRankOptions(4))
         assert lane_bytes(plan, lane) == 4 * (max(parts.left, parts.right) + parts.rest)
 
 
@@ -92,7 +92,7 @@ def test_powersgd_packs_the_model_or_keeps_ddps_buckets() -> None:
     assert len(packed.launch_order) == 1
     assert positions(wfbp) == positions(ddp)
     assert plan_bytes(packed) == plan_bytes(wfbp)  # per-tensor factors: grouping changes messages, not bytes
-    parts = split(tuple(spec.shape for spec in profile.tensors), 4)
+    parts = split(tuple(spec.shape for spec in profile.tensors), LowRankOptions(4))
     assert plan_bytes(packed) == 4 * (parts.left + parts.right + parts.rest)
     larger = make_plan("powersgd", profile, costs, {"compressor": "powersgd(rank=8)"})
     assert plan_bytes(packed) < plan_bytes(larger) < profile.nbytes

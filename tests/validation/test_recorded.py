@@ -24,7 +24,6 @@ from ssfx.validation.recorded import (
     Pace,
     at_pace,
     comparisons,
-    computing_at,
     in_order,
     recorded_plans,
     write_plans,
@@ -130,7 +129,7 @@ def test_a_slower_machine_computes_slower_and_sends_as_fast():
     system = replace(system_of(costs, 0.01, "runtime"), overheads=Overheads(hook_s=1e-5, finish_s=1e-4))
     plan = make_plan("fused_all", profile, costs, {"compressor": "topk", "density": 0.01})
     usual = simulate(plan, profile, system)
-    slow = simulate(plan, at_pace(profile, Pace(3.0, 2.0, 2.0)), computing_at(system, 2.0))
+    slow = simulate(plan, at_pace(profile, Pace(3.0, 2.0, 2.0)), system.computing_at(2.0))
     for stage in ("backward", "compress", "decompress", "step", "other"):
         assert slow.on_device_s(stage) == pytest.approx(2 * usual.on_device_s(stage))
     assert slow.on_device_s("forward") == pytest.approx(3 * usual.on_device_s("forward"))
