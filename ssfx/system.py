@@ -133,7 +133,10 @@ class System:
         )
 
     def computing_at(self, pace: float) -> System:
-        """Return the system with everything that is computed taking `pace` times as long; links stay."""
+        """Return the system with everything that is computed taking `pace` times as long.
+
+        Of exchanges alone that is their occupancy. Beside computing they wait for a turn, whatever the pace.
+        """
         codecs = {
             name: replace(
                 codec, encode=codec.encode.scaled(pace), host=codec.host.scaled(pace), decode=codec.decode.scaled(pace),
@@ -144,8 +147,14 @@ class System:
         cpu, queued_cpu = (
             {name: curve.scaled(pace) for name, curve in curves.items()} for curves in (self.cpu, self.queued_cpu)
         )
+        exchange, queued = (
+            {name: curve.scaled(1.0 + self.occupancy.get(name, 0.0) * (pace - 1.0)) for name, curve in curves.items()}
+            for curves in (self.exchange, self.queued)
+        )
         overheads = Overheads(**{name: pace * value for name, value in asdict(self.overheads).items()})
-        return replace(self, codecs=codecs, overheads=overheads, cpu=cpu, queued_cpu=queued_cpu)
+        return replace(
+            self, codecs=codecs, overheads=overheads, cpu=cpu, queued_cpu=queued_cpu, exchange=exchange, queued=queued
+        )
 
     def at_yardstick(self, yardstick_s: float) -> System:
         """Return the system as if measured when the machine had this pace; as it is if either pace is unknown."""

@@ -17,7 +17,7 @@ from time import thread_time
 
 import torch
 
-from ssfx.yardstick import yardstick_s
+from ssfx.yardstick import run_layer
 
 _LAST_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 _LAST_CACHE_BYTES = 32 * 2**20
@@ -39,7 +39,7 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 def between_layers() -> None:
     """Caches are those of a thread that has just run a convolutional layer, of some megabytes of activations."""
-    yardstick_s()
+    run_layer()
 
 
 def forget_data() -> None:

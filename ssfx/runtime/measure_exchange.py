@@ -50,6 +50,7 @@ _LAYERS, _WIDTH, _BATCH = 16, 192, 64
 class ExchangePoint:
     """One primitive at one size, `nbytes` contributed by each rank; the median of calls on the slowest rank.
 
+    What is computed takes what it takes at the usual pace.
     alone_s: nothing else runs. cpu_s: seconds of computing by a rank's other threads meanwhile, kernel time included;
     of a reducer, by all threads, because it selects and adds up in the thread that waits.
     beside_s, beside_cpu_s: the same while every rank computes, without what the computing thread itself uses.
@@ -91,8 +92,11 @@ def _points(comm: Comm, name: str, max_bytes: int, backward: _Backward) -> Itera
         issue = reduction(comm, name, nbytes) if reduces else issuer(comm, name, nbytes)
         first_s, _ = _alone(comm, issue, 2, reduces)
         calls = _calls(comm, first_s)
-        alone_s, cpu_s = _alone(comm, issue, calls, reduces)
-        worst_s, cpu_s = _worst(comm, alone_s), _mean(comm, cpu_s)
+        with Meanwhile() as meanwhile:
+            alone_s, cpu_s = _alone(comm, issue, calls, reduces)
+        computing = min(1.0, cpu_s / alone_s)
+        worst_s = _worst(comm, _at_usual(alone_s, computing, meanwhile))
+        cpu_s = _mean(comm, meanwhile.to_usual * cpu_s)
         beside: Measured = (None, None, None)
         queued: Measured = (None, None, None)
         queued_s = None
@@ -102,12 +106,19 @@ def _points(comm: Comm, name: str, max_bytes: int, backward: _Backward) -> Itera
         if worst_s < LONGEST_S and not _waits(name):
             size = max(2, min(_QUEUE, int(2 * _BUDGET_S / worst_s)))
             queues = max(3, min(_QUEUES, int(4 * _BUDGET_S / (size * worst_s))))
-            queued_s = _worst(comm, _queued(comm, issue, queues, size))
+            with Meanwhile() as meanwhile:
+                queued_s = _queued(comm, issue, queues, size)
+            queued_s = _worst(comm, _at_usual(queued_s, computing, meanwhile))
             queued = backward.beside(comm, _Polled(issue, queues, size))
         yield ExchangePoint(name, nbytes, worst_s, cpu_s, *beside, queued_s, *queued)
         if worst_s > LONGEST_S:
             return
         nbytes *= STEP
+
+
+def _at_usual(seconds: float, computing: float, meanwhile: Meanwhile) -> float:
+    """Return the seconds at the usual pace of something of which this share is computing."""
+    return seconds * (1.0 + computing * (meanwhile.to_usual - 1.0))
 
 
 def _waits(name: str) -> bool:

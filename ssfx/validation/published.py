@@ -52,8 +52,8 @@ def _acpsgd_ratios() -> Group:
         (
             "Fig. 2, 3: their Top-k and Sign-SGD are PyTorch code, ours kernels; their all-gather is slower still",
             "Fig. 9: hundreds of small messages hide behind backward here, hardly on their cluster",
-            "Fig. 10, 11b at rank 256: here a square matrix travels as it is unless both factors together halve it, in "
-            "their ACP-SGD it is factored; a basis is charged column by column, of which 256 are too many",
+            "Fig. 10, 11b at rank 256: a basis is charged column by column, of which 256 are too many: computing them "
+            "hides nearly all that ACP-SGD sends, and the exposed rest is a ratio of almost nothing",
             "Fig. 11a at batch 8: the device waits for the host, which is not simulated",
         ),
         unit="x",

@@ -1,6 +1,6 @@
 """From points to a System, to files and back."""
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 
@@ -136,6 +136,37 @@ def test_two_files_make_one_system(results):
     assert system.overheads == rank.overheads
     assert system.host_shares
     assert System.from_json(system.to_json()) == system
+
+
+def test_parts_that_were_measured_at_two_paces_are_joined_at_the_networks(results):
+    network, rank = (replace(one, yardstick_s=s) for one, s in zip(parts(), (3e-3, 2e-3), strict=True))
+    write(written_dir(), network, rank)
+    system = recorded_system("local", 2)
+    assert (system.exchange, system.cpu, system.yardstick_s) == (network.exchange, network.cpu, 3e-3)
+    assert system.codec("dgc").encode(256) == pytest.approx(1.5 * rank.codec("dgc").encode(256))
+    assert system.overheads.lane_s == pytest.approx(1.5 * rank.overheads.lane_s)
+    write(written_dir(), replace(network, yardstick_s=0.0))  # from before there was a yardstick
+    system = recorded_system("local", 2)
+    assert (system.codecs, system.overheads, system.yardstick_s) == (rank.codecs, rank.overheads, 2e-3)
+
+
+def test_a_system_at_another_pace_computes_at_it_and_sends_as_fast():
+    network, rank = parts()
+    system = replace(network, codecs=rank.codecs, overheads=rank.overheads, yardstick_s=2e-3)
+    slow = system.at_yardstick(5e-3)
+    old, new = system.codec("dgc"), slow.codec("dgc")
+    for name in ("segment_s", "piece_s", "tensor_s"):
+        assert getattr(new, name) == pytest.approx(2.5 * getattr(old, name))
+    for name in ("encode", "host", "decode"):
+        assert getattr(new, name)(300) == pytest.approx(2.5 * getattr(old, name)(300))
+    assert slow.overheads == Overheads(*(pytest.approx(2.5 * value) for value in astuple(system.overheads)))
+    assert slow.cpu["send"](4) == pytest.approx(2.5 * system.cpu["send"](4))
+    share = system.occupancy["send"]
+    assert 0 < share < 1
+    assert slow.exchange["send"](4) == pytest.approx((1 + 1.5 * share) * system.exchange["send"](4))
+    assert (slow.beside, slow.yardstick_s) == (system.beside, 5e-3)
+    assert system.at_yardstick(0.0) is system
+    assert network.at_yardstick(5e-3) is network
 
 
 def test_without_compressors_the_error_names_the_command(results):
