@@ -15,7 +15,7 @@ from ssfx.validation.scores import score
 def scores() -> dict[str, dict[str, float]]:
     """Return what `ssfx advise` draws error bars from: recorded runs, and published times and ratios of iterations."""
     recorded = load("recorded")[0].total
-    steps = [pair for group in load("published") if group.whole_steps for pair in group.pairs]
+    steps = [pair for group in load("published") if group.whole_steps for pair in group.pairs if pair.whole_step]
     found = {"recorded": recorded, "published": score(steps)}
     return {
         name: {"mean": round(one.mean, 4), "max": round(one.maximum, 4), "count": one.count}

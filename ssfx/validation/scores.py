@@ -18,7 +18,7 @@ class Pair:
 
     `panel` names what may be compared with each other, such as one model on one cluster; `label` is the scheme in it.
     `spread` is the actual value's own relative spread where it is known (p90 - p10 over the median), `claim` the id of
-    the claim that states it, if one does.
+    the claim that states it, if one does. whole_step: it is about iterations, not about a part of them.
     """
 
     panel: str
@@ -28,6 +28,7 @@ class Pair:
     spread: float | None = None
     extrapolated: bool = False
     claim: str = ""
+    whole_step: bool = True
 
     @property
     def error(self) -> float:

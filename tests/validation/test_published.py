@@ -129,3 +129,9 @@ def test_shipped_ledgers_are_what_is_scored():
     raw = json.loads((Path(acpsgd.__file__).parents[1] / "data/claims/acpsgd.json").read_text())
     table = {one["id"]: one["value"] for one in raw["claims"] if one["artifact"] == "acpsgd.table3"}
     assert all(number(key) == value for key, value in table.items() if value is not None)
+
+
+def test_what_is_exposed_of_communication_says_nothing_about_whole_steps(groups):
+    pairs = groups["ACP-SGD ratios"].pairs
+    assert sum(not pair.whole_step for pair in pairs) == 3
+    assert all(pair.whole_step == ("exposed communication" not in pair.panel) for pair in pairs)
