@@ -1,7 +1,5 @@
 """Two ranks measure at the smallest sizes: everything that a System needs is there, the same on both."""
 
-import math
-
 import pytest
 from calibration.work import codecs, exchanges, overheads
 
@@ -22,7 +20,7 @@ def test_every_primitive_is_measured_alone_and_beside_computing(pool):
         assert point["alone_s"] > 0
         assert point["beside_s"] > 0
         assert point["beside_cpu_s"] > 0
-        assert math.isfinite(point["beside_lost_s"])  # a difference: on a busy machine it has either sign, and any size
+        assert abs(point["beside_lost_s"]) < point["beside_s"], point
         asynchronous = point["primitive"] in ("all_reduce", "all_gather", "all_gather_twice")
         assert [isinstance(point[key], float) for key in QUEUED] == [asynchronous] * len(QUEUED)
 
