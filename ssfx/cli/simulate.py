@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ssfx.cli.completion import overrides_argument
-from ssfx.cli.table import print_table
+from ssfx.cli.steps import compare, critical_paths, names_of, plain, show
 
 if TYPE_CHECKING:
-    from ssfx.case import Case
-    from ssfx.config.targets import Target
-    from ssfx.simulator import Simulated
-
-    Outcome = tuple[Case, Target, Simulated]
-
-_BAR = 40
-_PARTS = {
-    "forward_s": "forward", "backward_s": "backward", "sparsify_s": "compression", "exposed_comm_s": "exposed exchange",
-    "step_s": "optimizer step", "other_s": "other",
-}  # fmt: skip
+    from ssfx.cli.steps import Outcome
 
 
 @click.command(short_help="Simulate one step: where its time goes, and why.")
@@ -33,14 +22,27 @@ _PARTS = {
 @click.option("--why", "explain", is_flag=True, help="Explain every further case by the first one.")
 @click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), help="Write a Chrome trace to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per case, one a line.")
-def simulate(overrides: tuple[str, ...], explain: bool, trace: Path | None, as_json: bool) -> None:
+@click.option(
+    "--achieved-density",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="FRACTION",
+    help="What compressors really keep, where that is not the density they are asked for.",
+)
+@click.option(
+    "--build-up", type=click.FloatRange(min=1), metavar="TIMES",
+    help="Elements that all ranks select together over those of one; else no two select the same.",
+)  # fmt: skip
+def simulate(
+    overrides: tuple[str, ...], explain: bool, trace: Path | None, as_json: bool, achieved_density: float | None,
+    build_up: float | None,
+) -> None:  # fmt: skip
     """Simulate one training step of KEY=VALUE words in virtual time; comma lists compare.
 
     For example: ssfx simulate model=bert_large cluster=64gpu scheme=ddp,ssfusion_oi density=0.01 --why
     """
     # A step has no linear algebra: numpy need not start a thread for every core, which a busy machine pays for.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from ssfx.config.simulated import simulate_case
+    from ssfx.config.simulated import behaviour_of, simulate_case
     from ssfx.config.simulations import resolve_simulations
     from ssfx.errors import ConfigError
     from ssfx.simulator import why
@@ -49,20 +51,29 @@ def simulate(overrides: tuple[str, ...], explain: bool, trace: Path | None, as_j
     cases = resolve_simulations(overrides)
     if explain and len(cases) < 2:
         raise ConfigError("--why compares, and there is one case; write for example scheme=ddp,ssfusion_oi")
-    outcomes = [(case, *simulate_case(case)) for case in cases]
-    names = _names(cases)
+    known = {"achieved_density": achieved_density, "build_up": build_up}
+    told = {name: value for name, value in known.items() if value is not None}
+    outcomes = [(case, *simulate_case(case, behaviour_of(case, achieved_density, build_up))) for case in cases]
+    without_effect = _without_effect(outcomes, told)
+    names = names_of(cases)
     steps = [step for _, _, step in outcomes]
     later = zip(names[1:], steps[1:], strict=True)
     reasons = [[], *(why(steps[0], step, (names[0], name)) for name, step in later)]
     if as_json:
-        for outcome, reason in zip(outcomes, reasons, strict=True):
-            click.echo(json.dumps(_plain(outcome) | ({"why": reason} if explain else {}), sort_keys=True))
+        for outcome, reason, idle in zip(outcomes, reasons, without_effect, strict=True):
+            said = {"known": told, "without_effect": idle} if told else {}
+            click.echo(json.dumps(plain(outcome) | said | ({"why": reason} if explain else {}), sort_keys=True))
     else:
-        _show(outcomes[0]) if len(outcomes) == 1 else _compare(outcomes, names)
+        show(outcomes[0]) if len(outcomes) == 1 else compare(outcomes, names)
         if explain:
-            _explain(steps, names)
+            critical_paths(steps, names)
             for line in (line for reason in reasons for line in reason):
                 click.echo(line)
+        if told:
+            click.echo("told: " + ", ".join(f"{_word(option)} {value:g}" for option, value in told.items()))
+        for name, idle in zip(names, without_effect, strict=True):
+            for option in idle:
+                click.echo(f"{_word(option)} changes nothing about {name}")
     if trace:
         try:
             save(dict(zip(names, steps, strict=True)), trace)
@@ -70,123 +81,20 @@ def simulate(overrides: tuple[str, ...], explain: bool, trace: Path | None, as_j
             raise ConfigError(f"cannot write {trace}: {error.strerror}") from None
 
 
-def _show(outcome: Outcome) -> None:
-    case, target, step = outcome
-    metrics, critical = _metrics(outcome), step.critical_s()
-    click.secho(f"{_title(case)}, {_sparse(case) or 'dense'}", bold=True)
-    click.echo(
-        f"simulated: {_ms(step.iteration_s)} per iteration, {metrics['throughput_samples_per_s']:,.1f} samples/s, "
-        f"scaling factor {_scaling(outcome):.3f} (one device alone: {_ms(target.profile.alone_s(case.accumulate))})"
-    )
-    rows = [_line(label, metrics[name], step.iteration_s) for name, label in _PARTS.items()]
-    print_table(("where the time goes", "ms", "share", ""), rows, right={"ms", "share"})
-    rows = [_line(stage, seconds, step.iteration_s) for stage, seconds in critical.items() if seconds]
-    print_table(("critical path", "ms", "share", ""), rows, right={"ms", "share"})
-    click.echo(
-        f"exchange: {_ms(step.comm_s)} under way, {_ms(step.exposed_comm_s)} exposed; tasks that disturb one another "
-        f"cost {_ms(max(0.0, step.slowdown_s()))} on the critical path"
-    )
-    click.echo(f"bytes per rank: {metrics['contributed_bytes']:,} handed over, {metrics['sent_bytes']:,} sent")
-    for line in step.outside:
-        click.secho(f"extrapolated: {line}", fg="yellow")
-    _origins([outcome])
-    click.echo(f"plan {step.plan.digest}, calibration {case.calibration}")
+def _without_effect(outcomes: Sequence[Outcome], told: Mapping[str, float]) -> list[tuple[str, ...]]:
+    """Return of each case the options that change nothing about it; ConfigError for one that does so of every case."""
+    from ssfx.config.simulated import unmoved
+    from ssfx.errors import ConfigError
 
-
-def _compare(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
-    header = (
-        "case", "iteration ms", "samples/s", "scaling", "compression", "exposed", "exchange", "handed over", "",
-    )  # fmt: skip
-    rows = []
-    profiles = [target.profile.origin.kind for _, target, _ in outcomes]
-    for name, outcome, kind in zip(names, outcomes, profiles, strict=True):
-        step, metrics = outcome[2], _metrics(outcome)
-        # A measured time beside one from a data sheet: their difference is not that of the cases.
-        marks = ["extrapolated"] * bool(step.outside) + [f"{kind} profile"] * (len(set(profiles)) > 1)
-        rows.append(
-            (
-                name, f"{1e3 * step.iteration_s:.2f}", f"{metrics['throughput_samples_per_s']:,.1f}",
-                f"{_scaling(outcome):.3f}", f"{1e3 * metrics['sparsify_s']:.2f}",
-                f"{1e3 * step.exposed_comm_s:.2f}", f"{1e3 * step.comm_s:.2f}",
-                f"{metrics['contributed_bytes'] / 2**20:.2f} MiB", ", ".join(marks),
+    found = [unmoved(case, step, told) for case, _, step in outcomes]
+    for option in told:
+        if all(option in idle for idle in found):
+            raise ConfigError(
+                f"{_word(option)} changes nothing here: messages have the size that was asked for, or their exchange "
+                f"was measured as a whole; drop it, or simulate a scheme like oktopk on a cluster like 64gpu"
             )
-        )  # fmt: skip
-    shared = {_title(case, scheme=False) for case, _, _ in outcomes}
-    click.secho(f"simulated{' for ' + shared.pop() if len(shared) == 1 else ''}, times in ms", bold=True)
-    print_table(header, rows, right=set(header[1:-1]))
-    _origins(outcomes)
+    return found
 
 
-def _explain(steps: Sequence[Simulated], names: Sequence[str]) -> None:
-    """Print the stages of all critical paths side by side; each column sums to its iteration."""
-    paths = [step.critical_s() for step in steps]
-    header = ("critical path, ms", *names)
-    stages = [stage for stage in paths[0] if any(path[stage] for path in paths)]
-    rows = [(stage, *(f"{1e3 * path[stage]:.2f}" for path in paths)) for stage in stages]
-    print_table(header, rows, right=set(names))
-
-
-def _origins(outcomes: Sequence[Outcome]) -> None:
-    """Print what the numbers rest on, each text once."""
-    from ssfx.recorded import measured_on
-
-    texts = []
-    for _, target, _ in outcomes:
-        costs, profile = target.system.origin, target.profile.origin
-        texts.append(f"costs: {costs.kind}{measured_on(costs)}. {costs.note}")
-        texts.append(f"profile: {profile.kind}, {target.profile.device}{measured_on(profile)}. {profile.note}")
-    for text in sorted(dict.fromkeys(texts)):
-        click.echo(text)
-
-
-def _plain(outcome: Outcome) -> dict[str, Any]:
-    case, target, step = outcome
-    return {
-        "model": case.model, "cluster": case.cluster, "world_size": case.world_size, "batch_size": case.batch_size,
-        "scheme": case.scheme, "scheme_options": dict(case.scheme_options), "compressor": case.compressor,
-        "density": case.density, "origin": "simulated", "metrics": _metrics(outcome),
-        "scaling_factor": _scaling(outcome), "critical_s": step.critical_s(), "contention_s": step.slowdown_s(),
-        "extrapolated": list(step.outside), "calibration": case.calibration, "plan_digest": step.plan.digest,
-        "costs": asdict(target.system.origin), "profile": asdict(target.profile.origin),
-    }  # fmt: skip
-
-
-def _metrics(outcome: Outcome) -> dict[str, Any]:
-    case, _, step = outcome
-    return step.metrics(case.world_size * case.batch_size * case.accumulate)
-
-
-def _scaling(outcome: Outcome) -> float:
-    case, target, step = outcome
-    return target.profile.alone_s(case.accumulate) / step.iteration_s
-
-
-def _names(cases: Sequence[Case]) -> list[str]:
-    """Return what tells the cases apart, another name for each."""
-    parts = [
-        (case.scheme, case.model, case.cluster, f"x{case.world_size}", case.compressor or "",
-         f"{case.density}" if case.density else "", f"batch {case.batch_size}", case.optimizer,
-         f"{case.accumulate} micro-steps",
-         " ".join(f"{key}={value}" for key, value in sorted(case.scheme_options.items())))
-        for case in cases
-    ]  # fmt: skip
-    differing = [i for i in range(len(parts[0])) if i == 0 or len({part[i] for part in parts}) > 1]
-    return [" ".join(part[i] for i in differing if part[i]) for part in parts]
-
-
-def _title(case: Case, scheme: bool = True) -> str:
-    what = f"{case.model} on {case.cluster}, {case.world_size} ranks, batch {case.batch_size} each"
-    return f"{case.scheme} for {what}" if scheme else what
-
-
-def _sparse(case: Case) -> str:
-    return (case.compressor or "") + (f" at density {case.density:g}" if case.density else "")
-
-
-def _line(label: str, seconds: float, whole_s: float) -> tuple[str, str, str, str]:
-    share = seconds / whole_s
-    return label, f"{1e3 * seconds:.2f}", f"{share:.1%}", "#" * round(_BAR * share)
-
-
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.2f} ms"
+def _word(option: str) -> str:
+    return "--" + option.replace("_", "-")

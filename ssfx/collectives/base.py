@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from math import log
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.collectives.primitives import Traffic, traffic
@@ -20,13 +21,22 @@ class Load:
     """What one rank brings to an exchange, as planned.
 
     numel: elements of the lane. nbytes: bytes of this rank's payload. kept: elements that the payload selects, `numel`
-    if it leaves nothing out.
+    if it leaves nothing out. build_up: how many times as many all ranks select together, in [1, P]; None: P, because no
+    two select the same.
     """
 
     numel: int
     nbytes: int
     kept: int
     world_size: int
+    build_up: float | None = None
+
+    def together(self, ranks: int) -> int:
+        """Return how many elements so many ranks select, each counted once: `kept` times a power of their number."""
+        if self.build_up is None or ranks == 1:
+            return self.kept * ranks
+        times: float = ranks ** (log(self.build_up) / log(self.world_size))
+        return round(self.kept * times)
 
     @classmethod
     def dense(cls, nbytes: int, world_size: int) -> Load:

@@ -83,11 +83,11 @@ class OkTopk(Reducer):
     def phases(self, load: Load) -> tuple[Phase, ...]:
         """Return a step between evaluations, balanced; evaluations and boundaries add their share to the last gather.
 
-        An evaluation gathers all sums, min(n, P k), instead of k; the boundaries' all-reduce counts as the gather of as
-        many bytes.
+        An evaluation gathers all sums, min(n, P k) without overlap, instead of k; the boundaries' all-reduce counts as
+        the gather of as many bytes.
         """
         p, k = load.world_size, load.kept
-        sums = min(load.numel, p * k)
+        sums = min(load.numel, load.together(p))
         gathered = PAIR_BYTES * (k + (sums - k) / self.options.tau_prime) / p
         boundaries = 2 * COUNT_BYTES * (p - 1) / p / self.options.tau
         return (

@@ -88,10 +88,10 @@ class SparCmlRecursiveDoubling(Folding):
     summary = "recursive doubling of whole sparse vectors, dense once they are full; any number of ranks"
 
     def phases(self, load: Load) -> tuple[Phase, ...]:
-        """Return the longest chain of messages, for selections without overlap: the most it can be."""
+        """Return the longest chain of messages; for selections without overlap it is the most that it can be."""
         core, rest = _core(load.world_size)
         groups = [1 << step for step in range(core.bit_length())]  # of virtual ranks that have the same sum
-        counts = [load.kept * (group + min(rest, group)) for group in groups]  # the first ones have folded ranks' too
+        counts = [load.together(group + min(rest, group)) for group in groups]  # the first have folded ranks' too
         chain = [load.kept, *counts] if rest else counts[:-1]
         return tuple(Phase("send", stream_bytes(count, load.numel)) for count in chain)
 
@@ -109,10 +109,10 @@ class SparCmlSplit(Folding):
     summary = "sparse parts to their owners, whose sums are joined by recursive doubling; any number of ranks"
 
     def phases(self, load: Load) -> tuple[Phase, ...]:
-        """Return the longest chain of messages, for selections that are spread evenly and do not overlap."""
+        """Return the longest chain of messages, for selections that are spread evenly."""
         core, rest = _core(load.world_size)
-        size, kept, total = load.numel, load.kept, load.kept * load.world_size
-        scattered = [stream_bytes((2 * kept if rest else kept) // core, size // core)] * (core - 1)
+        size, kept, total = load.numel, load.kept, load.together(load.world_size)
+        scattered = [stream_bytes(load.together(2 if rest else 1) // core, size // core)] * (core - 1)
         joined = [stream_bytes(total // core << step, size // core << step) for step in range(core.bit_length() - 1)]
         folded = [stream_bytes(kept, size)] if rest else []
         unfolded = [stream_bytes(total, size)] if rest else []

@@ -27,8 +27,8 @@ class UnionAllReduce(Reducer):
         self.options = options
 
     def phases(self, load: Load) -> tuple[Phase, ...]:
-        """Counts, indices, and the values of a union without overlap: the most it can be."""
-        union = min(load.numel, load.kept * load.world_size)
+        """Counts, indices, and the values of the union; without overlap it is the most that it can be."""
+        union = min(load.numel, load.together(load.world_size))
         return Phase("all_gather", COUNT_BYTES), Phase("all_gather", 4 * load.kept), Phase("all_reduce", 4 * union)
 
     def reduce(self, work: Reduction, comm: Comm) -> Reduced:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ssfx.case import Case
@@ -10,7 +10,7 @@ from ssfx.config.targets import Target, target_of
 from ssfx.errors import ConfigError
 from ssfx.memories import memories
 from ssfx.planning import check_memory, make_plan
-from ssfx.simulator import Simulated, simulate
+from ssfx.simulator import Behaviour, Simulated, simulate
 
 WITHOUT_EFFECT = (
     "checkpoint_every", "clip_norm", "control", "evaluate", "lr", "memory", "momentum", "preset", "repeats", "seed",
@@ -36,10 +36,42 @@ def simulated(case: Case) -> Case:
     return replace(one, calibration=target_of(one).calibration)
 
 
-def simulate_case(case: Case) -> tuple[Target, Simulated]:
+def behaviour_of(case: Case, achieved_density: float | None, build_up: float | None) -> Behaviour:
+    """Return what real gradients make of the compressor of `case`, where it is known; see Behaviour.
+
+    `achieved_density`: the fraction of elements that it really keeps, of which there is none where it is asked for no
+    density. ConfigError for more build-up than there are ranks.
+    """
+    if build_up is not None and build_up > case.world_size:
+        raise ConfigError(
+            f"build-up is what all ranks select together over what one does, at most the {case.world_size} ranks of "
+            f"{case.cluster}, got {build_up:g}"
+        )
+    if achieved_density is None or case.compressor is None or case.density is None:
+        return Behaviour(build_up=build_up)
+    return Behaviour(((case.compressor.partition("(")[0], achieved_density / case.density),), build_up)
+
+
+def unmoved(case: Case, step: Simulated, told: Mapping[str, float]) -> tuple[str, ...]:
+    """Return which of what behaviour_of was `told` by name, beyond what is assumed anyway, change nothing about `step`.
+
+    Messages may have the size that was asked for, or be exchanged by something that was measured as a whole.
+    """
+    assumed = {"achieved_density": case.density, "build_up": case.world_size}
+    found = []
+    for name, value in told.items():
+        others: dict[str, float | None] = {**dict.fromkeys(assumed), **told, name: None}
+        if value != assumed[name]:
+            _, without = simulate_case(case, behaviour_of(case, **others))
+            if without.tasks == step.tasks:
+                found.append(name)
+    return tuple(found)
+
+
+def simulate_case(case: Case, behaviour: Behaviour | None = None) -> tuple[Target, Simulated]:
     """Return one step of `case` and what it was simulated on; ConfigError for an impossible or uncalibrated one.
 
-    The scheme plans by the costs of the very system that then executes the plan.
+    The scheme plans by the costs of the very system that then executes the plan, and without knowing the `behaviour`.
     """
     target = target_of(case)
     if case.calibration != target.calibration:
@@ -51,4 +83,4 @@ def simulate_case(case: Case) -> tuple[Target, Simulated]:
     plan = make_plan(case.scheme, target.profile, costs, case.plan_options)
     if case.memory is not None:
         check_memory(plan, memories.build(case.memory))
-    return target, simulate(plan, target.profile, target.system, accumulate=case.accumulate)
+    return target, simulate(plan, target.profile, target.system, behaviour=behaviour, accumulate=case.accumulate)

@@ -13,7 +13,7 @@ from ssfx.plan import Lane, Plan, Segment
 from ssfx.simulator.task import Queued
 from ssfx.system import System
 from ssfx.timeline import primitive_of
-from ssfx.wire import lane_rounds, segment_layout
+from ssfx.wire import lane_rounds, plan_bytes, segment_layout
 
 SHORT_BYTES = 2**10
 """What a message of so few bytes takes is hardly of the wire: of 100 Mbit/s, 0.08 ms."""
@@ -25,14 +25,42 @@ class Behaviour:
 
     achieved_density: elements sent over elements asked for, by compressor name (1 where absent). Where a threshold lets
     more pass, messages are longer in proportion unless the plan fixes their size; so is decoding, unless it adds up
-    whatever a message has room for, as the runtime does.
+    whatever a message has room for, as the runtime does. build_up: elements that all ranks select together over those
+    of one, in [1, P]; None: no two select the same.
     """
 
     achieved_density: tuple[tuple[str, float], ...] = ()
+    build_up: float | None = None
 
     def ratio(self, spec: str | None) -> float:
         """Return sent over asked for, of a compressor spec."""
         return dict(self.achieved_density).get((spec or "").partition("(")[0], 1.0)
+
+    def loads(self, plan: Plan, lane: Lane) -> Iterator[Load]:
+        """Yield the planned loads; where messages follow what was selected, longer by what passes too much."""
+        collective = collectives.build(lane.collective)
+        ratio = 1.0
+        if collective.variable or isinstance(collective, Reducer):
+            ratio = max(self.ratio(segment.compressor) for segment in lane.segments)
+        for load in lane_rounds(plan, lane):
+            kept = min(load.numel, round(load.kept * ratio))
+            told = replace(load, nbytes=round(load.nbytes * ratio), kept=kept, build_up=self.build_up)
+            yield load if ratio == 1 and self.build_up is None else told
+
+    def sent_bytes(self, plan: Plan) -> int:
+        """Return the bytes that one rank sends in one step."""
+        return sum(
+            collectives.build(lane.collective).traffic(load).sent_bytes
+            for _, lane in plan.lanes()
+            for load in self.loads(plan, lane)
+        )
+
+    def contributed_bytes(self, plan: Plan) -> int:
+        """Return the bytes that one rank hands over to the exchanges of one step."""
+        more = ((lane_rounds(plan, lane), self.loads(plan, lane)) for _, lane in plan.lanes())
+        return plan_bytes(plan) + sum(
+            told.nbytes - load.nbytes for planned, loads in more for load, told in zip(planned, loads, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +119,7 @@ class Prices:
         """Yield the parts of an exchange, those that are alike together."""
         collective = collectives.build(lane.collective)
         pending: Charge | None = None
-        for load in self._loads(lane):
+        for load in self._behaviour.loads(self._plan, lane):
             if not load.nbytes:
                 continue
             if lane.collective in self._system.exchange:
@@ -142,16 +170,6 @@ class Prices:
         shared = system.in_flight > 1 or system.burst_s
         wire_s = work_s - min(work_s, curve.seconds[0]) if shared else 0.0
         return Charge(work_s, system.occupancy.get(primitive, 0.0), beside, queued, wire_s)
-
-    def _loads(self, lane: Lane) -> Iterator[Load]:
-        """Yield the planned loads; where messages follow what was selected, longer by what passes too much."""
-        collective = collectives.build(lane.collective)
-        ratio = 1.0
-        if collective.variable or isinstance(collective, Reducer):
-            ratio = max(self._behaviour.ratio(segment.compressor) for segment in lane.segments)
-        for load in lane_rounds(self._plan, lane):
-            kept = min(load.numel, round(load.kept * ratio))
-            yield replace(load, nbytes=round(load.nbytes * ratio), kept=kept) if ratio != 1 else load
 
     def decode_s(self, lane: Lane) -> float:
         """Return the seconds of decoding what a lane has received."""

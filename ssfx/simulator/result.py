@@ -14,7 +14,6 @@ from ssfx.simulator.schedule import schedule
 from ssfx.simulator.task import STAGES, Stage, Task
 from ssfx.spans import union_s
 from ssfx.system import System
-from ssfx.wire import plan_bytes, plan_traffic
 
 
 @dataclass(frozen=True)
@@ -23,12 +22,14 @@ class Simulated:
 
     `outside` has a line for everything that was charged beyond the range it is known for: such times are
     extrapolations. Stages on the device end one another, so their times and the wait add up to the iteration.
+    `behaviour` is what was assumed of its compressors.
     """
 
     plan: Plan
     tasks: tuple[Task, ...]
     iteration_s: float
     outside: tuple[str, ...]
+    behaviour: Behaviour
 
     def on_device_s(self, *stages: Stage) -> float:
         """Return the seconds that the device spent in `stages`, slowed down by what ran beside it."""
@@ -81,8 +82,8 @@ class Simulated:
             **parts,
             "comm_s": self.comm_s,
             "throughput_samples_per_s": samples / self.iteration_s,
-            "contributed_bytes": plan_bytes(self.plan),
-            "sent_bytes": plan_traffic(self.plan).sent_bytes,
+            "contributed_bytes": self.behaviour.contributed_bytes(self.plan),
+            "sent_bytes": self.behaviour.sent_bytes(self.plan),
         }
 
 
@@ -98,7 +99,8 @@ def simulate(
         raise ValueError("the profile and the plan list different tensors or another order")
     if plan.world_size != system.world_size:
         raise ValueError(f"the plan is for {plan.world_size} ranks, the system has {system.world_size}")
-    lowering = Lowering(plan, profile, system, behaviour or Behaviour())
+    behaviour = behaviour or Behaviour()
+    lowering = Lowering(plan, profile, system, behaviour)
     tasks = lowering.step(accumulate)
     iteration_s = schedule(tasks, system.burst_s, system.in_flight)
-    return Simulated(plan, tuple(tasks), iteration_s, lowering.outside)
+    return Simulated(plan, tuple(tasks), iteration_s, lowering.outside, behaviour)

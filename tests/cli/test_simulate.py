@@ -112,6 +112,33 @@ def test_why_explains_later_cases_by_the_first(run):
     assert reasons[1][0] in out
 
 
+def test_what_a_real_run_has_shown_can_be_told(run):
+    words = ["model=resnet50", "cluster=16gpu", "scheme=oktopk", "density=0.01", "--json"]
+    asked, more, alike = (
+        json.loads(run(*words, *told)) for told in ([], ["--achieved-density", "0.03"], ["--build-up", "1"])
+    )
+    assert more["metrics"]["contributed_bytes"] == pytest.approx(3 * asked["metrics"]["contributed_bytes"], rel=0.01)
+    assert more["metrics"]["iteration_s"] > asked["metrics"]["iteration_s"]
+    assert alike["metrics"]["sent_bytes"] < asked["metrics"]["sent_bytes"]
+    assert (more["known"], more["without_effect"]) == ({"achieved_density": 0.03}, [])
+    assert "known" not in asked
+    assert (more["plan_digest"], more["calibration"]) == (asked["plan_digest"], asked["calibration"])
+    assert "told: --achieved-density 0.03" in run(*words[:-1], "--achieved-density", "0.03").splitlines()
+
+
+def test_whom_it_does_not_concern_is_said(run, capsys):
+    lines = run("model=resnet50", "cluster=16gpu", "scheme=ddp,oktopk", "density=0.01", "--build-up", "2").splitlines()
+    assert "--build-up changes nothing about ddp" in lines
+    assert not [line for line in lines if line.startswith("--build-up") and "oktopk" in line]
+    assert run("model=resnet50", "cluster=16gpu", "scheme=ddp", "--build-up", "16")  # what is assumed anyway
+    fixed = ["model=resnet50", "cluster=16gpu", "scheme=fused_all", "--achieved-density", "0.02"]
+    dense = ["model=resnet50", "cluster=16gpu", "scheme=ddp", "--build-up", "2"]
+    whole = ["model=resnet_tiny", "cluster=local", "world_size=2", "scheme=oktopk", "--build-up", "1.5"]
+    for words in (fixed, dense, whole):
+        assert main(["simulate", *words]) == 2
+        assert f"{words[-2]} changes nothing here" in capsys.readouterr().err
+
+
 def test_anything_that_differs_can_be_compared(run):
     out = run("model=resnet50", "cluster=16gpu", "scheme=ddp", "cluster.inter.gbps=10,200", "--why")
     assert "ddp 16gpu takes " in out
@@ -151,6 +178,7 @@ def test_a_model_has_its_customary_batch_and_a_workload_its_own(run):
         (["cluster=64gpu", "world_size=8"], "cluster=64gpu has 64 devices, so world_size=8 does not fit"),
         (["model=bert_lrge"], "did you mean 'bert_large'?"),
         (["cluster=64gpu", "scheme=ddp", "density=0.1"], "density=0.1 would have no effect"),
+        (["cluster=16gpu", "scheme=oktopk", "--build-up", "17"], "at most the 16 ranks of 16gpu, got 17"),
         (
             ["cluster=64gpu", "model=resnet50", "--trace", "/nowhere/trace.json"],
             "cannot write /nowhere/trace.json: No such",

@@ -22,6 +22,7 @@ from ssfx.simulator.schedule import schedule
 from ssfx.simulator.task import Task
 from ssfx.system import Overheads
 from ssfx.timeline import evaluate
+from ssfx.wire import plan_bytes, plan_traffic
 
 SOME = ["ddp", "wfbp", "ssgd", "per_tensor", "fused_all", "hipress", "ssfusion_oi", "oktopk", "spardl", "micro"]
 
@@ -156,6 +157,23 @@ def test_a_longer_selection_is_charged_where_messages_follow_it():
     asked = simulate(plan, profile, system)
     twice = simulate(plan, profile, system, behaviour=Behaviour((("gaussiank", 2.0),)))
     assert twice.on_device_s("decompress") > asked.on_device_s("decompress")
+
+
+def test_bytes_are_those_of_the_selection_and_of_what_all_ranks_select_together():
+    costs, profile = affine_costs(), instance_a()
+    system = system_of(costs, 0.01)
+    plan = make_plan("oktopk", profile, costs, {"density": 0.01})
+    asked = simulate(plan, profile, system)
+    assert asked.metrics(1)["contributed_bytes"] == plan_bytes(plan)
+    assert asked.metrics(1)["sent_bytes"] == plan_traffic(plan).sent_bytes
+    compressor = plan.buckets[0].lanes[0].segments[0].compressor
+    twice = simulate(plan, profile, system, behaviour=Behaviour(((compressor, 2.0),))).metrics(1)
+    assert twice["contributed_bytes"] == pytest.approx(2 * plan_bytes(plan))
+    assert twice["sent_bytes"] > 1.9 * plan_traffic(plan).sent_bytes
+    alike = simulate(plan, profile, system, behaviour=Behaviour(build_up=1.0)).metrics(1)
+    assert alike["contributed_bytes"] == plan_bytes(plan)
+    assert alike["sent_bytes"] < plan_traffic(plan).sent_bytes
+    assert alike["iteration_s"] <= asked.iteration_s
 
 
 def test_accumulation_adds_local_passes_only():

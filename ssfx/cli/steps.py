@@ -1,0 +1,149 @@
+"""Simulated steps in words, as tables and as plain data: what `ssfx simulate` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ssfx.cli.table import print_table
+
+if TYPE_CHECKING:
+    from ssfx.case import Case
+    from ssfx.config.targets import Target
+    from ssfx.simulator import Simulated
+
+    Outcome = tuple[Case, Target, Simulated]
+
+_BAR = 40
+_PARTS = {
+    "forward_s": "forward", "backward_s": "backward", "sparsify_s": "compression", "exposed_comm_s": "exposed exchange",
+    "step_s": "optimizer step", "other_s": "other",
+}  # fmt: skip
+
+
+def show(outcome: Outcome) -> None:
+    """The parts, the critical path and the bytes of one step are printed, and what they rest on."""
+    case, target, step = outcome
+    metrics, critical = _metrics(outcome), step.critical_s()
+    click.secho(f"{_title(case)}, {_sparse(case) or 'dense'}", bold=True)
+    click.echo(
+        f"simulated: {_ms(step.iteration_s)} per iteration, {metrics['throughput_samples_per_s']:,.1f} samples/s, "
+        f"scaling factor {_scaling(outcome):.3f} (one device alone: {_ms(target.profile.alone_s(case.accumulate))})"
+    )
+    rows = [_line(label, metrics[name], step.iteration_s) for name, label in _PARTS.items()]
+    print_table(("where the time goes", "ms", "share", ""), rows, right={"ms", "share"})
+    rows = [_line(stage, seconds, step.iteration_s) for stage, seconds in critical.items() if seconds]
+    print_table(("critical path", "ms", "share", ""), rows, right={"ms", "share"})
+    click.echo(
+        f"exchange: {_ms(step.comm_s)} under way, {_ms(step.exposed_comm_s)} exposed; tasks that disturb one another "
+        f"cost {_ms(max(0.0, step.slowdown_s()))} on the critical path"
+    )
+    click.echo(f"bytes per rank: {metrics['contributed_bytes']:,} handed over, {metrics['sent_bytes']:,} sent")
+    for line in step.outside:
+        click.secho(f"extrapolated: {line}", fg="yellow")
+    _origins([outcome])
+    click.echo(f"plan {step.plan.digest}, calibration {case.calibration}")
+
+
+def compare(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
+    """One line for each of several steps is printed, and what they rest on."""
+    header = (
+        "case", "iteration ms", "samples/s", "scaling", "compression", "exposed", "exchange", "handed over", "",
+    )  # fmt: skip
+    rows = []
+    profiles = [target.profile.origin.kind for _, target, _ in outcomes]
+    for name, outcome, kind in zip(names, outcomes, profiles, strict=True):
+        step, metrics = outcome[2], _metrics(outcome)
+        # A measured time beside one from a data sheet: their difference is not that of the cases.
+        marks = ["extrapolated"] * bool(step.outside) + [f"{kind} profile"] * (len(set(profiles)) > 1)
+        rows.append(
+            (
+                name, f"{1e3 * step.iteration_s:.2f}", f"{metrics['throughput_samples_per_s']:,.1f}",
+                f"{_scaling(outcome):.3f}", f"{1e3 * metrics['sparsify_s']:.2f}",
+                f"{1e3 * step.exposed_comm_s:.2f}", f"{1e3 * step.comm_s:.2f}",
+                f"{metrics['contributed_bytes'] / 2**20:.2f} MiB", ", ".join(marks),
+            )
+        )  # fmt: skip
+    shared = {_title(case, scheme=False) for case, _, _ in outcomes}
+    click.secho(f"simulated{' for ' + shared.pop() if len(shared) == 1 else ''}, times in ms", bold=True)
+    print_table(header, rows, right=set(header[1:-1]))
+    _origins(outcomes)
+
+
+def critical_paths(steps: Sequence[Simulated], names: Sequence[str]) -> None:
+    """The stages of all critical paths are printed side by side; each column sums to its iteration."""
+    paths = [step.critical_s() for step in steps]
+    header = ("critical path, ms", *names)
+    stages = [stage for stage in paths[0] if any(path[stage] for path in paths)]
+    rows = [(stage, *(f"{1e3 * path[stage]:.2f}" for path in paths)) for stage in stages]
+    print_table(header, rows, right=set(names))
+
+
+def _origins(outcomes: Sequence[Outcome]) -> None:
+    """Print what the numbers rest on, each text once."""
+    from ssfx.recorded import measured_on
+
+    texts = []
+    for _, target, _ in outcomes:
+        costs, profile = target.system.origin, target.profile.origin
+        texts.append(f"costs: {costs.kind}{measured_on(costs)}. {costs.note}")
+        texts.append(f"profile: {profile.kind}, {target.profile.device}{measured_on(profile)}. {profile.note}")
+    for text in sorted(dict.fromkeys(texts)):
+        click.echo(text)
+
+
+def plain(outcome: Outcome) -> dict[str, Any]:
+    """Return a step as what JSON can hold."""
+    case, target, step = outcome
+    return {
+        "model": case.model, "cluster": case.cluster, "world_size": case.world_size, "batch_size": case.batch_size,
+        "scheme": case.scheme, "scheme_options": dict(case.scheme_options), "compressor": case.compressor,
+        "density": case.density, "origin": "simulated", "metrics": _metrics(outcome),
+        "scaling_factor": _scaling(outcome), "critical_s": step.critical_s(), "contention_s": step.slowdown_s(),
+        "extrapolated": list(step.outside), "calibration": case.calibration, "plan_digest": step.plan.digest,
+        "costs": asdict(target.system.origin), "profile": asdict(target.profile.origin),
+    }  # fmt: skip
+
+
+def _metrics(outcome: Outcome) -> dict[str, Any]:
+    case, _, step = outcome
+    return step.metrics(case.world_size * case.batch_size * case.accumulate)
+
+
+def _scaling(outcome: Outcome) -> float:
+    case, target, step = outcome
+    return target.profile.alone_s(case.accumulate) / step.iteration_s
+
+
+def names_of(cases: Sequence[Case]) -> list[str]:
+    """Return what tells the cases apart, another name for each."""
+    parts = [
+        (case.scheme, case.model, case.cluster, f"x{case.world_size}", case.compressor or "",
+         f"{case.density}" if case.density else "", f"batch {case.batch_size}", case.optimizer,
+         f"{case.accumulate} micro-steps",
+         " ".join(f"{key}={value}" for key, value in sorted(case.scheme_options.items())))
+        for case in cases
+    ]  # fmt: skip
+    differing = [i for i in range(len(parts[0])) if i == 0 or len({part[i] for part in parts}) > 1]
+    return [" ".join(part[i] for i in differing if part[i]) for part in parts]
+
+
+def _title(case: Case, scheme: bool = True) -> str:
+    what = f"{case.model} on {case.cluster}, {case.world_size} ranks, batch {case.batch_size} each"
+    return f"{case.scheme} for {what}" if scheme else what
+
+
+def _sparse(case: Case) -> str:
+    return (case.compressor or "") + (f" at density {case.density:g}" if case.density else "")
+
+
+def _line(label: str, seconds: float, whole_s: float) -> tuple[str, str, str, str]:
+    share = seconds / whole_s
+    return label, f"{1e3 * seconds:.2f}", f"{share:.1%}", "#" * round(_BAR * share)
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.2f} ms"
