@@ -10,7 +10,8 @@ INSTALLED := $(VENV)/.installed
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-RECORDED := local_x2 local_x4 2x1gbit 4x1gbit 2x100mbit 4x100mbit
+RANKS ?= 2 4
+RECORDED ?= local_x2 local_x4 2x1gbit 4x1gbit 2x100mbit 4x100mbit
 # From a name in RECORDED to the words of its command. Two ranks have more steps: theirs are short, and their schemes
 # nearer to one another.
 WHERE := s/^local_x/cluster=local world_size=/;s/^[24]x/cluster=emulated_&/;/=2$$\|_2x/s/$$/ steps=60/;/=4$$\|_4x/s/$$/ steps=36/
@@ -64,16 +65,14 @@ simulations: $(INSTALLED) committed ## simulate the papers' clusters again and r
 	@for name in $(SIMULATED); do $(BIN)/python -m ssfx.results.reference $${name}_clusters experiment=$$name || exit 1; done
 	@$(MAKE) --no-print-directory docs
 
-calibration: $(INSTALLED) ## measure this machine for cluster=local and emulated ones (as root, 30 quiet minutes)
-	@for ranks in 2 4; do \
-	  for model in resnet_tiny vgg_tiny lstm_tiny gpt2_tiny; do \
-	    $(BIN)/ssfx profile model=$$model ranks=$$ranks || exit 1; done; \
+calibration: $(INSTALLED) ## measure this machine for cluster=local and emulated ones (as root, 40 quiet minutes; RANKS=2)
+	@for ranks in $(RANKS); do \
 	  $(BIN)/ssfx profile compressors ranks=$$ranks && \
 	  $(BIN)/ssfx profile network cluster=local world_size=$$ranks && \
 	  $(BIN)/ssfx profile network cluster=emulated_$${ranks}x1gbit && \
-	  $(BIN)/ssfx profile network cluster=emulated_$${ranks}x100mbit || exit 1; done
-	@for ranks in 2 4; do for model in resnet_tiny vgg_tiny lstm_tiny gpt2_tiny; do \
-	  $(BIN)/ssfx profile model=$$model ranks=$$ranks --if-faster || exit 1; done; done
+	  $(BIN)/ssfx profile network cluster=emulated_$${ranks}x100mbit || exit 1; \
+	  for model in resnet_tiny vgg_tiny lstm_tiny gpt2_tiny; do \
+	    $(BIN)/ssfx profile model=$$model ranks=$$ranks || exit 1; done; done
 
 validation: $(INSTALLED) committed ## run what the simulator is checked against, and ship it with the calibration (as root, a quiet hour)
 	@for where in $(RECORDED); do $(BIN)/ssfx run experiment=validation $$(echo $$where | sed '$(WHERE)') || exit 1; done

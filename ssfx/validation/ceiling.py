@@ -21,7 +21,7 @@ def ceiling(found: Sequence[Comparison], draws: int = DRAWS) -> list[Scores]:
     time. Sources: Efron 1979 for the bootstrap; steps that follow one another are taken for independent.
     """
     rng = random.Random(0)
-    pairs = [one.pair(paced=True) for one in found]
+    pairs = [one.pair(by="pace") for one in found]
     steps = [[step.predicted_s / step.actual_s for step in one.steps] for one in found]
     exact = [median(ratios) for ratios in steps]
     scores = []

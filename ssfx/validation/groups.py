@@ -101,16 +101,27 @@ def recorded() -> list[Group]:
         Group(
             "recorded: simulator against real runs on one machine",
             f"{calibrated_on}; the plan is the one that the run executed", tested_on,
-            tuple(one.pair() for one in found), tuple(sets), (noise, pace, *repeatability(rows)), whole_steps=True,
+            tuple(one.pair() for one in found), tuple(sets), (noise, pace, density_told(found), *repeatability(rows)),
+            whole_steps=True,
         ),
         Group(
             "recorded, paced: the same at the machine's pace during each run",
             f"{calibrated_on}; but before every step of the scored run a pass without exchange says how fast its "
             "machine computes, and the step's achieved density how much its compressor let pass", tested_on,
-            tuple(one.pair(paced=True) for one in found), tuple(sets), (in_words(found),), whole_steps=True,
+            tuple(one.pair(by="pace") for one in found), tuple(sets), (in_words(found),), whole_steps=True,
             comparisons=tuple(found),
         ),
     ]  # fmt: skip
+
+
+def density_told(found: Sequence[Comparison]) -> str:
+    """Return in a sentence what the simulations are scored that know how much each compressor lets pass."""
+    told = score([one.pair(by="density") for one in found])
+    return (
+        "told how much each compressor let pass, median of the same training on other networks: mean "
+        f"{100 * told.mean:.1f} %, maximum {100 * told.maximum:.1f} %, bias {100 * told.bias:+.1f} %, tau "
+        f"{told.tau or 0.0:.2f}, {len(told.telling)} pairs inverted by > 5 %"
+    )
 
 
 def middle_runs(rows: Sequence[Row]) -> list[Row]:

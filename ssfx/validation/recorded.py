@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 from ssfx.case import Case
 from ssfx.errors import RunError
@@ -59,13 +60,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One real run, its simulation, and one of each of its steps that is told what happened besides exchanges.
+    """One real run, its simulation, one that is told a density, and one of each step that is told what happened there.
 
     Before each step the run made a pass that exchanges nothing: it says how fast the shared machine was just then.
+    told: knows what the compressor let pass in the same training on other networks, if there is any.
     """
 
     row: Row
     simulated: Simulated
+    told: Simulated
     steps: tuple[Step, ...]
 
     @property
@@ -78,17 +81,21 @@ class Comparison:
         """Median pace of the steps."""
         return median(step.pace.both for step in self.steps)
 
-    def pair(self, paced: bool = False) -> Pair:
-        """Return the iteration times; `paced`: the median of what the steps' own simulations were off by, applied."""
+    def pair(self, by: Literal["calibration", "density", "pace"] = "calibration") -> Pair:
+        """Return the iteration times, from calibration alone, as it is `told`, or by its steps.
+
+        The latter is the actual one times the median of what the steps' own simulations are off by.
+        """
         metrics = self.row.metrics
         actual_s = metrics["iteration_s"]
         assert actual_s is not None
         low_s, high_s = metrics.get("iteration_p10_s"), metrics.get("iteration_p90_s")
         spread = (high_s - low_s) / actual_s if low_s is not None and high_s is not None else None
-        predicted_s = self.simulated.iteration_s
-        if paced:
+        simulated = self.told if by == "density" else self.simulated
+        predicted_s = simulated.iteration_s
+        if by == "pace":
             predicted_s = actual_s * median(step.predicted_s / step.actual_s for step in self.steps)
-        return Pair(self.panel, self.row.case.scheme, predicted_s, actual_s, spread, bool(self.simulated.outside))
+        return Pair(self.panel, self.row.case.scheme, predicted_s, actual_s, spread, bool(simulated.outside))
 
     def parts(self) -> dict[str, tuple[float, float]]:
         """Return (simulated step by step, actual) median seconds of each of PARTS: where an error comes from."""
@@ -105,7 +112,7 @@ def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]
     are the shipped ones: what was measured here may be of another machine than the rows. Raises RunError when one of
     them was not recorded.
     """
-    found = []
+    rows, found = list(rows), []
     for row in rows:
         case = row.case
         plan = plans.get(str(row.manifest["plan_digest"]))
@@ -126,8 +133,25 @@ def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]
         system = system.at_yardstick(profile.yardstick_s)
         ordered = in_order(profile, plan.tensors)
         steps = tuple(stepwise(row, plan, ordered, system))
-        found.append(Comparison(row, simulate(plan, ordered, system), steps))
+        usual = simulate(plan, ordered, system)
+        known = selected(case, plan, density_elsewhere(row, rows))
+        told = simulate(plan, ordered, system, behaviour=known) if known.achieved_density else usual
+        found.append(Comparison(row, usual, told, steps))
     return found
+
+
+def density_elsewhere(row: Row, rows: Iterable[Row]) -> float | None:
+    """Return the achieved density of the same training on other clusters, the median of steps and runs.
+
+    It depends on the gradients, not on the network. None where there is no such run.
+    """
+
+    def training(case: Case) -> tuple[object, ...]:
+        return case.model, case.world_size, case.scheme, case.compressor, case.density
+
+    same = (one for one in rows if training(one.case) == training(row.case) and one.case.cluster != row.case.cluster)
+    densities = [median(found) for one in same if (found := one.samples.get("greatest_density"))]
+    return median(densities) if densities else None
 
 
 def stepwise(row: Row, plan: Plan, profile: Profile, system: System) -> Iterator[Step]:
@@ -153,13 +177,13 @@ def paces(row: Row, profile: Profile) -> list[Pace]:
     ]
 
 
-def selected(case: Case, plan: Plan, density: float) -> Behaviour:
+def selected(case: Case, plan: Plan, density: float | None) -> Behaviour:
     """Return how much the run's compressor let pass: a property of its gradients, of which no simulation knows.
 
-    Where some tensors are dense the density does not tell, because they count as sent.
+    Where some tensors are dense the density does not tell, because they count as sent. None: as much as it should.
     """
     dense = any(segment.dense for _, lane in plan.lanes() for segment in lane.segments)
-    if case.compressor is None or case.density is None or dense:
+    if case.compressor is None or case.density is None or dense or density is None:
         return Behaviour()
     return Behaviour(((case.compressor.partition("(")[0], density / case.density),))
 

@@ -165,11 +165,35 @@ def test_a_run_that_changes_its_pace_midway_is_compared_step_by_step(rows):
     assert [step.pace for step in later.steps] == [
         *(step.pace for step in usual.steps[: count // 2]), *(step.pace for step in always.steps[count // 2 :]),
     ]  # fmt: skip
-    errors = sorted(one.pair(paced=True).error for one in (usual, later, always))
+    errors = sorted(one.pair(by="pace").error for one in (usual, later, always))
     assert errors[2] - errors[0] < 0.1  # where one pace for the whole run would be off by half
 
 
-def test_only_the_paced_group_is_told_what_the_compressor_let_pass(rows):
+def test_what_a_compressor_lets_pass_is_known_from_the_same_training_on_other_networks(rows):
+    own = next(row for row in rows if row.case.scheme == "micro")
+    wide = [10 * own.case.density] * len(own.samples["greatest_density"])
+    cases = [
+        replace(own.case, **changes)
+        for changes in ({"cluster": "emulated_4x10gbit"}, {"world_size": 9}, {"scheme": "oktopk"}, {"model": "m"})
+    ]
+    there = [
+        replace(own, run_id=case.run_id, case=case, samples=own.samples | {"greatest_density": wide}) for case in cases
+    ]
+    assert recorded.density_elsewhere(own, [own, *there]) == wide[0]
+    assert recorded.density_elsewhere(own, [own, *there[1:]]) is None
+    dense = replace(there[0], samples={})
+    assert recorded.density_elsewhere(own, [dense]) is None
+    alone, *_ = comparisons([own], recorded_plans())
+    assert alone.told == alone.simulated
+    same = replace(own.case, cluster="")
+    other = next(row for row in rows if replace(row.case, cluster="") == same and row != own)
+    wide = [10 * own.case.density] * len(other.samples["greatest_density"])
+    found, _ = comparisons([own, replace(other, samples=other.samples | {"greatest_density": wide})], recorded_plans())
+    assert found.simulated.iteration_s == alone.simulated.iteration_s
+    assert found.told.iteration_s > found.simulated.iteration_s
+
+
+def test_only_the_paced_group_is_told_what_the_compressor_let_pass_in_the_very_run(rows):
     row = next(row for row in rows if row.case.scheme == "micro")
     wide = [10 * row.case.density] * len(row.samples["greatest_density"])
     told = replace(row, samples=row.samples | {"greatest_density": wide})
