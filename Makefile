@@ -65,7 +65,7 @@ simulations: $(INSTALLED) committed ## simulate the papers' clusters again and r
 	@for name in $(SIMULATED); do $(BIN)/python -m ssfx.results.reference $${name}_clusters experiment=$$name || exit 1; done
 	@$(MAKE) --no-print-directory docs
 
-calibration: $(INSTALLED) ## measure this machine for cluster=local and emulated ones (as root, 40 quiet minutes; RANKS=2)
+calibration: $(INSTALLED) ## measure this machine for cluster=local and emulated ones (as root, 40 quiet minutes; RANKS=2: of two ranks only)
 	@for ranks in $(RANKS); do \
 	  $(BIN)/ssfx profile compressors ranks=$$ranks && \
 	  $(BIN)/ssfx profile network cluster=local world_size=$$ranks && \

@@ -123,7 +123,8 @@ def _row(case: Case, target: Target, step: Simulated, started_with: dict[str, ob
         "critical_s": step.critical_s(),
         "contention_s": step.slowdown_s(),
         "extrapolated": list(step.outside),
-        "assumptions": "every compressor sends as many elements as it is asked for; memory costs what a residual does",
+        "assumptions": "every compressor sends as many elements as it is asked for, no two ranks select the same; "
+        "memory costs what a residual does",
     }  # fmt: skip
     metrics = step.metrics(case.world_size * case.batch_size * case.accumulate)
     if (

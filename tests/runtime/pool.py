@@ -68,11 +68,11 @@ class Pool:
         while len(results) + len(failures) < world:
             try:
                 number, rank, good, value = self._outbox.get(timeout=timeout_s)
-            except Exception:
+            except Exception as error:
                 self._restart()
                 told = "\n".join(f"rank {r}:\n{text}" for r, text in failures.items())
                 silent = sorted(set(range(world)) - set(results) - set(failures))
-                raise TimeoutError(f"ranks {silent} did not answer within {timeout_s} s\n{told}") from None
+                raise TimeoutError(f"ranks {silent} did not answer within {timeout_s} s\n{told}") from error
             if number != self._number:
                 continue
             (results if good else failures)[rank] = value
