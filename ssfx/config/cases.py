@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ssfx.case import Case
 from ssfx.cluster import Cluster
-from ssfx.config.clusters import check_here, cluster_of, cluster_text
+from ssfx.config.clusters import check_here, check_recorded, cluster_of, cluster_text
 from ssfx.config.components import Components, complete, components, on_nodes, without_sparse_keys
 from ssfx.config.compose import Point, chosen, compose
 from ssfx.config.overrides import read
@@ -111,6 +111,7 @@ def resolve_plan(words: Iterable[str]) -> Planned:
     config = compose(complete(point))
     settings = Settings.of(config)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
+    check_recorded(point, cluster)
     parts = components(config, settings.density, asked="density" in point)
     return Planned(config["model"]["name"], cluster.device, cluster, on_nodes(parts, cluster))
 
@@ -123,6 +124,7 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
     options = {key.partition(".")[2]: value for key, value in point.items() if key.startswith("cluster.")}
     if found.engine not in ("simulate", "slurm"):
         check_here(cluster)
+    check_recorded(point, cluster)
     dataset = {key: value for key, value in config["dataset"].items() if key != "name"}
     case = Case(
         experiment=found.experiment,

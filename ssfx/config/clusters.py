@@ -74,8 +74,26 @@ def cluster_text(name: str, options: Mapping[str, Any]) -> str:
 def cluster_at(point: Point, node: Mapping[str, Any], world_size: int | None, device: str) -> Cluster:
     """Return the cluster of a point and its composed `cluster` node; its name is that of Case.cluster."""
     cluster = cluster_of(node, world_size, device)
+    check_recorded(point, cluster)
     options = {key.partition(".")[2]: value for key, value in point.items() if key.startswith("cluster.")}
     return replace(cluster, name=cluster_text(cluster.name, options))
+
+
+def check_recorded(point: Point, cluster: Cluster) -> None:
+    """Raise ConfigError where recorded times are asked for by name and there are none of this cluster.
+
+    Where its file alone says so, a cluster without any has nominal ones, and rows and outputs call them that.
+    """
+    if point.get("cluster.calibration") != "recorded" or cluster.device != "cpu":
+        return
+    from ssfx.recorded import recorded_system  # late: few commands ask
+
+    name = cluster.name.partition("(")[0]
+    if recorded_system(name, cluster.world_size) is None:
+        raise ConfigError(
+            f"nothing is recorded of cluster={name} with {cluster.world_size} ranks: measure it with ssfx profile "
+            f"network cluster={name} world_size={cluster.world_size}, or use cluster.calibration=nominal"
+        )
 
 
 def cluster_named(text: str, world_size: int | None, device: str) -> Cluster:

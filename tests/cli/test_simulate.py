@@ -180,6 +180,14 @@ def test_a_model_has_its_customary_batch_and_a_workload_its_own(run):
         (["cluster=64gpu", "scheme=ddp", "density=0.1"], "density=0.1 would have no effect"),
         (["cluster=16gpu", "scheme=oktopk", "--build-up", "17"], "at most the 16 ranks of 16gpu, got 17"),
         (
+            ["cluster=emulated_2x10gbit", "cluster.calibration=recorded", "model=resnet_tiny", "scheme=ddp"],
+            "measure it with ssfx profile network cluster=emulated_2x10gbit world_size=2, or use",
+        ),
+        (
+            ["cluster=local", "world_size=3", "device=cpu", "cluster.calibration=recorded", "model=resnet_tiny"],
+            "nothing is recorded of cluster=local with 3 ranks",
+        ),
+        (
             ["cluster=64gpu", "model=resnet50", "--trace", "/nowhere/trace.json"],
             "cannot write /nowhere/trace.json: No such",
         ),
