@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from ssfx.compressors import Context, Payload, build
-from ssfx.origin import Origin
-from ssfx.paths import data_dir
+from ssfx.core.origin import Origin
+from ssfx.core.paths import data_dir
 from ssfx.results.manifest import describe, hardware, versions
 
 COMPRESSORS = ("dgc", "randomk", "topk")

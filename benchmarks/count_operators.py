@@ -3,8 +3,8 @@
     python benchmarks/count_operators.py [--write]
 
 Torch runs on the CPU here, and every operator that is not a view is counted with the bytes of its inputs and outputs.
-Kernels of `ssfx.kernels.cuda` count as many launches and bytes as docs/kernels.md says. The result is the table from
-which ssfx/codec_times.py makes nominal times; a test counts again.
+Kernels of `ssfx.kernels.triton` count as many launches and bytes as docs/kernels.md says. The result is the table from
+which ssfx/perf_model/compressor_times.py makes nominal times; a test counts again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ from torch.utils._pytree import tree_leaves
 import ssfx.compressors
 from ssfx.compressors import Compressor, Context, blocks, build, compressors, threshold
 from ssfx.compressors.blank import blank_batch, run
-from ssfx.kernels import blocks as plain_blocks
-from ssfx.kernels import chunks, cpu, pack_reference, quantize
+from ssfx.core.paths import data_dir
+from ssfx.kernels.cpu import backend as cpu
+from ssfx.kernels.cpu import quantize
+from ssfx.kernels.reference import blocks as plain_blocks
+from ssfx.kernels.reference import chunks
+from ssfx.kernels.reference import pack as pack_reference
 from ssfx.memories import memories
-from ssfx.paths import data_dir
 
 SIDE = 1024
 """Segments are SIDE x SIDE matrices."""
@@ -238,7 +241,7 @@ def moved(counter: Counter, size: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the table, or write it where ssfx.codec_times reads it."""
+    """Print the table, or write it where ssfx.perf_model.compressor_times reads it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true")
     write = parser.parse_args().write

@@ -35,11 +35,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ssfx.core.errors import ConfigError, RunError, SsfxError, unknown
+from ssfx.core.files import read_json, write_atomic
 from ssfx.engines.hosts import INTERFACE, Hosts, Network, missing
 from ssfx.engines.launch import settings
 from ssfx.engines.line_rate import measure
-from ssfx.errors import ConfigError, RunError, SsfxError, unknown
-from ssfx.results.files import read_json, write_atomic
 from ssfx.results.manifest import code, describe, hardware, now, versions
 from ssfx.schemes import schemes
 

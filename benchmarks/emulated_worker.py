@@ -31,8 +31,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
-from ssfx.errors import SsfxError
-from ssfx.machine import patient_threads, share_cores
+from ssfx.core.errors import SsfxError
+from ssfx.core.machine import patient_threads, share_cores
 from ssfx.results.manifest import busy_s
 from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes

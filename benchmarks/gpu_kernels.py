@@ -76,7 +76,7 @@ def bucket(numel: int, density: float) -> Bucket:
 
 def operations(numel: int, density: float) -> dict[str, Operation]:
     """Return what is timed for one size, by row name; the first is the copy."""
-    from ssfx.kernels import cuda
+    from ssfx.kernels.triton import backend as cuda
 
     made, given = bucket(numel, density), bucket(numel, density)
     vector, target = torch.randn(numel, device="cuda"), torch.empty(numel, device="cuda")

@@ -4,7 +4,7 @@
 
 Ranks share the cores of this machine as those of `cluster=local` do. Every round makes the same all-reduce in two
 groups, one after the other and the other way round in the next: made as torch makes groups, and as ssfx does
-(`ssfx.machine.patient_threads`). First back to back, then after each rank has computed for some milliseconds, then
+(`ssfx.core.machine.patient_threads`). First back to back, then after each rank has computed for some milliseconds, then
 eight at once while every rank computes as long. Prints medians and 90th percentiles in milliseconds, and their
 ratios.
 """
@@ -28,8 +28,8 @@ import torch
 import torch.distributed as dist
 
 from ssfx.collectives.comm import new_group
+from ssfx.core.machine import share_cores
 from ssfx.engines.launch import settings
-from ssfx.machine import share_cores
 from ssfx.results.manifest import busy_s, code, describe, hardware, now, versions
 
 SIZES = (1_024, 1_048_576)

@@ -16,13 +16,13 @@ import time
 from rich.console import Console
 from rich.table import Table
 
-from ssfx.costs import Costs, Curve, ring_exchange
-from ssfx.errors import ConfigError
-from ssfx.origin import Origin
-from ssfx.plan import TensorSpec
-from ssfx.planning import make_plan
-from ssfx.profile import Profile
+from ssfx.core.errors import ConfigError
+from ssfx.core.origin import Origin
+from ssfx.planning.costs import Costs, Curve, ring_exchange
+from ssfx.planning.plan import TensorSpec
+from ssfx.planning.profile import Profile
 from ssfx.schemes import schemes
+from ssfx.schemes.make_plan import make_plan
 
 SIZES = (100, 1000, 10_000)
 WORLD_SIZE = 4096

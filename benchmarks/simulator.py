@@ -20,9 +20,9 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from ssfx.case import Case
 from ssfx.config.cases import resolve_job
 from ssfx.config.simulated import simulate_case
+from ssfx.core.case import Case
 from ssfx.engines import engines
 from ssfx.results.store import Store
 

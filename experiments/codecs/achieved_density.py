@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.errors import RunError
-from ssfx.figure_rows import Panel, metric, panels
-from ssfx.figure_style import ORIGIN_HATCHES, drawn_panels, facts, save, style
-from ssfx.results.density import NOTHING, centre, merged, quantile
+from ssfx.core.errors import RunError
+from ssfx.figures.style import ORIGIN_HATCHES, drawn_panels, facts, save, style
+from ssfx.results.comparisons import Panel, metric, panels
+from ssfx.results.density_bins import NOTHING, centre, merged, quantile
 from ssfx.results.rows import Row
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.figure_latency import COMMAND as COMMAND
-from ssfx.figure_latency import Point, conditions, points, published
-from ssfx.figure_style import CAPTION, COLUMN_IN, caption_text, save, style
+from ssfx.figures.latency import COMMAND as COMMAND
+from ssfx.figures.latency import Point, conditions, points, published
+from ssfx.figures.style import CAPTION, COLUMN_IN, caption_text, save, style
 from ssfx.results.rows import Row
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssfx.figure_groups import Groups
-from ssfx.figure_groups import finding as finding
-from ssfx.figure_rows import metric
+from ssfx.figures.grouped_bars import Groups
+from ssfx.figures.grouped_bars import finding as finding
+from ssfx.results.comparisons import metric
 from ssfx.results.rows import Row
 
 NAME = "ssfusion.fig05a"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.figure_cells import Cell, cells
-from ssfx.figure_claims import NAMES, claim_lines, judged
-from ssfx.figure_style import CAPTION, COLUMN_IN, caption_text, save, style
-from ssfx.results.claims import ledgers
+from ssfx.claims.ledger import ledgers
+from ssfx.claims.simulated import NAMES, claim_lines, judged
+from ssfx.figures.style import CAPTION, COLUMN_IN, caption_text, save, style
 from ssfx.results.rows import Row
+from ssfx.results.simulated_cells import Cell, cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

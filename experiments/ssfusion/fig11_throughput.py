@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.figure_rows import DENSE_BASELINE, Panel, Spread, panels
-from ssfx.figure_style import ORIGIN_HATCHES, drawn_panels, facts, save, scheme_colour, style
+from ssfx.figures.style import ORIGIN_HATCHES, drawn_panels, facts, save, scheme_colour, style
+from ssfx.results.comparisons import DENSE_BASELINE, Panel, Spread, panels
 from ssfx.results.rows import Row
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.errors import RunError
-from ssfx.figure_rows import DENSE_BASELINE, Panel, Spread, metric, panels
-from ssfx.figure_style import drawn_panels, facts, save, scheme_colour, style
+from ssfx.core.errors import RunError
+from ssfx.figures.style import drawn_panels, facts, save, scheme_colour, style
+from ssfx.results.comparisons import DENSE_BASELINE, Panel, Spread, metric, panels
 from ssfx.results.rows import Row
 
 if TYPE_CHECKING:

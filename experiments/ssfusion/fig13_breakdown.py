@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssfx.figure_breakdown import draw_breakdown
-from ssfx.figure_breakdown import finding as finding
+from ssfx.figures.breakdown import draw_breakdown
+from ssfx.figures.breakdown import finding as finding
 from ssfx.results.rows import Row
 
 NAME = "ssfusion.fig13"

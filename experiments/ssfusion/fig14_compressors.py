@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssfx.figure_groups import Groups
-from ssfx.figure_groups import finding as finding
+from ssfx.figures.grouped_bars import Groups
+from ssfx.figures.grouped_bars import finding as finding
 from ssfx.results.rows import Row
 
 NAME = "ssfusion.fig14"

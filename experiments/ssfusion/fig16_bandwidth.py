@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssfx.figure_cells import Cell
-from ssfx.figure_groups import Groups
-from ssfx.figure_groups import finding as finding
+from ssfx.figures.grouped_bars import Groups
+from ssfx.figures.grouped_bars import finding as finding
 from ssfx.results.rows import Row
+from ssfx.results.simulated_cells import Cell
 
 NAME = "ssfusion.fig16"
 TITLE = "throughput by bandwidth"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssfx.figure_cells import Cell, cells
-from ssfx.figure_groups import Groups
-from ssfx.figure_groups import finding as finding
-from ssfx.figure_rows import metric
+from ssfx.figures.grouped_bars import Groups
+from ssfx.figures.grouped_bars import finding as finding
+from ssfx.results.comparisons import metric
 from ssfx.results.rows import Row
+from ssfx.results.simulated_cells import Cell, cells
 
 NAME = "ssfusion.fig17"
 TITLE = "throughput and memory of large models"

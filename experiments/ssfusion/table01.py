@@ -6,9 +6,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ssfx.figure_rows import Panel, Spread, panels
-from ssfx.figure_style import CAPTION, COLUMN_IN, caption_text, draw_table, facts, save, style
-from ssfx.results.claims import Claim, ledgers
+from ssfx.claims.ledger import Claim, ledgers
+from ssfx.figures.style import CAPTION, COLUMN_IN, caption_text, draw_table, facts, save, style
+from ssfx.results.comparisons import Panel, Spread, panels
 from ssfx.results.rows import Row
 from ssfx.workloads import models
 

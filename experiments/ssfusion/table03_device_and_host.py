@@ -6,9 +6,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ssfx.figure_latency import COMMAND as COMMAND
-from ssfx.figure_latency import conditions, points, published
-from ssfx.figure_style import CAPTION, COLUMN_IN, caption_text, draw_table, save, style
+from ssfx.figures.latency import COMMAND as COMMAND
+from ssfx.figures.latency import conditions, points, published
+from ssfx.figures.style import CAPTION, COLUMN_IN, caption_text, draw_table, save, style
 from ssfx.results.rows import Row
 
 NAME = "ssfusion.table03"

@@ -13,7 +13,7 @@ from ssfx.config.schema import Settings
 from ssfx.config.simulations import with_custom
 from ssfx.config.sweep import single
 from ssfx.config.targets import target_at
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 
 ADVICE_KEYS = ("model", "workload", "cluster", "density", "batch_size", "optimizer", "world_size", "device")
 """What advice depends on."""

@@ -9,7 +9,7 @@ from ssfx.advice.break_even import BreakEven, BreakEvens
 from ssfx.advice.setting import TUNED, Setting, Trial
 from ssfx.advice.trust import Trust, trust_in
 from ssfx.compressors import build
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 from ssfx.schemes import schemes
 
 

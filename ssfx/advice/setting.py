@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ssfx.cluster import Cluster
-from ssfx.plan import Plan, Segment
-from ssfx.planning import make_plan
-from ssfx.profile import Profile
+from ssfx.perf_model.build_timing_model import system_on
+from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.timing_model import System
+from ssfx.planning.plan import Plan, Segment
+from ssfx.planning.profile import Profile
 from ssfx.schemes import schemes
 from ssfx.schemes.base import CompressOptions
 from ssfx.schemes.carrier import keeps_fraction
+from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import Simulated, simulate
-from ssfx.system import System
-from ssfx.systems import system_on
 
 TUNED = ("ddp", "hierarchical", "omnireduce", "ssgd", "wfbp")
 """The schemes of which tuned dense is the best. Parallax is left out: its times rest on assumed gradients."""

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ssfx.origin import Kind
+from ssfx.core.origin import Kind
 
 GROUPS: dict[Kind, str] = {
     "measured": "recorded", "emulated": "recorded", "published": "published", "nominal": "published",

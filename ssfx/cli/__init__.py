@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import click
 
 from ssfx.cli.completion import install_bash
-from ssfx.errors import SsfxError, unknown
+from ssfx.core.errors import SsfxError, unknown
 
 INTERRUPTED = 130
 GARBAGE_AFTER = 50_000

@@ -105,7 +105,7 @@ def _break_evens(advice: Advice) -> None:
 
 
 def _origins(advice: Advice) -> None:
-    from ssfx.recorded import measured_on
+    from ssfx.perf_model.recorded_times import measured_on
 
     system, profile = advice.setting.system, advice.setting.profile
     click.echo(f"costs: {system.origin.kind}{measured_on(system.origin)}. {system.origin.note}")

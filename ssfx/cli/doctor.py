@@ -10,7 +10,7 @@ from ssfx.cli.table import print_table
 @click.command(short_help="Show what is here, and what would run.")
 def doctor() -> None:
     """Show versions, hardware, backends and data sets, and what would run here."""
-    from ssfx.doctor import examine
+    from ssfx.cli.examine import examine
 
     found = examine()
     print_table(("what", "here"), found.facts)

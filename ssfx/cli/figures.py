@@ -8,7 +8,7 @@ import click
 
 
 def _figures(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    from ssfx.figures import discover
+    from ssfx.figures.discovery import discover
 
     return [name for name in discover() if name.startswith(incomplete)]
 
@@ -21,8 +21,8 @@ def _figures(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 @click.option("--check", is_flag=True, help="Draw nothing; fail if a figure in the folder is not what the rows give.")
 def figures(names: tuple[str, ...], out: Path | None, check: bool) -> None:
     """Draw figures, all or the named ones, from the rows of finished runs and of the reference."""
-    from ssfx.figures import check_all, draw_all
-    from ssfx.paths import results_dir
+    from ssfx.core.paths import results_dir
+    from ssfx.figures.discovery import check_all, draw_all
     from ssfx.results.store import Store
 
     store = Store(results_dir())

@@ -40,7 +40,7 @@ def list_(kind: str | None) -> None:
     Kinds: schemes, compressors, memories, models, datasets, workloads, clusters, experiments, presets, engines,
     collectives.
     """
-    from ssfx.errors import unknown
+    from ssfx.core.errors import unknown
 
     if kind is None:
         for name in KINDS:
@@ -65,7 +65,7 @@ def _print(kind: str) -> None:
 
 
 def _schemes() -> Table:
-    from ssfx.capabilities import HEADER, capabilities
+    from ssfx.schemes.capabilities import HEADER, capabilities
 
     return HEADER, (astuple(line) for line in capabilities())
 

@@ -12,8 +12,8 @@ from ssfx.cli.completion import overrides_argument
 from ssfx.cli.table import print_table
 
 if TYPE_CHECKING:
-    from ssfx.costs import Costs
-    from ssfx.plan import Lane, Plan
+    from ssfx.planning.costs import Costs
+    from ssfx.planning.plan import Lane, Plan
 
 _COLUMNS = (
     "bucket",
@@ -49,9 +49,9 @@ def plan(overrides: tuple[str, ...], as_json: bool) -> None:
         click.echo(made.to_json())
         return
 
-    from ssfx.recorded import measured_on
-    from ssfx.timeline import evaluate
-    from ssfx.wire import plan_bytes, plan_traffic
+    from ssfx.perf_model.recorded_times import measured_on
+    from ssfx.pricing.message_sizes import plan_bytes, plan_traffic
+    from ssfx.pricing.timeline import evaluate
 
     parts = planned.parts
     sparse = (
@@ -106,7 +106,7 @@ def _extrapolated(made: Plan, costs: Costs) -> str:
 
 
 def _lanes(made: Plan) -> Iterator[Sequence[str]]:
-    from ssfx.wire import lane_bytes
+    from ssfx.pricing.message_sizes import lane_bytes
 
     for (bucket, position), lane in made.lanes():
         yield (

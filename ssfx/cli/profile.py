@@ -11,10 +11,10 @@ from ssfx.cli.completion import overrides_argument
 from ssfx.cli.profile_compressors import compressors
 from ssfx.cli.profile_network import network
 from ssfx.cli.table import print_table
-from ssfx.errors import ConfigError, nearest, unknown
+from ssfx.core.errors import ConfigError, nearest, unknown
 
 if TYPE_CHECKING:
-    from ssfx.profile import Profile
+    from ssfx.planning.profile import Profile
 
 
 class _ModelByDefault(click.Group):
@@ -55,8 +55,8 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
     later, with --if-faster, and what is kept is the machine's own pace.
     """
     from ssfx.config.profiles import resolve_profile
-    from ssfx.recorded import profile_name, written_dir
-    from ssfx.results.files import write_atomic
+    from ssfx.core.files import write_atomic
+    from ssfx.perf_model.recorded_times import profile_name, written_dir
 
     asked = resolve_profile(overrides)
     if "(" in asked.dataset and out is None:
@@ -83,8 +83,8 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
 
 def _faster(path: Path, found: Profile) -> Profile | None:
     """Return the profile at `path` if the same machine measured it and was faster then."""
-    from ssfx.profile import Profile
-    from ssfx.recorded import read
+    from ssfx.perf_model.recorded_times import read
+    from ssfx.planning.profile import Profile
 
     before = read(path, Profile.from_json) if path.exists() else None
     same = before is not None and before.origin.hardware == found.origin.hardware

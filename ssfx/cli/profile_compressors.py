@@ -11,7 +11,7 @@ from ssfx.cli.profile_network import keep
 from ssfx.cli.table import print_table
 
 if TYPE_CHECKING:
-    from ssfx.system import System
+    from ssfx.perf_model.timing_model import System
 
 
 @click.command(short_help="What compressors take on this machine's CPU, for so many ranks at once.")
@@ -25,7 +25,7 @@ def compressors(overrides: tuple[str, ...]) -> None:
 
     ranks = resolve_compressors(overrides)
 
-    from ssfx.engines.calibration import calibrate_compressors
+    from ssfx.calibration.calibrate_cluster import calibrate_compressors
 
     found = calibrate_compressors(ranks)
     _show(found.system)

@@ -10,7 +10,7 @@ from ssfx.cli.completion import overrides_argument
 from ssfx.cli.table import print_table
 
 if TYPE_CHECKING:
-    from ssfx.engines.calibration import Calibrated
+    from ssfx.calibration.calibrate_cluster import Calibrated
 
 BUSY_CORES = 0.3
 """From here on others disturb what is measured."""
@@ -27,8 +27,8 @@ def network(overrides: tuple[str, ...]) -> None:
 
     cluster, ranks = resolve_network(overrides)
 
-    from ssfx.engines.calibration import calibrate_network
-    from ssfx.recorded import COMPRESSORS, file_name, written_dir
+    from ssfx.calibration.calibrate_cluster import calibrate_network
+    from ssfx.perf_model.recorded_times import COMPRESSORS, file_name, written_dir
 
     found = calibrate_network(cluster, ranks)
     _show(found)
@@ -39,8 +39,8 @@ def network(overrides: tuple[str, ...]) -> None:
 
 def keep(found: Calibrated) -> None:
     """Write the System and the points it was made from, and say so."""
-    from ssfx.recorded import file_name, points_name, written_dir
-    from ssfx.results.files import write_atomic
+    from ssfx.core.files import write_atomic
+    from ssfx.perf_model.recorded_times import file_name, points_name, written_dir
 
     folder, system = written_dir(), found.system
     folder.mkdir(parents=True, exist_ok=True)

@@ -27,8 +27,8 @@ def run(overrides: tuple[str, ...], dry_run: bool) -> None:
     from ssfx.config.cases import resolve_job
     from ssfx.config.plans import check_plans
     from ssfx.config.simulated import simulate_case
+    from ssfx.core.paths import results_dir
     from ssfx.engines import engines
-    from ssfx.paths import results_dir
     from ssfx.results.store import Store
     from ssfx.results.wandb_mirror import mirror
 
@@ -79,7 +79,7 @@ def _profile(target: Target) -> str:
 
 
 def _rests_on(target: Target) -> str:
-    from ssfx.recorded import measured_on
+    from ssfx.perf_model.recorded_times import measured_on
 
     costs = target.system.origin
     return f"{target.cluster.name}: {costs.kind}{measured_on(costs)}. {costs.note}"
@@ -105,8 +105,8 @@ def _explain(job: Job) -> None:
 
 
 def _draw(job: Job, store: Store) -> list[Path]:
-    from ssfx.figures import discover, draw_all
-    from ssfx.paths import results_dir
+    from ssfx.core.paths import results_dir
+    from ssfx.figures.discovery import discover, draw_all
 
     names = [figure.name for figure in discover().values() if any(map(figure.shows, job.cases))]
     rows = [*store.reference_rows(), *store.rows()]

@@ -44,7 +44,7 @@ def simulate(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ssfx.config.simulated import behaviour_of, simulate_case
     from ssfx.config.simulations import resolve_simulations
-    from ssfx.errors import ConfigError
+    from ssfx.core.errors import ConfigError
     from ssfx.simulator import why
     from ssfx.simulator.trace import save
 
@@ -84,7 +84,7 @@ def simulate(
 def _without_effect(outcomes: Sequence[Outcome], told: Mapping[str, float]) -> list[tuple[str, ...]]:
     """Return of each case the options that change nothing about it; ConfigError for one that does so of every case."""
     from ssfx.config.simulated import unmoved
-    from ssfx.errors import ConfigError
+    from ssfx.core.errors import ConfigError
 
     found = [unmoved(case, step, told) for case, _, step in outcomes]
     for option in told:

@@ -10,19 +10,19 @@ import click
 from ssfx.cli.table import print_table
 
 if TYPE_CHECKING:
-    from ssfx.results.claims import Ledger
-    from ssfx.status import Evidence
+    from ssfx.claims.evidence import Evidence
+    from ssfx.claims.ledger import Ledger
 
 
 @click.command(short_help="Show claims beside our numbers, and the runs.")
 def status() -> None:
     """Show what our rows say about the papers' claims, and which runs are finished."""
-    from ssfx.figure_claims import verdict_counts
-    from ssfx.figures import discover
-    from ssfx.paths import results_dir
-    from ssfx.results.claims import OUTCOMES, ledgers
+    from ssfx.claims.evidence import evidence, run_counts
+    from ssfx.claims.ledger import OUTCOMES, ledgers
+    from ssfx.claims.simulated import verdict_counts
+    from ssfx.core.paths import results_dir
+    from ssfx.figures.discovery import discover
     from ssfx.results.store import Store
-    from ssfx.status import evidence, run_counts
 
     store = Store(results_dir())
     rows = [*store.reference_rows(), *store.rows()]

@@ -11,8 +11,8 @@ import click
 from ssfx.cli.table import print_table
 
 if TYPE_CHECKING:
-    from ssfx.case import Case
     from ssfx.config.targets import Target
+    from ssfx.core.case import Case
     from ssfx.simulator import Simulated
 
     Outcome = tuple[Case, Target, Simulated]
@@ -84,7 +84,7 @@ def critical_paths(steps: Sequence[Simulated], names: Sequence[str]) -> None:
 
 def _origins(outcomes: Sequence[Outcome]) -> None:
     """Print what the numbers rest on, each text once."""
-    from ssfx.recorded import measured_on
+    from ssfx.perf_model.recorded_times import measured_on
 
     texts = []
     for _, target, _ in outcomes:

@@ -27,7 +27,7 @@ def validate(groups: tuple[str, ...], detail: bool, parts: bool) -> None:
     recorded: real and emulated runs on the machine that the shipped systems were measured on. published: times that
     papers print.
     """
-    from ssfx.errors import ConfigError, unknown
+    from ssfx.core.errors import ConfigError, unknown
     from ssfx.validation.groups import NAMES, load, summary
 
     for name in groups:

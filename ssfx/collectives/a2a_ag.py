@@ -11,7 +11,7 @@ from ssfx.collectives.pairs import BAD, COUNT_BYTES, pack, poisoned, unpack
 from ssfx.collectives.primitives import Traffic, split_sizes, split_starts, to_peers, traffic
 from ssfx.collectives.records import record_bytes, take_largest
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm

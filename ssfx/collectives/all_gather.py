@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ssfx.collectives.base import Collective, Load, Phase, collectives
-from ssfx.lazy import torch
-from ssfx.spec import NoOptions
+from ssfx.core.component_spec import NoOptions
+from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm, Pending

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ssfx.collectives.base import Collective, Load, Phase, collectives
-from ssfx.spec import NoOptions
+from ssfx.core.component_spec import NoOptions
 
 if TYPE_CHECKING:
     import torch

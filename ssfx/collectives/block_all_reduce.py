@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ssfx.collectives.base import Collective, Load, Phase, collectives
 from ssfx.collectives.primitives import Traffic, traffic
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm, Pending

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ssfx.collectives.primitives import Traffic, to_peers, traffic
-from ssfx.lazy import torch
-from ssfx.machine import patient_threads
+from ssfx.core.lazy import torch
+from ssfx.core.machine import patient_threads
 
 
 @dataclass(slots=True)

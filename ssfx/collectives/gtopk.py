@@ -10,8 +10,8 @@ from ssfx.collectives.magnitudes import among
 from ssfx.collectives.pairs import BAD, pack, poisoned, unpack
 from ssfx.collectives.primitives import Traffic, rounds, traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
-from ssfx.compressors.selection import top_k
-from ssfx.lazy import torch
+from ssfx.compressors.magnitude import top_k
+from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ssfx.collectives.base import Collective, Load, Phase, collectives
 from ssfx.collectives.primitives import split_sizes
-from ssfx.errors import ConfigError
-from ssfx.lazy import torch
+from ssfx.core.errors import ConfigError
+from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm, Pending

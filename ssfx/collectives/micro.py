@@ -12,7 +12,7 @@ from ssfx.collectives.primitives import split_starts, traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction, State
 from ssfx.compressors.hard_threshold import threshold_for
 from ssfx.compressors.micro_rules import partition_of, threshold_scale
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm

@@ -20,8 +20,8 @@ from ssfx.collectives.ok_topk_rules import (
 from ssfx.collectives.pairs import BAD, COUNT_BYTES, PAIR_BYTES, gather_counts, pack, poisoned, unpack
 from ssfx.collectives.primitives import Traffic, split_starts, to_peers, traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction, State
-from ssfx.compressors.selection import top_k
-from ssfx.lazy import torch
+from ssfx.compressors.magnitude import top_k
+from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ssfx.collectives.primitives import split_sizes, split_starts
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 TIGHTEN_FACTOR = 1.03
 TIGHTEN_TIMES = 5

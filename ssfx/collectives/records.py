@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ssfx.collectives.bruck import Swap
 from ssfx.collectives.pairs import BAD
-from ssfx.compressors.selection import top_k
-from ssfx.lazy import torch
+from ssfx.compressors.magnitude import top_k
+from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm

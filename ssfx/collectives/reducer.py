@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ssfx.collectives.base import Collective
 from ssfx.collectives.primitives import Traffic
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm, Pending

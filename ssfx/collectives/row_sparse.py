@@ -12,8 +12,8 @@ from ssfx.collectives.base import Collective, Load, Phase, collectives
 from ssfx.collectives.comm import Comm, Pending
 from ssfx.collectives.pairs import COUNT_BYTES, gather_counts, gather_padded
 from ssfx.collectives.primitives import Traffic, split_starts, to_peers, traffic
-from ssfx.errors import ConfigError
-from ssfx.lazy import torch
+from ssfx.core.errors import ConfigError
+from ssfx.core.lazy import torch
 
 _ID_BYTES = 4
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ssfx.compressors.keys import key, splitmix64
-from ssfx.lazy import torch
+from ssfx.compressors.random_keys import key, splitmix64
+from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,8 @@ from ssfx.collectives.primitives import Traffic, rounds
 from ssfx.collectives.records import Entries, Records, record_bytes, take_largest
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction, State
 from ssfx.collectives.spardl_schedule import Share, scatter_rounds
-from ssfx.errors import ConfigError
-from ssfx.lazy import torch
+from ssfx.core.errors import ConfigError
+from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm

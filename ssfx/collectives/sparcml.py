@@ -14,8 +14,8 @@ from ssfx.collectives.pairs import poisoned
 from ssfx.collectives.primitives import Traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
 from ssfx.collectives.streams import Post, Stream, concatenated, stream_bytes
-from ssfx.lazy import torch
-from ssfx.spec import NoOptions
+from ssfx.core.component_spec import NoOptions
+from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm

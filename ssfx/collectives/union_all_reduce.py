@@ -8,8 +8,8 @@ from ssfx.collectives.base import Load, Phase, collectives
 from ssfx.collectives.pairs import COUNT_BYTES, gather_counts, gather_padded, poisoned
 from ssfx.collectives.primitives import traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
-from ssfx.lazy import torch
-from ssfx.spec import NoOptions
+from ssfx.core.component_spec import NoOptions
+from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ssfx.lazy import torch
-from ssfx.plan import ITEM_BYTES
-from ssfx.spec import Catalog
+from ssfx.core.component_spec import Catalog
+from ssfx.core.lazy import torch
+from ssfx.planning.plan import ITEM_BYTES
 
 if TYPE_CHECKING:
     from ssfx.compressors.batch import Batch

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload
-from ssfx.compressors.keys import key
+from ssfx.compressors.random_keys import key
 
 if TYPE_CHECKING:
     import torch

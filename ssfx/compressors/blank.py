@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ssfx.compressors.base import Compressor, Layout, Payload
 from ssfx.compressors.batch import Batch, Part, Starts
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from ssfx.memories.base import Memory

@@ -8,9 +8,9 @@ from ssfx.compressors.base import Compressor, Context, Layout, Payload, compress
 from ssfx.compressors.batch import Batch, Part, Starts
 from ssfx.compressors.sparse import check_value_dtype, predivisor
 from ssfx.compressors.topk import exactly
+from ssfx.core.lazy import numpy as np
+from ssfx.core.lazy import torch
 from ssfx.kernels import kernels
-from ssfx.lazy import numpy as np
-from ssfx.lazy import torch
 
 
 @dataclass(frozen=True)

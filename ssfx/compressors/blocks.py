@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 BLOCK = 1 << 17  # elements; measured best between 2^16 and 2^18 for 16-bit casts
 

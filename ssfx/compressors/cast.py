@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors
 from ssfx.compressors.blocks import blocks
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 
 @dataclass(frozen=True)

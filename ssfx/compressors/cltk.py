@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
-from ssfx.compressors.selection import top_k
+from ssfx.compressors.magnitude import top_k
 from ssfx.compressors.sparse import check_value_dtype, predivisor
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 
 @dataclass(frozen=True)

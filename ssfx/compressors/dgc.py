@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_ceil
 from ssfx.compressors.batch import Batch, Part
 from ssfx.compressors.dgc_faithful import MIN_SAMPLE_FRACTION, Bounds, sampling_plan, select
-from ssfx.compressors.keys import key
+from ssfx.compressors.random_keys import key
 from ssfx.compressors.sparse import Selector, check_value_dtype, write
+from ssfx.core.lazy import torch
 from ssfx.kernels import Bound, Rule, kernels
-from ssfx.lazy import torch
 
 TAIL = 64
 """Samples above the threshold: its count is then right within about 12 % (codec specification 1.11)."""

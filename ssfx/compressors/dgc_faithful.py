@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 
 from ssfx.compressors.base import k_ceil
-from ssfx.compressors.selection import at_least, top_k
-from ssfx.lazy import torch
+from ssfx.compressors.magnitude import at_least, top_k
+from ssfx.core.lazy import torch
 
 MIN_SAMPLE_FRACTION = 0.01
 

@@ -8,7 +8,7 @@ from types import ModuleType
 from ssfx.compressors.base import compressors
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.threshold import ThresholdOptions, ThresholdSelector, above, over_parts, settled, sizes
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 DIRECTIONS = ("both", "one", "down")
 _NO_LOOP, _DOWN = (2 / 3, 4 / 3, 0.5, 1.5, "both"), (4 / 3, 1.5)

@@ -9,7 +9,7 @@ from types import ModuleType
 from ssfx.compressors.base import compressors, k_floor
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.threshold import ThresholdOptions, ThresholdSelector, over_parts, reaching
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 
 @dataclass(frozen=True)

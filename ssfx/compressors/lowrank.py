@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Compressor, Layout
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 Shapes = Sequence[tuple[int, ...]]
 

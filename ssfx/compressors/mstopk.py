@@ -11,8 +11,8 @@ from ssfx.compressors.batch import Batch
 from ssfx.compressors.sparse import Selector, check_value_dtype
 from ssfx.compressors.threshold import reaching, settled, sizes
 from ssfx.compressors.topk import exactly
+from ssfx.core.lazy import torch
 from ssfx.kernels import kernels
-from ssfx.lazy import torch
 
 
 @dataclass(frozen=True)

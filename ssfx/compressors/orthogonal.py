@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 
 def basis(factor: torch.Tensor) -> torch.Tensor:

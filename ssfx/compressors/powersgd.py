@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors
-from ssfx.compressors.keys import key
 from ssfx.compressors.lowrank import LowRank, LowRankOptions, Shapes, Split, add_plain, write_plain
 from ssfx.compressors.orthogonal import basis, normal, remembered_normal, revived
-from ssfx.lazy import torch
+from ssfx.compressors.random_keys import key
+from ssfx.core.lazy import torch
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors, k_floor
-from ssfx.compressors.keys import key, splitmix64
+from ssfx.compressors.random_keys import key, splitmix64
 from ssfx.compressors.sparse import Sparsifier, check_value_dtype
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 
 @dataclass(frozen=True)

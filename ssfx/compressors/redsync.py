@@ -12,8 +12,8 @@ from ssfx.compressors.batch import Batch
 from ssfx.compressors.redsync_sizes import by_layout
 from ssfx.compressors.threshold import ThresholdOptions, ThresholdSelector, above, settled, sizes
 from ssfx.compressors.topk import exactly
+from ssfx.core.lazy import torch
 from ssfx.kernels import Moments, kernels
-from ssfx.lazy import torch
 
 MODES = ("search", "trimmed", "by_size")
 _THRESHOLD = "threshold"

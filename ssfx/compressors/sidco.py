@@ -14,7 +14,7 @@ from ssfx.compressors.sidco_first import COLUMNS as FIRST_COLUMNS
 from ssfx.compressors.sidco_first import LEAST, MOST, adapted_first, first_ratios, middle_stages
 from ssfx.compressors.sidco_stages import COLUMNS, RULES, Adaptation, adapted, max_stages, stages
 from ssfx.compressors.threshold import ThresholdOptions, ThresholdSelector, above, over_parts, settled, sizes
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 FAMILIES = ("exponential", "gpareto", "gamma_gpareto")
 _STATE, _FIRST = "stages", "first_ratio"

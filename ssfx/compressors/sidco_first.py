@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from ssfx.compressors.sidco_stages import CALLS, EXTRA, KNOWN, PREVIOUS, SUM, Adaptation
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 STEPS, REVERSED, CHANGES = range(3)
 """Columns of the state, float32, all of them 0 at first: steps of 0.05 from where it started; whether more is taken to

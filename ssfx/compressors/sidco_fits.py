@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 _ALMOST_EXPONENTIAL = 1e-8
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 
 EXTRA, REVERSED, KNOWN, PREVIOUS, SUM, CALLS = range(6)
 """Columns of the state, float32, all of them 0 at first: stages beyond one; whether more stages are taken to select

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.quantizer import Quantizer, code_bytes
+from ssfx.core.component_spec import NoOptions
+from ssfx.core.lazy import torch
 from ssfx.kernels import quantizers
-from ssfx.lazy import torch
-from ssfx.spec import NoOptions
 
 
 @compressors.register()

@@ -15,8 +15,8 @@ from ssfx.compressors.base import Layout, k_floor
 from ssfx.compressors.batch import Batch, Part
 from ssfx.compressors.dgc import capacity
 from ssfx.compressors.sparse import Selector, check_value_dtype
+from ssfx.core.lazy import torch
 from ssfx.kernels import Bound, Rule, kernels
-from ssfx.lazy import torch
 
 
 @dataclass(frozen=True)

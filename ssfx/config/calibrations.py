@@ -9,8 +9,8 @@ from ssfx.config.compose import compose
 from ssfx.config.groups import GROUPS
 from ssfx.config.overrides import check
 from ssfx.config.schema import KEYS
+from ssfx.core.errors import ConfigError, unknown
 from ssfx.engines.hosts import Network
-from ssfx.errors import ConfigError, unknown
 
 NETWORK_KEYS = ("cluster", "world_size")
 COMPRESSOR_KEYS = ("ranks",)

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ssfx.case import Case
-from ssfx.cluster import Cluster
 from ssfx.config.clusters import check_here, check_recorded, cluster_of, cluster_text
 from ssfx.config.components import Components, complete, components, on_nodes, without_sparse_keys
 from ssfx.config.compose import Point, chosen, compose
@@ -16,7 +14,9 @@ from ssfx.config.schema import Settings
 from ssfx.config.simulated import check_keys, simulated
 from ssfx.config.sweep import Grid, grid, single
 from ssfx.config.targets import Target, target_of
-from ssfx.errors import ConfigError
+from ssfx.core.case import Case
+from ssfx.core.errors import ConfigError
+from ssfx.perf_model.cluster import Cluster
 from ssfx.schemes import schemes
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.workloads import check_case, datasets, models

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from ssfx.cluster import Calibration
-from ssfx.errors import ConfigError, unknown
+from ssfx.core.errors import ConfigError, unknown
+from ssfx.perf_model.cluster import Calibration
 
 CALIBRATIONS: tuple[str, ...] = get_args(Calibration)
 _SHAPE = ("nodes", "devices_per_node")

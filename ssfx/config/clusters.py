@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ssfx import devices, machine
-from ssfx.cluster import Cluster, Link
 from ssfx.config.cluster_node import changes, number
 from ssfx.config.compose import Point, compose
-from ssfx.errors import ConfigError, unknown
+from ssfx.core import machine
+from ssfx.core.errors import ConfigError, unknown
+from ssfx.perf_model import devices
+from ssfx.perf_model.cluster import Cluster, Link
 
 CPU_RANKS = 2
 
@@ -86,7 +87,7 @@ def check_recorded(point: Point, cluster: Cluster) -> None:
     """
     if point.get("cluster.calibration") != "recorded" or cluster.device != "cpu":
         return
-    from ssfx.recorded import recorded_system  # late: few commands ask
+    from ssfx.perf_model.recorded_times import recorded_system  # late: few commands ask
 
     name = cluster.name.partition("(")[0]
     if recorded_system(name, cluster.world_size) is None:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ssfx.cluster import Cluster
 from ssfx.compressors import Compressor, build, compressors
 from ssfx.config.compose import Point
 from ssfx.config.groups import options
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 from ssfx.memories import check_pair, memories
+from ssfx.perf_model.cluster import Cluster
 from ssfx.schemes import Scheme, schemes
 from ssfx.schemes.base import CompressOptions
 from ssfx.schemes.carrier import check_density, keeps_fraction
@@ -32,7 +32,7 @@ class Components:
 
     @property
     def plan_options(self) -> dict[str, Any]:
-        """The options that `ssfx.planning.make_plan` takes."""
+        """The options that `ssfx.schemes.make_plan.make_plan` takes."""
         density = {} if self.density is None else {"density": self.density}
         compressor = {} if self.compressor is None else {"compressor": self.compressor}
         return {**self.scheme_options, **compressor, **density}

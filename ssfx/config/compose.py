@@ -16,8 +16,8 @@ from typing import Any
 from ssfx.config.cluster_node import calibrated
 from ssfx.config.groups import COMPONENT_GROUPS, GROUPS, YAML_GROUPS, choices, options
 from ssfx.config.remembered import remembered
-from ssfx.errors import ConfigError
-from ssfx.paths import conf_dir
+from ssfx.core.errors import ConfigError
+from ssfx.core.paths import conf_dir
 
 Point = dict[str, Any]
 """One value for every key that the user or the experiment chose."""

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
-from ssfx.errors import unknown
-from ssfx.paths import conf_dir
+from ssfx.core.errors import unknown
+from ssfx.core.paths import conf_dir
 
 YAML_GROUPS = ("cluster", "experiment", "preset", "workload")
 COMPONENT_GROUPS = ("compressor", "dataset", "engine", "memory", "model", "scheme")

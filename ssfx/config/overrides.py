@@ -8,7 +8,7 @@ from typing import Any
 
 from ssfx.config.groups import GROUPS, OPTION_GROUPS, check_choice, choices, options
 from ssfx.config.schema import KEYS, typed
-from ssfx.errors import ConfigError, nearest, unknown
+from ssfx.core.errors import ConfigError, nearest, unknown
 
 _KEY = re.compile(r"[a-z_]+(\.[a-z_]+)*")
 _NAME = re.compile(r"(?!(true|false|null|nan|inf)$)[a-z][a-z0-9_]*|[0-9]+[a-df-z][a-z0-9_]*")

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ssfx.case import Case
-from ssfx.cluster import Cluster
 from ssfx.config.cases import Planned
-from ssfx.cost_tables import costs_on, nominal_costs
-from ssfx.costs import Costs
-from ssfx.devices import device_names
-from ssfx.errors import ConfigError
+from ssfx.core.case import Case
+from ssfx.core.errors import ConfigError
 from ssfx.memories import memories
-from ssfx.plan import Plan
-from ssfx.planning import check_memory, make_plan
-from ssfx.profile import Profile, is_shipped, load_shipped
-from ssfx.roofline import profile_on
+from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.devices import device_names
+from ssfx.perf_model.operator_counts import counted
+from ssfx.perf_model.plan_costs import costs_on, nominal_costs
+from ssfx.perf_model.shipped_profiles import is_shipped, load_shipped, profile_on
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
 from ssfx.schemes import schemes
-from ssfx.schemes.measured_search import most_probes
-from ssfx.work import counted
+from ssfx.schemes.make_plan import check_memory, make_plan
+from ssfx.schemes.search.measured_search import most_probes
 
 
 def check_plans(cases: Sequence[Case], cluster: Cluster) -> None:

@@ -11,7 +11,7 @@ from ssfx.config.groups import GROUPS, choices
 from ssfx.config.overrides import read
 from ssfx.config.schema import KEYS, Settings
 from ssfx.config.sweep import single
-from ssfx.errors import ConfigError, unknown
+from ssfx.core.errors import ConfigError, unknown
 from ssfx.workloads import datasets
 
 PROFILE_KEYS = ("model", "workload", "dataset", "batch_size", "optimizer", "device", "ranks")

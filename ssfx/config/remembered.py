@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ssfx.errors import RunError
-from ssfx.paths import cache_dir
-from ssfx.results.files import read_json, write_atomic
+from ssfx.core.errors import RunError
+from ssfx.core.files import read_json, write_atomic
+from ssfx.core.paths import cache_dir
 
 
 def remembered(ask: Callable[[], Any], question: Any, files: Iterable[Path]) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from ssfx.errors import ConfigError, unknown
+from ssfx.core.errors import ConfigError, unknown
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ssfx.case import Case
 from ssfx.config.targets import Target, target_of
-from ssfx.errors import ConfigError
+from ssfx.core.case import Case
+from ssfx.core.errors import ConfigError
 from ssfx.memories import memories
-from ssfx.planning import check_memory, make_plan
+from ssfx.schemes.make_plan import check_memory, make_plan
 from ssfx.simulator import Behaviour, Simulated, simulate
 
 WITHOUT_EFFECT = (

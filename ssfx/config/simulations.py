@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ssfx.case import Case
 from ssfx.config.cases import PLAN_KEYS, completed
 from ssfx.config.clusters import cluster_at
 from ssfx.config.components import components, on_nodes
@@ -13,8 +12,9 @@ from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
 from ssfx.config.simulated import simulated
 from ssfx.config.sweep import points_of
-from ssfx.errors import ConfigError
-from ssfx.work import model_work
+from ssfx.core.case import Case
+from ssfx.core.errors import ConfigError
+from ssfx.perf_model.operator_counts import model_work
 
 SIMULATION_KEYS = (*PLAN_KEYS, "batch_size", "optimizer", "accumulate")
 """What a simulated step depends on."""

@@ -11,7 +11,7 @@ from ssfx.config.clusters import engine_of
 from ssfx.config.compose import Point, compose
 from ssfx.config.groups import choices
 from ssfx.config.overrides import Request, check
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,17 @@ import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from ssfx.case import Case
-from ssfx.cluster import Cluster
 from ssfx.config.clusters import cluster_named
-from ssfx.devices import device as data_sheet
-from ssfx.profile import Profile
-from ssfx.recorded import recorded_profile, with_package
-from ssfx.roofline import analytic_profile, profile_on, step_s
-from ssfx.system import System
-from ssfx.systems import system_on
-from ssfx.work import model_work
+from ssfx.core.case import Case
+from ssfx.perf_model.build_timing_model import system_on
+from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.devices import device as data_sheet
+from ssfx.perf_model.operator_counts import model_work
+from ssfx.perf_model.recorded_times import recorded_profile, with_package
+from ssfx.perf_model.roofline import analytic_profile, step_s
+from ssfx.perf_model.shipped_profiles import optimizer_of, profile_on
+from ssfx.perf_model.timing_model import System
+from ssfx.planning.profile import Profile
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str) -
             return recorded
     found = profile_on(model, cluster.device, batch_size)
     if found.origin.kind == "measured":
-        if found.stepped_with == optimizer:
+        if optimizer_of(found) == optimizer:
             return replace(found, origin=with_package(found.origin))
         found = analytic_profile(model, cluster.device, batch_size)
     # The roofline takes the customary optimizer's step, and says so.

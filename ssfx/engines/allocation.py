@@ -16,13 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ssfx.case import Case
 from ssfx.config.clusters import cluster_named
+from ssfx.core.case import Case
+from ssfx.core.errors import RunError, SsfxError
 from ssfx.engines.collect import collect
 from ssfx.engines.job import Job
 from ssfx.engines.launch import Launch, settings
 from ssfx.engines.torchrun import Torchrun
-from ssfx.errors import RunError, SsfxError
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
 

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ssfx.case import Case
-from ssfx.origin import Kind
-from ssfx.registry import Registry
+from ssfx.core.case import Case
+from ssfx.core.origin import Kind
+from ssfx.core.registry import Registry
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
 

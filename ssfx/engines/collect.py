@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ssfx.case import Case
+from ssfx.core.case import Case
+from ssfx.core.errors import RunError
+from ssfx.core.lazy import statistics
+from ssfx.core.origin import Kind, Origin
 from ssfx.engines.job import Job
-from ssfx.errors import RunError
-from ssfx.lazy import statistics
-from ssfx.origin import Kind, Origin
-from ssfx.results.density import merged
+from ssfx.results.density_bins import merged
 from ssfx.results.manifest import describe, hardware, versions
 from ssfx.results.rows import LOSS_STEPS, Row
 from ssfx.runtime.faults import fired

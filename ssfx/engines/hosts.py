@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 
-from ssfx.errors import RunError
+from ssfx.core.errors import RunError
 
 INTERFACE = "eth0"
 """The line of each host, as it is called inside its namespace."""

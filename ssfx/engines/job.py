@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ssfx.case import Case
-from ssfx.errors import RunError
-from ssfx.results.claim import Claim
-from ssfx.results.files import read_json
+from ssfx.core.case import Case
+from ssfx.core.errors import RunError
+from ssfx.core.files import read_json
+from ssfx.results.run_lock import Claim
 from ssfx.runtime.heartbeat import Beat, read_beat
 
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ssfx.core.errors import RunError
+from ssfx.core.files import write_atomic
+from ssfx.core.lazy import psutil
+from ssfx.core.machine import steady_memory
 from ssfx.engines.collect import collect
 from ssfx.engines.failure import Verdict, diagnose, diagnose_stall
 from ssfx.engines.job import Job
-from ssfx.errors import RunError
-from ssfx.lazy import psutil
-from ssfx.machine import steady_memory
-from ssfx.results.files import write_atomic
 from ssfx.results.rows import Row
 from ssfx.runtime.heartbeat import QUIET
 

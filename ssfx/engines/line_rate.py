@@ -7,8 +7,8 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 
+from ssfx.core.errors import RunError
 from ssfx.engines.hosts import Hosts, Network
-from ssfx.errors import RunError
 
 TOLERANCE = 0.15
 CERTAIN_GBPS = 1.0

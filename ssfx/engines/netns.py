@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ssfx.core.errors import ConfigError
 from ssfx.engines.base import engines
 from ssfx.engines.collect import collect
 from ssfx.engines.failure import Verdict, diagnose
@@ -18,7 +19,6 @@ from ssfx.engines.job import Job
 from ssfx.engines.launch import Launch, settings
 from ssfx.engines.line_rate import measure, too_slow
 from ssfx.engines.torchrun import Torchrun
-from ssfx.errors import ConfigError
 from ssfx.results.rows import Row
 
 _PORT = "29500"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ssfx.case import Case
+from ssfx.core.case import Case
 from ssfx.results.rows import Row
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ssfx.errors import RunError
+from ssfx.core.errors import RunError
 
 TRIES = 10
 PAUSE_S = 30.0

@@ -13,19 +13,19 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
-from ssfx import machine
-from ssfx.case import Case
 from ssfx.compressors import build
 from ssfx.config.simulated import simulate_case
 from ssfx.config.targets import Target
-from ssfx.devices import device as data_sheet
-from ssfx.devices import device_names
+from ssfx.core import machine
+from ssfx.core.case import Case
+from ssfx.core.errors import RunError
+from ssfx.core.files import write_atomic
+from ssfx.core.origin import Origin
 from ssfx.engines.base import Engine, engines
-from ssfx.errors import RunError
-from ssfx.footprint import memory_bytes
-from ssfx.origin import Origin
-from ssfx.recorded import measured_on
-from ssfx.results.files import write_atomic
+from ssfx.perf_model.devices import device as data_sheet
+from ssfx.perf_model.devices import device_names
+from ssfx.perf_model.memory_footprint import memory_bytes
+from ssfx.perf_model.recorded_times import measured_on
 from ssfx.results.manifest import code, now, versions
 from ssfx.results.rows import Row
 from ssfx.results.store import Store

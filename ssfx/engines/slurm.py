@@ -11,14 +11,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ssfx.case import Case
 from ssfx.config.clusters import cluster_named
+from ssfx.core.case import Case
+from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.files import read_json, write_atomic
 from ssfx.engines.base import Engine, engines
 from ssfx.engines.progress import Report
 from ssfx.engines.sbatch import Shape, missing, queued, script, submit
 from ssfx.engines.torchrun import TRAIN, check_measured
-from ssfx.errors import ConfigError, RunError
-from ssfx.results.files import read_json, write_atomic
 from ssfx.results.manifest import now
 from ssfx.results.rows import Row
 from ssfx.results.store import Store

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from ssfx.case import Case
+from ssfx.core.case import Case
+from ssfx.core.errors import ConfigError, RunError
 from ssfx.engines.base import Engine, engines
 from ssfx.engines.job import Job
 from ssfx.engines.launch import Launch, Patience
 from ssfx.engines.progress import Report
-from ssfx.errors import ConfigError, RunError
-from ssfx.results.claim import Claim
 from ssfx.results.manifest import code
 from ssfx.results.rows import Row
+from ssfx.results.run_lock import Claim
 from ssfx.results.store import Store
 
 TRAIN = "ssfx.workloads.train:train"

@@ -101,30 +101,30 @@ def _triton_works() -> bool:
 def kernels(device: torch.device) -> ModuleType:
     """Return the module whose functions work on tensors of `device`."""
     if not _plain and device.type == "cpu":
-        from ssfx.kernels import cpu
+        from ssfx.kernels.cpu import backend as cpu
 
         return cpu
     if not _plain and device.type == "cuda" and _triton_works():
-        from ssfx.kernels import cuda
+        from ssfx.kernels.triton import backend as cuda
 
         return cuda
-    from ssfx.kernels import reference
+    from ssfx.kernels.reference import backend as reference
 
     return reference
 
 
 def writes_sums(device: torch.device) -> bool:
-    """Return whether `ssfx.kernels.decode` can be used for tensors of `device`."""
+    """Return whether `ssfx.kernels.cpu.decode` can be used for tensors of `device`."""
     return not _plain and device.type == "cpu"
 
 
 def quantizers(device: torch.device) -> ModuleType:
     """Return the module that packs and unpacks codes of a few bits on `device`."""
     if _plain or device.type != "cpu":
-        from ssfx.kernels import pack_reference
+        from ssfx.kernels.reference import pack as pack_reference
 
         return pack_reference
-    from ssfx.kernels import quantize
+    from ssfx.kernels.cpu import quantize
 
     return quantize
 

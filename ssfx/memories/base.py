@@ -13,10 +13,10 @@ from dataclasses import asdict
 from typing import Any, ClassVar
 
 from ssfx.compressors.base import Compressor, Context, Payload, compressors
-from ssfx.errors import ConfigError
+from ssfx.core.component_spec import Catalog
+from ssfx.core.errors import ConfigError
+from ssfx.core.lazy import torch
 from ssfx.kernels import Form
-from ssfx.lazy import torch
-from ssfx.spec import Catalog
 
 State = Mapping[str, "torch.Tensor"]
 

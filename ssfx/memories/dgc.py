@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Compressor, Context, Payload
+from ssfx.core.lazy import torch
 from ssfx.kernels import DGC, NESTEROV, Form
-from ssfx.lazy import torch
 from ssfx.memories.base import Memory, State, memories
 
 

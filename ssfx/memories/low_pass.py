@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Compressor, Context, Payload
-from ssfx.lazy import torch
+from ssfx.core.lazy import torch
 from ssfx.memories.base import Memory, State, memories
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ssfx.compressors.base import Compressor, Context, Payload
+from ssfx.core.component_spec import NoOptions
+from ssfx.core.lazy import torch
 from ssfx.kernels import COPY, Form
-from ssfx.lazy import torch
 from ssfx.memories.base import Memory, State, memories
-from ssfx.spec import NoOptions
 
 
 @memories.register()

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ssfx.errors import ConfigError
-from ssfx.lazy import torch
+from ssfx.core.errors import ConfigError
+from ssfx.core.lazy import torch
 
 LARGEST_STEP = 16.0
 """A residual grows or shrinks by at most this factor in one step; the end of a cosine schedule would let it explode."""

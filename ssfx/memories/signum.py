@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Compressor, Context, Payload
+from ssfx.core.lazy import torch
 from ssfx.kernels import RESIDUAL, Form
-from ssfx.lazy import torch
 from ssfx.memories.base import Memory, State, memories
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ssfx.core.files import read_json
+from ssfx.core.paths import reference_dir
 from ssfx.pages.markdown import table
-from ssfx.paths import reference_dir
-from ssfx.results.files import read_json
 from ssfx.results.manifest import describe
 
 RECORD = "emulated_benchmark.json"

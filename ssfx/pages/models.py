@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ssfx.devices import device
 from ssfx.pages.markdown import code, table
-from ssfx.profile import Profile, load_shipped
-from ssfx.roofline import analytic_profile
-from ssfx.work import counted, model_work
+from ssfx.perf_model.devices import device
+from ssfx.perf_model.operator_counts import counted, model_work
+from ssfx.perf_model.roofline import analytic_profile
+from ssfx.perf_model.shipped_profiles import load_shipped
+from ssfx.planning.profile import Profile
 from ssfx.workloads.base import datasets, models
 
 

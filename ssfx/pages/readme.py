@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 
-from ssfx.capabilities import HEADER, capabilities
-from ssfx.figures import discover, draw_all
+from ssfx.core.paths import reference_dir
+from ssfx.figures.discovery import discover, draw_all
 from ssfx.pages.emulated import emulated_block, patience_block
 from ssfx.pages.markdown import NOTE, table
 from ssfx.pages.models import analytic_block, models_block
 from ssfx.pages.options_page import options_page
 from ssfx.pages.reproduction import reproduction_page
 from ssfx.pages.status_table import status_block
-from ssfx.paths import reference_dir
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
+from ssfx.schemes.capabilities import HEADER, capabilities
 from ssfx.validation.groups import load
 from ssfx.validation.scores import Scores
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from ssfx.figure_claims import Judged
-from ssfx.figures import Figure, discover
+from ssfx.claims.evidence import Evidence
+from ssfx.claims.simulated import Judged
+from ssfx.claims.wording import by_calibration, counted, label, real, simulated, summary, word
+from ssfx.figures.discovery import Figure, discover
 from ssfx.pages.markdown import NOTE, code, table
-from ssfx.pages.verdicts import by_calibration, counted, label, real, simulated, summary, word
 from ssfx.results.rows import Row
-from ssfx.status import Evidence
 
 INTRODUCTION = """\
 Every figure, the command that makes its rows, the rows that are committed, and what they say about the claims of the

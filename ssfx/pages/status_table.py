@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ssfx.figure_claims import Judged
-from ssfx.figures import Figure, discover
+from ssfx.claims.ledger import Claim
+from ssfx.claims.simulated import Judged
+from ssfx.claims.wording import COMPARED, by_calibration, counted, label, named, real, simulated, summary, word
+from ssfx.figures.discovery import Figure, discover
 from ssfx.pages.markdown import anchor, code, cut, table
-from ssfx.pages.verdicts import COMPARED, by_calibration, counted, label, named, real, simulated, summary, word
-from ssfx.results.claims import Claim
 from ssfx.results.rows import Row
 
 CELL = 100

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import ssfx
-from ssfx.lazy import psutil
-from ssfx.machine import cores
+from ssfx.core.lazy import psutil
+from ssfx.core.machine import cores
 
 PACKAGES = ("torch", "numpy", "numba", "torchvision", "transformers", "datasets", "scikit-learn")
 

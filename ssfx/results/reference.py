@@ -6,8 +6,8 @@ import sys
 from dataclasses import replace
 
 from ssfx.config import resolve_job
-from ssfx.errors import RunError, SsfxError
-from ssfx.paths import reference_dir, results_dir
+from ssfx.core.errors import RunError, SsfxError
+from ssfx.core.paths import reference_dir, results_dir
 from ssfx.results.rows import Row
 from ssfx.results.store import Store, export
 

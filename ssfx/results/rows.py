@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from math import isfinite
 from typing import Any
 
-from ssfx.case import Case
-from ssfx.origin import Origin
+from ssfx.core.case import Case
+from ssfx.core.origin import Origin
 
 METRICS: dict[str, str] = {
     "iteration_s": "median time of one optimizer step, everything included",
@@ -49,7 +49,7 @@ class Row:
 
     `samples` holds raw per-iteration times of rank 0 so that any statistic can be recomputed, and for a run with passes
     without exchange those of the slowest rank and the density of the rank that selected most. `density_ratios` counts
-    rank 0's segments over all measured steps by achieved over target density, in the bins of ssfx.results.density.
+    rank 0's segments over all measured steps by achieved over target density, in the bins of ssfx.results.density_bins.
     """
 
     run_id: str

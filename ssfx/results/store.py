@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ssfx.case import Case
-from ssfx.errors import RunError
-from ssfx.paths import reference_dir
-from ssfx.results.claim import Claim
-from ssfx.results.files import write_atomic
+from ssfx.core.case import Case
+from ssfx.core.errors import RunError
+from ssfx.core.files import write_atomic
+from ssfx.core.paths import reference_dir
 from ssfx.results.rows import Row
+from ssfx.results.run_lock import Claim
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import asdict
 from typing import Literal, get_args
 
-from ssfx.errors import unknown
+from ssfx.core.errors import unknown
 from ssfx.results.rows import Row
 
 Mode = Literal["off", "offline", "online"]

@@ -10,11 +10,11 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
-from ssfx.costs import Costs, Curve, ring_exchange
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
+from ssfx.core.origin import Origin
 from ssfx.memories import Memory, memories
 from ssfx.memories.base import check_pair
-from ssfx.origin import Origin
+from ssfx.planning.costs import Costs, Curve, ring_exchange
 from ssfx.runtime.online import check_same
 
 _attached: WeakSet[torch.nn.Module] = WeakSet()

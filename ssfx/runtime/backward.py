@@ -8,7 +8,7 @@ from types import FrameType
 
 import torch
 
-from ssfx.errors import RunError
+from ssfx.core.errors import RunError
 
 
 class BackwardPass:

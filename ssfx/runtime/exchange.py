@@ -13,9 +13,9 @@ from time import perf_counter
 import torch
 
 from ssfx.collectives.comm import Comm
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 from ssfx.memories import Memory
-from ssfx.plan import Plan
+from ssfx.planning.plan import Plan
 from ssfx.runtime.heap import release_freed
 from ssfx.runtime.lane import LaneExecutor, StepKey
 from ssfx.runtime.lanes import make_lane

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ssfx.errors import ConfigError, unknown
+from ssfx.core.errors import ConfigError, unknown
 from ssfx.runtime.heartbeat import PHASES
 
 VARIABLE = "SSFX_FAULT"

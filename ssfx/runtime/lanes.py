@@ -7,7 +7,7 @@ import torch
 from ssfx.collectives import Reducer, collectives
 from ssfx.collectives.comm import Comm
 from ssfx.memories import Memory
-from ssfx.plan import Lane, Plan
+from ssfx.planning.plan import Lane, Plan
 from ssfx.runtime.lane import DenseLane, LaneExecutor
 from ssfx.runtime.packed import PackedLane
 from ssfx.runtime.reduced import ReducedLane

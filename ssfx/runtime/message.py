@@ -15,8 +15,8 @@ import torch
 from ssfx.compressors import Layout, Payload
 from ssfx.compressors.base import VALUE_BYTES
 from ssfx.compressors.batch import Starts
-from ssfx.plan import Lane, Plan
-from ssfx.wire import segment_layout
+from ssfx.planning.plan import Lane, Plan
+from ssfx.pricing.message_sizes import segment_layout
 
 DTYPES = {name: getattr(torch, name) for name in VALUE_BYTES}
 

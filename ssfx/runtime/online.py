@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from ssfx.collectives.comm import Comm
-from ssfx.errors import ConfigError, RunError, SsfxError
-from ssfx.origin import Origin
-from ssfx.plan import ITEM_BYTES, TensorSpec
-from ssfx.profile import Profile
+from ssfx.core.errors import ConfigError, RunError, SsfxError
+from ssfx.core.origin import Origin
+from ssfx.planning.plan import ITEM_BYTES, TensorSpec
+from ssfx.planning.profile import Profile
 
 NEVER = float("inf")
 

@@ -12,7 +12,7 @@ from ssfx.compressors import Context, Payload, build
 from ssfx.compressors.batch import Batch, Part
 from ssfx.kernels import writes_sums
 from ssfx.memories import Memory
-from ssfx.plan import Lane, Plan
+from ssfx.planning.plan import Lane, Plan
 from ssfx.runtime.lane import StepKey
 from ssfx.runtime.lane_state import LaneState
 from ssfx.runtime.message import MessageLayout
@@ -301,7 +301,7 @@ class PackedLane(SentCounts):
         targets = [grads[name] for name in self._sparse_names]
         if not all(t.dtype == torch.float32 and t.is_contiguous() and t.device == self._device for t in targets):
             return ()
-        from ssfx.kernels.decode import write_sums  # late: it compiles
+        from ssfx.kernels.cpu.decode import write_sums  # late: it compiles
 
         assert self._rows is not None
         values = self.layout.values.of(self._rows).float().mul(1.0 / self.comm.world_size)

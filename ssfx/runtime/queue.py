@@ -15,8 +15,8 @@ from time import perf_counter
 
 import torch
 
+from ssfx.core.intervals import union_s
 from ssfx.runtime.lane import LaneExecutor
-from ssfx.spans import union_s
 
 
 class ExchangeQueue:

@@ -9,10 +9,10 @@ import torch
 from ssfx.collectives import Reduced, Reducer, Reduction
 from ssfx.collectives.comm import Comm, Pending
 from ssfx.memories import Memory
-from ssfx.plan import Lane, Plan
+from ssfx.planning.plan import Lane, Plan
+from ssfx.pricing.message_sizes import lane_load
 from ssfx.runtime.packed import PackedLane
 from ssfx.runtime.store import Store
-from ssfx.wire import lane_load
 
 
 class ReducedLane(PackedLane):

@@ -20,13 +20,12 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
-from ssfx.costs import Costs
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 from ssfx.memories import Memory, memories
 from ssfx.memories.rates import Rates
-from ssfx.plan import Plan
-from ssfx.planning import check_memory, make_plan
-from ssfx.profile import Profile
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
 from ssfx.runtime.attach import (
     broadcast_model,
     check_model,
@@ -38,15 +37,16 @@ from ssfx.runtime.attach import (
     scheme_options,
 )
 from ssfx.runtime.backward import BackwardPass, nested
-from ssfx.runtime.calibrate import calibrate
 from ssfx.runtime.exchange import Exchange, Slot
 from ssfx.runtime.online import Observer, agree, check_same, parameter_names, registration_profile
+from ssfx.runtime.online_costs import calibrate
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
 from ssfx.runtime.tuner import Tuner
 from ssfx.runtime.warm import warm_up
 from ssfx.schemes import schemes
+from ssfx.schemes.make_plan import check_memory, make_plan
 
 
 def attach(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ssfx.collectives.comm import Comm
-from ssfx.schemes.measured_search import MeasuredSearch, probe_options
+from ssfx.schemes.search.measured_search import MeasuredSearch, probe_options
 
 
 class Tuner:

@@ -32,10 +32,10 @@ import torch
 import torch.distributed as dist
 
 import ssfx
-from ssfx import machine
-from ssfx.case import Case
-from ssfx.errors import RunError
-from ssfx.results.files import write_atomic
+from ssfx.core import machine
+from ssfx.core.case import Case
+from ssfx.core.errors import RunError
+from ssfx.core.files import write_atomic
 from ssfx.results.manifest import busy_s, now
 from ssfx.runtime.faults import Injector
 from ssfx.runtime.heartbeat import Heartbeat

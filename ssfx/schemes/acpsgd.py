@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from ssfx.compressors import build
 from ssfx.compressors.acpsgd import ACPSGDOptions as CompressorOptions
 from ssfx.compressors.lowrank import split
-from ssfx.costs import Costs
-from ssfx.errors import ConfigError
-from ssfx.plan import Bucket, Plan
-from ssfx.profile import Profile
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Bucket, Plan
+from ssfx.planning.profile import Profile
 from ssfx.schemes.base import CompressOptions, scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier
-from ssfx.schemes.compressed_buffers import buffer_groups, factor_bytes, threshold_bytes
 from ssfx.schemes.ddp import ddp_buckets
-from ssfx.schemes.grouping import BUCKET_CAP_BYTES, Group, joined, plan_per_dtype, units
+from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, Group, joined, plan_per_dtype, units
+from ssfx.schemes.search.factor_buffers import buffer_groups, factor_bytes, threshold_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from ssfx.costs import Costs
-from ssfx.errors import ConfigError, unknown
-from ssfx.plan import Plan
-from ssfx.profile import Profile
-from ssfx.registry import Registry
+from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.registry import Registry
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ssfx.compressors import build
-from ssfx.errors import ConfigError
-from ssfx.lazy import numpy as np
-from ssfx.plan import Lane, Segment
+from ssfx.core.errors import ConfigError
+from ssfx.core.lazy import numpy as np
+from ssfx.planning.plan import Lane, Segment
+from ssfx.pricing.message_sizes import payload_layout
 from ssfx.schemes.base import SparseOptions
-from ssfx.schemes.grouping import Group, joined
-from ssfx.wire import payload_layout
+from ssfx.schemes.search.byte_groups import Group, joined
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 
-from ssfx.costs import Costs
-from ssfx.plan import Bucket, Plan
-from ssfx.profile import Profile
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Bucket, Plan
+from ssfx.planning.profile import Profile
 from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import sparse_carrier
-from ssfx.schemes.fusion_counts import best_by_count
-from ssfx.schemes.fusion_search import TICK_S, best_fusion
-from ssfx.schemes.grouping import plan_per_dtype
-from ssfx.schemes.joint_groups import ProfiledOptions, group_curves, joint_buckets, with_prediction
+from ssfx.schemes.search.byte_groups import plan_per_dtype
+from ssfx.schemes.search.contiguous_groups import ProfiledOptions, group_curves, joint_buckets, with_prediction
+from ssfx.schemes.search.exact_group_counts import best_by_count
+from ssfx.schemes.search.exact_groups import TICK_S, best_fusion
 
 
 @dataclass(frozen=True, kw_only=True)

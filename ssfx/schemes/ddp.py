@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ssfx.costs import Costs
-from ssfx.plan import Bucket, Plan
-from ssfx.profile import Profile
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Bucket, Plan
+from ssfx.planning.profile import Profile
 from ssfx.schemes.base import DenseOptions, scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier
-from ssfx.schemes.grouping import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups, plan_per_dtype
+from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups, plan_per_dtype
 
 
 @dataclass(frozen=True, kw_only=True)

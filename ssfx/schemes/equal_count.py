@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ssfx.costs import Costs
-from ssfx.plan import Bucket, Plan
-from ssfx.profile import Profile
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Bucket, Plan
+from ssfx.planning.profile import Profile
 from ssfx.schemes.base import SparseOptions, scheme
 from ssfx.schemes.carrier import Carrier, sparse_carrier
-from ssfx.schemes.grouping import joined, plan_per_dtype, units
 from ssfx.schemes.omgs import CallsOptions
+from ssfx.schemes.search.byte_groups import joined, plan_per_dtype, units
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Literal
 
 from ssfx.collectives import Load
 from ssfx.compressors import build
-from ssfx.costs import Costs
-from ssfx.errors import ConfigError
-from ssfx.lazy import numpy as np
-from ssfx.plan import Bucket, Lane, Plan
-from ssfx.profile import Profile
+from ssfx.core.errors import ConfigError
+from ssfx.core.lazy import numpy as np
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Bucket, Lane, Plan
+from ssfx.planning.profile import Profile
+from ssfx.pricing.timeline import exchange_s
 from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier, keeps_fraction, sparse_carrier
-from ssfx.schemes.espresso_search import choose_host, choose_options
-from ssfx.schemes.espresso_timeline import Timeline, Work
-from ssfx.schemes.grouping import Group, dtype_profiles, units
-from ssfx.schemes.joint_groups import ProfiledOptions
-from ssfx.timeline import exchange_s
+from ssfx.schemes.search.byte_groups import Group, dtype_profiles, units
+from ssfx.schemes.search.contiguous_groups import ProfiledOptions
+from ssfx.schemes.search.espresso_search import choose_host, choose_options
+from ssfx.schemes.search.espresso_timeline import Timeline, Work
 
 if TYPE_CHECKING:
-    from ssfx.schemes.espresso_timeline import Array, Ints
+    from ssfx.schemes.search.espresso_timeline import Array, Ints
 
 DIVISIBLE = "a2a_ag"
 OPTIONS = ("gpu_ag", "gpu_div", "cpu_ag")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ssfx.costs import Costs
-from ssfx.plan import Bucket, Plan
-from ssfx.profile import Profile
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Bucket, Plan
+from ssfx.planning.profile import Profile
 from ssfx.schemes.base import SparseOptions, scheme
 from ssfx.schemes.carrier import sparse_carrier
-from ssfx.schemes.grouping import Group, joined, plan_per_dtype, units
+from ssfx.schemes.search.byte_groups import Group, joined, plan_per_dtype, units
 
 
 @dataclass(frozen=True, kw_only=True)

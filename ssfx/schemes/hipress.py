@@ -8,17 +8,17 @@ from typing import Literal, NamedTuple
 
 from ssfx.collectives import collectives
 from ssfx.compressors import build
-from ssfx.costs import Costs
-from ssfx.lazy import numpy as np
-from ssfx.plan import Bucket, Plan
-from ssfx.profile import Profile
+from ssfx.core.lazy import numpy as np
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Bucket, Plan
+from ssfx.planning.profile import Profile
+from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier, sparse_carrier
-from ssfx.schemes.grouping import MIB, Group, plan_per_dtype, units
-from ssfx.schemes.hipress_costs import authors, fitted
-from ssfx.schemes.joint_groups import ProfiledOptions
-from ssfx.schemes.secopa import Topology, decide
-from ssfx.timeline import evaluate
+from ssfx.schemes.search.byte_groups import MIB, Group, plan_per_dtype, units
+from ssfx.schemes.search.contiguous_groups import ProfiledOptions
+from ssfx.schemes.search.hipress_costs import authors, fitted
+from ssfx.schemes.search.secopa import Topology, decide
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from ssfx.costs import Costs
-from ssfx.errors import ConfigError
-from ssfx.plan import Bucket, Plan
-from ssfx.profile import Profile
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Bucket, Plan
+from ssfx.planning.profile import Profile
 from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import sparse_carrier
-from ssfx.schemes.grouping import plan_per_dtype
-from ssfx.schemes.joint_groups import JointModel, ProfiledOptions, joint_buckets, with_prediction
-from ssfx.schemes.measured_search import parse_cuts
-from ssfx.schemes.mergecomp_search import Found, algorithm_2, binary, exhaustive
+from ssfx.schemes.search.byte_groups import plan_per_dtype
+from ssfx.schemes.search.contiguous_groups import JointModel, ProfiledOptions, joint_buckets, with_prediction
+from ssfx.schemes.search.measured_search import parse_cuts
+from ssfx.schemes.search.mergecomp_search import Found, algorithm_2, binary, exhaustive
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ssfx.collectives import collectives
-from ssfx.costs import Costs
-from ssfx.plan import Plan
-from ssfx.profile import Profile
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
 from ssfx.schemes.base import scheme
-from ssfx.schemes.joint import JointOptions, joint_plan
+from ssfx.schemes.search.whole_model import JointOptions, joint_plan
 
 
 @dataclass(frozen=True, kw_only=True)

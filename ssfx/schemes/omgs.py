@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ssfx.costs import Costs, Curve
-from ssfx.errors import ConfigError
-from ssfx.lazy import numpy as np
-from ssfx.plan import Bucket, Plan
-from ssfx.profile import Profile
+from ssfx.core.errors import ConfigError
+from ssfx.core.lazy import numpy as np
+from ssfx.planning.costs import Costs, Curve
+from ssfx.planning.plan import Bucket, Plan
+from ssfx.planning.profile import Profile
 from ssfx.schemes.base import SparseOptions, scheme
 from ssfx.schemes.carrier import Carrier, sparse_carrier
-from ssfx.schemes.grouping import plan_per_dtype
-from ssfx.schemes.joint_groups import JointModel, ProfiledOptions, joint_buckets, with_prediction
+from ssfx.schemes.search.byte_groups import plan_per_dtype
+from ssfx.schemes.search.contiguous_groups import JointModel, ProfiledOptions, joint_buckets, with_prediction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ssfx.collectives import collectives
-from ssfx.costs import Costs
-from ssfx.plan import Plan
-from ssfx.profile import Profile
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
 from ssfx.schemes.base import DenseOptions, scheme
 from ssfx.schemes.carrier import dense_carrier
 from ssfx.schemes.ddp import ddp_buckets
-from ssfx.schemes.grouping import plan_per_dtype
+from ssfx.schemes.search.byte_groups import plan_per_dtype
 
 
 @dataclass(frozen=True, kw_only=True)

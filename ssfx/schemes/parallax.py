@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from ssfx.collectives import collectives
-from ssfx.costs import Costs
-from ssfx.errors import ConfigError
-from ssfx.plan import Bucket, Lane, Plan, Segment, TensorSpec
-from ssfx.profile import Profile
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec
+from ssfx.planning.profile import Profile
 from ssfx.schemes.base import DenseOptions, scheme
 from ssfx.schemes.carrier import dense_carrier
-from ssfx.schemes.grouping import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups, plan_per_dtype
+from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups, plan_per_dtype
 
 
 @dataclass(frozen=True, kw_only=True)

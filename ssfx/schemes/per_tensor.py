@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ssfx.costs import Costs
-from ssfx.plan import Bucket, Plan
-from ssfx.profile import Profile
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Bucket, Plan
+from ssfx.planning.profile import Profile
 from ssfx.schemes.base import SparseOptions, scheme
 from ssfx.schemes.carrier import Carrier, sparse_carrier
-from ssfx.schemes.grouping import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, Group, cap_groups, plan_per_dtype, units
+from ssfx.schemes.search.byte_groups import (
+    BUCKET_CAP_BYTES,
+    FIRST_BUCKET_BYTES,
+    Group,
+    cap_groups,
+    plan_per_dtype,
+    units,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

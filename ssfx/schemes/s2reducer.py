@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from ssfx.collectives import collectives
 from ssfx.compressors import build
 from ssfx.compressors.block_topk import BlockTopKOptions
-from ssfx.costs import Costs
-from ssfx.errors import ConfigError
-from ssfx.plan import Plan
-from ssfx.profile import Profile
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
 from ssfx.schemes.base import scheme
-from ssfx.schemes.joint import JointOptions, joint_plan
+from ssfx.schemes.search.whole_model import JointOptions, joint_plan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ssfx.compressors import build
-from ssfx.costs import Costs
-from ssfx.errors import ConfigError
-from ssfx.plan import Plan
-from ssfx.profile import Profile
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
 from ssfx.schemes.base import CompressOptions, scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier
 from ssfx.schemes.ddp import ddp_buckets
-from ssfx.schemes.grouping import plan_per_dtype
+from ssfx.schemes.search.byte_groups import plan_per_dtype
 
 
 @dataclass(frozen=True, kw_only=True)

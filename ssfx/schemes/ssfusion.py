@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ssfx.compressors import build
-from ssfx.costs import Costs
-from ssfx.errors import ConfigError
-from ssfx.plan import Bucket, Plan
-from ssfx.profile import Profile
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Bucket, Plan
+from ssfx.planning.profile import Profile
+from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.base import Planner, SparseOptions, scheme
 from ssfx.schemes.carrier import keeps_fraction, sparse_carrier
 from ssfx.schemes.ddp import ddp_buckets
-from ssfx.schemes.grouping import plan_per_dtype
-from ssfx.schemes.ssfusion_buffers import BufferPlanner
-from ssfx.timeline import evaluate
+from ssfx.schemes.search.byte_groups import plan_per_dtype
+from ssfx.schemes.search.ssfusion_buffers import BufferPlanner
 
 
 @dataclass(frozen=True, kw_only=True)

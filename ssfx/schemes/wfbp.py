@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ssfx.costs import Costs
-from ssfx.plan import Bucket, Plan
-from ssfx.profile import Profile
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Bucket, Plan
+from ssfx.planning.profile import Profile
 from ssfx.schemes.base import DenseOptions, scheme
 from ssfx.schemes.carrier import dense_carrier
-from ssfx.schemes.grouping import plan_per_dtype, units
+from ssfx.schemes.search.byte_groups import plan_per_dtype, units
 
 
 @scheme(

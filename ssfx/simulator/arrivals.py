@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ssfx.plan import Plan, Segment
+from ssfx.planning.plan import Plan, Segment
 
 
 @dataclass(slots=True)

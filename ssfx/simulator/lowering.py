@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ssfx.collectives import collectives
-from ssfx.plan import Lane, Plan, Segment
-from ssfx.profile import Profile
+from ssfx.perf_model.timing_model import System
+from ssfx.planning.plan import Lane, Plan, Segment
+from ssfx.planning.profile import Profile
+from ssfx.pricing.message_sizes import lane_rounds, segment_bytes
 from ssfx.simulator.arrivals import arrivals
 from ssfx.simulator.prices import Behaviour, Prices
 from ssfx.simulator.task import Stage, Task
-from ssfx.system import System
-from ssfx.wire import lane_rounds, segment_bytes
 
 
 class Lowering:

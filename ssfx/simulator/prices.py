@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from ssfx.collectives import Load, Phase, Reducer, collectives
 from ssfx.compressors import build
-from ssfx.costs import Curve
-from ssfx.errors import ConfigError
-from ssfx.plan import Lane, Plan, Segment
+from ssfx.core.errors import ConfigError
+from ssfx.perf_model.timing_model import System
+from ssfx.planning.costs import Curve
+from ssfx.planning.plan import Lane, Plan, Segment
+from ssfx.pricing.message_sizes import lane_rounds, plan_bytes, segment_layout
+from ssfx.pricing.timeline import primitive_of
 from ssfx.simulator.task import Queued
-from ssfx.system import System
-from ssfx.timeline import primitive_of
-from ssfx.wire import lane_rounds, plan_bytes, segment_layout
 
 SHORT_BYTES = 2**10
 """What a message of so few bytes takes is hardly of the wire: of 100 Mbit/s, 0.08 ms."""

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from ssfx.plan import Plan
-from ssfx.profile import Profile
+from ssfx.core.intervals import union_s
+from ssfx.perf_model.timing_model import System
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
 from ssfx.simulator.lowering import Lowering
 from ssfx.simulator.prices import Behaviour
 from ssfx.simulator.schedule import schedule
 from ssfx.simulator.task import STAGES, Stage, Task
-from ssfx.spans import union_s
-from ssfx.system import System
 
 
 @dataclass(frozen=True)

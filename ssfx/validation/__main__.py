@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from ssfx.paths import data_dir, reference_dir, results_dir
+from ssfx.core.paths import data_dir, reference_dir, results_dir
 from ssfx.results.store import Store
 from ssfx.validation.groups import load
 from ssfx.validation.recorded import EXPERIMENT, PLANS, write_plans

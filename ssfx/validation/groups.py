@@ -8,11 +8,11 @@ from functools import cached_property
 from statistics import median
 from typing import Literal
 
-from ssfx.errors import RunError, unknown
-from ssfx.paths import results_dir
+from ssfx.core.errors import RunError, unknown
+from ssfx.core.paths import results_dir
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
-from ssfx.validation.ceiling import in_words
+from ssfx.validation.noise_floor import in_words
 from ssfx.validation.recorded import EXPERIMENT, Comparison, comparisons, recorded_plans
 from ssfx.validation.scores import Pair, Scores, score
 

@@ -9,8 +9,8 @@ from statistics import fmean
 
 from ssfx.compressors.lowrank import LowRankOptions, split
 from ssfx.config.targets import Target
-from ssfx.plan import Bucket, Lane, Plan, Segment, launch_in_order
-from ssfx.schemes.grouping import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, MIB, cap_groups
+from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
+from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, MIB, cap_groups
 from ssfx.simulator import Simulated
 from ssfx.validation.published_steps import claims, factor, number, planned, step, target
 from ssfx.validation.scores import Pair

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ssfx.config.targets import Target
-from ssfx.plan import Plan
+from ssfx.planning.plan import Plan
 from ssfx.validation.published_steps import claims, factor, number, planned, step, target
 from ssfx.validation.scores import Pair
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ssfx.config.clusters import cluster_named
-from ssfx.systems import system_on
+from ssfx.perf_model.build_timing_model import system_on
 from ssfx.validation.published_steps import claims, number
 from ssfx.validation.scores import Pair
 

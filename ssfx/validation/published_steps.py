@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from ssfx.claims.ledger import Claim, ledgers
 from ssfx.config.targets import Target, target_at
-from ssfx.plan import Plan
-from ssfx.planning import make_plan
-from ssfx.results.claims import Claim, ledgers
+from ssfx.planning.plan import Plan
 from ssfx.schemes import schemes
+from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import Simulated, simulate
 
 

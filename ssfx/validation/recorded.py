@@ -10,15 +10,15 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from ssfx.case import Case
-from ssfx.errors import RunError
-from ssfx.paths import reference_dir
-from ssfx.plan import Plan, TensorSpec
-from ssfx.profile import Profile
-from ssfx.recorded import recorded_profile, recorded_system
+from ssfx.core.case import Case
+from ssfx.core.errors import RunError
+from ssfx.core.paths import reference_dir
+from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
+from ssfx.perf_model.timing_model import System
+from ssfx.planning.plan import Plan, TensorSpec
+from ssfx.planning.profile import Profile
 from ssfx.results.rows import Row
 from ssfx.simulator import Behaviour, Simulated, simulate
-from ssfx.system import System
 from ssfx.validation.scores import Pair
 
 EXPERIMENT = "validation"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from ssfx.lazy import statistics
+from ssfx.core.lazy import statistics
 
 TELLING_GAP = 0.05
 """A pair of schemes whose actual times differ by more than this share must be predicted in the right order."""

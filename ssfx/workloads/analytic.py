@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ssfx.plan import TensorSpec
-from ssfx.work import ModelWork, work_dir
+from ssfx.perf_model.operator_counts import ModelWork, work_dir
+from ssfx.planning.plan import TensorSpec
 from ssfx.workloads.as_on_gpu import as_on_gpu
 from ssfx.workloads.base import models
 from ssfx.workloads.tracing import Trace, Work
@@ -95,7 +95,7 @@ def count_work(name: str) -> ModelWork:
 
 
 def _per_sample(small: Work, large: Work) -> tuple[float, ...]:
-    """Return a row of ssfx.work.COLUMNS from the work at both batch sizes."""
+    """Return a row of ssfx.perf_model.operator_counts.COLUMNS from the work at both batch sizes."""
     if small.kernels != large.kernels:
         raise RuntimeError("the number of kernels depends on the batch size")
     flops = [_line(getattr(small, key), getattr(large, key)) for key in ("conv_flops", "matmul_flops")]

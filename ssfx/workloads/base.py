@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ssfx.registry import Registry
-from ssfx.spec import Catalog
+from ssfx.core.component_spec import Catalog
+from ssfx.core.registry import Registry
 
 if TYPE_CHECKING:
     from torch import nn

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ssfx.errors import ConfigError, RunError
-from ssfx.results.files import write_atomic
+from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.files import write_atomic
 
 KEEP = 2
 _COMPLETE = "COMPLETE"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ssfx.case import Case
-from ssfx.errors import ConfigError, unknown
+from ssfx.core.case import Case
+from ssfx.core.errors import ConfigError, unknown
 from ssfx.workloads.base import Dataset, Model, datasets, models
 
 OPTIMIZERS = ("adam", "adamw", "sgd")

@@ -17,15 +17,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from ssfx.case import Case
-from ssfx.errors import RunError
-from ssfx.machine import share_cores, steady_memory
+from ssfx.calibration.cpu_speed import yardstick_s
+from ssfx.core.case import Case
+from ssfx.core.errors import RunError
+from ssfx.core.machine import share_cores, steady_memory
 from ssfx.results.manifest import busy_s
 from ssfx.workloads.base import datasets, models
 from ssfx.workloads.clock import Clock, Mark
 from ssfx.workloads.objective import cross_entropy
 from ssfx.workloads.step import make_optimizer
-from ssfx.yardstick import yardstick_s
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from statistics import fmean, median
 import torch
 from torch import nn
 
-from ssfx.case import Case
-from ssfx.errors import ConfigError
-from ssfx.origin import Origin
-from ssfx.plan import TensorSpec
-from ssfx.profile import Profile, shipped_dir
+from ssfx.core.case import Case
+from ssfx.core.errors import ConfigError
+from ssfx.core.origin import Origin
+from ssfx.perf_model.shipped_profiles import shipped_dir
+from ssfx.planning.plan import TensorSpec
+from ssfx.planning.profile import Profile
 from ssfx.results.manifest import describe, hardware
 from ssfx.workloads.base import models
 from ssfx.workloads.checks import check_case

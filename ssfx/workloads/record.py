@@ -12,7 +12,7 @@ class StepRecord:
 
     `step` counts from 0. `comm_s` overlaps the others and is not part of the sum. `loss` is the mean over the rank's
     micro-batches, None when it is not finite. `skipped` is true when all ranks rolled the step back. `density_ratios`
-    counts segments by achieved over target density, in the bins of ssfx.results.density. `control_forward_s` and
+    counts segments by achieved over target density, in the bins of ssfx.results.density_bins. `control_forward_s` and
     `control_backward_s` are of the pass without exchange before the step, None where there was none.
     """
 

@@ -8,9 +8,9 @@ import math
 import torch
 from torch import nn
 
-from ssfx.case import Case
-from ssfx.errors import unknown
-from ssfx.results.density import binned
+from ssfx.core.case import Case
+from ssfx.core.errors import unknown
+from ssfx.results.density_bins import binned
 from ssfx.workloads.checks import OPTIMIZERS
 from ssfx.workloads.clock import Clock, Mark
 from ssfx.workloads.objective import cross_entropy

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ssfx.errors import ConfigError
-from ssfx.lazy import numpy as np
+from ssfx.core.errors import ConfigError
+from ssfx.core.lazy import numpy as np
 
 if TYPE_CHECKING:
     import torch

@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ssfx.case import Case
-from ssfx.errors import ConfigError, RunError
-from ssfx.machine import patient_threads
+from ssfx.core.case import Case
+from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.machine import patient_threads
 from ssfx.workloads.base import datasets, models
 from ssfx.workloads.checkpoint import Checkpoints
 from ssfx.workloads.checks import check_case

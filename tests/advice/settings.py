@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ssfx.advice import Setting
-from ssfx.cluster import Cluster, Link
-from ssfx.origin import Origin
-from ssfx.plan import TensorSpec
-from ssfx.profile import Profile
+from ssfx.core.origin import Origin
+from ssfx.perf_model.cluster import Cluster, Link
+from ssfx.planning.plan import TensorSpec
+from ssfx.planning.profile import Profile
 
 MODEL = Profile(
     "toy",

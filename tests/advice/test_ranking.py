@@ -11,8 +11,8 @@ from ssfx.advice.break_even import BreakEvens
 from ssfx.advice.ranking import ranges
 from ssfx.advice.setting import TUNED
 from ssfx.advice.trust import Trust, trust_in
-from ssfx.errors import ConfigError
-from ssfx.origin import Origin
+from ssfx.core.errors import ConfigError
+from ssfx.core.origin import Origin
 from ssfx.schemes import schemes
 
 SOME = ["topk", "per_tensor", "fused_all", "powersgd", "parallax", "ssfusion_oi"]

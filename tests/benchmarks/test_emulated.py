@@ -11,7 +11,7 @@ from statistics import median
 import psutil
 import pytest
 
-from ssfx.errors import ConfigError, RunError
+from ssfx.core.errors import ConfigError, RunError
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "emulated.py"
 

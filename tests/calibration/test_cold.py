@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ssfx.runtime import cold
+from ssfx.calibration import cold_caches as cold
 from ssfx.workloads import datasets
 from ssfx.workloads.passes import _Loop
 

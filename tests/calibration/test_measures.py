@@ -3,8 +3,8 @@
 import pytest
 from calibration.work import codecs, exchanges, overheads
 
+from ssfx.calibration.measure_exchange import PRIMITIVES
 from ssfx.compressors import build
-from ssfx.runtime.measure_exchange import PRIMITIVES
 
 QUEUED = ("queued_s", "queued_beside_s", "queued_cpu_s", "queued_lost_s")
 

@@ -4,13 +4,11 @@ from dataclasses import astuple, replace
 
 import pytest
 
-from ssfx.engines import calibration
-from ssfx.engines.calibration import Calibrated, codec, network_curves, rising
-from ssfx.errors import ConfigError, RunError
-from ssfx.origin import Origin
-from ssfx.plan import TensorSpec
-from ssfx.profile import Profile
-from ssfx.recorded import (
+from ssfx.calibration import calibrate_cluster as calibration
+from ssfx.calibration.calibrate_cluster import Calibrated, codec, network_curves, rising
+from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.origin import Origin
+from ssfx.perf_model.recorded_times import (
     file_name,
     measured_on,
     profile_name,
@@ -19,7 +17,9 @@ from ssfx.recorded import (
     shipped_dir,
     written_dir,
 )
-from ssfx.system import Overheads, System
+from ssfx.perf_model.timing_model import Overheads, System
+from ssfx.planning.plan import TensorSpec
+from ssfx.planning.profile import Profile
 
 ORIGIN = Origin("measured", "two cores", "2026-01-01", "a test", {"torch": "2"})
 CODEC = {
@@ -50,7 +50,7 @@ def write(folder, *systems):
 @pytest.fixture
 def results(tmp_path, monkeypatch):
     monkeypatch.setenv("SSFX_RESULTS", str(tmp_path))
-    monkeypatch.setattr("ssfx.recorded.shipped_dir", lambda: tmp_path / "shipped")
+    monkeypatch.setattr("ssfx.perf_model.recorded_times.shipped_dir", lambda: tmp_path / "shipped")
     return tmp_path
 
 
@@ -64,7 +64,7 @@ def test_more_never_takes_less():
 
 def test_occupancy_is_of_large_exchanges_and_of_the_cores_a_rank_has(monkeypatch):
     points = [point("send", 4, 1e-4, 1e-4), *(point("send", 2**16 * i, 1e-3 * i, 2e-4 * i) for i in (1, 2, 3))]
-    monkeypatch.setattr("ssfx.machine.cores", lambda: 2)
+    monkeypatch.setattr("ssfx.core.machine.cores", lambda: 2)
     assert [network_curves(points, ranks)["occupancy"]["send"] for ranks in (2, 4, 64)] == [0.2, 0.4, 1.0]
     assert "send" not in network_curves(points, 2)["beside"]
 
@@ -75,7 +75,7 @@ def test_occupancy_of_a_link_too_slow_for_large_messages_is_that_of_its_largest(
 
 
 def test_computing_power_beside_an_exchange_is_counted_in_what_a_rank_has(monkeypatch):
-    monkeypatch.setattr("ssfx.machine.cores", lambda: 2)
+    monkeypatch.setattr("ssfx.core.machine.cores", lambda: 2)
     points = [point("all_reduce", 4, 1e-4, 5e-5, 3e-3), point("all_reduce", 16, 1e-4, 6e-5, 4e-3)]
     found = network_curves(points, 4)
     assert found["beside"]["all_reduce"].seconds == (3e-3, 4e-3)
@@ -83,7 +83,7 @@ def test_computing_power_beside_an_exchange_is_counted_in_what_a_rank_has(monkey
 
 
 def test_computing_power_counts_what_interrupted_passes_lose_by_the_median_of_all_points(monkeypatch):
-    monkeypatch.setattr("ssfx.machine.cores", lambda: 2)
+    monkeypatch.setattr("ssfx.core.machine.cores", lambda: 2)
     lost = [2e-5, -5e-5, 9e-4]  # differences of passes: their median is 0.2 times what threads use
     queue = {"queued_s": 1e-4, "queued_beside_s": 1e-3, "queued_cpu_s": 4e-5}
     points = [

@@ -3,7 +3,7 @@
 import pytest
 
 from ssfx.config.calibrations import resolve_compressors, resolve_network
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 
 
 def test_what_is_asked_for():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ssfx import yardstick
+from ssfx.calibration import cpu_speed as yardstick
 
 
 def test_the_yardstick_is_a_time_of_this_thread():

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from ssfx.calibration.measure_compressors import codec_points
+from ssfx.calibration.measure_exchange import PRIMITIVES, exchange_points
+from ssfx.calibration.measure_overheads import overhead_times
 from ssfx.collectives.comm import Comm
-from ssfx.runtime.measure_codecs import codec_points
-from ssfx.runtime.measure_exchange import PRIMITIVES, exchange_points
-from ssfx.runtime.measure_overheads import overhead_times
 
 
 def exchanges(group: Any, rank: int, world: int) -> list[dict[str, Any]]:

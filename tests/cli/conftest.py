@@ -2,10 +2,10 @@
 
 import pytest
 
-from ssfx import machine
-from ssfx.origin import Origin
-from ssfx.plan import TensorSpec
-from ssfx.profile import Profile
+from ssfx.core import machine
+from ssfx.core.origin import Origin
+from ssfx.planning.plan import TensorSpec
+from ssfx.planning.profile import Profile
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +21,6 @@ def shipped(monkeypatch, tmp_path):
     tensors = tuple(TensorSpec(f"t{i}", (numel,)) for i, numel in enumerate((10, 300_000, 64, 40_000)))
     profile = Profile("resnet_tiny", tensors, (0.001,) * 4, 0.002, Origin("measured", note="made up"), 32, "cpu")
     (tmp_path / "resnet_tiny.json").write_text(profile.to_json())
-    monkeypatch.setattr("ssfx.profile.shipped_dir", lambda: tmp_path)
-    monkeypatch.setattr("ssfx.work.work_dir", lambda: tmp_path / "models")
+    monkeypatch.setattr("ssfx.perf_model.shipped_profiles.shipped_dir", lambda: tmp_path)
+    monkeypatch.setattr("ssfx.perf_model.operator_counts.work_dir", lambda: tmp_path / "models")
     return profile

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from ssfx import machine
 from ssfx.advice.trust import Trust
 from ssfx.cli import main
-from ssfx.recorded import recorded_profile, recorded_system
+from ssfx.core import machine
+from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
 from ssfx.schemes import schemes
 
 WORDS = ("model=resnet_tiny", "cluster=acpsgd_10gbe", "density=0.02")

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ssfx import doctor
+from ssfx.cli import examine as doctor
 from ssfx.cli import main
 
 

@@ -9,7 +9,7 @@ import yaml
 from ssfx.cli import main
 from ssfx.cli.listing import FOLDERS, KINDS
 from ssfx.config.groups import YAML_GROUPS
-from ssfx.paths import conf_dir
+from ssfx.core.paths import conf_dir
 
 
 def listed(capsys, *words):

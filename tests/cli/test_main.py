@@ -8,7 +8,7 @@ import pytest
 
 from ssfx.cli import cli, main
 from ssfx.config import cases
-from ssfx.errors import RunError
+from ssfx.core.errors import RunError
 
 VERBS = ("run", "plan", "simulate", "advise", "validate", "profile", "list", "figures", "status", "doctor")
 

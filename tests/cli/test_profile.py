@@ -6,9 +6,9 @@ import pytest
 
 from ssfx.cli import main
 from ssfx.config.profiles import Measurement, resolve_profile
-from ssfx.origin import Origin
-from ssfx.plan import TensorSpec
-from ssfx.profile import Profile
+from ssfx.core.origin import Origin
+from ssfx.planning.plan import TensorSpec
+from ssfx.planning.profile import Profile
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from results.test_wandb_mirror import FakeRun
 
 from ssfx.cli import main
+from ssfx.core.errors import RunError
+from ssfx.core.origin import Origin
 from ssfx.engines import Engine, engines
-from ssfx.errors import RunError
-from ssfx.origin import Origin
 from ssfx.results.rows import Row
 
 
@@ -158,7 +158,7 @@ def test_rows_finished_before_a_failure_are_mirrored(engine, mirrored, capsys):
 
 def test_impossible_plans_are_refused_before_anything_starts(engine, shipped, monkeypatch, capsys):
     def refuse(*arguments):
-        from ssfx.errors import ConfigError
+        from ssfx.core.errors import ConfigError
 
         raise ConfigError("no such plan")
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from ssfx.case import Case
+from ssfx.claims.evidence import evidence, run_counts
+from ssfx.claims.ledger import ledgers
 from ssfx.cli import main
-from ssfx.origin import Origin
-from ssfx.results.claims import ledgers
+from ssfx.core.case import Case
+from ssfx.core.origin import Origin
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
-from ssfx.status import evidence, run_counts
 
 SSFUSION = next(ledger for ledger in ledgers() if ledger.paper == "ssfusion")
 

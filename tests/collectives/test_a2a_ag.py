@@ -13,9 +13,9 @@ from runtime import work
 from runtime.pool import Pool
 
 from ssfx.collectives import Load, collectives
-from ssfx.errors import ConfigError
-from ssfx.plan import Bucket, Lane, Segment
-from ssfx.timeline import decode_s_of, exchange_s
+from ssfx.core.errors import ConfigError
+from ssfx.planning.plan import Bucket, Lane, Segment
+from ssfx.pricing.timeline import decode_s_of, exchange_s
 
 FIVE = pytest.param(5, marks=pytest.mark.slow)
 AGGREGATORS = {"a2a_ag": 5, "a2a_ag(aggregators=1)": 1, "a2a_ag(aggregators=2)": 2}

@@ -14,7 +14,7 @@ from runtime.pool import Pool
 
 from ssfx.collectives import Load, collectives
 from ssfx.collectives.omnireduce_protocol import exchange
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 
 CASE = golden.CASES["omnireduce_P3_bs2_S2"]
 WORLDS = (1, 2, 3, pytest.param(5, marks=pytest.mark.slow))

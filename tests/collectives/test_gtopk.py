@@ -11,7 +11,7 @@ from runtime.pool import Pool
 
 from ssfx.collectives import Load, Traffic, collectives
 from ssfx.collectives.gtopk import Entries, merged
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 
 CASES = [
     pytest.param(name, marks=pytest.mark.slow if golden.CASES[name]["params"]["P"] > 3 else [])

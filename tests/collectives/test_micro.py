@@ -13,7 +13,7 @@ from runtime.pool import Pool
 from ssfx.collectives import Load, collectives
 from ssfx.collectives.primitives import split_starts
 from ssfx.compressors.micro_rules import partition_of, threshold_scale
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 
 CASES = [
     pytest.param(name, marks=pytest.mark.slow if golden.CASES[name]["params"]["P"] > 3 else [])

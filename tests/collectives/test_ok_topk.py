@@ -16,7 +16,7 @@ from runtime.pool import Pool
 from ssfx.collectives import Load, collectives, ok_topk_rules
 from ssfx.collectives.magnitudes import among, kth_magnitude, passing
 from ssfx.collectives.pairs import pack, unpack
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 
 Rows = list[list[float]]
 BALANCES = ("never", "auto", "always")

@@ -11,7 +11,7 @@ from runtime.pool import Pool
 
 from ssfx.collectives import Load, collectives
 from ssfx.collectives.primitives import split_starts
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 
 WORLDS = (1, 2, 3, pytest.param(5, marks=pytest.mark.slow))
 

@@ -12,7 +12,7 @@ from runtime.pool import Pool
 
 from ssfx.collectives import Load, collectives
 from ssfx.collectives.sketch_hash import HashRow, draw, estimate, insert
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 
 torch.set_num_threads(1)
 GOLDEN = golden.of_scheme("s2_reducer")

@@ -16,8 +16,8 @@ from runtime.pool import Pool
 from ssfx.collectives import Load, Traffic, collectives
 from ssfx.collectives.sparcml import even_starts
 from ssfx.collectives.streams import Stream, concatenated
-from ssfx.errors import ConfigError
-from ssfx.planning import make_plan
+from ssfx.core.errors import ConfigError
+from ssfx.schemes.make_plan import make_plan
 
 ALGORITHMS = ("sparcml_rd", "sparcml_split", "sparcml_dsar")
 

@@ -15,8 +15,8 @@ from runtime.pool import Pool
 from ssfx.collectives import Load, collectives
 from ssfx.collectives.bruck import gather_rounds
 from ssfx.collectives.spardl_schedule import Share, scatter_rounds
-from ssfx.errors import ConfigError
-from ssfx.planning import make_plan
+from ssfx.core.errors import ConfigError
+from ssfx.schemes.make_plan import make_plan
 
 SAG = {"none": "auto", "R": "recursive", "B": "bruck"}
 

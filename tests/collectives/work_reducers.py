@@ -9,7 +9,7 @@ import torch
 
 from ssfx.collectives import Reducer, Reduction, Traffic, collectives
 from ssfx.collectives.comm import Comm
-from ssfx.compressors.selection import top_k
+from ssfx.compressors.magnitude import top_k
 
 
 @dataclass

@@ -9,7 +9,7 @@ from compressors.kit import decode, encode, golden, payload_bytes
 
 from ssfx.compressors import Layout, build, k_ceil, k_floor
 from ssfx.compressors.dgc import capacity
-from ssfx.compressors.keys import splitmix64
+from ssfx.compressors.random_keys import splitmix64
 
 
 def test_k_rule() -> None:

@@ -10,7 +10,7 @@ from compressors.kit import decode, encode, golden
 
 from ssfx.compressors import warmup_density
 from ssfx.compressors.dgc_faithful import Bounds, SamplingPlan, sampling_plan, select
-from ssfx.compressors.keys import key
+from ssfx.compressors.random_keys import key
 from ssfx.compressors.randomk import affine_indices, affine_stride_and_offset
 
 

@@ -16,9 +16,9 @@ from plan.instances import make_profile, random_costs
 from ssfx.compressors import Compressor, Context, Payload, build
 from ssfx.compressors.lowrank import LowRankOptions, split
 from ssfx.compressors.orthogonal import basis, revived
-from ssfx.errors import ConfigError
-from ssfx.planning import make_plan
+from ssfx.core.errors import ConfigError
 from ssfx.schemes.carrier import keeps_fraction
+from ssfx.schemes.make_plan import make_plan
 
 torch.set_num_threads(1)
 Shapes = tuple[tuple[int, ...], ...]

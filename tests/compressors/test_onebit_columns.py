@@ -14,7 +14,7 @@ from ssfx.compressors import Context, Payload, build
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.blank import blank_batch
 from ssfx.compressors.onebit import SHORTEST, split
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 from ssfx.kernels import plain_torch
 from ssfx.memories import memories
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ssfx.compressors import Payload, build
 from ssfx.compressors.batch import Batch, Part, Starts
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 from ssfx.kernels import plain_torch
 from ssfx.memories import memories
 

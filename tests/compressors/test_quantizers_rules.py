@@ -10,10 +10,10 @@ import torch
 from compressors.kit import context, decode, encode, golden, shapes_of_data
 
 from ssfx.compressors import build
-from ssfx.errors import ConfigError
-from ssfx.kernels import pack_reference as plain
-from ssfx.kernels.codes import in_steps, level_codes, ternary_codes
-from ssfx.kernels.pack import pack, unpack
+from ssfx.core.errors import ConfigError
+from ssfx.kernels.cpu.codes import in_steps, level_codes, ternary_codes
+from ssfx.kernels.cpu.pack import pack, unpack
+from ssfx.kernels.reference import pack as plain
 from ssfx.memories import check_pair, memories
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ssfx.compressors import Context, Layout, build, k_floor
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.blank import blank_batch
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 from ssfx.kernels import kernels, plain_torch
 from ssfx.memories import check_pair, memories
 

@@ -8,7 +8,7 @@ from compressors.kit import shapes_of_data, vectors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssfx.compressors.selection import at_least, top_k
+from ssfx.compressors.magnitude import at_least, top_k
 from ssfx.kernels import plain_torch
 
 

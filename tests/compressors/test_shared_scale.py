@@ -10,7 +10,7 @@ from compressors.kit import context, shapes_of_data, vectors
 from hypothesis import given, settings
 
 from ssfx.compressors import Context, Layout, Payload, build
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 from ssfx.kernels import plain_torch
 from ssfx.memories import check_pair, memories
 

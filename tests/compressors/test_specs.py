@@ -9,9 +9,9 @@ import pytest
 
 from ssfx.compressors import build, compressors
 from ssfx.compressors.topk import TopKOptions
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
+from ssfx.core.registry import Registry
 from ssfx.memories import memories
-from ssfx.registry import Registry
 
 
 def test_equal_specs_share_one_instance() -> None:
@@ -166,7 +166,7 @@ def test_lazy_modules_are_the_real_ones() -> None:
     import numpy
     import torch
 
-    from ssfx import lazy
+    from ssfx.core import lazy
 
     assert lazy.torch.zeros is torch.zeros
     assert lazy.numpy.abs is numpy.abs

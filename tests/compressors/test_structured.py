@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from ssfx.compressors import Compressor, Context, Layout, Payload, build, k_floor
 from ssfx.compressors.batch import Batch, Part, Starts
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 from ssfx.kernels import plain_torch
 from ssfx.memories import memories
 

@@ -17,7 +17,7 @@ from kernels.test_select import check, make
 from ssfx.compressors import Payload, build, k_floor
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.threshold import ThresholdSelector, above, reaching
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 from ssfx.kernels import kernels, plain_torch
 from ssfx.memories import memories
 

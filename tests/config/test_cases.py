@@ -2,7 +2,6 @@
 
 import pytest
 
-from ssfx import machine
 from ssfx.config import plans
 from ssfx.config.cases import resolve_job, resolve_plan
 from ssfx.config.compose import compose
@@ -10,9 +9,10 @@ from ssfx.config.groups import choices
 from ssfx.config.plans import check_plans
 from ssfx.config.simulated import simulate_case
 from ssfx.config.simulations import resolve_simulations
-from ssfx.errors import ConfigError
-from ssfx.planning import make_plan
+from ssfx.core import machine
+from ssfx.core.errors import ConfigError
 from ssfx.schemes import schemes
+from ssfx.schemes.make_plan import make_plan
 
 
 @pytest.fixture(autouse=True)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ssfx import machine
 from ssfx.config.clusters import cluster_at, cluster_named, cluster_of, cluster_text
 from ssfx.config.compose import compose
-from ssfx.errors import ConfigError
+from ssfx.core import machine
+from ssfx.core.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)

@@ -11,14 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from ssfx import machine
 from ssfx.config import cases
 from ssfx.config import compose as compose_module
 from ssfx.config.cases import resolve_job
 from ssfx.config.compose import compose, joined
 from ssfx.config.groups import COMPONENT_GROUPS, GROUPS, YAML_GROUPS, choices, options
-from ssfx.errors import ConfigError
-from ssfx.paths import conf_dir
+from ssfx.core import machine
+from ssfx.core.errors import ConfigError
+from ssfx.core.paths import conf_dir
 
 WIDE = "scheme=ddp,per_tensor,fused_all,ssfusion_oi workload=digits_resnet,text_gpt2 density=0.1,0.01,0.001 seed="
 

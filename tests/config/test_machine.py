@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from ssfx import machine
+from ssfx.core import machine
 
 
 @pytest.fixture

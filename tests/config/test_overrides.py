@@ -4,9 +4,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ssfx import machine
 from ssfx.cli import main
 from ssfx.config import overrides
+from ssfx.core import machine
 
 WRONG = [
     ("scheme=dpp", "did you mean 'ddp'?"),

@@ -19,7 +19,7 @@ def test_the_profile_is_of_the_clusters_devices():
 
 
 def test_gpus_that_are_here_but_have_no_data_sheet_are_planned_for_as_others(monkeypatch):
-    monkeypatch.setattr("ssfx.machine.gpus", lambda: ["Invented GPU"] * 2)
+    monkeypatch.setattr("ssfx.core.machine.gpus", lambda: ["Invented GPU"] * 2)
     assert profile_of("model=resnet50 scheme=ddp cluster=local device=cuda").device == "a100"
 
 

@@ -8,7 +8,7 @@ from ssfx.config.compose import compose
 from ssfx.config.groups import GROUPS, YAML_GROUPS, choices, file_summary
 from ssfx.config.keys import public_keys
 from ssfx.config.schema import KEYS, Settings
-from ssfx.paths import conf_dir
+from ssfx.core.paths import conf_dir
 
 GOLDEN = Path(__file__).parent / "golden_keys.txt"
 

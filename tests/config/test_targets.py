@@ -4,12 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from ssfx import machine
 from ssfx.config import targets
 from ssfx.config.targets import target_at
-from ssfx.recorded import COMPRESSORS, file_name, profile_name, recorded_profile, shipped_dir, written_dir
-from ssfx.roofline import analytic_profile
-from ssfx.system import System
+from ssfx.core import machine
+from ssfx.perf_model.recorded_times import (
+    COMPRESSORS,
+    file_name,
+    profile_name,
+    recorded_profile,
+    shipped_dir,
+    written_dir,
+)
+from ssfx.perf_model.roofline import analytic_profile
+from ssfx.perf_model.timing_model import System
 
 
 @pytest.fixture(autouse=True)

@@ -7,13 +7,13 @@ import pytest
 from figures.synthetic import throughput
 from figures.synthetic_clusters import SPEEDS, clusters, setting, simulated
 
-from ssfx.figure_claims import judged
-from ssfx.figures import discover
+from ssfx.claims.ledger import ledgers
+from ssfx.claims.simulated import judged
+from ssfx.claims.wording import COMPARED, NAMED, label, named
+from ssfx.claims.wording import simulated as claims_of
+from ssfx.figures.discovery import discover
 from ssfx.pages.readme import reference_rows
 from ssfx.pages.status_table import CELL, status_block
-from ssfx.pages.verdicts import COMPARED, NAMED, label, named
-from ssfx.pages.verdicts import simulated as claims_of
-from ssfx.results.claims import ledgers
 
 LINES = 25
 """Most lines of the table, with its head."""

@@ -6,9 +6,9 @@ import signal
 import sys
 from pathlib import Path
 
-from ssfx.case import Case
+from ssfx.core.case import Case
+from ssfx.core.errors import SsfxError
 from ssfx.engines.torchrun import Torchrun
-from ssfx.errors import SsfxError
 from ssfx.results.store import Store
 
 if __name__ == "__main__":

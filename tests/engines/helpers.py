@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from ssfx.case import Case
+from ssfx.core.case import Case
 
 HERE = Path(__file__).parent
 

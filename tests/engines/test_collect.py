@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from engines.helpers import make_case
 
+from ssfx.core.errors import RunError
 from ssfx.engines.collect import collect
 from ssfx.engines.job import Job
-from ssfx.errors import RunError
-from ssfx.results.claim import Claim
+from ssfx.results.run_lock import Claim
 from ssfx.workloads.record import StepRecord
 
 RECORD = StepRecord(

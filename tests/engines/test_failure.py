@@ -9,7 +9,7 @@ from engines.helpers import make_case
 
 from ssfx.engines.failure import diagnose, diagnose_stall, is_peer_error
 from ssfx.engines.job import Job
-from ssfx.results.claim import Claim
+from ssfx.results.run_lock import Claim
 from ssfx.runtime.heartbeat import Heartbeat
 
 PEER = "RuntimeError: [pair.cc:547] Connection closed by peer [127.0.0.1]:24180"

@@ -12,10 +12,10 @@ import psutil
 import pytest
 from engines.helpers import make_case, wait_until
 
+from ssfx.core.errors import RunError
 from ssfx.engines import line_rate
 from ssfx.engines.hosts import INTERFACE, Hosts, Network, missing
 from ssfx.engines.netns import Netns
-from ssfx.errors import RunError
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no hosts can be emulated here: {missing()}")
 FAKE = "fake_train:train"

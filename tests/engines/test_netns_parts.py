@@ -11,13 +11,13 @@ from ssfx.config.cases import resolve_job
 from ssfx.config.clusters import cluster_of, engine_of
 from ssfx.config.compose import compose
 from ssfx.config.groups import choices
+from ssfx.core.errors import ConfigError, RunError
 from ssfx.engines import hosts, line_rate
 from ssfx.engines.failure import diagnose
 from ssfx.engines.hosts import Network, missing
 from ssfx.engines.job import Job
 from ssfx.engines.netns import Netns
-from ssfx.errors import ConfigError, RunError
-from ssfx.results.claim import Claim
+from ssfx.results.run_lock import Claim
 from ssfx.results.store import Store
 from ssfx.runtime.heartbeat import Heartbeat
 

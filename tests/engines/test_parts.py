@@ -11,14 +11,14 @@ import pytest
 from engines.helpers import make_case
 from rich.console import Console
 
+from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.origin import Origin
 from ssfx.engines import engines
 from ssfx.engines.job import Job
 from ssfx.engines.progress import Report
 from ssfx.engines.torchrun import Torchrun
-from ssfx.errors import ConfigError, RunError
-from ssfx.origin import Origin
-from ssfx.results.claim import Claim
 from ssfx.results.rows import Row
+from ssfx.results.run_lock import Claim
 from ssfx.results.store import Store
 from ssfx.runtime.faults import VARIABLE, Fault, InjectedFault, Injector, fired
 from ssfx.runtime.heartbeat import SIZE, Heartbeat, heartbeat_path, read_beat

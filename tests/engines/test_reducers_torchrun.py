@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from engines.helpers import make_case
 
+from ssfx.core.errors import RunError
 from ssfx.engines.torchrun import Torchrun
-from ssfx.errors import RunError
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
 FAKE = "fake_reduce:train"

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 from engines.helpers import HERE, make_case, wait_until
 
+from ssfx.core.errors import ConfigError, RunError
 from ssfx.engines.sbatch import Shape, queued, script
 from ssfx.engines.slurm import Slurm
-from ssfx.errors import ConfigError, RunError
 
 CLUSTER = "16gpu(device=cpu,devices_per_node=1,nodes=2)"
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from engines.helpers import HERE, make_case, processes_of, wait_until
 
+from ssfx.core.errors import RunError
+from ssfx.core.machine import own_cores
 from ssfx.engines.launch import Launch
 from ssfx.engines.torchrun import Torchrun
-from ssfx.errors import RunError
-from ssfx.machine import own_cores
-from ssfx.plan import Plan
+from ssfx.planning.plan import Plan
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
 FAKE = "fake_train:train"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from ssfx.case import Case
-from ssfx.origin import Kind, Origin
+from ssfx.core.case import Case
+from ssfx.core.origin import Kind, Origin
 from ssfx.results.rows import Row
 
 WORKLOADS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-from ssfx.case import Case
-from ssfx.origin import Origin
+from ssfx.core.case import Case
+from ssfx.core.origin import Origin
 from ssfx.results.rows import Row
 
 SPEEDS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ssfx.case import Case
-from ssfx.origin import Origin
+from ssfx.core.case import Case
+from ssfx.core.origin import Origin
 from ssfx.results.rows import Row
 
 DEGREES = (0, 20, 40, 60, 80, 100)

@@ -7,16 +7,16 @@ import pytest
 from figures.synthetic import row
 from figures.synthetic_clusters import SPEEDS, clusters, growth, setting, simulated
 
+from ssfx.claims.evidence import evidence
+from ssfx.claims.ledger import ledgers
+from ssfx.claims.simulated import claim_lines, judged, verdict_counts
 from ssfx.config.cases import resolve_job
 from ssfx.config.simulated import simulate_case
-from ssfx.errors import RunError
-from ssfx.figure_cells import against_dense, cells, fastest
-from ssfx.figure_claims import claim_lines, judged, verdict_counts
-from ssfx.figures import discover
-from ssfx.results.claims import ledgers
+from ssfx.core.errors import RunError
+from ssfx.figures.discovery import discover
 from ssfx.results.reference import _committed
+from ssfx.results.simulated_cells import against_dense, cells, fastest
 from ssfx.results.store import Store
-from ssfx.status import evidence
 
 PUBLISHED = "published:5e6f7a8b"
 FIGURES = {

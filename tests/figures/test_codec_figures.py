@@ -8,9 +8,9 @@ from docs.markdown import ROOT
 from figures.synthetic import achieved_density, compressor_row, latencies, row
 
 from ssfx.config import resolve_job
-from ssfx.errors import RunError
-from ssfx.figure_latency import COMMAND, points, published
-from ssfx.figures import discover, draw_all
+from ssfx.core.errors import RunError
+from ssfx.figures.discovery import discover, draw_all
+from ssfx.figures.latency import COMMAND, points, published
 from ssfx.results.rows import Row
 from ssfx.results.store import export, read_rows
 

@@ -13,10 +13,10 @@ from figures.synthetic_clusters import clusters
 from figures.synthetic_missing import missing_rates
 from PIL import Image
 
-from ssfx import figures
-from ssfx.errors import ConfigError, RunError
-from ssfx.figures import check_all, discover, draw_all
-from ssfx.origin import KINDS
+from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.origin import KINDS
+from ssfx.figures import discovery as figures
+from ssfx.figures.discovery import check_all, discover, draw_all
 
 
 def quality(**fixed):
@@ -82,7 +82,7 @@ def test_equal_rows_give_equal_bytes_in_another_process(drawn, tmp_path):
     (tmp_path / "rows.jsonl").write_text("".join(r.to_json() + "\n" for r in reversed(rows)))
     program = (
         "import sys; from pathlib import Path\n"
-        "from ssfx.figures import draw_all; from ssfx.results.store import read_rows\n"
+        "from ssfx.figures.discovery import draw_all; from ssfx.results.store import read_rows\n"
         "draw_all([], read_rows(Path('rows.jsonl')), Path('again'))\n"
         "assert 'torch' not in sys.modules"
     )

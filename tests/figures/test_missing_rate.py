@@ -8,13 +8,13 @@ import pytest
 from engines.helpers import make_case
 from figures.synthetic_missing import DEGREES, fused_row, missing_rates, missing_row
 
+from ssfx.claims.ledger import ledgers
 from ssfx.config import resolve_job
+from ssfx.core.errors import RunError
 from ssfx.engines.collect import collect
 from ssfx.engines.job import Job
-from ssfx.errors import RunError
-from ssfx.figures import discover, draw_all
-from ssfx.results.claim import Claim
-from ssfx.results.claims import ledgers
+from ssfx.figures.discovery import discover, draw_all
+from ssfx.results.run_lock import Claim
 from ssfx.workloads.record import StepRecord
 
 TABLE01 = "ssfusion.table01"

@@ -10,7 +10,10 @@ import pytest
 import torch
 
 import ssfx.kernels
-from ssfx.kernels import cpu, cuda, kernels, plain_torch, reference
+from ssfx.kernels import kernels, plain_torch
+from ssfx.kernels.cpu import backend as cpu
+from ssfx.kernels.reference import backend as reference
+from ssfx.kernels.triton import backend as cuda
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

@@ -19,10 +19,13 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from ssfx.kernels import COPY, DGC, NESTEROV, READY, RESIDUAL, cpu, cuda, kernels, plain_torch, reference
-from ssfx.kernels import triton_compact as compaction
-from ssfx.kernels import triton_select as selection
-from ssfx.kernels import triton_statistics as statistics
+from ssfx.kernels import COPY, DGC, NESTEROV, READY, RESIDUAL, kernels, plain_torch
+from ssfx.kernels.cpu import backend as cpu
+from ssfx.kernels.reference import backend as reference
+from ssfx.kernels.triton import backend as cuda
+from ssfx.kernels.triton import compact as compaction
+from ssfx.kernels.triton import select as selection
+from ssfx.kernels.triton import statistics
 
 pytestmark = pytest.mark.slow  # half a minute in the interpreter
 

@@ -18,10 +18,12 @@ from ssfx.compressors.base import Layout
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.sparse import Selector
 from ssfx.compressors.topk import exactly
-from ssfx.kernels import Bound, Rule, cuda, reference
-from ssfx.kernels import triton_compact as compaction
-from ssfx.kernels import triton_select as selection
-from ssfx.kernels import triton_statistics as statistics
+from ssfx.kernels import Bound, Rule
+from ssfx.kernels.reference import backend as reference
+from ssfx.kernels.triton import backend as cuda
+from ssfx.kernels.triton import compact as compaction
+from ssfx.kernels.triton import select as selection
+from ssfx.kernels.triton import statistics
 from ssfx.memories import memories
 
 assert triton.knobs.runtime.interpret, "to be run by test_triton.py"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ssfx.compressors import Payload, build
 from ssfx.compressors.sparse import write
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 from ssfx.memories import Memory, check_pair, memories
 from ssfx.memories.dgc import clip_local
 

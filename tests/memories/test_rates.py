@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssfx.compressors import Payload, build
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 from ssfx.memories import memories
 from ssfx.memories.rates import Rates
 

@@ -9,7 +9,7 @@ from compressors.kit import decode, encode, golden
 from ssfx.compressors import build
 from ssfx.compressors.base import Payload
 from ssfx.compressors.batch import Batch, Part
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 from ssfx.kernels import plain_torch
 from ssfx.memories import check_pair, memories
 

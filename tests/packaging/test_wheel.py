@@ -61,5 +61,5 @@ def test_an_installed_wheel_works_outside_the_checkout(wheel, tmp_path):
     assert "throughput" in listed
     assert "convergence" in listed
     assert "ssfusion.fig12" in python(main, "figures")
-    folders = python("from ssfx.paths import conf_dir, reference_dir; print(conf_dir(), reference_dir())").split()
+    folders = python("from ssfx.core.paths import conf_dir, reference_dir; print(conf_dir(), reference_dir())").split()
     assert folders == [str(target / "ssfx" / "_conf"), str(target / "ssfx" / "_reference")]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from plan.instances import make_profile, random_costs, random_instance, random_table
 
-from ssfx.costs import Costs
-from ssfx.profile import Profile
-from ssfx.schemes.espresso_timeline import TICK_S, Timeline, Work
+from ssfx.planning.costs import Costs
+from ssfx.planning.profile import Profile
+from ssfx.schemes.search.espresso_timeline import TICK_S, Timeline, Work
 
 
 def works(profile: Profile, costs: Costs, density: float = 0.01) -> list[Work]:

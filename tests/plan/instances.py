@@ -9,10 +9,10 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from ssfx.costs import Costs, Curve, ring_exchange
-from ssfx.origin import Origin
-from ssfx.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
-from ssfx.profile import Profile
+from ssfx.core.origin import Origin
+from ssfx.planning.costs import Costs, Curve, ring_exchange
+from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
+from ssfx.planning.profile import Profile
 
 ORIGIN = Origin("nominal", note="test instance")
 

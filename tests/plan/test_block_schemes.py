@@ -6,12 +6,13 @@ import pytest
 from plan.instances import ORIGIN, affine_costs, instance_a, make_profile
 
 from ssfx.collectives import collectives
-from ssfx.errors import ConfigError
-from ssfx.plan import Plan, TensorSpec
-from ssfx.planning import make_plan
-from ssfx.profile import Profile, load_shipped
-from ssfx.timeline import evaluate
-from ssfx.wire import lane_load, plan_bytes
+from ssfx.core.errors import ConfigError
+from ssfx.perf_model.shipped_profiles import load_shipped
+from ssfx.planning.plan import Plan, TensorSpec
+from ssfx.planning.profile import Profile
+from ssfx.pricing.message_sizes import lane_load, plan_bytes
+from ssfx.pricing.timeline import evaluate
+from ssfx.schemes.make_plan import make_plan
 
 
 def groups(plan: Plan) -> list[tuple[str, ...]]:

@@ -21,17 +21,17 @@ from plan.instances import (
     random_table,
 )
 
-from ssfx.costs import Costs, Curve
-from ssfx.errors import ConfigError
-from ssfx.plan import Bucket, Lane, Plan, Segment
-from ssfx.planning import make_plan
-from ssfx.profile import Profile
-from ssfx.schemes import fusion_search
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs, Curve
+from ssfx.planning.plan import Bucket, Lane, Plan, Segment
+from ssfx.planning.profile import Profile
+from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.carrier import Carrier
-from ssfx.schemes.fusion_counts import best_by_count
-from ssfx.schemes.fusion_search import Fusion
-from ssfx.schemes.joint_groups import group_curves
-from ssfx.timeline import evaluate
+from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.search import exact_groups as fusion_search
+from ssfx.schemes.search.contiguous_groups import group_curves
+from ssfx.schemes.search.exact_group_counts import best_by_count
+from ssfx.schemes.search.exact_groups import Fusion
 
 A, COSTS = instance_a(), affine_costs()
 CARRIER = Carrier("topk", 0.01, "all_gather")

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from plan.instances import affine_costs, make_profile, model_sizes
 
-from ssfx.planning import make_plan
-from ssfx.schemes.grouping import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES
+from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES
 
 
 def ours(numel: list[int], dtypes: list[str], **options: int) -> list[list[int]]:

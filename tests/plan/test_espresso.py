@@ -26,14 +26,14 @@ from plan.espresso_plain import (
 )  # fmt: skip
 from plan.instances import affine_costs, instance_a, make_profile, random_costs, random_instance
 
-from ssfx.costs import Curve
-from ssfx.errors import ConfigError
-from ssfx.plan import Plan
-from ssfx.planning import make_plan
-from ssfx.schemes import espresso_search
-from ssfx.schemes.espresso_search import choose_host, choose_options, last_bubble
-from ssfx.schemes.espresso_timeline import TICK_S, Timeline, remaining
-from ssfx.timeline import evaluate
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Curve
+from ssfx.planning.plan import Plan
+from ssfx.pricing.timeline import evaluate
+from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.search import espresso_search
+from ssfx.schemes.search.espresso_search import choose_host, choose_options, last_bubble
+from ssfx.schemes.search.espresso_timeline import TICK_S, Timeline, remaining
 
 COSTS = affine_costs()
 TOPK = {"compressor": "topk"}

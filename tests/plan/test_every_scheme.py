@@ -13,15 +13,15 @@ from plan.options import gathers, keeps_all, usual
 
 from ssfx.collectives import collectives
 from ssfx.compressors import build, compressors
-from ssfx.costs import Costs, Curve
-from ssfx.errors import ConfigError
-from ssfx.plan import Plan
-from ssfx.planning import make_plan
-from ssfx.profile import Profile
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs, Curve
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
+from ssfx.pricing.message_sizes import plan_bytes
+from ssfx.pricing.timeline import evaluate
 from ssfx.schemes import schemes
 from ssfx.schemes.carrier import keeps_fraction
-from ssfx.timeline import evaluate
-from ssfx.wire import plan_bytes
+from ssfx.schemes.make_plan import make_plan
 
 relaxed = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 every_scheme = pytest.mark.parametrize("scheme", schemes.names())

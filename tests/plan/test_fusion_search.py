@@ -20,13 +20,13 @@ from plan.instances import (
     random_table,
 )
 
-from ssfx.costs import Costs, Curve
-from ssfx.plan import Segment
-from ssfx.profile import Profile
-from ssfx.schemes import fusion_search
+from ssfx.planning.costs import Costs, Curve
+from ssfx.planning.plan import Segment
+from ssfx.planning.profile import Profile
+from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.carrier import Carrier
-from ssfx.schemes.fusion_search import Fusion, best_fusion, joint_groups
-from ssfx.timeline import evaluate
+from ssfx.schemes.search import exact_groups as fusion_search
+from ssfx.schemes.search.exact_groups import Fusion, best_fusion, joint_groups
 
 CARRIER = Carrier("topk", 0.01, "all_gather")
 

@@ -10,12 +10,12 @@ import pytest
 from plan.instances import affine_costs, instance_a, make_profile, random_costs
 
 from ssfx.collectives import Load
-from ssfx.errors import ConfigError
-from ssfx.plan import Plan
-from ssfx.planning import make_plan
-from ssfx.schemes.hipress_costs import StepCosts, authors, fitted
-from ssfx.schemes.secopa import Decisions, Topology, decide, partition_counts
-from ssfx.timeline import evaluate, exchange_s
+from ssfx.core.errors import ConfigError
+from ssfx.planning.plan import Plan
+from ssfx.pricing.timeline import evaluate, exchange_s
+from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.search.hipress_costs import StepCosts, authors, fitted
+from ssfx.schemes.search.secopa import Decisions, Topology, decide, partition_counts
 
 A, COSTS = instance_a(), affine_costs()
 TOPK = {"compressor": "topk"}

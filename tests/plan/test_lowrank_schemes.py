@@ -11,12 +11,13 @@ from plan.instances import ORIGIN, affine_costs, instance_a, make_profile, rando
 
 from ssfx.compressors import build
 from ssfx.compressors.lowrank import LowRankOptions, split
-from ssfx.errors import ConfigError
-from ssfx.plan import Plan, TensorSpec
-from ssfx.planning import make_plan
-from ssfx.profile import Profile, load_shipped
-from ssfx.schemes.compressed_buffers import buffer_groups, factor_bytes, threshold_bytes
-from ssfx.wire import lane_bytes, lane_load, plan_bytes
+from ssfx.core.errors import ConfigError
+from ssfx.perf_model.shipped_profiles import load_shipped
+from ssfx.planning.plan import Plan, TensorSpec
+from ssfx.planning.profile import Profile
+from ssfx.pricing.message_sizes import lane_bytes, lane_load, plan_bytes
+from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.search.factor_buffers import buffer_groups, factor_bytes, threshold_bytes
 
 FUSION = golden.CASES["acpsgd_fusion"]
 BACKWARD_SHAPES = [tuple(shape) for shape in reversed(FUSION["inputs"]["shapes_forward_order"])]

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from plan.instances import affine_costs, instance_a
 
-from ssfx.planning import make_plan
-from ssfx.schemes.measured_search import MIN_GAIN, MeasuredSearch, most_probes, probe_options
+from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.search.measured_search import MIN_GAIN, MeasuredSearch, most_probes, probe_options
 
 
 def run(search: MeasuredSearch, seconds: Callable[[int], float]) -> list[int]:

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from plan.instances import affine_costs, instance_a, make_profile, random_costs, random_instance, random_table
 
-from ssfx.costs import Costs
-from ssfx.errors import ConfigError
-from ssfx.plan import Plan
-from ssfx.planning import make_plan
-from ssfx.profile import Profile
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
+from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.carrier import Carrier
-from ssfx.schemes.joint_groups import JointModel
-from ssfx.schemes.mergecomp_search import Found, algorithm_2, binary, exhaustive, search_last_cut, terms
-from ssfx.timeline import evaluate
+from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.search.contiguous_groups import JointModel
+from ssfx.schemes.search.mergecomp_search import Found, algorithm_2, binary, exhaustive, search_last_cut, terms
 
 A, COSTS = instance_a(), affine_costs()
 CARRIER = Carrier("topk", 0.01, "all_gather")

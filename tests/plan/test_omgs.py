@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from plan.instances import A_GAP_MS, A_NUMEL, affine_costs, instance_a, make_profile, random_costs, random_instance
 
-from ssfx.costs import Costs, Curve
-from ssfx.errors import ConfigError
-from ssfx.plan import Plan
-from ssfx.planning import make_plan
-from ssfx.profile import Profile
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs, Curve
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
+from ssfx.pricing.timeline import evaluate
+from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.omgs import Decision, decisions
-from ssfx.timeline import evaluate
 
 A, COSTS = instance_a(), affine_costs()
 Seconds = Callable[[float], float]

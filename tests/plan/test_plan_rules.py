@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from plan.instances import affine_costs, instance_a
 
-from ssfx.errors import ConfigError
-from ssfx.plan import Bucket, Lane, Plan, PlanError, Segment, TensorSpec
-from ssfx.planning import MAX_INDEX, check_capabilities, make_plan
+from ssfx.core.errors import ConfigError
+from ssfx.planning.plan import Bucket, Lane, Plan, PlanError, Segment, TensorSpec
+from ssfx.schemes.make_plan import MAX_INDEX, check_capabilities, make_plan
 
 T = (TensorSpec("a", (4,)), TensorSpec("b", (2, 3)), TensorSpec("h", (5,), "float16"), TensorSpec("z", (0,)))
 

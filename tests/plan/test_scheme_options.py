@@ -8,11 +8,11 @@ import pytest
 from plan.instances import affine_costs, instance_a, make_profile
 from plan.options import gathers
 
-from ssfx.errors import ConfigError
-from ssfx.plan import Plan
-from ssfx.planning import make_plan
+from ssfx.core.errors import ConfigError
+from ssfx.planning.plan import Plan
+from ssfx.pricing.message_sizes import plan_bytes
 from ssfx.schemes import schemes
-from ssfx.wire import plan_bytes
+from ssfx.schemes.make_plan import make_plan
 
 A, COSTS = instance_a(), affine_costs()
 TOPK = {"compressor": "topk"}

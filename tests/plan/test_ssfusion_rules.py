@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan.instances import affine_costs, gather, make_profile, plan_of, random_costs, random_instance
 
-from ssfx.costs import Costs
-from ssfx.plan import Plan, Segment
-from ssfx.planning import make_plan
-from ssfx.profile import Profile
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Plan, Segment
+from ssfx.planning.profile import Profile
+from ssfx.pricing.message_sizes import segment_bytes
+from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.carrier import Carrier
-from ssfx.schemes.selection import best_split, choose_host, compensated_density, select_eq2, split_times
-from ssfx.timeline import evaluate
-from ssfx.wire import segment_bytes
+from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.search.ssfusion_selection import best_split, choose_host, compensated_density, select_eq2, split_times
 
 TOPK = {"compressor": "topk"}
 EQUAL = {**TOPK, "buffers": "equal_count", "groups": 3}

@@ -12,12 +12,12 @@ import pytest
 from plan.instances import ORIGIN, affine_costs, gather, instance_a, make_profile, names, plan_of, random_table
 
 from ssfx.collectives import Load, collectives
-from ssfx.costs import Costs, Curve, ring_exchange
-from ssfx.errors import ConfigError
-from ssfx.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
-from ssfx.profile import Profile
-from ssfx.timeline import evaluate
-from ssfx.wire import lane_bytes, payload_layout, plan_bytes
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs, Curve, ring_exchange
+from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
+from ssfx.planning.profile import Profile
+from ssfx.pricing.message_sizes import lane_bytes, payload_layout, plan_bytes
+from ssfx.pricing.timeline import evaluate
 
 
 def test_a_curve_of_many_sizes_is_the_curve_of_each() -> None:
@@ -125,7 +125,7 @@ def test_bytes_are_counted_per_lane_and_dtype() -> None:
 
 def test_planning_imports_no_torch() -> None:
     code = (
-        "import sys; from ssfx.planning import make_plan; from ssfx.schemes import schemes; schemes.names();"
+        "import sys; from ssfx.schemes.make_plan import make_plan; from ssfx.schemes import schemes; schemes.names();"
         "from ssfx.compressors import build; build('topk').layout(10, 0.5); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from plan.instances import affine_costs, gather, instance_a, make_profile, model_sizes, names, plan_of
 
-from ssfx.costs import Costs
-from ssfx.plan import Bucket, Plan, Segment
-from ssfx.planning import make_plan
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Bucket, Plan, Segment
+from ssfx.pricing.message_sizes import lane_bytes, plan_bytes
+from ssfx.pricing.timeline import evaluate
 from ssfx.schemes import schemes
 from ssfx.schemes.carrier import Carrier
-from ssfx.schemes.fusion_search import joint_groups
+from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.search.exact_groups import joint_groups
+from ssfx.schemes.search.ssfusion_buffers import Buffer, BufferPlanner
 from ssfx.schemes.ssfusion import SsfusionOptions
-from ssfx.schemes.ssfusion_buffers import Buffer, BufferPlanner
-from ssfx.timeline import evaluate
-from ssfx.wire import lane_bytes, plan_bytes
 
 A = instance_a()
 COSTS = affine_costs()

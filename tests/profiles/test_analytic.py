@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ssfx.work import COLUMNS, ModelWork, model_work
+from ssfx.perf_model.operator_counts import COLUMNS, ModelWork, model_work
 from ssfx.workloads import analytic, models
 from ssfx.workloads.analytic import SAMPLES, count_work
 from ssfx.workloads.base import Model

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ssfx.devices import device, device_names
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
+from ssfx.perf_model.devices import device, device_names
 
 
 def test_every_device_of_the_papers_is_there():

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ssfx.devices import device
-from ssfx.errors import ConfigError
-from ssfx.footprint import memory_bytes
-from ssfx.work import model_work
+from ssfx.core.errors import ConfigError
+from ssfx.perf_model.devices import device
+from ssfx.perf_model.memory_footprint import memory_bytes
+from ssfx.perf_model.operator_counts import model_work
 
 
 def test_weights_gradients_and_state_are_copies_of_the_parameters():

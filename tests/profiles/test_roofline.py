@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from ssfx.devices import device, device_names
-from ssfx.errors import ConfigError
-from ssfx.profile import Profile, load_shipped, measured, shipped_dir
-from ssfx.roofline import analytic_profile, profile_on, row_s, step_s
-from ssfx.work import counted, model_work
+from ssfx.core.errors import ConfigError
+from ssfx.perf_model.devices import device, device_names
+from ssfx.perf_model.operator_counts import counted, model_work
+from ssfx.perf_model.roofline import analytic_profile, row_s, step_s
+from ssfx.perf_model.shipped_profiles import load_shipped, measured_profile, profile_on, shipped_dir
+from ssfx.planning.profile import Profile
 
 SIMPLE = replace(
     device("v100"), conv_flops=100.0, matmul_flops=10.0, memory_bytes_s=40.0, conv_efficiency=0.5,
@@ -98,7 +99,7 @@ def test_impossible_requests_are_told():
 def test_a_shipped_profile_is_measured_where_there_is_one_and_analytic_elsewhere():
     assert load_shipped("resnet_tiny").origin.kind == "measured"
     assert load_shipped("bert_large") == analytic_profile("bert_large", "a100", 4)
-    assert measured("bert_large") is None
+    assert measured_profile("bert_large") is None
 
 
 def test_a_profile_for_a_device_is_measured_only_on_that_device():

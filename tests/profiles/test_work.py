@@ -7,8 +7,8 @@ import sys
 import pytest
 from workloads.test_models import SIZES
 
-from ssfx.errors import ConfigError
-from ssfx.work import COLUMNS, ModelWork, counted, model_work
+from ssfx.core.errors import ConfigError
+from ssfx.perf_model.operator_counts import COLUMNS, ModelWork, counted, model_work
 
 
 def test_every_model_is_counted():
@@ -102,8 +102,8 @@ def test_an_unknown_model_names_the_nearest():
 def test_reading_work_and_making_profiles_needs_no_heavy_package():
     program = (
         "import sys\n"
-        "from ssfx.profile import load_shipped\n"
-        "from ssfx.footprint import memory_bytes\n"
+        "from ssfx.perf_model.shipped_profiles import load_shipped\n"
+        "from ssfx.perf_model.memory_footprint import memory_bytes\n"
         "load_shipped('bert_large'), memory_bytes('bert_large')\n"
         "heavy = {'torch', 'numpy', 'hydra'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"

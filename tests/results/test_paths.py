@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ssfx.paths import results_dir
+from ssfx.core.paths import results_dir
 
 
 @pytest.mark.parametrize(("value", "folder"), [(None, "results"), ("", "results"), ("elsewhere", "elsewhere")])

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssfx.case import Case
-from ssfx.errors import RunError
-from ssfx.origin import Origin
-from ssfx.results.claim import Claim
-from ssfx.results.files import write_atomic
+from ssfx.core.case import Case
+from ssfx.core.errors import RunError
+from ssfx.core.files import write_atomic
+from ssfx.core.origin import Origin
 from ssfx.results.rows import METRICS, Row
+from ssfx.results.run_lock import Claim
 from ssfx.results.store import Store, export, read_rows, to_frame
 
 
@@ -139,7 +139,7 @@ def test_a_claim_is_exclusive_until_released(store):
 def test_the_claim_of_a_dead_process_is_free(store):
     case = make_row().case
     code = (
-        "import os, sys; from pathlib import Path; from ssfx.results.claim import Claim\n"
+        "import os, sys; from pathlib import Path; from ssfx.results.run_lock import Claim\n"
         "claim = Claim.take(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(store.run_dir(case))], timeout=60)

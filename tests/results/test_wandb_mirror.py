@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from results.test_store import make_row
 
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 from ssfx.results.wandb_mirror import mirror
 
 

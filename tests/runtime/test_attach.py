@@ -15,7 +15,7 @@ from runtime.models import build, loss_of, parameters
 from runtime.pool import Pool
 
 import ssfx
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 
 Options = dict[str, Any]
 TOPK: Options = {"scheme": "per_tensor", "compressor": "topk", "density": 0.05}

@@ -10,7 +10,7 @@ from runtime.pool import Pool
 from runtime.test_conformance import assert_same
 
 from ssfx.compressors import build, compressors
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 from ssfx.memories import check_pair, memories
 from ssfx.schemes.carrier import keeps_fraction
 

@@ -13,12 +13,12 @@ from runtime.pool import Pool
 from runtime.work import costs_for
 from simulator.systems import system_of
 
-from ssfx.origin import Origin
-from ssfx.plan import Plan
-from ssfx.profile import Profile
+from ssfx.core.origin import Origin
+from ssfx.perf_model.timing_model import Overheads
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
 from ssfx.simulator import simulate
 from ssfx.simulator.trace import save
-from ssfx.system import Overheads
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from runtime import work_stats as work
 from runtime.cases import Options, name, of_scheme
 from runtime.pool import Pool
 
+from ssfx.core.intervals import union_s
 from ssfx.runtime.stats import Stopwatch
 from ssfx.runtime.trace import Tracer
 from ssfx.schemes import schemes
-from ssfx.spans import union_s
 
 
 @pytest.mark.parametrize(

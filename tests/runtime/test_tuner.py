@@ -6,7 +6,7 @@ import torch
 from runtime import work_tuner
 from runtime.pool import Pool
 
-from ssfx.schemes.measured_search import most_probes
+from ssfx.schemes.search.measured_search import most_probes
 
 
 def test_the_search_ends_with_two_groups_on_which_all_ranks_agree(pool: Pool) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import ssfx
-from ssfx.errors import ConfigError, RunError
+from ssfx.core.errors import ConfigError, RunError
 
 Options = dict[str, Any]
 
@@ -232,7 +232,7 @@ def unfrozen_later(group: Any, rank: int, world: int) -> bool:
 
 def host_placed(group: Any, rank: int, world: int) -> float:
     """As collective_in_backward, with every other segment compressed on the host: its thread issues the lane."""
-    from ssfx.plan import Bucket, Lane, Plan, Segment, launch_in_order
+    from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
 
     torch.manual_seed(0)
     models = [nn.ModuleList(nn.Linear(64, 64) for _ in range(12)) for _ in range(2)]

@@ -10,11 +10,11 @@ from torch import nn
 
 import ssfx
 from ssfx.collectives.comm import Comm
-from ssfx.costs import Costs
-from ssfx.errors import ConfigError, RunError
-from ssfx.profile import Profile
-from ssfx.runtime.calibrate import calibrate
+from ssfx.core.errors import ConfigError, RunError
+from ssfx.planning.costs import Costs
+from ssfx.planning.profile import Profile
 from ssfx.runtime.online import Observer, agree, check_same, parameter_names, registration_profile
+from ssfx.runtime.online_costs import calibrate
 
 CPU = torch.device("cpu")
 

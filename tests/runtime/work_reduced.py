@@ -12,11 +12,11 @@ from runtime.models import build, loss_of, parameters
 from torch import nn
 
 import ssfx
-import ssfx.errors
-from ssfx.costs import Costs, Curve, ring_exchange
+import ssfx.core.errors
+from ssfx.core.origin import Origin
 from ssfx.memories import memories
-from ssfx.origin import Origin
-from ssfx.plan import Bucket, Lane, Plan, Segment, launch_in_order
+from ssfx.planning.costs import Costs, Curve, ring_exchange
+from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
 from ssfx.runtime.reduced import ReducedLane
 from ssfx.runtime.store import COLLECTIVE, COMPRESSOR, THRESHOLD
 
@@ -297,14 +297,14 @@ def refusal(group: Any, rank: int, world: int, options: Options, steps: int) -> 
     model = build("mlp")
     try:
         optimizer, sync = attach(model, group, world, options)
-    except ssfx.errors.ConfigError as error:
+    except ssfx.core.errors.ConfigError as error:
         return str(error)
     try:
         for step in range(steps):
             optimizer.zero_grad()
             loss_of(model, rank, step).backward()
             optimizer.step()
-    except ssfx.errors.ConfigError as error:
+    except ssfx.core.errors.ConfigError as error:
         return str(error)
     finally:
         sync.detach()

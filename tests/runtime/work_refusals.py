@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 
 
 def refusal(group: Any, rank: int, world: int, case: str) -> str:

@@ -12,7 +12,7 @@ from runtime.work import Options, attached
 
 import ssfx
 from ssfx.collectives import Reducer, collectives
-from ssfx.plan import Bucket, Lane, Plan, Segment, launch_in_order
+from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
 
 ORDERS = ("ab", "ba", "a", "b")
 LONGEST_DELAY_S = 1.5e-3

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ssfx.compressors import compressors
-from ssfx.costs import Costs, Curve
-from ssfx.system import Codec, System
+from ssfx.perf_model.timing_model import Codec, System
+from ssfx.planning.costs import Costs, Curve
 
 
 def system_of(costs: Costs, density: float, style: str = "reference", occupancy: float = 0.0) -> System:

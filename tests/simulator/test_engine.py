@@ -9,15 +9,15 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from ssfx.case import Case
 from ssfx.config import targets
 from ssfx.config.cases import resolve_job
 from ssfx.config.clusters import cluster_named
 from ssfx.config.groups import choices
 from ssfx.config.simulated import simulate_case
 from ssfx.config.targets import target_of
+from ssfx.core.case import Case
+from ssfx.core.errors import ConfigError, RunError
 from ssfx.engines import engines, simulate
-from ssfx.errors import ConfigError, RunError
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
 from ssfx.workloads import datasets
@@ -61,7 +61,7 @@ on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="else
 def test_several_processes_compute_what_one_does(tmp_path, monkeypatch):
     found = cases("batch_size=8,16", "trace=true")
     alone = run(found, Store(tmp_path / "one"))
-    monkeypatch.setattr("ssfx.machine.cores", lambda: 2)
+    monkeypatch.setattr("ssfx.core.machine.cores", lambda: 2)
     monkeypatch.setattr(simulate, "ENOUGH", 1)
     monkeypatch.setattr(simulate, "_row", with_process(simulate._row))
     together = run(found, Store(tmp_path / "two"))
@@ -85,7 +85,7 @@ def with_process(row_of):
 
 
 def test_a_wrong_case_is_told_by_whichever_process_met_it(store, monkeypatch):
-    monkeypatch.setattr("ssfx.machine.cores", lambda: 2)
+    monkeypatch.setattr("ssfx.core.machine.cores", lambda: 2)
     monkeypatch.setattr(simulate, "ENOUGH", 1)
     right, wrong = cases()
     with pytest.raises(ConfigError, match="is a case of calibration other, here is nominal"):
@@ -97,7 +97,7 @@ def test_a_wrong_case_is_told_by_whichever_process_met_it(store, monkeypatch):
 def test_no_process_outlives_a_killed_command(tmp_path):
     script = (
         "import os, sys, time\n"
-        "from ssfx import machine\n"
+        "from ssfx.core import machine\n"
         "from ssfx.config.cases import resolve_job\n"
         "from ssfx.engines import simulate\n"
         "machine.cores, simulate.ENOUGH = (lambda: 2), 1\n"

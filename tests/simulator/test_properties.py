@@ -11,18 +11,18 @@ from plan.instances import affine_costs, instance_a, make_profile, random_costs,
 from plan.options import usual
 from simulator.systems import system_of, without_times
 
-from ssfx.cluster import Cluster, Link
 from ssfx.collectives import collectives
-from ssfx.costs import Curve
-from ssfx.plan import TensorSpec
-from ssfx.planning import make_plan
+from ssfx.perf_model.cluster import Cluster, Link
+from ssfx.perf_model.timing_model import Overheads
+from ssfx.planning.costs import Curve
+from ssfx.planning.plan import TensorSpec
+from ssfx.pricing.message_sizes import plan_bytes, plan_traffic
+from ssfx.pricing.timeline import evaluate
 from ssfx.schemes import schemes
+from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import Behaviour, simulate
 from ssfx.simulator.schedule import schedule
 from ssfx.simulator.task import Task
-from ssfx.system import Overheads
-from ssfx.timeline import evaluate
-from ssfx.wire import plan_bytes, plan_traffic
 
 SOME = ["ddp", "wfbp", "ssgd", "per_tensor", "fused_all", "hipress", "ssfusion_oi", "oktopk", "spardl", "micro"]
 

@@ -8,10 +8,10 @@ from plan.instances import affine_costs, instance_a, make_profile, random_costs,
 from plan.options import usual
 from simulator.systems import system_of
 
-from ssfx.costs import Curve
-from ssfx.planning import make_plan
+from ssfx.planning.costs import Curve
+from ssfx.pricing.timeline import evaluate
+from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import simulate
-from ssfx.timeline import evaluate
 
 # The others' decoding depends on more than elements times density, which is all that F's decode curve knows.
 COMPARABLE = (

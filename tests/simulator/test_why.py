@@ -7,7 +7,7 @@ from plan.instances import affine_costs, instance_a, make_profile, random_costs,
 from plan.options import usual
 from simulator.systems import system_of
 
-from ssfx.planning import make_plan
+from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import simulate, why
 from ssfx.simulator.why import differences
 

@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from ssfx import systems
-from ssfx.cluster import Cluster, Link
 from ssfx.config.clusters import cluster_of
 from ssfx.config.compose import compose
 from ssfx.config.groups import choices
-from ssfx.errors import ConfigError
-from ssfx.planning import make_plan
-from ssfx.profile import load_shipped
+from ssfx.core.errors import ConfigError
+from ssfx.perf_model import build_timing_model as systems
+from ssfx.perf_model.build_timing_model import CORE_GBPS, GPU_OCCUPANCY, system_on
+from ssfx.perf_model.cluster import Cluster, Link
+from ssfx.perf_model.shipped_profiles import load_shipped
+from ssfx.perf_model.timing_model import System
+from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import simulate
-from ssfx.system import System
-from ssfx.systems import CORE_GBPS, GPU_OCCUPANCY, system_on
 
 HERE = {name for name in choices("cluster") if name == "local" or name.startswith("emulated_")}
 PAPERS = sorted(set(choices("cluster")) - HERE)
@@ -245,7 +245,8 @@ def test_no_torch():
     import subprocess
 
     code = (
-        "import sys; from ssfx.cluster import Cluster, Link; from ssfx.systems import system_on; l = Link(10, 1, 1e-5);"
+        "import sys; from ssfx.perf_model.cluster import Cluster, Link; "
+        "from ssfx.perf_model.build_timing_model import system_on; l = Link(10, 1, 1e-5);"
         "system_on(Cluster('x', '', 2, 2, 'a100', l, l, '')); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

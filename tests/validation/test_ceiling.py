@@ -5,9 +5,9 @@ from statistics import fmean
 
 import pytest
 
-from ssfx.paths import results_dir
+from ssfx.core.paths import results_dir
 from ssfx.results.store import Store
-from ssfx.validation.ceiling import ceiling, in_words
+from ssfx.validation.noise_floor import ceiling, in_words
 from ssfx.validation.recorded import EXPERIMENT, comparisons, recorded_plans
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ssfx.config.clusters import cluster_named
-from ssfx.plan import Bucket
+from ssfx.planning.plan import Bucket
 from ssfx.validation import published_acpsgd as acpsgd
 from ssfx.validation import published_mergecomp as mergecomp
 from ssfx.validation import published_s2reducer as s2reducer

@@ -7,15 +7,15 @@ import pytest
 from plan.instances import ORIGIN, affine_costs, instance_a
 from simulator.systems import system_of
 
-from ssfx.errors import RunError
-from ssfx.paths import data_dir, results_dir
-from ssfx.plan import TensorSpec
-from ssfx.planning import make_plan
-from ssfx.profile import Profile
-from ssfx.recorded import file_name, recorded_system, written_dir
+from ssfx.core.errors import RunError
+from ssfx.core.paths import data_dir, results_dir
+from ssfx.perf_model.recorded_times import file_name, recorded_system, written_dir
+from ssfx.perf_model.timing_model import Overheads
+from ssfx.planning.plan import TensorSpec
+from ssfx.planning.profile import Profile
 from ssfx.results.store import Store
+from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import Behaviour, simulate
-from ssfx.system import Overheads
 from ssfx.validation import __main__ as validation
 from ssfx.validation import recorded
 from ssfx.validation.groups import load, middle_runs, repeatability

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ssfx.case import Case
+from ssfx.core.case import Case
 from ssfx.workloads.sync import NoExchange
 
 WORKLOADS = {"resnet_tiny": "digits", "lstm_tiny": "stdlib_text", "gpt2_tiny": "stdlib_text(seq_len=32)"}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from ssfx.errors import ConfigError, RunError
+from ssfx.core.errors import ConfigError, RunError
 from ssfx.workloads.checkpoint import Checkpoints
 
 IDENTITY = {"run": "abc", "data": "def"}

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssfx.errors import ConfigError, RunError
+from ssfx.core.errors import ConfigError, RunError
 from ssfx.workloads import datasets
 from ssfx.workloads.catalog.digits import Digits
 from ssfx.workloads.catalog.stdlib_spans import QUESTION_BYTES, SEPARATOR

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 from ssfx.workloads import datasets, models
 from ssfx.workloads.nets import torchvision_import
 from ssfx.workloads.objective import cross_entropy, logits

@@ -10,8 +10,9 @@ import pytest
 import torch
 from workloads.fakes import WORKLOADS
 
-from ssfx.errors import ConfigError, RunError
-from ssfx.profile import Profile, load_shipped, measured, shipped_dir
+from ssfx.core.errors import ConfigError, RunError
+from ssfx.perf_model.shipped_profiles import load_shipped, measured_profile, optimizer_of, shipped_dir
+from ssfx.planning.profile import Profile
 from ssfx.workloads import models
 from ssfx.workloads.passes import END, Iteration, Timed, _results, since_first
 from ssfx.workloads.profiling import SHIPPED, record_profile
@@ -48,7 +49,7 @@ def test_ranks_that_share_the_machine_are_recorded_as_such() -> None:
     assert profile.ranks == 2
     assert "2 processes of one thread each" in profile.origin.note
     assert "step: adamw" in profile.origin.note
-    assert profile.optimizer == profile.stepped_with == "adamw"
+    assert profile.optimizer == optimizer_of(profile) == "adamw"
     assert min(profile.forward_s, profile.backward_s, profile.step_s, profile.other_s, profile.yardstick_s) > 0
     assert "GLIBC_TUNABLES" not in os.environ
 
@@ -102,7 +103,7 @@ def test_every_model_has_a_shipped_profile() -> None:
     for name in models.names():
         assert load_shipped(name).origin.kind == ("measured" if name in SHIPPED else "nominal")
     for name in SHIPPED:
-        profile = measured(name)
+        profile = measured_profile(name)
         assert profile is not None
         assert (profile.device, profile.batch_size) == ("cpu", models[name].batch_size)
         assert profile.origin.hardware
@@ -115,7 +116,7 @@ def test_a_profile_written_before_a_field_existed_is_read() -> None:
         raw.pop(field)
     profile = Profile.from_json(json.dumps(raw))
     assert (profile.ranks, profile.step_s, profile.other_s) == (1, 0.0, 0.0)
-    assert (profile.optimizer, profile.stepped_with) == ("", "adamw")
+    assert (profile.optimizer, optimizer_of(profile)) == ("", "adamw")
 
 
 @pytest.mark.parametrize("wrong", [{"step_s": -1.0}, {"other_s": -1.0}, {"ranks": 0}])

@@ -9,8 +9,8 @@ import torch
 from workloads.fakes import WORKLOADS, Recorder, make_case
 
 import ssfx
-from ssfx.case import Case
-from ssfx.errors import ConfigError, RunError
+from ssfx.core.case import Case
+from ssfx.core.errors import ConfigError, RunError
 from ssfx.workloads import check_case, datasets, models
 from ssfx.workloads.record import StepRecord
 from ssfx.workloads.step import make_optimizer

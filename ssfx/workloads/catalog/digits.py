@@ -6,10 +6,10 @@ import hashlib
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ssfx.errors import RunError
-from ssfx.lazy import numpy as np
-from ssfx.lazy import torch
-from ssfx.spec import NoOptions
+from ssfx.core.component_spec import NoOptions
+from ssfx.core.errors import RunError
+from ssfx.core.lazy import numpy as np
+from ssfx.core.lazy import torch
 from ssfx.workloads.base import Dataset, datasets
 from ssfx.workloads.stream import Stream
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from ssfx.errors import RunError
-from ssfx.spec import NoOptions
+from ssfx.core.component_spec import NoOptions
+from ssfx.core.errors import RunError
 from ssfx.workloads.base import Dataset, datasets
 
 if TYPE_CHECKING:

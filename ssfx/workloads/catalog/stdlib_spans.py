@@ -6,8 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ssfx.lazy import numpy as np
-from ssfx.lazy import torch
+from ssfx.core.lazy import numpy as np
+from ssfx.core.lazy import torch
 from ssfx.workloads.base import datasets
 from ssfx.workloads.catalog.stdlib_text import StdlibText, StdlibTextOptions
 from ssfx.workloads.stream import Stream

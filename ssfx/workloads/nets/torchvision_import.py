@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ssfx.errors import ConfigError
+from ssfx.core.errors import ConfigError
 
 # Torchvision describes exactly these two without asking whether the extension is loaded.
 _SCHEMAS = {name: f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms")}

@@ -1,0 +1,1 @@
+"""Measuring a machine: exchanges, compressors, and what the runtime itself costs."""

@@ -1,0 +1,1 @@
+"""The papers' claims: the ledger, the values that rows give for them, and what follows."""

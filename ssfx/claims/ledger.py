@@ -1,0 +1,77 @@
+"""The claim ledger: what five papers state, in our words, with the outcome of checks from shapes and algebra."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ssfx.core.paths import data_dir
+
+OUTCOMES = ("agree", "partial", "disagree")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement of a paper; `value` is a number, a {lo, hi} range, or None for orderings and formulas.
+
+    `verified` is the outcome (of OUTCOMES) of a static check; it never means that an experiment was rerun. `issue`
+    names an inconsistency to know about before the number is used.
+    """
+
+    id: str
+    artifact: str
+    locator: str
+    type: str
+    statement: str
+    metric: str
+    subject: str
+    baseline: str | None
+    conditions: Mapping[str, Any]
+    value: float | Mapping[str, float] | None
+    unit: str | None
+    check: str
+    reproducible_by: str
+    verified: str | None = None
+    issue: str | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The stated value as a range, None when there is no number."""
+        if self.value is None:
+            return None
+        if isinstance(self.value, (int, float)):
+            return float(self.value), float(self.value)
+        return float(self.value["lo"]), float(self.value["hi"])
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The claims and artifacts (figures, tables, set-ups) of one paper."""
+
+    paper: str
+    title: str
+    venue: str
+    claims: tuple[Claim, ...]
+    artifacts: tuple[Mapping[str, Any], ...]
+
+    @property
+    def verified(self) -> dict[str, int]:
+        """How many claims a static check found to agree, partly agree and disagree."""
+        found = Counter(claim.verified for claim in self.claims)
+        return {outcome: found[outcome] for outcome in OUTCOMES}
+
+
+@cache
+def ledgers() -> tuple[Ledger, ...]:
+    """Return the ledgers of all papers, sorted by the paper's short name."""
+    return tuple(_load(path.read_text(encoding="utf-8")) for path in sorted((data_dir() / "claims").glob("*.json")))
+
+
+def _load(text: str) -> Ledger:
+    raw = json.loads(text)
+    claims = tuple(Claim(**claim) for claim in raw["claims"])
+    return Ledger(raw["paper"], raw["title"], raw["venue"], claims, tuple(raw["artifacts"]))

@@ -1,0 +1,197 @@
+"""What simulations say about claims of the ledger: each claim of a figure beside the simulated value, by calibration.
+
+Nothing is fitted to a claim. A value is held against claims that the ledger calls reproducible by simulation, that do
+not contradict the paper's other numbers, and whose setting the paper names; else the verdict is "not comparable".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ssfx.claims.evidence import MODELS, compare
+from ssfx.claims.ledger import Claim, ledgers
+from ssfx.claims.values import METHODS, values
+from ssfx.results.rows import Row
+from ssfx.results.simulated_cells import Cell, cells
+
+if TYPE_CHECKING:
+    from ssfx.figures.discovery import Figure
+
+CLOUD = ("16gpu", "32gpu", "64gpu")
+TESTBEDS = {"ssfusion.fig5": ("ssfusion_local",), "ssfusion.fig17": ("64gpu", "64gpu_40gb")}
+"""Clusters that stand for the paper's, by figure; CLOUD for the others."""
+GBPS = 200.0
+"""Line rate between their nodes where no option says otherwise and the paper names a rate."""
+NAMES = {**MODELS, "GPT2-XL": "gpt2_xl", "BLOOM-3B": "bloom_3b", "modelA": "bert_large", "modelB": "gpt2_large"}
+"""Models of the ledger; the last two are not named in the paper and have about the ratio of sizes that its times do."""
+FITTED = 0.10
+"""Relative difference within which the ledger calls the growth of Fig. 9 reproduced."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One claim beside the values that simulations of one calibration give, one for each setting and baseline.
+
+    `stated` is the paper's range, (1, 1) for an ordering, whose value is 1 where it holds and 0 where not. `why` says
+    why the values are not held against the claim, "" if they are. `tolerance` widens the paper's range, relatively.
+    """
+
+    claim: Claim
+    calibration: str
+    stated: tuple[float, float]
+    values: tuple[float, ...]
+    why: str
+    tolerance: float = 0.0
+
+    @property
+    def verdict(self) -> str:
+        """One of agree, partial, disagree, not comparable."""
+        if self.why:
+            return "not comparable"
+        low, high = self.stated
+        return compare(((1 - self.tolerance) * low, (1 + self.tolerance) * high), min(self.values), max(self.values))
+
+    @property
+    def here(self) -> str:
+        """Our value in words."""
+        if self.claim.metric == "ordering":
+            return f"in {sum(self.values):.0f} of {len(self.values)}"
+        return _range(self.claim, min(self.values), max(self.values))
+
+    @property
+    def there(self) -> str:
+        """The paper's value in words."""
+        return "holds" if self.claim.metric == "ordering" else _range(self.claim, *self.stated)
+
+    def columns(self) -> dict[str, str | float | int]:
+        """Return the columns that a claim has in a figure's CSV."""
+        return {
+            "origin": f"simulated ({self.calibration})",
+            "claim": self.claim.id,
+            "claim_low": self.stated[0],
+            "claim_high": self.stated[1],
+            "value_low": min(self.values),
+            "value_high": max(self.values),
+            "claim_unit": self.claim.unit or "",
+            "values": len(self.values),
+            "verdict": self.verdict,
+            "why": self.why,
+        }
+
+
+def judged(artifact: str, rows: Sequence[Row]) -> list[Judged]:
+    """Return the claims about a figure of the paper to which its simulated rows speak, by claim and calibration."""
+    own = cells(rows)
+    found = []
+    for claim in (claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == artifact):
+        if claim.type == "setup":
+            continue
+        for calibration in sorted({cell.calibration for cell in own}):
+            there = [cell for cell in own if cell.calibration == calibration and _meets(claim, cell)]
+            if given := tuple(values(claim, there)):
+                tolerance = FITTED if _is_growth(claim) else 0.0
+                found.append(Judged(claim, calibration, _stated(claim), given, _why_not(claim), tolerance))
+    return found
+
+
+def claim_lines(found: Sequence[Judged]) -> list[str]:
+    """Return caption lines: every claim id with the paper's value, and ours with its verdict for every calibration."""
+    lines = []
+    for claim in dict.fromkeys(one.claim.id for one in found):
+        same = [one for one in found if one.claim.id == claim]
+        ours = "; ".join(f"{one.calibration} {one.here} ({one.verdict})" for one in same)
+        lines.append(f"{claim.partition('.')[2]}: paper {same[0].there}; {ours}")
+    reasons = sorted({one.why for one in found if one.why})
+    return [
+        *(["Claims of the ledger beside simulated values, to which nothing was fitted:"] if lines else []),
+        *lines,
+        *([f"Not comparable: {'; '.join(reasons)}."] if reasons else []),
+    ]
+
+
+def verdict_counts(figures: Iterable[Figure], rows: Sequence[Row]) -> dict[str, Counter[str]]:
+    """Return, by calibration, how many claims of the figures got which verdict from simulated rows."""
+    found = {
+        (one.claim.id, one.calibration): one
+        for figure in figures
+        for artifact in figure.claims
+        for one in judged(artifact, figure.select(rows))
+    }
+    counts: dict[str, Counter[str]] = {}
+    for key in sorted(found):
+        counts.setdefault(key[1], Counter())[found[key].verdict] += 1
+    return counts
+
+
+def _meets(claim: Claim, cell: Cell) -> bool:
+    """True when the cell has what the claim's conditions name."""
+    stated = claim.conditions
+    models = {_model(claim, name) for name in stated.get("models", [stated.get("model")]) if name}
+    gpus = stated.get("gpus", cell.case.world_size)
+    subject = cell.rows.get(METHODS.get(claim.subject, "ssfusion_oi"))
+    sparsifier = subject.case.compressor if subject else None
+    rate = cell.options.get("inter.gbps")
+    if "network" in stated:
+        right_rate = float(rate or GBPS) == float(stated["network"].split()[0])
+    else:
+        right_rate = rate is None or claim.artifact == "ssfusion.fig16"
+    return (
+        cell.cluster in TESTBEDS.get(claim.artifact, CLOUD)
+        and set(cell.options) <= {"nodes", "inter.gbps"}
+        and (claim.metric == "ratio" or not cell.cluster.endswith("_40gb"))
+        and (not models or cell.case.model in models)
+        and cell.case.world_size in (gpus if isinstance(gpus, list) else [gpus])
+        and cell.density == stated.get("density", cell.density)
+        and stated.get("compressor", sparsifier) == sparsifier
+        and right_rate
+    )
+
+
+def _model(claim: Claim, name: str) -> str:
+    """Return the model here; only Fig. 5 has ResNet-152 on CIFAR-100."""
+    small = claim.artifact == "ssfusion.fig5" and name == "ResNet-152"
+    return "resnet152_cifar100" if small else NAMES.get(name, name)
+
+
+def _is_growth(claim: Claim) -> bool:
+    return claim.artifact == "ssfusion.fig9" and claim.metric == "ratio"
+
+
+def _stated(claim: Claim) -> tuple[float, float]:
+    if _is_growth(claim):
+        growth = [_quoted(claim, model, 64) / _quoted(claim, model, 8) for model in ("modelA", "modelB")]
+        return min(growth), max(growth)
+    return claim.bounds or (1.0, 1.0)
+
+
+def _quoted(growth: Claim, model: str, gpus: int) -> float:
+    """Return the seconds that the paper prints for one model and collective of Fig. 9."""
+    wanted = {"model": model, "gpus": gpus}
+    claims = (claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == growth.artifact)
+    return next(
+        one.bounds[0] for one in claims if one.bounds and (one.subject, one.conditions) == (growth.subject, wanted)
+    )
+
+
+def _why_not(claim: Claim) -> str:
+    if claim.verified == "disagree":
+        return f"contradicts other numbers of the paper ({claim.issue})"
+    if claim.reproducible_by not in ("simulation", "static"):
+        return "asks for a run on the paper's GPUs"
+    if claim.artifact == "ssfusion.fig9" and claim.metric == "time_s":
+        return f"the paper names neither models nor cluster ({claim.issue})"
+    return ""
+
+
+def _range(claim: Claim, low: float, high: float) -> str:
+    """Return a range of values in the claim's unit; gains with their sign."""
+    if claim.unit == "fraction":
+        sign = "" if claim.metric == "ratio" else "+"
+        ends = [f"{100 * value:{sign}.0f}" for value in (low, high)]
+    else:
+        ends = [f"{value:.3g}" for value in (low, high)]
+    unit = {"fraction": " %", "qualitative": ""}.get(claim.unit or "", f" {claim.unit or ''}".rstrip())
+    return f"{ends[0]}{unit}" if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}{unit}"

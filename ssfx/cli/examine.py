@@ -1,0 +1,145 @@
+"""The examination behind `ssfx doctor`: facts about this machine, and what can run on it and why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from ssfx.core import machine
+from ssfx.core.errors import SsfxError
+from ssfx.core.paths import conf_dir, reference_dir, results_dir
+from ssfx.engines import hosts, sbatch
+
+CORE_PACKAGES = ("ssfx", "torch", "numpy", "hydra-core", "matplotlib")
+OTHER_PACKAGES = ("torchvision", "transformers", "datasets", "wandb")
+TORCH_TIMEOUT_S = 120
+FREE_BYTES_WANTED = 2**30
+
+_ASK_TORCH = """
+import json, torch, torch.distributed as dist
+print(json.dumps({
+    "cuda": torch.cuda.is_available(), "gpus": torch.cuda.device_count(), "gloo": dist.is_gloo_available(),
+    "nccl": dist.is_nccl_available(),
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether something can run here, and why not; `required` ones are what `ssfx run` cannot do without."""
+
+    what: str
+    runs: bool
+    why: str = ""
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Examination:
+    """All that was found."""
+
+    facts: tuple[tuple[str, str], ...]
+    checks: tuple[Check, ...]
+
+
+def examine() -> Examination:
+    """Return facts and checks; takes seconds, because PyTorch is imported in a process of its own."""
+    torch, problem = ask_torch()
+    free = shutil.disk_usage(_existing(results_dir())).free
+    datasets = _datasets()
+    backends = [name for name in ("gloo", "nccl") if torch.get(name)]
+    facts = (
+        ("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        ("core packages", _versions(CORE_PACKAGES)),
+        ("other packages", _versions(OTHER_PACKAGES)),
+        ("CPU cores", str(machine.cores())),
+        ("memory", f"{machine.memory_bytes() / 2**30:.1f} GiB free"),
+        ("GPUs", ", ".join(machine.gpus()) or "none"),
+        ("torch", problem or f"imports; backends {', '.join(backends)}; {torch['gpus']} CUDA devices"),
+        ("data sets", ", ".join(f"{name} (cannot be read)" if why else name for name, why in datasets)),
+        ("results", f"{results_dir()}, {free / 2**30:.1f} GiB free"),
+        ("installed", "from a checkout" if (conf_dir().parent / "pyproject.toml").exists() else "from a wheel"),
+        ("reference rows", f"{len(list(reference_dir().glob('*.jsonl')))} files that came with ssfx"),
+    )
+    return Examination(facts, (*_engines(torch, problem), *_data(datasets), *_space(free)))
+
+
+def ask_torch() -> tuple[dict[str, Any], str]:
+    """Return what PyTorch says about itself, and "" or the problem, asked in a process of its own."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, timeout=TORCH_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        return {}, f"did not import within {TORCH_TIMEOUT_S} s"
+    if done.returncode:
+        return {}, "does not import: " + (done.stderr.strip().splitlines() or ["no message"])[-1]
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer, ""
+
+
+def _engines(torch: dict[str, Any], problem: str) -> list[Check]:
+    has_gpu, has_cuda = bool(machine.gpus()), bool(torch.get("cuda"))
+    gpu_why = "" if has_gpu and has_cuda else "no GPU here" if not has_gpu else problem or "this PyTorch sees no CUDA"
+    return [
+        Check("ssfx run on the CPU (gloo)", bool(torch.get("gloo")), problem, required=True),
+        Check("ssfx run device=cuda (nccl)", has_cuda and has_gpu and bool(torch.get("nccl")), gpu_why),
+        Check("ssfx run cluster=emulated_2x1gbit and its like", not hosts.missing(), hosts.missing()),
+        Check("ssfx run engine=slurm", not sbatch.missing(), sbatch.missing()),
+        Check("ssfx run cluster=64gpu and others that are not here, simulated", True),
+    ]
+
+
+def _data(datasets: list[tuple[str, str]]) -> list[Check]:
+    return [Check(f"dataset={name}", not why, why) for name, why in datasets]
+
+
+def _space(free: int) -> list[Check]:
+    if free >= FREE_BYTES_WANTED:
+        return []
+    return [
+        Check("writing results", False, f"less than 1 GiB is free in {results_dir()}; set SSFX_RESULTS", required=True)
+    ]
+
+
+def _datasets() -> list[tuple[str, str]]:
+    """Return every data set that is more than a name, with "" or why it cannot be read."""
+    from ssfx.workloads import datasets
+
+    found = []
+    for entry in datasets:
+        if not entry.cls.here:
+            continue
+        try:
+            datasets.build(entry.name).fingerprint()
+            found.append((entry.name, ""))
+        except SsfxError as error:
+            found.append((entry.name, str(error)))
+    return found
+
+
+def _versions(packages: Iterable[str]) -> str:
+    return ", ".join(f"{name} {_version(name)}" for name in packages)
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "missing"
+
+
+def _existing(path: os.PathLike[str]) -> str:
+    """Return the nearest existing folder above `path`; results need not have been written yet."""
+    text = os.fspath(path)
+    while not os.path.exists(text):  # noqa: PTH110
+        text = os.path.dirname(text)  # noqa: PTH120
+    return text

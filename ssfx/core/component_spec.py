@@ -1,0 +1,123 @@
+"""Component specs: "name" or "name(option=value,...)", the text by which plans, rows and users refer to a component."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Generic, TypeVar
+
+from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.registry import Registry
+
+_SPEC = re.compile(r"\s*(?P<name>\w+)\s*(?:\((?P<options>[^()]*)\)\s*)?")
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """Options of a component that has none."""
+
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True)
+class Entry(Generic[C]):
+    """A registered class with the defaults of its options; its constructor takes one options object."""
+
+    cls: type[C]
+    options: Any
+
+    @property
+    def name(self) -> str:
+        """Name used in specs."""
+        return self.cls.name  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def summary(self) -> str:
+        """One line for `ssfx list`."""
+        return self.cls.summary  # type: ignore[attr-defined, no-any-return]
+
+
+class Catalog(Registry[Entry[C]]):
+    """A registry whose components are built from specs."""
+
+    def __init__(self, kind: str, package: str) -> None:
+        super().__init__(kind, package)
+        self._built: dict[tuple[str, Any], C] = {}
+        self._by_spec: dict[str, C] = {}
+
+    def register(self, options: Any = NoOptions()) -> Callable[[type[C]], type[C]]:
+        """Register the decorated class with `options`, a frozen dataclass instance holding the defaults."""
+
+        def decorate(cls: type[C]) -> type[C]:
+            self.add(Entry(cls, options))
+            return cls
+
+        return decorate
+
+    def build(self, spec: str) -> C:
+        """Return the component of a spec; specs that mean the same share one instance. ConfigError if it has none."""
+        if spec not in self._by_spec:  # planners ask for the same spec thousands of times
+            entry, options = self._resolve(spec, {})
+            key = (entry.name, options)
+            if key not in self._built:
+                self._built[key] = entry.cls(options)  # type: ignore[call-arg]
+            self._by_spec[spec] = self._built[key]
+        return self._by_spec[spec]
+
+    def canonical(self, spec: str, options: Mapping[str, Any] | None = None) -> str:
+        """Return `spec` with `options` applied, naming only what differs from the defaults; ConfigError if unknown."""
+        entry, chosen = self._resolve(spec, options or {})
+        values = ((f.name, getattr(chosen, f.name), getattr(entry.options, f.name)) for f in fields(chosen))
+        changed = [f"{key}={value}" for key, value, default in sorted(values) if value != default]
+        return f"{entry.name}({','.join(changed)})" if changed else entry.name
+
+    def _resolve(self, spec: str, overrides: Mapping[str, Any]) -> tuple[Entry[C], Any]:
+        match = _SPEC.fullmatch(spec)
+        if not match:
+            raise ConfigError(f"{spec!r} is not a {self.kind}; write a name, or name(option=value)")
+        entry = self[match["name"]]
+        given: dict[str, Any] = {}
+        text = (match["options"] or "").strip()
+        for part in text.split(",") if text else ():
+            key, equals, value = (piece.strip() for piece in part.partition("="))
+            if not (key and equals and value):
+                raise ConfigError(f"{spec!r}: {part.strip()!r} is not option=value")
+            if key in given:
+                raise ConfigError(f"{spec!r} gives option {key} twice; keep one of them")
+            given[key] = value
+        return entry, self._options(entry, {**given, **overrides})
+
+    def _options(self, entry: Entry[C], given: Mapping[str, Any]) -> Any:
+        known = {f.name for f in fields(entry.options)}
+        parsed = {}
+        for key, value in given.items():
+            if key not in known:
+                raise unknown(f"option of {self.kind} {entry.name}", key, known)
+            parsed[key] = _parse(f"{self.kind} option {entry.name}.{key}", value, getattr(entry.options, key))
+        try:
+            return replace(entry.options, **parsed)
+        except ValueError as error:
+            raise ConfigError(f"{self.kind} {entry.name}: {error}") from None
+
+
+def _parse(where: str, value: Any, default: Any) -> Any:
+    kind = type(default)
+    wrong = ConfigError(f"{where} must be of type {kind.__name__}, got {value!r}")
+    if kind is bool:
+        if str(value).lower() not in ("true", "false"):
+            raise ConfigError(f"{where} must be true or false, got {value!r}")
+        return str(value).lower() == "true"
+    if isinstance(value, bool) or value is None:
+        raise wrong
+    if kind is int and isinstance(value, float) and not value.is_integer():
+        raise wrong
+    try:
+        parsed = kind(value)
+    except (TypeError, ValueError, OverflowError):
+        raise wrong from None
+    if kind is float and not math.isfinite(parsed):
+        raise ConfigError(f"{where} must be a finite number, got {value!r}")
+    return parsed

@@ -1,0 +1,132 @@
+"""What this machine has, found without torch: cores a process may use, memory, GPUs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+from ssfx.core.lazy import psutil
+
+_CPUS = Path("/sys/devices/system/cpu")
+_THREADS = Path("/proc/self/task")
+GLOO_LISTENER = "gloo_tcp_loop"
+"""What gloo calls its thread that waits for news from sockets."""
+
+_shared_cores = 0
+_STEADY = ":".join(
+    f"glibc.malloc.{name}={value}"
+    for name, value in {"hugetlb": 1, "mmap_threshold": 32 * 2**20, "trim_threshold": 2**40}.items()
+)
+
+
+def cores() -> int:
+    """Return the number of CPU cores this process may run on, together with the other ranks if they share them."""
+    if _shared_cores:
+        return _shared_cores
+    return len(own_cores()) or os.cpu_count() or 1
+
+
+def own_cores() -> list[int]:
+    """Return the numbers of the cores that this thread may run on; empty where the system does not say (macOS)."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def share_cores(rank: int, ranks: int) -> None:
+    """This thread, and every one it starts from now on, stays on the part of the cores that belongs to `rank`.
+
+    All `ranks` are on this machine. Left alone, threads move to whatever core is free when they wake up, and which rank
+    is alone on a core, and which is last, changes from step to step. Nothing changes where the parts would not be
+    equally large for more ranks than cores, nor on a system that has no such thing.
+    """
+    global _shared_cores
+    usable = sorted(own_cores(), key=_neighbourhood)
+    count = len(usable)
+    if not usable or (ranks > count and ranks % count):
+        return
+    first = rank * count // ranks
+    os.sched_setaffinity(0, usable[first : max(first + 1, (rank + 1) * count // ranks)])
+    _shared_cores = count
+
+
+def _neighbourhood(cpu: int) -> tuple[int, ...]:
+    """Order CPUs so that those of a core, and cores of a package, are next to each other."""
+    topology = _CPUS / f"cpu{cpu}" / "topology"
+    try:
+        return (*(int((topology / name).read_text()) for name in ("physical_package_id", "core_id")), cpu)
+    except OSError:  # not every virtual machine says
+        return (0, 0, cpu)
+
+
+@contextmanager
+def patient_threads(name: str = GLOO_LISTENER) -> Iterator[None]:
+    """Threads called `name` that were started inside no longer interrupt others if they share a single core with them.
+
+    Gloo's thread that listens to sockets asks again and again while another of its threads holds the connection that
+    has news. If both share a core and the listener interrupted the other, both stand still until the system's next
+    tick: 4 ms at 250 Hz, for messages of 0.2 ms (benchmarks/patience.py). As a batch thread it waits until the core is
+    free or the other's turn is over. Where this thread may use several cores, and hence those it starts, the two rarely
+    meet and nothing changes; nor where the system has no such threads or does not allow it.
+    """
+    before = _threads()
+    yield
+    if len(own_cores()) != 1:
+        return
+    for thread in _threads() - before:
+        with suppress(OSError):  # it may have ended
+            if (_THREADS / thread / "comm").read_text().strip() == name:
+                os.sched_setscheduler(int(thread), os.SCHED_BATCH, os.sched_param(0))
+
+
+def _threads() -> set[str]:
+    """Return the numbers of this process's threads; empty where the system does not say (macOS)."""
+    return {path.name for path in _THREADS.iterdir()} if _THREADS.is_dir() else set()
+
+
+def steady_memory() -> dict[str, str]:
+    """Return what a process needs in its environment so that where its memory lies does not change its speed.
+
+    glibc then asks for pages of 2 MiB. From pages of 4 KiB, wherever there are free ones, weights that just fit into a
+    cache push each other out of it or do not, from one start of a program to the next: an LSTM's forward pass, which
+    reads the same weights at every position, is slow or is not. And it keeps what was freed, as
+    GPUs' allocators do: by its own thresholds, which move with what a program happens to free, the activations of every
+    step are either there or given back after backward and cleared anew in forward. What the user has set stays.
+    """
+    return {"GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", _STEADY)}
+
+
+def memory_bytes() -> int:
+    """Return the bytes of memory that are free for a new process."""
+    return int(psutil.virtual_memory().available)
+
+
+@cache
+def gpus() -> tuple[str, ...]:
+    """Return the names of the GPUs that CUDA programs started here will see; empty without nvidia-smi."""
+    # Imported here: most commands never look for GPUs.
+    import shutil
+    import subprocess
+
+    if shutil.which("nvidia-smi") is None:
+        return ()
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=20
+        )
+    except subprocess.TimeoutExpired:
+        return ()
+    names = [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return tuple(names)
+    count = 0 if visible.strip() in ("", "-1") else len(visible.split(","))
+    return tuple(names[:count])
+
+
+def description() -> str:
+    """Return the machine in a few words: "2 cores, no GPU"."""
+    found = gpus()
+    gpu = f"{len(found)} {found[0]}" if found else "no GPU"
+    return f"{cores()} core{'s' if cores() != 1 else ''}, {gpu}"

@@ -1,0 +1,84 @@
+"""Names to components: a package of one-component files becomes a table that is filled on first look-up."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
+
+from ssfx.core.errors import unknown
+
+
+class Named(Protocol):
+    """What a registry holds: anything with a name and a one-line summary."""
+
+    @property
+    def name(self) -> str:
+        """Key in the table."""
+
+    @property
+    def summary(self) -> str:
+        """What a listing prints beside the name."""
+
+
+T = TypeVar("T", bound=Named)
+
+
+class Registry(Generic[T]):
+    """A table of components of one kind.
+
+    A component that is asked for is looked for in the module of `package` that has its name or the beginning of it, so
+    that a hundred others need not be imported; if it is not there, and for every listing, all of them are.
+    """
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self._package = package
+        self._entries: dict[str, T] = {}
+        self._loaded = False
+
+    def add(self, entry: T) -> T:
+        """Register `entry` under its name; two components of one name are a programming error."""
+        if entry.name in self._entries:
+            raise ValueError(f"{self.kind} {entry.name!r} is registered twice")
+        self._entries[entry.name] = entry
+        return entry
+
+    def __getitem__(self, name: str) -> T:
+        """Return the component called `name`, or raise ConfigError with the nearest name."""
+        if name not in self:
+            raise unknown(self.kind, name, self._entries)
+        return self._entries[name]
+
+    def __contains__(self, name: str) -> bool:
+        if name not in self._entries and not self._loaded:
+            nearest = max((one for one in self._modules() if name.startswith(one)), key=len, default=None)
+            if nearest:
+                importlib.import_module(f"{self._package}.{nearest}")
+            if name not in self._entries:
+                self._load()
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[T]:
+        """Yield the components in alphabetical order of their names."""
+        self._load()
+        return iter([self._entries[name] for name in sorted(self._entries)])
+
+    def names(self) -> list[str]:
+        """Return all names, sorted."""
+        return [entry.name for entry in self]
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        self._loaded = True  # before the imports: a component may look up another one
+        try:
+            for module in self._modules():
+                importlib.import_module(f"{self._package}.{module}")
+        except BaseException:
+            self._loaded = False  # a module that failed must fail again, not leave a shorter table
+            raise
+
+    def _modules(self) -> list[str]:
+        return [module.name for module in pkgutil.iter_modules(importlib.import_module(self._package).__path__)]

@@ -1,0 +1,53 @@
+"""Compilation of the CPU kernels, once per machine and version of their sources.
+
+Numba keeps compiled code per function and notices changes of that function's file only, although it inlines functions
+of other files. The folder of its cache is therefore named after the content of the file and of every kernel file that
+it imports: stale code cannot be used, and nothing is written beside the package.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba import config, njit
+
+from ssfx.core import paths
+
+_IMPORT = re.compile(r"^from ssfx\.kernels\.(\w+)\.(\w+) import", re.MULTILINE)
+
+
+@functools.cache
+def cache_dir(source: Path) -> Path:
+    """Return the folder for one source file: below $NUMBA_CACHE_DIR, $XDG_CACHE_HOME/ssfx or ~/.cache/ssfx."""
+    digest = hashlib.sha256()
+    for path in sorted(_with_imports(source)):
+        digest.update(path.read_bytes())
+    base = Path(os.environ.get("NUMBA_CACHE_DIR") or paths.cache_dir()).expanduser()
+    return base / f"{source.stem}-{digest.hexdigest()[:16]}"
+
+
+def _with_imports(source: Path) -> set[Path]:
+    folder = source.parents[1]
+    imported = (folder / room / f"{name}.py" for room, name in _IMPORT.findall(source.read_text()))
+    return {source}.union(*map(_with_imports, imported))
+
+
+def compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the decorator that compiles a function at its first call, without the interpreter lock."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        folder = cache_dir(Path(function.__code__.co_filename))
+        before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
+        try:
+            kernel: Callable[..., Any] = njit(nogil=True, cache=True, **options)(function)
+        finally:
+            config.CACHE_DIR = before
+        return kernel
+
+    return decorate

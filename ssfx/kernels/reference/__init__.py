@@ -1,0 +1,1 @@
+"""The plain-torch kernels: slow, obvious, and the oracle for the compiled ones."""

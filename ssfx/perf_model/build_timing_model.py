@@ -1,0 +1,97 @@
+"""The System of a cluster: recorded on this machine, or made from line rates, data sheets and what papers print.
+
+Every assumption is in docs/clusters.md, with its reason.
+"""
+
+from __future__ import annotations
+
+from ssfx.core.errors import ConfigError
+from ssfx.core.origin import Origin
+from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.compressor_times import Rates, measured_codecs, nominal_codecs, published_codecs
+from ssfx.perf_model.devices import Device, device, device_names
+from ssfx.perf_model.recorded_times import recorded_system
+from ssfx.perf_model.timing_model import Overheads, System
+
+GPU_OCCUPANCY = 0.05
+"""NCCL runs a thread block per channel on a compute unit of its own: about 4 channels of 68 to 132 units."""
+CORE_GBPS = 20.0
+"""What one core moves through TCP if it does nothing else; a rank on a CPU trains and communicates on one core."""
+PCIE_EFFICIENCY = 0.8
+"""Pinned copies reach about 25 of the 31.5 GB/s of PCIe Gen4 x16."""
+PYTHON_S = 1e-5
+"""A short Python function on the training thread: a hook, or the call that issues an exchange."""
+WAIT_S = 2e-5
+"""Waiting for a value of the device."""
+
+
+def system_on(cluster: Cluster) -> System:
+    """Return what is known about time on `cluster`, by its calibration; every origin says from where.
+
+    A cluster of CPUs on this machine has the times that were recorded on it; where there are none, nominal ones. GPUs
+    here have nominal times once they are named: ConfigError for those that are only known to be there.
+    """
+    if cluster.device not in device_names():
+        raise ConfigError(
+            f"nothing is known about time on the {cluster.device} devices of cluster={cluster.name}, as only CPUs are "
+            f"measured: say what they are with cluster.device={'|'.join(device_names())}, or use device=cpu"
+        )
+    # What is recorded is of the CPU, whatever else is here.
+    here = cluster.calibration == "recorded" and cluster.device == "cpu"
+    if here and (found := recorded_system(cluster.name, cluster.world_size)):
+        return found
+    on = device(cluster.device)
+    codecs = nominal_codecs(on, device("cpu"), cluster.world_size)
+    if cluster.calibration == "published" and cluster.codec_times:
+        codecs = published_codecs(cluster.codec_times, codecs, cluster.world_size)
+    elif not on.pcie_gbps:
+        codecs = measured_codecs(codecs)
+    exchange = cluster.exchange()
+    return System(
+        name=cluster.name,
+        world_size=cluster.world_size,
+        codecs=codecs,
+        exchange=exchange,
+        origin=_origin(cluster, on),
+        occupancy=dict.fromkeys(exchange, _occupancy(cluster, on)),
+        overheads=_overheads(on),
+        style="reference" if cluster.calibration == "published" else "runtime",
+        host_shares=not on.pcie_gbps,
+        pcie_s_per_byte=8e-9 / (on.pcie_gbps * PCIE_EFFICIENCY) if on.pcie_gbps else 0.0,
+    )
+
+
+def _origin(cluster: Cluster, on: Device) -> Origin:
+    link = cluster.bottleneck
+    factors = ", ".join(f"{name} x{factor:g}" for name, factor in sorted(cluster.factors.items()))
+    formulas = "ring and tree formulas" if cluster.trees else "ring formulas"
+    note = (
+        f"{formulas}, {cluster.pace} at {link.efficiency:.3g}, {link.latency_s * 1e6:g} us a step"
+        f"{f', by byte {factors}' if factors else ''} ({cluster.source})"
+    )
+    kind = "published" if cluster.calibration == "published" else "nominal"
+    return Origin(kind, hardware=f"{cluster.world_size} x {on.title}", note=note)  # type: ignore[arg-type]
+
+
+def _occupancy(cluster: Cluster, on: Device) -> float:
+    """Return the share of a rank's computing power that an exchange takes."""
+    if on.pcie_gbps:
+        return GPU_OCCUPANCY
+    return min(1.0, cluster.bottleneck.gbps * cluster.bottleneck.efficiency / CORE_GBPS)
+
+
+def _overheads(on: Device) -> Overheads:
+    """Return what the runtime takes beside compression: passes over the gradient, and Python where it is not hidden.
+
+    A dense gradient is copied into its message (read, write); what arrives is looked at once and copied out. On a GPU
+    the training thread runs ahead of the device, so a hook costs nothing there and a message two launches.
+    """
+    rates = Rates.of(on)
+    gpu = bool(on.pcie_gbps)
+    return Overheads(
+        hook_s=0.0 if gpu else PYTHON_S,
+        fill_s_per_byte=2 / rates.bytes_s,
+        lane_s=2 * rates.call_s if gpu else PYTHON_S,
+        result_s_per_byte=3 / rates.bytes_s,
+        finish_s=WAIT_S if gpu else PYTHON_S,
+    )

@@ -1,0 +1,159 @@
+"""The Cluster: how many devices of which kind, joined by which links, and where those numbers come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Literal
+
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Curve
+
+Calibration = Literal["nominal", "published", "recorded"]
+
+
+@dataclass(frozen=True)
+class Link:
+    """One kind of connection: line rate in Gbit/s, share of it that a stream reaches, latency of one message."""
+
+    gbps: float
+    efficiency: float
+    latency_s: float
+
+    def __post_init__(self) -> None:
+        # Not a number compares false with everything, so each is asked for what it must be.
+        if not (self.gbps > 0 and isfinite(self.gbps)):
+            raise ConfigError(f"gbps must be a positive number, got {self.gbps}")
+        if not (self.latency_s >= 0 and isfinite(self.latency_s)):
+            raise ConfigError(f"latency_s must be a number of at least 0, got {self.latency_s}")
+        if not 0 < self.efficiency <= 1:
+            raise ConfigError(f"efficiency must be in (0, 1], got {self.efficiency}")
+
+    @property
+    def beta_s_per_byte(self) -> float:
+        """Seconds per byte in one direction at the effective rate."""
+        return 8e-9 / (self.gbps * self.efficiency)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """`nodes` machines with `devices_per_node` devices each; `source` says where the numbers come from.
+
+    `device` names a data sheet (cpu, a100, ...); "auto" means what is found when the run starts. `inter`
+    is one network card; `nics_per_node` of them are shared by the node's devices. `factors` multiplies what the ring
+    formulas give for a primitive, per byte. `calibration` says whether links and factors are line rates with a stated
+    efficiency, or fitted to numbers that a paper prints, or whether what was recorded on this machine replaces them.
+    `codec_times` names the paper whose printed times of compressors count, "" for none.
+    """
+
+    name: str
+    summary: str
+    nodes: int
+    devices_per_node: int
+    device: str
+    intra: Link
+    inter: Link
+    source: str
+    nics_per_node: int = 1
+    factors: Mapping[str, float] = field(default_factory=dict)
+    calibration: Calibration = "nominal"
+    codec_times: str = ""
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1 or self.devices_per_node < 1 or self.nics_per_node < 1:
+            raise ConfigError(f"cluster {self.name!r} needs at least one node with one device and one network card")
+        if any(not factor > 0 for factor in self.factors.values()):
+            raise ConfigError(f"cluster {self.name!r}: factors of primitives must be positive")
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks, one per device."""
+        return self.nodes * self.devices_per_node
+
+    @property
+    def bottleneck(self) -> Link:
+        """The link that sets the pace of a ring over all devices: one inside a node, or a network card."""
+        return self.intra if self.slowest_inside else self.inter
+
+    @property
+    def slowest_inside(self) -> bool:
+        """Whether bytes on their way round all devices are slowest inside a node, not through its cards together."""
+        if self.nodes == 1 or self.devices_per_node == 1:
+            return self.nodes == 1
+        return self.intra.beta_s_per_byte > self.inter.beta_s_per_byte / self.nics_per_node
+
+    @property
+    def pace(self) -> str:
+        """The line rate of the bottleneck in words, which say so where it is not the network."""
+        return f"{self.bottleneck.gbps:g} Gbit/s{' inside a node' if self.nodes > 1 and self.slowest_inside else ''}"
+
+    @property
+    def trees(self) -> bool:
+        """Whether an all-reduce may go along a tree: between nodes of GPUs, where NCCL chooses by size."""
+        return self.nodes > 1 and self.device != "cpu"
+
+    def exchange(self) -> dict[str, Curve]:
+        """Return curves of the primitives over the bytes that one rank contributes; see `hierarchy_exchange`."""
+        return hierarchy_exchange(self)
+
+
+def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:
+    """Return alpha-beta curves of the primitives on nodes that share their network cards.
+
+    Rings run through all devices, node after node, and are as slow as their slowest link; every card carries one
+    direction of the ring, several cards share it. Messages to arbitrary peers leave through the node's cards, all
+    devices at once. Primitives that end in _inside stay in a node. Between nodes of GPUs an all-reduce may go up and
+    down a tree, whichever is faster, as NCCL chooses by size. Source: SSFusion Eq. 3-4 and schemes specification 0.2
+    for rings on one kind of link, which this equals with one device per node; collectives specification 0.3 for trees.
+    """
+    p, g, nodes = cluster.world_size, cluster.devices_per_node, cluster.nodes
+    near_s, near_beta = cluster.intra.latency_s, cluster.intra.beta_s_per_byte
+    far_s, far_beta = cluster.inter.latency_s, cluster.inter.beta_s_per_byte / cluster.nics_per_node
+    if nodes == 1:
+        far_s, far_beta = near_s, near_beta
+        shared_beta = near_beta
+    else:
+        shared_beta = g * far_beta
+    if g == 1:
+        near_s, near_beta = 0.0, 0.0
+    # A chunk on its way round passes every link once: latencies add up, while the slowest link sets the pace of bytes.
+    alpha_s, beta = (nodes * far_s + (p - nodes) * near_s) / p, max(near_beta, far_beta)
+    share = (p - 1) / p
+    away = (p - g) / p if nodes > 1 else share
+    inside, across = (g - 1).bit_length(), (nodes - 1).bit_length()  # rounds of a binomial tree, not pipelined
+    terms = {
+        "all_reduce": (2 * (p - 1) * alpha_s, 2 * share * beta),
+        "all_gather": ((p - 1) * alpha_s, (p - 1) * beta),
+        # Variable sizes: the 8-byte lengths are gathered first.
+        "all_gather_v": ((p - 1) * (2 * alpha_s + 8 * beta), (p - 1) * beta),
+        # The same bytes in two halves, as codes do that send indices and values apart.
+        "all_gather_twice": (2 * (p - 1) * alpha_s, (p - 1) * beta),
+        "reduce_scatter": ((p - 1) * alpha_s, share * beta),
+        "all_to_all": ((p - 1) * alpha_s, max(away * shared_beta, (g - 1) / p * near_beta)),
+        "broadcast": (inside * near_s + across * far_s, inside * near_beta + across * far_beta),
+        "send": (alpha_s, max(shared_beta, near_beta)),
+        "send_inside": (near_s or far_s, near_beta or far_beta),
+    }
+    if nodes == 1:
+        terms["broadcast"] = (inside * near_s, inside * near_beta)
+    curves = {
+        name: Curve.affine(base_s, cluster.factors.get(name, 1.0) * per_byte)
+        for name, (base_s, per_byte) in terms.items()
+    }
+    if cluster.trees:
+        # A chain inside each node, a pipelined double tree between them: all bytes pass a link up and down.
+        tree_s = 2 * ((g - 1) * near_s + across * far_s)
+        curves["all_reduce"] = _faster(terms["all_reduce"], (tree_s, 2 * beta), cluster.factors.get("all_reduce", 1.0))
+    return curves
+
+
+def _faster(ring: tuple[float, float], tree: tuple[float, float], factor: float) -> Curve:
+    """Return the lesser of two (seconds, seconds per byte) at every size; the ring's is the lesser by byte."""
+    (ring_s, ring_beta), (tree_s, tree_beta) = ring, tree
+    if tree_s >= ring_s:
+        return Curve.affine(ring_s, factor * ring_beta)
+    meet_bytes = (ring_s - tree_s) / (factor * (tree_beta - ring_beta))
+    far_bytes = meet_bytes + 2.0**30
+    meet_s, far_s = (ring_s + factor * ring_beta * nbytes for nbytes in (meet_bytes, far_bytes))
+    return Curve((0.0, meet_bytes, far_bytes), (tree_s, meet_s, far_s), unbounded=True)

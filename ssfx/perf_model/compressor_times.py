@@ -1,0 +1,149 @@
+"""Nominal times of every compressor on any device: what a call issues and moves, at the device's stated rates.
+
+`data/costs/counted.json` says how many kernels a call of the implementation here launches and how many bytes they read
+and write for an element, on a GPU and on the host; benchmarks/count_operators.py counts them. Nothing else is asked of
+the compressors, so none is imported. Times follow by roofline
+from the data sheets of devices; all assumptions are in docs/clusters.md. Published times replace them where a paper
+prints some.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from ssfx.core.origin import Origin
+from ssfx.core.paths import data_dir
+from ssfx.perf_model.devices import Device
+from ssfx.perf_model.timing_model import Codec
+from ssfx.planning.costs import Curve
+
+RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Ranks for which low-rank compressors have times of their own; another one takes those of the default rank."""
+CALLS_PER_COLUMN = 4
+"""Kernels of an orthonormal basis by column: a reflection is found and applied, then again to form the basis."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a device does in a second: seconds of starting a kernel, bytes and float32 operations at stated shares."""
+
+    call_s: float
+    bytes_s: float
+    flops: float
+
+    @classmethod
+    def of(cls, device: Device) -> Rates:
+        """Return the rates of `device` at the efficiencies of its table."""
+        return cls(
+            device.launch_s, device.memory_bytes_s * device.memory_efficiency,
+            device.matmul_flops * device.matmul_efficiency,
+        )  # fmt: skip
+
+    def affine(self, counted: Mapping[str, Any], rank: int | None = None, copies: int = 1) -> Curve:
+        """Return the seconds of one counted job over its work units, its calls made `copies` times.
+
+        A matrix product takes the longer of moving its data and computing; with a rank, a unit is an element of a
+        matrix times the rank.
+        """
+        calls = counted["calls"]
+        element_s = counted["nbytes"] / self.bytes_s
+        if rank is not None:
+            calls += CALLS_PER_COLUMN * rank * bool(counted.get("bases"))
+            element_s += sum(max(one / self.bytes_s, 2 * rank / self.flops) for one in counted.get("products", ()))
+        return Curve.affine(copies * calls * self.call_s, element_s / (rank or 1))
+
+
+def nominal_codecs(on: Device, host: Device, world_size: int) -> dict[str, Codec]:
+    """Return the times of every compressor on device `on` with a host of cores `host`; low-rank ones also by rank.
+
+    A GPU takes what the CUDA path issues, a CPU what the host path does. Decoding issues its kernels for the message of
+    every rank, or once where messages were added up.
+    """
+    rates, host_rates = Rates.of(on), Rates.of(host)
+    side = "device" if on.pcie_gbps else "host"
+    note = (
+        f"calls and bytes of the {'CUDA' if on.pcie_gbps else 'CPU'} path here, {on.launch_s * 1e6:g} us a call, "
+        f"{on.memory_efficiency:.0%} of {on.memory_bytes_s / 1e9:.0f} GB/s"
+    )
+    origin = Origin("nominal", hardware=on.title, note=note)
+    found = {}
+    for name, row in _counted().items():
+        default, copies = row["rank"], 1 if row["additive"] else world_size
+        for rank in (default,) if default is None else sorted({default, *RANKS}):
+            encode = rates.affine(row[side], rank)
+            further_s = row[side]["segment_calls"] / row[side]["calls"] * encode.seconds[0]
+            found[name if rank == default else f"{name}(rank={rank})"] = Codec(
+                encode,
+                host_rates.affine(row["host"], rank),
+                rates.affine(row[side]["decode"], rank, copies),
+                origin,
+                segment_s=further_s,
+                piece_s=further_s,
+            )
+    return found
+
+
+def measured_codecs(nominal: Mapping[str, Codec]) -> dict[str, Codec]:
+    """Return `nominal` with what was measured on a CPU in place; see the note of costs/cpu.json."""
+    table = json.loads((data_dir() / "costs" / "cpu.json").read_text())
+    decode, origin = Curve.of(table["decode"]), Origin(**table["origin"])
+    found = dict(nominal)
+    for name, encode in table["encode"].items():
+        # Decoding was measured as an indexed addition, which is not how sums of values are decoded.
+        found[name] = Codec(
+            Curve.of(encode),
+            Curve.of(table["host"][name]),
+            nominal[name].decode if _counted()[name]["additive"] else decode,
+            origin,
+        )
+    return found
+
+
+def published_codecs(paper: str, nominal: Mapping[str, Codec], world_size: int) -> dict[str, Codec]:
+    """Return `nominal` with what `paper` prints in place: curves, and seconds of a call whatever its size.
+
+    What is not printed stays nominal; every origin says what is which.
+    """
+    table = json.loads((data_dir() / "costs" / f"{paper}.json").read_text())
+    origin = Origin(**table["origin"])
+    found = dict(nominal)
+    for name, curves in table["curves"].items():
+        found[name] = replace(
+            nominal[name], encode=Curve.of(curves["encode"]), host=Curve.of(curves["host"]), host_copies=True,
+            origin=replace(origin, note=f"{origin.note}; decoding is nominal: {nominal[name].origin.note}"),
+        )  # fmt: skip
+    calls = {name: one for one in table["calls"] for name in one["compressors"]}
+    for spec, codec in nominal.items():
+        name = spec.partition("(")[0]
+        one = None if name in table["curves"] else calls.get(name, table.get("other_calls"))
+        if one is not None:
+            found[spec] = _with_calls(codec, one, origin, 1 if _counted()[name]["additive"] else world_size)
+    return found
+
+
+def _with_calls(codec: Codec, one: Mapping[str, Any], origin: Origin, copies: int) -> Codec:
+    """Return the codec whose calls take the printed seconds, or at least those, decoding once for every message."""
+    note = f"{origin.note}: {one['note']}; by element nominal: {codec.origin.note}"
+
+    def starting(curve: Curve, base_s: float) -> Curve:
+        own_s = curve.seconds[0]
+        more_s = max(0.0, base_s - own_s) if one["least"] else base_s - own_s
+        return Curve(curve.sizes, tuple(seconds + more_s for seconds in curve.seconds), curve.unbounded)
+
+    return replace(
+        codec,
+        encode=starting(codec.encode, one["encode_s"]),
+        host=starting(codec.host, one.get("host_s", one["encode_s"])),
+        decode=starting(codec.decode, copies * one["decode_s"]) if "decode_s" in one else codec.decode,
+        origin=replace(origin, note=note) if one["printed"] else replace(codec.origin, note=note),
+    )
+
+
+@cache
+def _counted() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((data_dir() / "costs" / "counted.json").read_text())
+    return found

@@ -1,0 +1,114 @@
+"""The work of one training step of a model, in FLOPs and bytes: what it takes on any device, at any batch size.
+
+Work is attributed to tensors: of the backward pass, what is done between the gradient of one tensor and of the next;
+of the forward pass, what is done from the use of one tensor to the use of the next. ssfx.workloads.analytic counts it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.paths import data_dir
+from ssfx.planning.plan import TensorSpec
+
+COLUMNS = (
+    "kernels", "conv_flops", "matmul_flops", "conv_bytes", "matmul_bytes", "other_bytes", "conv_bytes_fixed",
+    "matmul_bytes_fixed", "other_bytes_fixed",
+)  # fmt: skip
+"""What a row of work holds: per sample, except the kernels and what is `fixed`, which the batch size leaves alone."""
+
+
+@dataclass(frozen=True)
+class ModelWork:
+    """What one training step of a model takes, on any device.
+
+    `tensors` are in backward order; `forward` and `backward` hold for each of them the number of its row of `rows`,
+    whose columns are COLUMNS. `activation_bytes` is what autograd keeps of one sample from forward for backward, of
+    which `attention_bytes` are the matrices of scores that fused attention does not keep. `inputs` says what a sample
+    is, `batch_size` and `optimizer` are the customary ones, `versions` counted it.
+    """
+
+    model: str
+    inputs: str
+    batch_size: int
+    optimizer: str
+    tensors: tuple[TensorSpec, ...]
+    rows: tuple[tuple[float, ...], ...]
+    forward: tuple[int, ...]
+    backward: tuple[int, ...]
+    activation_bytes: int
+    attention_bytes: int
+    versions: dict[str, str]
+
+    @property
+    def numel(self) -> int:
+        """Number of trainable parameters; a tied one counts once."""
+        return sum(spec.numel for spec in self.tensors)
+
+    def flops(self, batch_size: int = 1) -> tuple[float, float]:
+        """Return the FLOPs of convolutions and matrix products in (forward, backward); a multiply-add is two."""
+        _, conv, matmul, *_ = range(len(COLUMNS))
+        forward, backward = (
+            sum(self.rows[i][conv] + self.rows[i][matmul] for i in which) for which in (self.forward, self.backward)
+        )
+        return forward * batch_size, backward * batch_size
+
+    def to_json(self) -> str:
+        """Return the work as JSON text, one line for each tensor and row."""
+        head = {
+            "model": self.model, "inputs": self.inputs, "batch_size": self.batch_size, "optimizer": self.optimizer,
+            "activation_bytes": self.activation_bytes, "attention_bytes": self.attention_bytes,
+            "versions": self.versions, "columns": COLUMNS,
+        }  # fmt: skip
+        tensors = [
+            [spec.name, spec.shape, forward, backward]
+            for spec, forward, backward in zip(self.tensors, self.forward, self.backward, strict=True)
+        ]
+        lists = "".join(f',\n"{key}":[\n{_lines(rows)}\n]' for key, rows in (("rows", self.rows), ("tensors", tensors)))
+        return json.dumps(head, separators=(",", ":"))[:-1] + lists + "}\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> ModelWork:
+        """Return the work that `to_json` wrote; ConfigError for other columns."""
+        raw = json.loads(text)
+        if tuple(raw["columns"]) != COLUMNS:
+            raise ConfigError(f"the work of model {raw['model']} was counted by another version of ssfx")
+        names, shapes, forward, backward = zip(*raw["tensors"], strict=True)
+        return cls(
+            raw["model"], raw["inputs"], raw["batch_size"], raw["optimizer"],
+            tuple(TensorSpec(name, tuple(shape)) for name, shape in zip(names, shapes, strict=True)),
+            tuple(map(tuple, raw["rows"])), forward, backward, raw["activation_bytes"],
+            raw["attention_bytes"], raw["versions"],
+        )  # fmt: skip
+
+
+def work_dir() -> Path:
+    """Directory of the shipped work of models."""
+    return data_dir() / "models"
+
+
+def counted() -> list[str]:
+    """Return the models whose work is shipped, sorted."""
+    return sorted(path.stem for path in work_dir().glob("*.json"))
+
+
+def model_work(model: str) -> ModelWork:
+    """Return the shipped work of `model`; ConfigError with the nearest model that has one."""
+    path = work_dir() / f"{model}.json"
+    if not path.exists():
+        raise unknown("model", model, counted())
+    return _read(path)
+
+
+@cache
+def _read(path: Path) -> ModelWork:
+    return ModelWork.from_json(path.read_text())
+
+
+def _lines(rows: Sequence[object]) -> str:
+    return ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)

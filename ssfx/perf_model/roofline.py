@@ -1,0 +1,71 @@
+"""Analytic profiles: the shipped work of a model turned into times for a device, by the roofline.
+
+An operator takes the longer of computing and moving its data, each at a stated share of the device's peak rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.origin import Origin
+from ssfx.perf_model.devices import Device, device
+from ssfx.perf_model.operator_counts import ModelWork, model_work
+from ssfx.planning.profile import Profile
+
+STEP_TRAFFIC = {"sgd": 5, "adam": 7, "adamw": 7}
+"""Copies of the parameters that an optimizer step reads and writes: sgd with momentum, adam with two moments."""
+
+
+def analytic_profile(model: str, on: str = "a100", batch_size: int | None = None) -> Profile:
+    """Return the nominal profile of `model` on device `on` at `batch_size` samples a step (None: the customary one).
+
+    Each row of work takes, for each kind of operator, the longer of computing and moving its data, plus a launch per
+    kernel. ConfigError for an unknown model or device, or a batch size below 1.
+    """
+    work, target = model_work(model), device(on)
+    batch = work.batch_size if batch_size is None else batch_size
+    if batch < 1:
+        raise ConfigError(f"batch_size must be at least 1, got {batch}")
+    seconds = [row_s(row, target, batch) for row in work.rows]
+    backward = [seconds[i] for i in work.backward]
+    return Profile(
+        model=model,
+        tensors=work.tensors,
+        ready_gap_s=tuple(round(gap, 9) for gap in backward),
+        forward_s=round(sum(seconds[i] for i in work.forward), 9),
+        origin=Origin(
+            "nominal",
+            hardware=target.title,
+            note=(
+                f"roofline, not measured: operators of one step on {work.inputs}, counted on the meta device, at "
+                f"{target.efficiency}; {target.assumption}; {target.source}; step: {work.optimizer}; data loading is "
+                "left out"
+            ),
+            versions=work.versions,
+        ),
+        batch_size=batch,
+        device=on,
+        step_s=round(step_s(work, target), 9),
+    )
+
+
+def row_s(row: Sequence[float], target: Device, batch_size: int) -> float:
+    """Return the seconds of one row of work at `batch_size` samples."""
+    kernels, conv, matmul, conv_bytes, matmul_bytes, other_bytes, *fixed = row
+    bytes_s = target.memory_bytes_s * target.memory_efficiency
+    moved = [
+        (per_sample * batch_size + always) / bytes_s
+        for per_sample, always in zip((conv_bytes, matmul_bytes, other_bytes), fixed, strict=True)
+    ]
+    conv_s = conv * batch_size / (target.conv_flops * target.conv_efficiency)
+    matmul_s = matmul * batch_size / (target.matmul_flops * target.matmul_efficiency)
+    return kernels * target.launch_s + max(conv_s, moved[0]) + max(matmul_s, moved[1]) + moved[2]
+
+
+def step_s(work: ModelWork, target: Device, optimizer: str | None = None) -> float:
+    """Return the seconds of an optimizer step that moves every tensor it needs once (None: the customary optimizer)."""
+    chosen = work.optimizer if optimizer is None else optimizer
+    if chosen not in STEP_TRAFFIC:
+        raise unknown("optimizer", chosen, STEP_TRAFFIC)
+    return STEP_TRAFFIC[chosen] * 4 * work.numel / (target.memory_bytes_s * target.memory_efficiency) + target.launch_s

@@ -1,0 +1,59 @@
+"""The profiles that come with the package: measured ones as files, analytic ones from counted operators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ssfx.core.errors import ConfigError
+from ssfx.core.paths import data_dir
+from ssfx.perf_model.operator_counts import counted, model_work, work_dir
+from ssfx.perf_model.roofline import analytic_profile
+from ssfx.planning.profile import Profile
+
+
+def shipped_dir() -> Path:
+    """Directory of the profiles that come with the package."""
+    return data_dir() / "profiles"
+
+
+def is_shipped(model: str) -> bool:
+    """Return whether `load_shipped` has a profile of `model`."""
+    return any((folder / f"{model}.json").exists() for folder in (shipped_dir(), work_dir()))
+
+
+def load_shipped(model: str) -> Profile:
+    """Return the shipped profile of `model`: the measured one if there is one, else the analytic one.
+
+    The latter is of an A100 at the customary batch size. ConfigError names the models that have one.
+    `profile_on` chooses for a device.
+    """
+    if found := measured_profile(model):
+        return found
+    if model not in counted():
+        have = ", ".join(sorted({*counted(), *(path.stem for path in shipped_dir().glob("*.json"))})) or "none"
+        raise ConfigError(f"no profile is shipped for model {model!r}; shipped: {have}")
+    return analytic_profile(model)
+
+
+def measured_profile(model: str) -> Profile | None:
+    """Return the shipped profile of `model` that was measured, or None when there is none."""
+    path = shipped_dir() / f"{model}.json"
+    if not path.exists():
+        return None
+    found = Profile.from_json(path.read_text())
+    return found if found.origin.kind == "measured" else None
+
+
+def profile_on(model: str, on: str, batch_size: int | None = None) -> Profile:
+    """Return the shipped measured profile of `model` if it is of this device and batch size, else the analytic one."""
+    found = measured_profile(model)
+    if found and found.device == on and batch_size in (None, found.batch_size):
+        return found
+    return analytic_profile(model, on, batch_size)
+
+
+def optimizer_of(profile: Profile) -> str:
+    """Return the optimizer whose step `profile` timed; files from before it was noted timed the model's customary one."""
+    if profile.optimizer:
+        return profile.optimizer
+    return model_work(profile.model).optimizer if profile.model in counted() else "sgd"

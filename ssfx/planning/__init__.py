@@ -1,0 +1,1 @@
+"""The vocabulary of plans: Plan, Profile and Costs, as frozen dataclasses. No torch."""

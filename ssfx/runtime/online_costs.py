@@ -1,0 +1,135 @@
+"""Measuring Costs on the spot: compressor times and collective times of this group, once, before planning.
+
+The sizes cover what a plan of this model can ask for; every rank measures, the slowest counts for collectives, the mean
+for compression. Source: spec of schemes, 0.2 and 8.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from ssfx.collectives import collectives
+from ssfx.collectives.comm import Comm, Pending
+from ssfx.compressors import build
+from ssfx.compressors.blank import blank_batch, run
+from ssfx.core.origin import Origin
+from ssfx.planning.costs import Costs, Curve
+
+REPEATS = 5
+MAX_NUMEL = 2**22
+"""Largest vector that compression is timed on. Beyond it, and beyond an eighth of a big model, curves go on as lines,
+so that measuring needs a fraction of a gradient copy."""
+_SMALL = 2**18
+
+
+def calibrate(comm: Comm, device: torch.device, compressor: str, density: float, max_numel: int) -> Costs:
+    """Return the costs of `compressor` and of the basic collectives, equal on all ranks."""
+    top = max(2**12, min(MAX_NUMEL, max_numel, max(_SMALL, max_numel // 8)))
+    sizes = [n for n in (2**6, 2**9, 2**12, 2**15, 2**18, 2**21) if n < top] + [top]
+    encode, host, decode = ([], [], [])  # type: tuple[list[float], list[float], list[float]]
+    for numel in sizes:
+        times = _compressor_times(compressor, density, numel, device, comm.world_size)
+        encode.append(times[0])
+        host.append(times[1])
+        decode.append(times[2])
+    table = torch.tensor([encode, host, decode], dtype=torch.float64, device=comm.device)
+    encode, host, decode = (comm.all_reduce(table).wait() / comm.world_size).tolist()
+    share = max(4 * top // comm.world_size, min(4 * top, 4 * _SMALL))  # a gather receives it from every rank
+    gathered = _exchange_curve(comm, "all_gather", share)
+    exchange = {"all_reduce": _exchange_curve(comm, "all_reduce", 4 * top), "all_gather": gathered}
+    exchange["all_gather_v"] = gathered
+    exchange["all_gather_twice"] = Curve(tuple(2 * s for s in gathered.sizes), tuple(2 * t for t in gathered.seconds))
+    for primitive in ("all_to_all", "broadcast", "send"):
+        exchange[primitive] = _exchange_curve(comm, primitive, 4 * top)
+    knots = tuple(float(n) for n in sizes)
+    origin = Origin("measured", date=datetime.now(UTC).date().isoformat(), note=f"online, {compressor}@{density:g}")
+    return Costs(
+        comm.world_size, Curve(knots, tuple(encode)), Curve(knots, tuple(host)), Curve(knots, tuple(decode)),
+        exchange, origin,
+    )  # fmt: skip
+
+
+def _median_s(work: Callable[[], object], device: torch.device) -> float:
+    times = []
+    for _ in range(REPEATS):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        began = perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(perf_counter() - began)
+    return median(times[1:])
+
+
+def _compressor_times(
+    spec: str, density: float, numel: int, device: torch.device, world_size: int
+) -> tuple[float, float, float]:
+    compressor = build(spec)
+    generator = torch.Generator().manual_seed(numel)
+    data = torch.randn(numel, generator=generator).pow_(3).to(device)  # heavy tails, as gradients have
+    here = blank_batch(compressor, [[_matrix(numel)]], density, device=device)
+    here.vector.copy_(data)
+    here.world_size = world_size
+    encode_s = _median_s(lambda: run(here, compressor), device)
+    out, ctx = torch.zeros(numel, device=device), here.context(here.parts[0])
+    decode_s = world_size * _median_s(lambda: compressor.decompress_add(here.payload, out, ctx), device)
+    if device.type == "cpu":
+        return encode_s, encode_s, decode_s
+    staged = blank_batch(compressor, [[_matrix(numel)]], density)
+    staged.new = {"a": torch.empty(numel, pin_memory=True)}
+
+    def offloaded() -> None:
+        staged.vector.copy_(data)
+        run(staged, compressor)
+        here.payload.values.copy_(staged.payload.values)
+
+    return encode_s, _median_s(offloaded, device), decode_s
+
+
+def _matrix(numel: int) -> tuple[int, ...]:
+    """Return a shape of `numel` elements that is about square if their number allows: what low-rank codecs need."""
+    side = 1 << (numel.bit_length() - 1) // 2
+    return (side, numel // side) if numel % side == 0 else (numel,)
+
+
+def issuer(comm: Comm, name: str, nbytes: int) -> Callable[[], Pending]:
+    """Return a call that issues one exchange of `name`, a primitive or a collective, of about `nbytes` a rank."""
+    message = torch.zeros(nbytes // 4, device=comm.device)
+    if name == "all_to_all":
+        parts = message.tensor_split(comm.world_size)
+        peers = [r for r in range(comm.world_size) if r != comm.rank]
+        own = parts[comm.rank]
+        return lambda: comm.swap({r: parts[r] for r in peers}, {r: torch.empty_like(own) for r in peers})
+    if name == "broadcast":
+        return lambda: comm.broadcast(message)
+    if name == "send":
+        right, left = (comm.rank + 1) % comm.world_size, (comm.rank - 1) % comm.world_size
+        return lambda: comm.swap({right: message}, {left: torch.empty_like(message)})
+    if name != "all_reduce":
+        message = message.view(torch.uint8)
+    return lambda: collectives.build(name).start(message, comm)
+
+
+def _exchange_curve(comm: Comm, name: str, max_bytes: int) -> Curve:
+    sizes = [n for n in (2**10, 2**13, 2**16, 2**19, 2**22) if n < max_bytes] + [min(max_bytes, 2**24)]
+    seconds = []
+    for nbytes in sizes:
+        issue = issuer(comm, name, nbytes)
+        times = []
+        for _ in range(REPEATS):
+            began = perf_counter()
+            issue().wait()
+            if comm.device.type == "cuda":
+                torch.cuda.synchronize(comm.device)
+            times.append(perf_counter() - began)
+        seconds.append(median(times[1:]))
+    slowest = comm.all_reduce(torch.tensor(seconds, dtype=torch.float64, device=comm.device), op="max").wait().tolist()
+    # A bigger message is never planned to be cheaper than a smaller one, whatever noise says.
+    steady = [max(slowest[: i + 1]) for i in range(len(slowest))]
+    return Curve(tuple(float(n) for n in sizes), tuple(steady))

@@ -1,0 +1,1 @@
+"""Searches and grouping rules that several schemes share."""

@@ -1,0 +1,188 @@
+"""The best way to cut the backward order into jointly compressed groups: an exact search.
+
+Every group is one compressor call and one message. In the reference timeline (spec of schemes, 0.4) a partial solution
+that has grouped the tensors before some cut is fully described by
+
+    e = encode time so far,  E = when the network becomes free,  t = decode time so far
+
+and every continuation ends at max(E + X, e + Y) + t + Z, where X, Y, Z depend on the continuation alone. So only the
+two sums p = E + t and q = e + t matter, smaller is never worse in either, and keeping per cut the partial solutions
+that no other one beats in both is exact for encode, decode and message curves of any shape. With affine curves q only
+counts the groups, and this is the dynamic program V[k][j] of the specification (section 5).
+
+To keep the fronts short, a partial solution is dropped when a lower bound of all its continuations exceeds the best
+known complete solution; a first pass over few of the cuts finds a good one. The number of groups is free: the
+specification's limit of 64 only bounded the work of its program. `fusion_counts` is that program, for those who want a
+given number of groups.
+
+Source: spec of schemes, section 5 (a reconstruction: the authors' FindOptFusion is not public).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ssfx.core.lazy import numpy as np
+from ssfx.planning.costs import Costs
+from ssfx.planning.profile import Profile
+from ssfx.schemes.carrier import Carrier
+from ssfx.schemes.search.contiguous_groups import group_curves
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ssfx.schemes.search.contiguous_groups import Seconds
+
+    Array = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+MAX_CUTS = 1024
+"""Larger models are cut only at this many positions, evenly spread over elements and backward time."""
+TICK_S = 1e-12
+"""Ends that differ by less are equal: the same sums, added in another order."""
+_COARSE_CUTS = 48  # cuts of the first pass
+_NARROW = 8  # width of its fronts
+_NUM_SHARES = 9  # lines in the lower bound
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Where each group ends (the last entry is the number of tensors), and the predicted end of the step in seconds."""
+
+    stops: tuple[int, ...]
+    total_s: float
+
+    @property
+    def groups(self) -> list[range]:
+        """Positions of each group's tensors."""
+        return [range(a, b) for a, b in pairwise((0, *self.stops))]
+
+
+def joint_groups(part: Profile, costs: Costs, carrier: Carrier) -> list[range]:
+    """Return the positions of each group of the best fusion, when every group is compressed jointly."""
+    return best_fusion(part.ready_gap_s, part.numel, **group_curves(part, costs, carrier)).groups
+
+
+def best_fusion(
+    gap_s: Sequence[float],
+    numel: Sequence[int],
+    *,
+    encode: Seconds,
+    decode: Seconds,
+    message: Seconds,
+) -> Fusion:
+    """Return the contiguous grouping that ends first; ties go to fewer groups, then to the larger last group.
+
+    `gap_s` and `numel` are per tensor in backward order. `encode`, `decode` and `message` map arrays of group sizes in
+    elements to seconds. Tensors without elements stay with their successor. Exact for up to MAX_CUTS tensors, O(L^2)
+    memory; beyond that, exact among the candidate cuts.
+    """
+    cuts = candidate_cuts(np.asarray(gap_s, dtype=float), np.asarray(numel, dtype=float))
+    ready_s = np.concatenate([[0.0], np.cumsum(gap_s)])[cuts]
+    total = np.concatenate([[0], np.cumsum(numel, dtype=np.int64)])[cuts]
+    search = _Search(ready_s, *pair_costs(total, encode, decode, message))
+    _, good_s = search.coarse().forward(np.inf, width=_NARROW)
+    stops, total_s = search.forward(good_s, width=None)
+    return Fusion(tuple(int(cuts[stop]) for stop in stops), total_s)
+
+
+def candidate_cuts(gap_s: Array, numel: Array) -> Ints:
+    """Return 0, where the search may cut, and the number of tensors."""
+    inner = np.flatnonzero(numel > 0)[:-1] + 1  # behind every tensor with elements, except the last of them
+    if len(inner) >= MAX_CUTS:
+        work = np.cumsum(numel) / numel.sum() + np.cumsum(gap_s) / max(float(gap_s.sum()), TICK_S)
+        marks = np.linspace(0, work[-1], MAX_CUTS + 1)[1:-1]
+        inner = _distinct(inner[np.searchsorted(work[inner - 1], marks).clip(max=len(inner) - 1)])
+    return np.concatenate([[0], inner, [len(numel)]]).astype(np.int64)
+
+
+def _distinct(ascending: Ints) -> Ints:
+    # np.unique would import numpy.ma here, which takes a fifth as long as numpy itself.
+    distinct: Ints = ascending[np.concatenate([[True], ascending[1:] != ascending[:-1]])]
+    return distinct
+
+
+def pair_costs(total: Ints, *curves: Seconds) -> list[Array]:
+    """Return for every curve cost[j, i], the seconds of the group between cuts i < j; infinite elsewhere."""
+    pairs = np.tril_indices(len(total), -1)
+    sizes, inverse = np.unique(total[pairs[0]] - total[pairs[1]], return_inverse=True)
+    costs = []
+    for seconds in curves:
+        cost = np.full((len(total), len(total)), np.inf)
+        cost[pairs] = seconds(sizes.astype(float))[inverse]
+        costs.append(cost)
+    return costs
+
+
+class _Search:
+    """Forward over the cuts, keeping for each the partial solutions (labels) that no other one beats."""
+
+    def __init__(self, ready_s: Array, encode: Array, decode: Array, message: Array) -> None:
+        self.ready_s, self.last = ready_s, len(ready_s) - 1
+        self.encode, self.decode, self.message = encode, decode, message
+        self.shares = np.linspace(0.0, 1.0, _NUM_SHARES)[:, None]  # along the first axis: numpy is fast along the last
+        self.rest = self._cheapest_rest()
+
+    def coarse(self) -> _Search:
+        """Return the search among a few of the cuts, evenly spread; its solutions are solutions of this one."""
+        cuts = _distinct(np.linspace(0, self.last, _COARSE_CUTS + 1).astype(np.int64))
+        among = np.ix_(cuts, cuts)
+        return _Search(self.ready_s[cuts], self.encode[among], self.decode[among], self.message[among])
+
+    def forward(self, best_s: float, width: int | None) -> tuple[list[int], float]:
+        """Return stops and end of the best solution; exact if one ends by `best_s` and `width` is None.
+
+        `width` limits the length of the fronts.
+        """
+        p, q = np.zeros(1), np.zeros(1)
+        count, cut, parent = (np.zeros(1, dtype=np.int64) for _ in range(3))
+        for j in range(1, self.last + 1):
+            encode, decode = self.encode[j, cut], self.decode[j, cut]
+            new_p = np.maximum(p, self.ready_s[j] + q + encode) + decode + self.message[j, cut]
+            new_q = q + encode + decode
+            bound = (new_q + self.shares * (new_p - new_q) + self.rest[:, j, None]).max(axis=0)
+            keep = np.flatnonzero(bound <= best_s + TICK_S)
+            if not len(keep):
+                continue
+            keep = keep[undominated(new_p[keep], new_q[keep], count[keep])]
+            if width is not None:
+                keep = keep[np.argsort(bound[keep], kind="stable")[:width]]
+            p, q = np.append(p, new_p[keep]), np.append(q, new_q[keep])
+            count, parent = np.append(count, count[keep] + 1), np.append(parent, keep)
+            cut = np.append(cut, np.full(len(keep), j))
+        ends = np.flatnonzero(cut == self.last)
+        label = int(ends[np.lexsort((count[ends], np.rint(p[ends] / TICK_S)))[0]])
+        total_s, stops = float(p[label]), []
+        while label:
+            stops.append(int(cut[label]))
+            label = int(parent[label])
+        return stops[::-1], total_s
+
+    def _cheapest_rest(self) -> Array:
+        """Return rest[s, j]: a solution (p, q) at cut j ends no earlier than s * p + (1 - s) * q + rest[s, j].
+
+        Each share s weighs the two branches of max(p, ready + q + encode); a weighted mean never exceeds the maximum.
+        Backward over the cuts; at the last one the end is p, and p >= q + ready.
+        """
+        s = self.shares
+        rest = np.repeat((1 - s) * self.ready_s[-1], self.last + 1, axis=1)
+        for i in range(self.last - 1, -1, -1):
+            later = slice(i + 1, None)
+            ready = self.ready_s[later]
+            encode, decode, message = (cost[later, i] for cost in (self.encode, self.decode, self.message))
+            behind = s * (ready + message) + rest[:, later]
+            behind = np.maximum.accumulate(behind[::-1], axis=0)[::-1]  # at the next cut any larger share may do
+            rest[:, i] = (behind + decode + (1 - s) * encode - s * ready).min(axis=1)
+        return rest
+
+
+def undominated(p: Array, q: Array, count: Ints) -> Ints:
+    """Return the positions of the solutions that no other one beats in p and q; of equal ones the earliest cut's."""
+    order = np.lexsort((count, np.rint(p / TICK_S), np.rint(q / TICK_S)))
+    ordered = p[order]
+    lowest = np.minimum.accumulate(ordered)
+    kept: Ints = order[np.concatenate([[True], ordered[1:] < lowest[:-1] - TICK_S])[: len(p)]]
+    return kept

@@ -1,0 +1,175 @@
+"""From a profile to SSFusion's buckets: buffers, then selection, density, offload and separation for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Bucket, Lane, Placement, Segment
+from ssfx.planning.profile import Profile
+from ssfx.pricing.timeline import evaluate
+from ssfx.schemes.carrier import Carrier
+from ssfx.schemes.search.byte_groups import plan_per_dtype
+from ssfx.schemes.search.exact_groups import joint_groups
+from ssfx.schemes.search.ssfusion_selection import (
+    best_split,
+    choose_host,
+    compensated_density,
+    select_eq2,
+    select_threshold,
+    split_times,
+    within_guard,
+)
+
+if TYPE_CHECKING:
+    from ssfx.schemes.ssfusion import SsfusionOptions
+
+EQUAL_COUNT_GROUPS = 20
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """What was decided for the tensors at `at`: positions count from 0 inside the buffer.
+
+    `dense` tensors before `split` are all-reduced, everything else is gathered; `host` tensors are compressed there.
+    """
+
+    at: range
+    dense: frozenset[int]
+    density: float
+    host: frozenset[int] = frozenset()
+    split: int = 0
+
+
+class BufferPlanner:
+    """Plans one dtype's tensors, in the order of the paper: buffers, selection, density, offload, separation."""
+
+    def __init__(self, part: Profile, costs: Costs, carrier: Carrier, options: SsfusionOptions) -> None:
+        self.part, self.costs, self.carrier, self.options = part, costs, carrier, options
+        self.numel, self.gap_s = part.numel, part.ready_gap_s
+        self.encode_s = [costs.encode(n) for n in part.numel]
+        self.host_s = [costs.host(n) for n in part.numel]
+
+    def buckets(self) -> list[Bucket]:
+        """Return the buckets in backward order."""
+        ranges = self._ranges()
+        chosen = [self._buffer(at, ranges[i - 1] if i else None) for i, at in enumerate(ranges)]
+        if self.options.interleave:
+            chosen = self._separate(chosen)
+        if self.options.dense_escape:
+            escaped = [replace(b, dense=frozenset(range(len(b.at))), host=frozenset(), split=len(b.at)) for b in chosen]
+            chosen = self._adopt(chosen, escaped, lambda new_s, old_s: new_s < old_s)
+        return [self._bucket(buffer) for buffer in chosen]
+
+    def _ranges(self) -> list[range]:
+        if self.options.buffers == "cupcake":
+            return joint_groups(self.part, self.costs, self.carrier)
+        num = len(self.numel)
+        size = max(1, num // (self.options.groups or EQUAL_COUNT_GROUPS))
+        return [range(start, min(start + size, num)) for start in range(0, num, size)]
+
+    def _buffer(self, at: range, previous: range | None) -> Buffer:
+        options, density = self.options, self.options.density
+        numel = self.numel[at.start : at.stop]
+        gap_s, encode_s = (values[at.start : at.stop] for values in (self.gap_s, self.encode_s))
+        total = sum(numel)
+
+        def allows(dense_numel: int) -> bool:
+            return within_guard(options.guard, dense_numel, total, density, options.rho_min)
+
+        def compensated(dense: frozenset[int]) -> float:
+            if not options.compensate:
+                return density
+            return compensated_density(total, sum(numel[i] for i in dense), density, options.rho_min)
+
+        if options.rule == "code":
+            dense = select_threshold(
+                numel, gap_s, encode_s, lambda d: self._gather_s(Buffer(at, d, compensated(d))), allows
+            )
+        else:
+            previous_s = float("inf") if options.first_buffer == "skip" else 0.0
+            if previous is not None:  # fully compressed: it is decided later than this one
+                previous_s = self._gather_s(Buffer(previous, self._empty(previous), density))
+            dense = select_eq2(numel, gap_s, encode_s, previous_s, allows)
+        host: frozenset[int] = frozenset()
+        if options.offload:
+            host = choose_host(gap_s, encode_s, self.host_s[at.start : at.stop], dense)
+        return Buffer(at, dense, compensated(dense), host)
+
+    def _empty(self, at: range) -> frozenset[int]:
+        return frozenset(i for i, j in enumerate(at) if not self.numel[j])
+
+    def _separate(self, buffers: list[Buffer]) -> list[Buffer]:
+        split = [replace(b, split=best_split(self.split_times(b))) for b in buffers]
+        split = [replace(b, split=len(b.at)) if len(b.dense) == len(b.at) else b for b in split]
+        if self.options.separate == "local":
+            return split
+        return self._adopt(buffers, split, lambda new_s, old_s: new_s <= old_s)
+
+    def split_times(self, buffer: Buffer) -> list[float]:
+        """Return T1 + T2 of the paper for every split of the buffer."""
+        away = buffer.dense | buffer.host
+        work_s = [self.gap_s[j] + (0.0 if i in away else self.encode_s[j]) for i, j in enumerate(buffer.at)]
+        dense = [j if i in buffer.dense else None for i, j in enumerate(buffer.at)]
+        reduced = [0, *accumulate(0 if j is None else self.part.tensors[j].nbytes for j in dense)]
+        late = [0, *accumulate(0 if j is None else self._late_bytes(j) for j in dense)]
+        packed = self._packed_bytes(buffer)
+        return split_times(
+            work_s,
+            lambda split: self.costs.exchange_s("all_reduce", reduced[split]),
+            lambda split: self.costs.exchange_s(self.carrier.collective, packed + late[-1] - late[split]),
+        )
+
+    def _adopt(
+        self, buffers: list[Buffer], changed: list[Buffer], better: Callable[[float, float], bool]
+    ) -> list[Buffer]:
+        """Return the buffers with those changes, tried one by one, after which the predicted end is `better`."""
+        chosen = list(buffers)
+        old_s = self._predict(chosen)
+        for i, buffer in enumerate(changed):
+            trial = [*chosen[:i], buffer, *chosen[i + 1 :]]
+            new_s = self._predict(trial)
+            if better(new_s, old_s):
+                chosen, old_s = trial, new_s
+        return chosen
+
+    def _predict(self, buffers: list[Buffer]) -> float:
+        buckets = [self._bucket(buffer) for buffer in buffers]
+        plan = plan_per_dtype(self.options.variant, self.part, self.costs.world_size, lambda _: buckets)
+        return evaluate(plan, self.part, self.costs).total_s
+
+    def _gather_s(self, buffer: Buffer) -> float:
+        """Return the seconds of gathering the whole buffer."""
+        late = sum(self._late_bytes(buffer.at[i]) for i in buffer.dense)
+        return self.costs.exchange_s(self.carrier.collective, self._packed_bytes(buffer) + late)
+
+    def _packed_bytes(self, buffer: Buffer) -> int:
+        packed = (self.numel[j] for i, j in enumerate(buffer.at) if i not in buffer.dense)
+        return sum(self.carrier.nbytes(numel, buffer.density) for numel in packed)
+
+    def _late_bytes(self, j: int) -> int:
+        """Return the bytes of tensor j when it is dense and gathered."""
+        if self.options.late_dense_index:
+            return self.carrier.nbytes(self.numel[j], 1.0)
+        return self.part.tensors[j].nbytes
+
+    def _bucket(self, buffer: Buffer) -> Bucket:
+        """Return the all-reduce of the early dense tensors, then the gather of everything else; no lane is empty."""
+        reduced: list[Segment] = []
+        gathered: list[Segment] = []
+        for i, j in enumerate(buffer.at):
+            group = (self.part.tensors[j],)
+            if i not in buffer.dense:
+                placement: Placement = "host" if i in buffer.host else "device"
+                gathered.append(replace(self.carrier.segment(group, buffer.density), placement=placement))
+            elif i < buffer.split:
+                reduced.append(Segment((group[0].name,)))
+            elif self.options.late_dense_index:
+                gathered.append(self.carrier.segment(group, 1.0))
+            else:
+                gathered.append(Segment((group[0].name,)))
+        lanes = (Lane("all_reduce", tuple(reduced)), Lane(self.carrier.collective, tuple(gathered)))
+        return Bucket(tuple(lane for lane in lanes if lane.segments))

@@ -1,0 +1,107 @@
+"""Joint vectors: all tensors of the model, or of a bucket, for a collective that the scheme has chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ssfx.collectives import Reducer, collectives
+from ssfx.collectives.pairs import PAIR_BYTES
+from ssfx.collectives.primitives import traffic
+from ssfx.compressors import build
+from ssfx.compressors.base import k_floor
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import ITEM_BYTES, Bucket, Lane, Plan, Segment
+from ssfx.planning.profile import Profile
+from ssfx.pricing.message_sizes import lane_load
+from ssfx.schemes.base import CompressOptions, schemes
+from ssfx.schemes.carrier import dense_carrier, keeps_fraction
+from ssfx.schemes.search.byte_groups import (
+    BUCKET_CAP_BYTES,
+    FIRST_BUCKET_BYTES,
+    Group,
+    cap_groups,
+    joined,
+    plan_per_dtype,
+    units,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointOptions(CompressOptions):
+    """`grouping` "all": one vector for the whole model, after backward. "cap": DDP's buckets, during backward."""
+
+    compressor: str = "topk"
+    grouping: Literal["all", "cap"] = "all"
+
+
+def joint_plan(scheme: str, profile: Profile, costs: Costs, options: JointOptions, collective: str) -> Plan:
+    """Return the plan that hands every joint group to one compressor call and then to `collective`, a spec.
+
+    A group for which this would not send fewer bytes than an all-reduce travels dense, in DDP's buckets, and the notes
+    say so (collectives spec 0.8). One rank alone, or density 1 with a compressor that selects, is dense throughout.
+    ConfigError for a compressor that the scheme does not declare, or an option of it that would have no effect.
+    """
+    _check_compressor(scheme, options.compressor, collective)
+    selects = keeps_fraction(options.compressor)
+    dense, density = dense_carrier(scheme), options.density if selects else 1.0
+    compresses = costs.world_size > 1 and not (selects and density == 1)
+    notes: list[tuple[str, str]] = []
+
+    def buckets(part: Profile) -> Iterator[Bucket]:
+        for pieces in _pieces(part, options.grouping):
+            group = joined(pieces)
+            lane = Lane(collective, (Segment(tuple(spec.name for spec in group), options.compressor, density),))
+            excess = _excess(scheme, group, lane, costs.world_size) if compresses else ""
+            if excess:
+                notes.append(("dense", excess))
+            if compresses and not excess and any(spec.numel for spec in group):
+                yield Bucket((lane,))
+            else:
+                yield from (Bucket((dense.lane([piece]),)) for piece in pieces)
+
+    return replace(plan_per_dtype(scheme, profile, costs.world_size, buckets), notes=tuple(notes))
+
+
+def _pieces(part: Profile, grouping: str) -> list[list[Group]]:
+    """Return every joint group as the DDP buckets that it consists of."""
+    tensors = units(part.tensors)
+    nbytes = [sum(spec.nbytes for spec in group) for group in tensors]
+    caps = cap_groups(nbytes, FIRST_BUCKET_BYTES, BUCKET_CAP_BYTES)
+    pieces = [joined(tensors[cap.start : cap.stop]) for cap in caps]
+    return [pieces] if grouping == "all" else [[piece] for piece in pieces]
+
+
+def _excess(scheme: str, group: Group, lane: Lane, world_size: int) -> str:
+    """Return why `lane` is no better than an all-reduce of its tensors, or nothing if it is."""
+    if not any(spec.numel for spec in group):
+        return ""
+    load = lane_load(Plan(scheme, world_size, group, (Bucket((lane,)),), ((0, 0),)), lane)
+    collective, item_bytes = collectives.build(lane.collective), ITEM_BYTES[group[0].dtype]
+    if collective.variable:  # what is kept on average travels, not the capacity
+        kept = k_floor(load.numel, lane.segments[0].density)
+        load = replace(load, nbytes=min(load.nbytes, PAIR_BYTES * kept), kept=kept)
+    planned = collective.traffic(load).sent_bytes
+    ring = traffic("all_reduce", item_bytes * load.numel, world_size, item_bytes=item_bytes).sent_bytes
+    whole = isinstance(collective, Reducer) and load.kept >= load.numel
+    if planned < ring and not whole:
+        return ""
+    what = f"{group[0].name} to {group[-1].name}" if len(group) > 1 else group[0].name
+    return f"{what}: {collective.name} would send {planned} bytes for {load.kept} elements, an all_reduce {ring}"
+
+
+def _check_compressor(scheme: str, compressor: str, collective: str) -> None:
+    declared, chosen = schemes[scheme].compressors, build(compressor)
+    if declared not in ("any", "additive", "selecting") and chosen.name not in declared.split(", "):
+        raise ConfigError(
+            f"scheme={scheme} with compressor={compressor}: it takes {declared.replace(', ', ' or ')} only; "
+            f"drop the compressor, or choose scheme=fused_all compressor={compressor}"
+        )
+    reducer = collectives.build(collective)
+    if isinstance(reducer, Reducer) and getattr(chosen.options, "value_dtype", "float32") != "float32":
+        raise ConfigError(
+            f"scheme={scheme} with compressor={compressor}: {reducer.name} sends float32 values; "
+            f"use compressor={chosen.name}, or scheme=fused_all compressor={compressor}"
+        )
