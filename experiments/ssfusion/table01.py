@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ssfx.claims.ledger import Claim, ledgers
+from ssfx.claims.ledger import PaperClaim, ledgers
 from ssfx.figures.style import CAPTION, COLUMN_IN, caption_text, draw_table, facts, save, style
 from ssfx.results.comparisons import Panel, Spread, panels
 from ssfx.results.rows import Row
@@ -106,7 +106,7 @@ def _degree(row: Row) -> float:
     return float(row.case.scheme_options.get("fusion_degree", 100)) if row.case.scheme == "fused_all" else 0.0
 
 
-def _claim(row: Row) -> Claim | None:
+def _claim(row: Row) -> PaperClaim | None:
     """Return the published value for the same scheme, degree and compression on the counterpart of the row's model."""
     case = row.case
     subject = f"multi-tensor({_degree(row):g})" if case.scheme == "fused_all" else case.scheme.replace("_", "-")

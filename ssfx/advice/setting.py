@@ -9,7 +9,7 @@ from typing import Any
 
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster import Cluster
-from ssfx.perf_model.timing_model import System
+from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan, Segment
 from ssfx.planning.profile import Profile
 from ssfx.schemes import schemes
@@ -62,10 +62,10 @@ class Setting:
     cluster: Cluster
     profile: Profile
     density: float = 0.01
-    system_of: Callable[[Cluster], System] = system_on
+    system_of: Callable[[Cluster], TimingModel] = system_on
 
     @cached_property
-    def system(self) -> System:
+    def system(self) -> TimingModel:
         """The cluster as times."""
         return self.system_of(self.cluster)
 

@@ -1,4 +1,4 @@
-"""Calibration: ranks are started on a cluster that is here, measure, and what they found becomes a System."""
+"""Calibration: ranks are started on a cluster that is here, measure, and what they found becomes a TimingModel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ssfx.engines.hosts import INTERFACE, Hosts, Network, missing
 from ssfx.engines.launch import GRACE_S, settings
 from ssfx.engines.line_rate import measure
 from ssfx.perf_model.recorded_times import COMPRESSORS
-from ssfx.perf_model.timing_model import Codec, Overheads, System
+from ssfx.perf_model.timing_model import CompressorTimes, Overheads, TimingModel
 from ssfx.planning.costs import Curve
 from ssfx.results.manifest import busy_s, describe, hardware, versions
 
@@ -42,9 +42,9 @@ _LIMIT_S = 900.0
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A measured part of a System, the points it was made from, and how many cores others kept busy meanwhile."""
+    """A measured part of a TimingModel, the points it was made from, and how many cores others kept busy meanwhile."""
 
-    system: System
+    system: TimingModel
     points: Mapping[str, Any]
     others: float
 
@@ -75,7 +75,7 @@ def calibrate_network(cluster: str, ranks: int, max_bytes: int = MAX_BYTES) -> C
     note = f"ssfx profile network, {_processes(ranks)}, median of back-to-back calls, slowest rank; {_busy(others)}"
     origin = _origin("emulated" if network else "measured", note)
     burst_s = 8e-9 * network.burst_bytes / network.gbps if network else 0.0
-    system = System(
+    system = TimingModel(
         cluster, ranks, {}, origin=origin, **curves, burst_s=burst_s, in_flight=IN_FLIGHT, host_shares=True,
         yardstick_s=_yardstick_s(found),
     )  # fmt: skip
@@ -93,12 +93,12 @@ def calibrate_compressors(ranks: int, names: Sequence[str] = (), max_numel: int 
     origin = _origin("measured", note)
     codecs = {name: codec(points, origin) for name, points in found["codecs"].items()}
     overheads = Overheads(**found["overheads"])
-    system = System(COMPRESSORS, ranks, codecs, {}, origin, overheads=overheads, yardstick_s=_yardstick_s(found))
+    system = TimingModel(COMPRESSORS, ranks, codecs, {}, origin, overheads=overheads, yardstick_s=_yardstick_s(found))
     return Calibrated(system, found, others)
 
 
 def network_curves(points: Sequence[Mapping[str, Any]], ranks: int) -> dict[str, Any]:
-    """Return the exchange curves and occupancy of a System from the points (as of ExchangePoint) of each primitive.
+    """Return exchange curves and occupancy from the points (as of ExchangePoint) of each primitive.
 
     Computing power is counted in what a rank has of it: P ranks on C cores have C/P each, at most 1. What an exchange
     takes of it is what its threads use and what the interrupted pass loses: so many times as much as they use, the
@@ -135,10 +135,10 @@ def _with_lost(points: Sequence[Mapping[str, Any]], kind: Literal["beside", "que
     return 1.0 + max(0.0, median(ratios)) if ratios else 1.0
 
 
-def codec(points: Mapping[str, Any], origin: Origin) -> Codec:
-    """Return the Codec of the points that a rank measured (as of CodecPoints)."""
+def codec(points: Mapping[str, Any], origin: Origin) -> CompressorTimes:
+    """Return the CompressorTimes of the points that a rank measured (as of CodecPoints)."""
     encode = rising(points["encode"])
-    return Codec(
+    return CompressorTimes(
         encode, encode, rising(points["decode"]), origin,
         **{key: float(f"{points[key]:.4g}") for key in ("segment_s", "piece_s", "tensor_s")}, host_copies=True,
     )  # fmt: skip

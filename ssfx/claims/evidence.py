@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ssfx.claims.ledger import Claim, Ledger
+from ssfx.claims.ledger import Ledger, PaperClaim
 from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.files import read_json
@@ -79,7 +79,7 @@ class Evidence:
     where they were not (`why` says in what they differ), and "not run" without rows. `runs` counts rows of the subject.
     """
 
-    claim: Claim
+    claim: PaperClaim
     low: float | None
     high: float | None
     how: str
@@ -110,7 +110,7 @@ def run_counts(store: Store) -> dict[str, Counter[str]]:
     return counts
 
 
-def _speaks_to(claim: Claim) -> bool:
+def _speaks_to(claim: PaperClaim) -> bool:
     measure = MEASURES.get(claim.metric)
     if measure is None or claim.bounds is None or claim.unit != measure.unit or claim.type != "result":
         return False
@@ -125,7 +125,7 @@ def _ran(case: Case, method: str | None) -> bool:
     return case.scheme == scheme and case.scheme_options.get("fusion_degree", 100) == degree
 
 
-def _evidence(claim: Claim, rows: Sequence[Row]) -> Evidence:
+def _evidence(claim: PaperClaim, rows: Sequence[Row]) -> Evidence:
     measure = MEASURES[claim.metric]
     command = f"ssfx run experiment={measure.experiment} preset=short"
     model = claim.conditions.get("model")
@@ -158,7 +158,7 @@ def _setting(row: Row, *, compression: bool) -> tuple[str, ...]:
     return (row.origin.kind, row.origin.hardware, *map(str, (*parts, case.steps, *how)))
 
 
-def _difference(claim: Claim, rows: Sequence[Row]) -> str:
+def _difference(claim: PaperClaim, rows: Sequence[Row]) -> str:
     """Return what the rows were obtained on, if that is not what the claim's conditions say; else ""."""
     cases = [row.case for row in rows]
     if all(_fits(claim, case) for case in cases):
@@ -167,7 +167,7 @@ def _difference(claim: Claim, rows: Sequence[Row]) -> str:
     return f"{models} on {cases[0].world_size} {cases[0].device} ranks here"
 
 
-def _fits(claim: Claim, case: Case) -> bool:
+def _fits(claim: PaperClaim, case: Case) -> bool:
     """True when the case ran under the claim's conditions; times also need the network, which "local" does not say."""
     stated = claim.conditions
     models = {MODELS.get(name, name) for name in stated.get("models", [stated.get("model")])}

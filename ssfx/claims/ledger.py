@@ -15,7 +15,7 @@ OUTCOMES = ("agree", "partial", "disagree")
 
 
 @dataclass(frozen=True)
-class Claim:
+class PaperClaim:
     """One statement of a paper; `value` is a number, a {lo, hi} range, or None for orderings and formulas.
 
     `verified` is the outcome (of OUTCOMES) of a static check; it never means that an experiment was rerun. `issue`
@@ -55,7 +55,7 @@ class Ledger:
     paper: str
     title: str
     venue: str
-    claims: tuple[Claim, ...]
+    claims: tuple[PaperClaim, ...]
     artifacts: tuple[Mapping[str, Any], ...]
 
     @property
@@ -73,5 +73,5 @@ def ledgers() -> tuple[Ledger, ...]:
 
 def _load(text: str) -> Ledger:
     raw = json.loads(text)
-    claims = tuple(Claim(**claim) for claim in raw["claims"])
+    claims = tuple(PaperClaim(**claim) for claim in raw["claims"])
     return Ledger(raw["paper"], raw["title"], raw["venue"], claims, tuple(raw["artifacts"]))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ssfx.claims.evidence import MODELS, compare
-from ssfx.claims.ledger import Claim, ledgers
+from ssfx.claims.ledger import PaperClaim, ledgers
 from ssfx.claims.values import METHODS, values
 from ssfx.results.rows import Row
 from ssfx.results.simulated_cells import Cell, cells
@@ -39,7 +39,7 @@ class Judged:
     why the values are not held against the claim, "" if they are. `tolerance` widens the paper's range, relatively.
     """
 
-    claim: Claim
+    claim: PaperClaim
     calibration: str
     stated: tuple[float, float]
     values: tuple[float, ...]
@@ -126,7 +126,7 @@ def verdict_counts(figures: Iterable[Figure], rows: Sequence[Row]) -> dict[str, 
     return counts
 
 
-def _meets(claim: Claim, cell: Cell) -> bool:
+def _meets(claim: PaperClaim, cell: Cell) -> bool:
     """True when the cell has what the claim's conditions name."""
     stated = claim.conditions
     models = {_model(claim, name) for name in stated.get("models", [stated.get("model")]) if name}
@@ -150,24 +150,24 @@ def _meets(claim: Claim, cell: Cell) -> bool:
     )
 
 
-def _model(claim: Claim, name: str) -> str:
+def _model(claim: PaperClaim, name: str) -> str:
     """Return the model here; only Fig. 5 has ResNet-152 on CIFAR-100."""
     small = claim.artifact == "ssfusion.fig5" and name == "ResNet-152"
     return "resnet152_cifar100" if small else NAMES.get(name, name)
 
 
-def _is_growth(claim: Claim) -> bool:
+def _is_growth(claim: PaperClaim) -> bool:
     return claim.artifact == "ssfusion.fig9" and claim.metric == "ratio"
 
 
-def _stated(claim: Claim) -> tuple[float, float]:
+def _stated(claim: PaperClaim) -> tuple[float, float]:
     if _is_growth(claim):
         growth = [_quoted(claim, model, 64) / _quoted(claim, model, 8) for model in ("modelA", "modelB")]
         return min(growth), max(growth)
     return claim.bounds or (1.0, 1.0)
 
 
-def _quoted(growth: Claim, model: str, gpus: int) -> float:
+def _quoted(growth: PaperClaim, model: str, gpus: int) -> float:
     """Return the seconds that the paper prints for one model and collective of Fig. 9."""
     wanted = {"model": model, "gpus": gpus}
     claims = (claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == growth.artifact)
@@ -176,7 +176,7 @@ def _quoted(growth: Claim, model: str, gpus: int) -> float:
     )
 
 
-def _why_not(claim: Claim) -> str:
+def _why_not(claim: PaperClaim) -> str:
     if claim.verified == "disagree":
         return f"contradicts other numbers of the paper ({claim.issue})"
     if claim.reproducible_by not in ("simulation", "static"):
@@ -186,7 +186,7 @@ def _why_not(claim: Claim) -> str:
     return ""
 
 
-def _range(claim: Claim, low: float, high: float) -> str:
+def _range(claim: PaperClaim, low: float, high: float) -> str:
     """Return a range of values in the claim's unit; gains with their sign."""
     if claim.unit == "fraction":
         sign = "" if claim.metric == "ratio" else "+"

@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 from statistics import mean
 
 from ssfx.claims.evidence import SCHEMES
-from ssfx.claims.ledger import Claim
+from ssfx.claims.ledger import PaperClaim
 from ssfx.results.simulated_cells import Cell, fastest
 
 BASELINES = ("hipress", "oktopk", "spardl", "espresso", "omgs", "cupcake")
@@ -27,21 +27,21 @@ SPEED = "throughput_samples_per_s"
 CLOSE = 0.10
 """Relative difference within which the ledger calls two times close."""
 
-Rule = Callable[[Claim, Sequence[Cell]], Iterable[float]]
+Rule = Callable[[PaperClaim, Sequence[Cell]], Iterable[float]]
 
 
-def values(claim: Claim, cells: Sequence[Cell]) -> list[float]:
+def values(claim: PaperClaim, cells: Sequence[Cell]) -> list[float]:
     """Return what the cells give for a claim, setting by setting; nothing where no rule leads from cells to it."""
     rule = _RULES.get(claim.id) or _METRICS.get(claim.metric)
     return list(rule(claim, cells)) if rule else []
 
 
-def _speedup(claim: Claim, cells: Sequence[Cell]) -> Iterator[float]:
+def _speedup(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     for cell, subject, baseline in _pairs(claim, cells):
         yield cell.value(subject, SPEED) / cell.value(baseline, SPEED) - 1
 
 
-def _reduction(claim: Claim, cells: Sequence[Cell]) -> Iterator[float]:
+def _reduction(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     # Four parts make up the paper's iteration, so its communication is what computing does not hide.
     part = "exposed_comm_s" if ".comm." in claim.id else "sparsify_s"
     for cell, subject, baseline in _pairs(claim, cells):
@@ -49,17 +49,17 @@ def _reduction(claim: Claim, cells: Sequence[Cell]) -> Iterator[float]:
             yield 1 - cell.value(subject, part) / cell.value(baseline, part)
 
 
-def _seconds(claim: Claim, cells: Sequence[Cell]) -> Iterator[float]:
+def _seconds(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     scheme, part = METHODS[claim.subject], "comm_s" if claim.artifact == "ssfusion.fig9" else "iteration_s"
     return (cell.value(scheme, part) for cell in cells if scheme in cell.rows)
 
 
-def _memory(claim: Claim, cells: Sequence[Cell]) -> Iterator[float]:
+def _memory(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     scheme = METHODS[claim.subject]
     return (cell.value(scheme, "peak_memory_bytes") / 1e9 for cell in cells if scheme in cell.rows)
 
 
-def _smaller_cards(_: Claim, cells: Sequence[Cell]) -> Iterator[float]:
+def _smaller_cards(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     speeds = {
         cell.cluster.endswith("_40gb"): cell.value("ssfusion_oi", SPEED) for cell in cells if cell.fits("ssfusion_oi")
     }
@@ -67,7 +67,7 @@ def _smaller_cards(_: Claim, cells: Sequence[Cell]) -> Iterator[float]:
         yield speeds[True] / speeds[False]
 
 
-def _growth(claim: Claim, cells: Sequence[Cell]) -> Iterator[float]:
+def _growth(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     scheme = METHODS[claim.subject]
     for _, group in groupby(cells, key=lambda cell: cell.case.model):
         times = {cell.case.world_size: cell.value(scheme, "comm_s") for cell in group if scheme in cell.rows}
@@ -75,13 +75,13 @@ def _growth(claim: Claim, cells: Sequence[Cell]) -> Iterator[float]:
             yield times[64] / times[8]
 
 
-def _best(_: Claim, cells: Sequence[Cell]) -> Iterator[float]:
+def _best(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     compared = (*BASELINES, "ssfusion_naive", "ssfusion_o", "ssfusion_oi")
     return (float(fastest(cell, compared) == "ssfusion_oi") for cell in cells if "ssfusion_oi" in cell.rows)
 
 
 def _order(*schemes: str) -> Rule:
-    def rule(_: Claim, cells: Sequence[Cell]) -> Iterator[float]:
+    def rule(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
         for cell in cells:
             if all(scheme in cell.rows for scheme in schemes):
                 yield float(all(a > b for a, b in pairwise(cell.value(scheme, SPEED) for scheme in schemes)))
@@ -89,7 +89,7 @@ def _order(*schemes: str) -> Rule:
     return rule
 
 
-def _gap_widens(claim: Claim, cells: Sequence[Cell]) -> Iterator[float]:
+def _gap_widens(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     by_size = sorted(cells, key=lambda cell: (cell.case.model, cell.case.world_size))
     for _, group in groupby(by_size, key=lambda cell: cell.case.model):
         gains = [mean(found) for cell in group if (found := list(_speedup(claim, [cell])))]
@@ -97,7 +97,7 @@ def _gap_widens(claim: Claim, cells: Sequence[Cell]) -> Iterator[float]:
             yield float(all(a < b for a, b in pairwise(gains)))
 
 
-def _dense_order(_: Claim, cells: Sequence[Cell]) -> Iterator[float]:
+def _dense_order(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     for cell in cells:
         reducing, gathering = (
             [cell.value(scheme, SPEED) for scheme in pair] for pair in (("oktopk", "spardl"), ("espresso", "omgs"))
@@ -105,26 +105,26 @@ def _dense_order(_: Claim, cells: Sequence[Cell]) -> Iterator[float]:
         yield float(min(reducing) > max(gathering))
 
 
-def _more_on_slow_networks(_: Claim, cells: Sequence[Cell]) -> Iterator[float]:
+def _more_on_slow_networks(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     by_rate = sorted(cells, key=lambda cell: float(cell.options.get("inter.gbps", "inf")))
     gains = [cell.value("ssfusion_oi", SPEED) / cell.value("ssfusion_o", SPEED) for cell in by_rate]
     if len(gains) > 1:
         yield float(all(a > b for a, b in pairwise(gains)))
 
 
-def _close(claim: Claim, cells: Sequence[Cell]) -> Iterator[float]:
+def _close(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     for cell, subject, baseline in _pairs(claim, cells):
         yield float(abs(cell.value(subject, "sparsify_s") / cell.value(baseline, "sparsify_s") - 1) <= CLOSE)
 
 
-def _spardl_backward(_: Claim, cells: Sequence[Cell]) -> Iterator[float]:
+def _spardl_backward(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     for cell in cells:
         backward = {scheme: cell.value(scheme, "backward_s") for scheme in (*BASELINES, "ssfusion_oi")}
         less = cell.value("spardl", "exposed_comm_s") < cell.value("oktopk", "exposed_comm_s")
         yield float(less and backward.pop("spardl") > max(backward.values()))
 
 
-def _between(_: Claim, cells: Sequence[Cell]) -> Iterator[float]:
+def _between(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     for cell in cells:
         joint, selective, each = (
             cell.value(scheme, "iteration_s") for scheme in ("fused_all", "ssfusion_naive", "per_tensor")
@@ -132,7 +132,7 @@ def _between(_: Claim, cells: Sequence[Cell]) -> Iterator[float]:
         yield float(joint <= selective < each)
 
 
-def _pairs(claim: Claim, cells: Sequence[Cell]) -> Iterator[tuple[Cell, str, str]]:
+def _pairs(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[tuple[Cell, str, str]]:
     """Yield every cell with the subject and one baseline of the claim, where both were simulated and fit."""
     subject = METHODS.get(claim.subject, "")
     every = BASELINES if (claim.baseline or "").startswith("all") else (claim.baseline or "").split("|")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ssfx.claims.evidence import Evidence, evidence
-from ssfx.claims.ledger import Claim, ledgers
+from ssfx.claims.ledger import PaperClaim, ledgers
 from ssfx.claims.simulated import Judged, judged, verdict_counts
 from ssfx.figures.discovery import Figure, discover
 from ssfx.results.rows import Row
@@ -43,7 +43,7 @@ def real(figure: Figure, rows: Sequence[Row]) -> list[Evidence]:
     return [one for one in entries if {one.claim.id, one.claim.artifact} & about and one.verdict != "not run"]
 
 
-def named(found: Iterable[Judged]) -> list[Claim]:
+def named(found: Iterable[Judged]) -> list[PaperClaim]:
     """Return the first NAMED claims, in the ledger's order, that can be compared at all; what came out has no say."""
     able = {one.claim.id: one.claim for one in found if one.verdict in COMPARED}
     return list(able.values())[:NAMED]

@@ -11,7 +11,7 @@ from ssfx.cli.profile_network import keep
 from ssfx.cli.table import print_table
 
 if TYPE_CHECKING:
-    from ssfx.perf_model.timing_model import System
+    from ssfx.perf_model.timing_model import TimingModel
 
 
 @click.command(short_help="What compressors take on this machine's CPU, for so many ranks at once.")
@@ -32,7 +32,7 @@ def compressors(overrides: tuple[str, ...]) -> None:
     keep(found)
 
 
-def _show(system: System) -> None:
+def _show(system: TimingModel) -> None:
     click.secho(f"{system.world_size} ranks at once: milliseconds by elements (low-rank: times rank)", bold=True)
     sizes = (2**10, 2**14, 2**18, 2**22)
     lines = [

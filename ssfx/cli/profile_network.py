@@ -38,7 +38,7 @@ def network(overrides: tuple[str, ...]) -> None:
 
 
 def keep(found: Calibrated) -> None:
-    """Write the System and the points it was made from, and say so."""
+    """Write the TimingModel and the points it was made from, and say so."""
     from ssfx.core.files import write_atomic
     from ssfx.perf_model.recorded_times import file_name, points_name, written_dir
 

@@ -10,7 +10,7 @@ from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
 from ssfx.memories import memories
 from ssfx.schemes.make_plan import check_memory, make_plan
-from ssfx.simulator import Behaviour, Simulated, simulate
+from ssfx.simulator import SelectionStats, Simulated, simulate
 
 WITHOUT_EFFECT = (
     "checkpoint_every", "clip_norm", "control", "evaluate", "lr", "memory", "momentum", "preset", "repeats", "seed",
@@ -36,8 +36,8 @@ def simulated(case: Case) -> Case:
     return replace(one, calibration=target_of(one).calibration)
 
 
-def behaviour_of(case: Case, achieved_density: float | None, build_up: float | None) -> Behaviour:
-    """Return what real gradients make of the compressor of `case`, where it is known; see Behaviour.
+def behaviour_of(case: Case, achieved_density: float | None, build_up: float | None) -> SelectionStats:
+    """Return what real gradients make of the compressor of `case`, where it is known; see SelectionStats.
 
     `achieved_density`: the fraction of elements that it really keeps, of which there is none where it is asked for no
     density. ConfigError for more build-up than there are ranks.
@@ -48,8 +48,8 @@ def behaviour_of(case: Case, achieved_density: float | None, build_up: float | N
             f"{case.cluster}, got {build_up:g}"
         )
     if achieved_density is None or case.compressor is None or case.density is None:
-        return Behaviour(build_up=build_up)
-    return Behaviour(((case.compressor.partition("(")[0], achieved_density / case.density),), build_up)
+        return SelectionStats(build_up=build_up)
+    return SelectionStats(((case.compressor.partition("(")[0], achieved_density / case.density),), build_up)
 
 
 def unmoved(case: Case, step: Simulated, told: Mapping[str, float]) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ def unmoved(case: Case, step: Simulated, told: Mapping[str, float]) -> tuple[str
     return tuple(found)
 
 
-def simulate_case(case: Case, behaviour: Behaviour | None = None) -> tuple[Target, Simulated]:
+def simulate_case(case: Case, behaviour: SelectionStats | None = None) -> tuple[Target, Simulated]:
     """Return one step of `case` and what it was simulated on; ConfigError for an impossible or uncalibrated one.
 
     The scheme plans by the costs of the very system that then executes the plan, and without knowing the `behaviour`.

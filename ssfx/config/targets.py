@@ -15,7 +15,7 @@ from ssfx.perf_model.operator_counts import model_work
 from ssfx.perf_model.recorded_times import recorded_profile, with_package
 from ssfx.perf_model.roofline import analytic_profile, step_s
 from ssfx.perf_model.shipped_profiles import optimizer_of, profile_on
-from ssfx.perf_model.timing_model import System
+from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.profile import Profile
 
 
@@ -24,7 +24,7 @@ class Target:
     """A model on a cluster, as times, of one pace where the paces are known at which they were measured."""
 
     cluster: Cluster
-    system: System
+    system: TimingModel
     profile: Profile
 
     @cached_property
@@ -78,6 +78,6 @@ def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str) -
 
 
 @lru_cache(maxsize=64)
-def _on(text: str, world_size: int | None, device: str) -> tuple[Cluster, System]:
+def _on(text: str, world_size: int | None, device: str) -> tuple[Cluster, TimingModel]:
     cluster = cluster_named(text, world_size, device)
     return cluster, system_on(cluster)

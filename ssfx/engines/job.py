@@ -10,7 +10,7 @@ from typing import Any
 from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.files import read_json
-from ssfx.results.run_lock import Claim
+from ssfx.results.run_lock import RunLock
 from ssfx.runtime.heartbeat import Beat, read_beat
 
 
@@ -19,7 +19,7 @@ class Job:
     """One attempt at `case` by a launcher that holds `claim`; records of rank 0 are read once, as they are written."""
 
     case: Case
-    claim: Claim
+    claim: RunLock
     attempt: int
     _read_bytes: int = field(default=0, repr=False)
 

@@ -17,7 +17,7 @@ from ssfx.engines.launch import Launch, Patience
 from ssfx.engines.progress import Report
 from ssfx.results.manifest import code
 from ssfx.results.rows import Row
-from ssfx.results.run_lock import Claim
+from ssfx.results.run_lock import RunLock
 from ssfx.results.store import Store
 
 TRAIN = "ssfx.workloads.train:train"
@@ -105,7 +105,7 @@ class Torchrun(Engine):
 
     def _wait(self, case: Case, store: Store, report: Report) -> None:
         run_dir = store.run_dir(case)
-        report.note(f"run {case.run_id} ({case.label}) is under way in {Claim.holder(run_dir)}; waiting for it")
+        report.note(f"run {case.run_id} ({case.label}) is under way in {RunLock.holder(run_dir)}; waiting for it")
         claim = store.claim(case, wait=True)
         assert claim is not None
         claim.release()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ssfx.claims.ledger import Claim
+from ssfx.claims.ledger import PaperClaim
 from ssfx.claims.simulated import Judged
 from ssfx.claims.wording import COMPARED, by_calibration, counted, label, named, real, simulated, summary, word
 from ssfx.figures.discovery import Figure, discover
@@ -36,7 +36,7 @@ def status_block(rows: Sequence[Row]) -> str:
     return f"{summary(rows)}\n\n{table(('claim', 'command', 'status'), lines)}"
 
 
-def _claim_line(figure: Figure, claim: Claim, found: Iterable[Judged]) -> Sequence[str]:
+def _claim_line(figure: Figure, claim: PaperClaim, found: Iterable[Judged]) -> Sequence[str]:
     same = [one for one in found if one.claim == claim]
     stated = "" if claim.metric == "ordering" else f": {same[0].there}"
     head = f"{label(figure)}: "

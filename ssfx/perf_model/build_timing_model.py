@@ -1,4 +1,4 @@
-"""The System of a cluster: recorded on this machine, or made from line rates, data sheets and what papers print.
+"""The TimingModel of a cluster: recorded on this machine, or made from line rates, data sheets and what papers print.
 
 Every assumption is in docs/clusters.md, with its reason.
 """
@@ -11,7 +11,7 @@ from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.compressor_times import Rates, measured_codecs, nominal_codecs, published_codecs
 from ssfx.perf_model.devices import Device, device, device_names
 from ssfx.perf_model.recorded_times import recorded_system
-from ssfx.perf_model.timing_model import Overheads, System
+from ssfx.perf_model.timing_model import Overheads, TimingModel
 
 GPU_OCCUPANCY = 0.05
 """NCCL runs a thread block per channel on a compute unit of its own: about 4 channels of 68 to 132 units."""
@@ -25,7 +25,7 @@ WAIT_S = 2e-5
 """Waiting for a value of the device."""
 
 
-def system_on(cluster: Cluster) -> System:
+def system_on(cluster: Cluster) -> TimingModel:
     """Return what is known about time on `cluster`, by its calibration; every origin says from where.
 
     A cluster of CPUs on this machine has the times that were recorded on it; where there are none, nominal ones. GPUs
@@ -47,7 +47,7 @@ def system_on(cluster: Cluster) -> System:
     elif not on.pcie_gbps:
         codecs = measured_codecs(codecs)
     exchange = cluster.exchange()
-    return System(
+    return TimingModel(
         name=cluster.name,
         world_size=cluster.world_size,
         codecs=codecs,

@@ -18,7 +18,7 @@ from typing import Any
 from ssfx.core.origin import Origin
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.devices import Device
-from ssfx.perf_model.timing_model import Codec
+from ssfx.perf_model.timing_model import CompressorTimes
 from ssfx.planning.costs import Curve
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -57,7 +57,7 @@ class Rates:
         return Curve.affine(copies * calls * self.call_s, element_s / (rank or 1))
 
 
-def nominal_codecs(on: Device, host: Device, world_size: int) -> dict[str, Codec]:
+def nominal_codecs(on: Device, host: Device, world_size: int) -> dict[str, CompressorTimes]:
     """Return the times of every compressor on device `on` with a host of cores `host`; low-rank ones also by rank.
 
     A GPU takes what the CUDA path issues, a CPU what the host path does. Decoding issues its kernels for the message of
@@ -76,7 +76,7 @@ def nominal_codecs(on: Device, host: Device, world_size: int) -> dict[str, Codec
         for rank in (default,) if default is None else sorted({default, *RANKS}):
             encode = rates.affine(row[side], rank)
             further_s = row[side]["segment_calls"] / row[side]["calls"] * encode.seconds[0]
-            found[name if rank == default else f"{name}(rank={rank})"] = Codec(
+            found[name if rank == default else f"{name}(rank={rank})"] = CompressorTimes(
                 encode,
                 host_rates.affine(row["host"], rank),
                 rates.affine(row[side]["decode"], rank, copies),
@@ -87,14 +87,14 @@ def nominal_codecs(on: Device, host: Device, world_size: int) -> dict[str, Codec
     return found
 
 
-def measured_codecs(nominal: Mapping[str, Codec]) -> dict[str, Codec]:
+def measured_codecs(nominal: Mapping[str, CompressorTimes]) -> dict[str, CompressorTimes]:
     """Return `nominal` with what was measured on a CPU in place; see the note of costs/cpu.json."""
     table = json.loads((data_dir() / "costs" / "cpu.json").read_text())
     decode, origin = Curve.of(table["decode"]), Origin(**table["origin"])
     found = dict(nominal)
     for name, encode in table["encode"].items():
         # Decoding was measured as an indexed addition, which is not how sums of values are decoded.
-        found[name] = Codec(
+        found[name] = CompressorTimes(
             Curve.of(encode),
             Curve.of(table["host"][name]),
             nominal[name].decode if _counted()[name]["additive"] else decode,
@@ -103,7 +103,7 @@ def measured_codecs(nominal: Mapping[str, Codec]) -> dict[str, Codec]:
     return found
 
 
-def published_codecs(paper: str, nominal: Mapping[str, Codec], world_size: int) -> dict[str, Codec]:
+def published_codecs(paper: str, nominal: Mapping[str, CompressorTimes], world_size: int) -> dict[str, CompressorTimes]:
     """Return `nominal` with what `paper` prints in place: curves, and seconds of a call whatever its size.
 
     What is not printed stays nominal; every origin says what is which.
@@ -125,7 +125,7 @@ def published_codecs(paper: str, nominal: Mapping[str, Codec], world_size: int) 
     return found
 
 
-def _with_calls(codec: Codec, one: Mapping[str, Any], origin: Origin, copies: int) -> Codec:
+def _with_calls(codec: CompressorTimes, one: Mapping[str, Any], origin: Origin, copies: int) -> CompressorTimes:
     """Return the codec whose calls take the printed seconds, or at least those, decoding once for every message."""
     note = f"{origin.note}: {one['note']}; by element nominal: {codec.origin.note}"
 

@@ -1,4 +1,4 @@
-"""The Costs by which schemes plan, from the same System that simulates the plan."""
+"""The Costs by which schemes plan, from the same TimingModel that simulates the plan."""
 
 from __future__ import annotations
 

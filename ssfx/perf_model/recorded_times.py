@@ -1,6 +1,6 @@
 """Measured Systems and profiles: what the `ssfx profile` commands have left, here or in the package.
 
-A System is in two files: one of the cluster, with what its exchanges take, and one of the machine, with what
+A TimingModel is in two files: one of the cluster, with what its exchanges take, and one of the machine, with what
 compressors and the runtime take when so many ranks share it. The latter serves all emulated clusters of as many ranks.
 """
 
@@ -16,7 +16,7 @@ from ssfx.core.origin import Origin
 from ssfx.core.paths import data_dir, results_dir
 from ssfx.perf_model.operator_counts import counted, model_work
 from ssfx.perf_model.shipped_profiles import optimizer_of
-from ssfx.perf_model.timing_model import System
+from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.profile import Profile
 
 COMPRESSORS = "compressors"
@@ -29,7 +29,7 @@ def file_name(name: str, world_size: int) -> str:
 
 
 def points_name(name: str, world_size: int) -> str:
-    """Return the name of the file of single measurements beside it, from which a System can be made again."""
+    """Return the name of the file of single measurements beside it, from which a TimingModel can be made again."""
     return f"{name}-x{world_size}-points.json"
 
 
@@ -51,11 +51,11 @@ def shipped_dir() -> Path:
     return data_dir() / "systems"
 
 
-def recorded_system(name: str, world_size: int, shipped: bool = False) -> System | None:
+def recorded_system(name: str, world_size: int, shipped: bool = False) -> TimingModel | None:
     """Return what was measured of cluster `name` with so many ranks: on this machine, else what is shipped, else None.
 
     Both parts come from one place; `shipped`: from the package, whatever was measured here. Without a file of
-    compressors there, the System has no times for any, and asking it for one is a ConfigError that names the command
+    compressors there, the model has no times for any, and asking it for one is a ConfigError that names the command
     which measures it.
     """
     for folder in _folders(shipped):
@@ -99,12 +99,12 @@ def _folders(shipped: bool) -> tuple[Path, ...]:
     return (shipped_dir(),) if shipped else (written_dir(), shipped_dir())
 
 
-def joined(network: Path, compressors: Path) -> System:
-    """Return the System of a file of exchanges and, if it exists, one of compressors, at the pace of the former."""
-    system = read(network, System.from_json)
+def joined(network: Path, compressors: Path) -> TimingModel:
+    """Return the model of a file of exchanges and, if it exists, one of compressors, at the pace of the former."""
+    system = read(network, TimingModel.from_json)
     if not compressors.exists():
         return system
-    rank = read(compressors, System.from_json).at_yardstick(system.yardstick_s)
+    rank = read(compressors, TimingModel.from_json).at_yardstick(system.yardstick_s)
     pace_s = system.yardstick_s or rank.yardstick_s
     return replace(system, codecs=rank.codecs, overheads=rank.overheads, yardstick_s=pace_s)
 

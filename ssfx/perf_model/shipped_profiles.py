@@ -53,7 +53,7 @@ def profile_on(model: str, on: str, batch_size: int | None = None) -> Profile:
 
 
 def optimizer_of(profile: Profile) -> str:
-    """Return the optimizer whose step `profile` timed; files from before it was noted timed the model's customary one."""
+    """Return the optimizer whose step `profile` timed; older files timed the model's customary one."""
     if profile.optimizer:
         return profile.optimizer
     return model_work(profile.model).optimizer if profile.model in counted() else "sgd"

@@ -1,6 +1,6 @@
-"""The System: what a simulation knows about time besides the plan and the profile, and where it knows it from.
+"""The TimingModel: what a simulation knows about time besides the plan and the profile, and where it knows it from.
 
-A System describes `world_size` equal ranks on one cluster: what compressors take on its devices, what its collectives
+It describes `world_size` equal ranks on one cluster: what compressors take on its devices, what its collectives
 take, and how much of a rank's computing power an exchange takes away while it runs. The same object prices plans
 (`planning_costs`) and executes them in virtual time (`ssfx.simulator`).
 """
@@ -24,7 +24,7 @@ _EXCHANGES = ("exchange", "beside", "cpu", "queued", "queued_beside", "queued_cp
 
 
 @dataclass(frozen=True)
-class Codec:
+class CompressorTimes:
     """Seconds of one compressor on one kind of device.
 
     encode: work of a call (see `Compressor.work`; elements for most) -> seconds on the device, residual update
@@ -68,7 +68,7 @@ class Overheads:
 
 
 @dataclass(frozen=True)
-class System:
+class TimingModel:
     """`world_size` ranks of a cluster, as times.
 
     exchange: primitive (or collective) -> seconds over the bytes one rank contributes, when nothing else runs.
@@ -88,7 +88,7 @@ class System:
 
     name: str
     world_size: int
-    codecs: Mapping[str, Codec]
+    codecs: Mapping[str, CompressorTimes]
     exchange: Mapping[str, Curve]
     origin: Origin
     occupancy: Mapping[str, float] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class System:
             if not 0 <= share <= 1:
                 raise ValueError(f"occupancy of {primitive} must be in [0, 1], got {share}")
 
-    def codec(self, spec: str) -> Codec:
+    def codec(self, spec: str) -> CompressorTimes:
         """Return the times of a compressor; ConfigError names those that have some.
 
         Some options change the time of a unit of work, most do not: the times are of as many of them as have some.
@@ -132,7 +132,7 @@ class System:
             f"{', '.join(sorted(self.codecs)) or 'none'}: measure it with ssfx profile compressors"
         )
 
-    def computing_at(self, pace: float) -> System:
+    def computing_at(self, pace: float) -> TimingModel:
         """Return the system with everything that is computed taking `pace` times as long.
 
         Of exchanges alone that is their occupancy. Beside computing they wait for a turn, whatever the pace.
@@ -156,7 +156,7 @@ class System:
             self, codecs=codecs, overheads=overheads, cpu=cpu, queued_cpu=queued_cpu, exchange=exchange, queued=queued
         )
 
-    def at_yardstick(self, yardstick_s: float) -> System:
+    def at_yardstick(self, yardstick_s: float) -> TimingModel:
         """Return the system as if measured when the machine had this pace; as it is if either pace is unknown."""
         if not (self.yardstick_s and yardstick_s):
             return self
@@ -186,7 +186,7 @@ class System:
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str) -> System:
+    def from_json(cls, text: str) -> TimingModel:
         """Return the system that `to_json` wrote."""
         raw: dict[str, Any] = json.loads(text)
         for key, build_one in (("codecs", _codec), *((name, Curve.of) for name in _EXCHANGES)):
@@ -201,9 +201,9 @@ class System:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:8]
 
 
-def _codec(raw: dict[str, Any]) -> Codec:
+def _codec(raw: dict[str, Any]) -> CompressorTimes:
     curves = {key: Curve.of(raw[key]) for key in ("encode", "host", "decode")}
-    return Codec(**{**raw, **curves, "origin": Origin(**raw["origin"])})
+    return CompressorTimes(**{**raw, **curves, "origin": Origin(**raw["origin"])})
 
 
 def _stretched(curve: Curve, units: float) -> Curve:

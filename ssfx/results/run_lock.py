@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 
-class Claim:
+class RunLock:
     """An exclusive lock on `run_dir`, held until `release`.
 
     The lock belongs to the open file, not to a file's existence, so the kernel drops it when the last process that
@@ -20,7 +20,7 @@ class Claim:
         self.file = file
 
     @classmethod
-    def take(cls, run_dir: Path, *, wait: bool = False) -> Claim | None:
+    def take(cls, run_dir: Path, *, wait: bool = False) -> RunLock | None:
         """Return the claim on `run_dir`, creating it; None when another process holds it and `wait` is false."""
         run_dir.mkdir(parents=True, exist_ok=True)
         file = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)

@@ -13,7 +13,7 @@ from ssfx.core.errors import RunError
 from ssfx.core.files import write_atomic
 from ssfx.core.paths import reference_dir
 from ssfx.results.rows import Row
-from ssfx.results.run_lock import Claim
+from ssfx.results.run_lock import RunLock
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,9 +56,9 @@ class Store:
             return "new"
         return "failed" if (self.run_dir(case) / f"attempt-{attempts[-1]}" / "failure.json").exists() else "half"
 
-    def claim(self, case: Case, *, wait: bool = False) -> Claim | None:
+    def claim(self, case: Case, *, wait: bool = False) -> RunLock | None:
         """Return the exclusive claim on the case's run; None when another launcher has it and `wait` is false."""
-        return Claim.take(self.run_dir(case), wait=wait)
+        return RunLock.take(self.run_dir(case), wait=wait)
 
     def save(self, row: Row) -> None:
         """Make the row's run a finished one, atomically."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from ssfx.collectives import collectives
-from ssfx.perf_model.timing_model import System
+from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Lane, Plan, Segment
 from ssfx.planning.profile import Profile
 from ssfx.pricing.message_sizes import lane_rounds, segment_bytes
 from ssfx.simulator.arrivals import arrivals
-from ssfx.simulator.prices import Behaviour, Prices
+from ssfx.simulator.prices import Prices, SelectionStats
 from ssfx.simulator.task import Stage, Task
 
 
 class Lowering:
     """Makes the tasks of one step. `outside` says what was charged beyond the range its curve is known for."""
 
-    def __init__(self, plan: Plan, profile: Profile, system: System, behaviour: Behaviour) -> None:
+    def __init__(self, plan: Plan, profile: Profile, system: TimingModel, behaviour: SelectionStats) -> None:
         self.plan = plan
         self.profile = profile
         self.system = system

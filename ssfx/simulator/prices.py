@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ssfx.collectives import Load, Phase, Reducer, collectives
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
-from ssfx.perf_model.timing_model import System
+from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.costs import Curve
 from ssfx.planning.plan import Lane, Plan, Segment
 from ssfx.pricing.message_sizes import lane_rounds, plan_bytes, segment_layout
@@ -20,7 +20,7 @@ SHORT_BYTES = 2**10
 
 
 @dataclass(frozen=True)
-class Behaviour:
+class SelectionStats:
     """What compressors do to real gradients, where the plan only knows what they are asked for.
 
     achieved_density: elements sent over elements asked for, by compressor name (1 where absent). Where a threshold lets
@@ -87,7 +87,7 @@ class Charge:
 class Prices:
     """Seconds of a plan's parts. `outside` collects what was charged beyond the range its curve is known for."""
 
-    def __init__(self, plan: Plan, system: System, behaviour: Behaviour) -> None:
+    def __init__(self, plan: Plan, system: TimingModel, behaviour: SelectionStats) -> None:
         self.outside: dict[str, str] = {}
         self._plan = plan
         self._system = system

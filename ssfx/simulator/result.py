@@ -7,11 +7,11 @@ from functools import cached_property
 from itertools import pairwise
 
 from ssfx.core.intervals import union_s
-from ssfx.perf_model.timing_model import System
+from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.simulator.lowering import Lowering
-from ssfx.simulator.prices import Behaviour
+from ssfx.simulator.prices import SelectionStats
 from ssfx.simulator.schedule import schedule
 from ssfx.simulator.task import STAGES, Stage, Task
 
@@ -29,7 +29,7 @@ class Simulated:
     tasks: tuple[Task, ...]
     iteration_s: float
     outside: tuple[str, ...]
-    behaviour: Behaviour
+    behaviour: SelectionStats
 
     def on_device_s(self, *stages: Stage) -> float:
         """Return the seconds that the device spent in `stages`, slowed down by what ran beside it."""
@@ -88,7 +88,7 @@ class Simulated:
 
 
 def simulate(
-    plan: Plan, profile: Profile, system: System, *, behaviour: Behaviour | None = None, accumulate: int = 1
+    plan: Plan, profile: Profile, system: TimingModel, *, behaviour: SelectionStats | None = None, accumulate: int = 1
 ) -> Simulated:
     """Return one step of `plan` in virtual time on `system`; `profile` lists the plan's tensors in the plan's order.
 
@@ -99,7 +99,7 @@ def simulate(
         raise ValueError("the profile and the plan list different tensors or another order")
     if plan.world_size != system.world_size:
         raise ValueError(f"the plan is for {plan.world_size} ranks, the system has {system.world_size}")
-    behaviour = behaviour or Behaviour()
+    behaviour = behaviour or SelectionStats()
     lowering = Lowering(plan, profile, system, behaviour)
     tasks = lowering.step(accumulate)
     iteration_s = schedule(tasks, system.burst_s, system.in_flight)

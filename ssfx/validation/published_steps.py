@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ssfx.claims.ledger import Claim, ledgers
+from ssfx.claims.ledger import PaperClaim, ledgers
 from ssfx.config.targets import Target, target_at
 from ssfx.planning.plan import Plan
 from ssfx.schemes import schemes
@@ -17,7 +17,7 @@ from ssfx.simulator import Simulated, simulate
 
 
 @cache
-def claims() -> dict[str, Claim]:
+def claims() -> dict[str, PaperClaim]:
     """Return the claims of all papers by id."""
     return {claim.id: claim for ledger in ledgers() for claim in ledger.claims}
 

@@ -14,11 +14,11 @@ from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.paths import reference_dir
 from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
-from ssfx.perf_model.timing_model import System
+from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan, TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.results.rows import Row
-from ssfx.simulator import Behaviour, Simulated, simulate
+from ssfx.simulator import SelectionStats, Simulated, simulate
 from ssfx.validation.scores import Pair
 
 EXPERIMENT = "validation"
@@ -154,7 +154,7 @@ def density_elsewhere(row: Row, rows: Iterable[Row]) -> float | None:
     return median(densities) if densities else None
 
 
-def stepwise(row: Row, plan: Plan, profile: Profile, system: System) -> Iterator[Step]:
+def stepwise(row: Row, plan: Plan, profile: Profile, system: TimingModel) -> Iterator[Step]:
     """Yield every step of the run beside its simulation at its own pace; RunError when it made no passes."""
     densities = row.samples.get("greatest_density", [])
     for pace, density, actual_s in zip(paces(row, profile), densities, row.samples["iteration_s"], strict=True):
@@ -177,15 +177,15 @@ def paces(row: Row, profile: Profile) -> list[Pace]:
     ]
 
 
-def selected(case: Case, plan: Plan, density: float | None) -> Behaviour:
+def selected(case: Case, plan: Plan, density: float | None) -> SelectionStats:
     """Return how much the run's compressor let pass: a property of its gradients, of which no simulation knows.
 
     Where some tensors are dense the density does not tell, because they count as sent. None: as much as it should.
     """
     dense = any(segment.dense for _, lane in plan.lanes() for segment in lane.segments)
     if case.compressor is None or case.density is None or dense or density is None:
-        return Behaviour()
-    return Behaviour(((case.compressor.partition("(")[0], density / case.density),))
+        return SelectionStats()
+    return SelectionStats(((case.compressor.partition("(")[0], density / case.density),))
 
 
 def at_pace(profile: Profile, pace: Pace) -> Profile:

@@ -1,4 +1,4 @@
-"""Two ranks measure at the smallest sizes: everything that a System needs is there, the same on both."""
+"""Two ranks measure at the smallest sizes: everything that a TimingModel needs is there, the same on both."""
 
 import pytest
 from calibration.work import codecs, exchanges, overheads

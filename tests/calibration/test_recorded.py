@@ -1,4 +1,4 @@
-"""From points to a System, to files and back."""
+"""From points to a TimingModel, to files and back."""
 
 from dataclasses import astuple, replace
 
@@ -17,7 +17,7 @@ from ssfx.perf_model.recorded_times import (
     shipped_dir,
     written_dir,
 )
-from ssfx.perf_model.timing_model import Overheads, System
+from ssfx.perf_model.timing_model import Overheads, TimingModel
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 
@@ -35,9 +35,11 @@ def point(primitive, nbytes, alone_s, cpu_s, beside_s=None, **queued):
 
 def parts(world_size=2):
     points = [point("send", 4, 1e-4, 5e-5, 3e-3), point("send", 2**16, 2e-4, 5e-5, 4e-3)]
-    network = System("local", world_size, {}, origin=ORIGIN, **network_curves(points, world_size), host_shares=True)
+    network = TimingModel(
+        "local", world_size, {}, origin=ORIGIN, **network_curves(points, world_size), host_shares=True
+    )
     overheads = Overheads(1e-5, 2e-5, 1e-10, 9e-5, 3e-6, 2e-10, 6e-5, 8e-5, 1e-6, 3e-5)
-    rank = System("compressors", world_size, {"dgc": codec(CODEC, ORIGIN)}, {}, ORIGIN, overheads=overheads)
+    rank = TimingModel("compressors", world_size, {"dgc": codec(CODEC, ORIGIN)}, {}, ORIGIN, overheads=overheads)
     return network, rank
 
 
@@ -106,8 +108,8 @@ def test_queues_have_curves_of_their_own_where_they_were_measured():
     assert {name: curve.seconds for name, curve in found["queued"].items()} == {"all_reduce": (1e-4, 2e-4)}
     assert {name: curve.seconds for name, curve in found["queued_beside"].items()} == {"all_reduce": (1e-3, 2e-3)}
     assert {name: curve.seconds for name, curve in found["queued_cpu"].items()} == {"all_reduce": (3e-5, 4e-5)}
-    system = System("local", 2, {}, origin=ORIGIN, **found)
-    assert System.from_json(system.to_json()) == system
+    system = TimingModel("local", 2, {}, origin=ORIGIN, **found)
+    assert TimingModel.from_json(system.to_json()) == system
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_two_files_make_one_system(results):
     assert system.codecs == rank.codecs
     assert system.overheads == rank.overheads
     assert system.host_shares
-    assert System.from_json(system.to_json()) == system
+    assert TimingModel.from_json(system.to_json()) == system
 
 
 def test_parts_that_were_measured_at_two_paces_are_joined_at_the_networks(results):
@@ -249,7 +251,7 @@ def test_shipped_systems_can_be_read_and_say_where_they_come_from():
     profiles = "*-cpu-x*.json"
     assert len(list(shipped_dir().glob(profiles))) >= 8
     for path in set(shipped_dir().glob("*.json")) - set(shipped_dir().glob(profiles)):
-        system = System.from_json(path.read_text())
+        system = TimingModel.from_json(path.read_text())
         assert path.name == file_name(system.name, system.world_size)
         assert system.origin.kind == ("emulated" if system.name.startswith("emulated") else "measured")
         assert system.origin.hardware

@@ -1,4 +1,4 @@
-"""Plans rest on the System of the cluster, at the density asked for, and say where every time is from."""
+"""Plans rest on the TimingModel of the cluster, at the density asked for, and say where every time is from."""
 
 import pytest
 

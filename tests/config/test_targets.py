@@ -16,7 +16,7 @@ from ssfx.perf_model.recorded_times import (
     written_dir,
 )
 from ssfx.perf_model.roofline import analytic_profile
-from ssfx.perf_model.timing_model import System
+from ssfx.perf_model.timing_model import TimingModel
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def test_a_model_is_simulated_by_a_system_of_its_profiles_pace():
     shipped = recorded_profile("resnet_tiny", "cpu", 2)
     written_dir().mkdir(parents=True)
     for name in ("local", COMPRESSORS):
-        one = replace(System.from_json((shipped_dir() / file_name(name, 2)).read_text()), yardstick_s=2e-3)
+        one = replace(TimingModel.from_json((shipped_dir() / file_name(name, 2)).read_text()), yardstick_s=2e-3)
         (written_dir() / file_name(name, 2)).write_text(one.to_json())
 
     def system_at(yardstick_s):

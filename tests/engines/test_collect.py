@@ -11,7 +11,7 @@ from engines.helpers import make_case
 from ssfx.core.errors import RunError
 from ssfx.engines.collect import collect
 from ssfx.engines.job import Job
-from ssfx.results.run_lock import Claim
+from ssfx.results.run_lock import RunLock
 from ssfx.workloads.record import StepRecord
 
 RECORD = StepRecord(
@@ -33,7 +33,7 @@ def result(rank, **changes):
 
 @pytest.fixture
 def job(tmp_path):
-    claim = Claim.take(tmp_path / make_case().run_id)
+    claim = RunLock.take(tmp_path / make_case().run_id)
     yield Job(make_case(), claim, 1)
     claim.release()
 

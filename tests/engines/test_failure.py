@@ -9,7 +9,7 @@ from engines.helpers import make_case
 
 from ssfx.engines.failure import diagnose, diagnose_stall, is_peer_error
 from ssfx.engines.job import Job
-from ssfx.results.run_lock import Claim
+from ssfx.results.run_lock import RunLock
 from ssfx.runtime.heartbeat import Heartbeat
 
 PEER = "RuntimeError: [pair.cc:547] Connection closed by peer [127.0.0.1]:24180"
@@ -17,7 +17,7 @@ PEER = "RuntimeError: [pair.cc:547] Connection closed by peer [127.0.0.1]:24180"
 
 @pytest.fixture
 def job(tmp_path):
-    claim = Claim.take(tmp_path / "run")
+    claim = RunLock.take(tmp_path / "run")
     job = Job(make_case(world_size=3), claim, 1)
     job.attempt_dir.mkdir()
     yield job

@@ -17,7 +17,7 @@ from ssfx.engines.failure import diagnose
 from ssfx.engines.hosts import Network, missing
 from ssfx.engines.job import Job
 from ssfx.engines.netns import Netns
-from ssfx.results.run_lock import Claim
+from ssfx.results.run_lock import RunLock
 from ssfx.results.store import Store
 from ssfx.runtime.heartbeat import Heartbeat
 
@@ -126,7 +126,7 @@ def test_the_engine_itself_refuses_other_clusters(tmp_path):
 
 
 def test_exit_codes_of_the_ranks_themselves_name_the_first_to_fail(tmp_path):
-    claim = Claim.take(tmp_path / "run")
+    claim = RunLock.take(tmp_path / "run")
     job = Job(make_case(world_size=3), claim, 1)
     job.attempt_dir.mkdir()
     for rank in range(3):

@@ -18,7 +18,7 @@ from ssfx.engines.job import Job
 from ssfx.engines.progress import Report
 from ssfx.engines.torchrun import Torchrun
 from ssfx.results.rows import Row
-from ssfx.results.run_lock import Claim
+from ssfx.results.run_lock import RunLock
 from ssfx.results.store import Store
 from ssfx.runtime.faults import VARIABLE, Fault, InjectedFault, Injector, fired
 from ssfx.runtime.heartbeat import SIZE, Heartbeat, heartbeat_path, read_beat
@@ -85,7 +85,7 @@ def test_without_the_variable_nothing_happens(tmp_path, monkeypatch):
 
 
 def test_step_records_are_read_once_and_a_line_under_way_later(tmp_path):
-    claim = Claim.take(tmp_path / "run")
+    claim = RunLock.take(tmp_path / "run")
     job = Job(make_case(), claim, 1)
     assert job.new_records() == []
     job.attempt_dir.mkdir()

@@ -16,7 +16,7 @@ from ssfx.core.errors import RunError
 from ssfx.core.files import write_atomic
 from ssfx.core.origin import Origin
 from ssfx.results.rows import METRICS, Row
-from ssfx.results.run_lock import Claim
+from ssfx.results.run_lock import RunLock
 from ssfx.results.store import Store, export, read_rows, to_frame
 
 
@@ -128,7 +128,7 @@ def test_a_claim_is_exclusive_until_released(store):
     case = make_row().case
     claim = store.claim(case)
     assert store.claim(case) is None
-    assert Claim.holder(store.run_dir(case)) == f"process {os.getpid()}"
+    assert RunLock.holder(store.run_dir(case)) == f"process {os.getpid()}"
     claim.release()
     claim.release()
     again = store.claim(case)
@@ -139,8 +139,8 @@ def test_a_claim_is_exclusive_until_released(store):
 def test_the_claim_of_a_dead_process_is_free(store):
     case = make_row().case
     code = (
-        "import os, sys; from pathlib import Path; from ssfx.results.run_lock import Claim\n"
-        "claim = Claim.take(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
+        "import os, sys; from pathlib import Path; from ssfx.results.run_lock import RunLock\n"
+        "claim = RunLock.take(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(store.run_dir(case))], timeout=60)
     assert done.returncode == -9

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ssfx.compressors import compressors
-from ssfx.perf_model.timing_model import Codec, System
+from ssfx.perf_model.timing_model import CompressorTimes, TimingModel
 from ssfx.planning.costs import Costs, Curve
 
 
-def system_of(costs: Costs, density: float, style: str = "reference", occupancy: float = 0.0) -> System:
+def system_of(costs: Costs, density: float, style: str = "reference", occupancy: float = 0.0) -> TimingModel:
     """Return a system that charges what `costs` say: decoding over entries instead of over elements.
 
     Every compressor takes the same times, whatever its unit of work.
@@ -17,8 +17,8 @@ def system_of(costs: Costs, density: float, style: str = "reference", occupancy:
     per_element = costs.world_size * density
     decode = costs.decode
     entries = Curve(tuple(size * per_element for size in decode.sizes), decode.seconds, decode.unbounded)
-    codec = Codec(costs.encode, costs.host, entries, costs.origin)
-    return System(
+    codec = CompressorTimes(costs.encode, costs.host, entries, costs.origin)
+    return TimingModel(
         "test",
         costs.world_size,
         dict.fromkeys(compressors.names(), codec),
@@ -29,7 +29,7 @@ def system_of(costs: Costs, density: float, style: str = "reference", occupancy:
     )
 
 
-def without_times(system: System, **changes: object) -> System:
+def without_times(system: TimingModel, **changes: object) -> TimingModel:
     """Return the system with free compression."""
-    free = Codec(Curve.zero(), Curve.zero(), Curve.zero(), system.origin)
+    free = CompressorTimes(Curve.zero(), Curve.zero(), Curve.zero(), system.origin)
     return replace(system, codecs=dict.fromkeys(system.codecs, free), **changes)

@@ -13,7 +13,7 @@ from ssfx.perf_model import build_timing_model as systems
 from ssfx.perf_model.build_timing_model import CORE_GBPS, GPU_OCCUPANCY, system_on
 from ssfx.perf_model.cluster import Cluster, Link
 from ssfx.perf_model.shipped_profiles import load_shipped
-from ssfx.perf_model.timing_model import System
+from ssfx.perf_model.timing_model import TimingModel
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import simulate
 
@@ -219,7 +219,7 @@ def test_copies_to_the_host_cross_pcie():
 
 def test_a_system_survives_json():
     system = system_on(cluster("mergecomp_pcie", calibration="published"))
-    assert System.from_json(system.to_json()) == system
+    assert TimingModel.from_json(system.to_json()) == system
 
 
 def test_ranks_have_times_of_their_own():

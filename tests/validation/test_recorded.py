@@ -15,7 +15,7 @@ from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.results.store import Store
 from ssfx.schemes.make_plan import make_plan
-from ssfx.simulator import Behaviour, simulate
+from ssfx.simulator import SelectionStats, simulate
 from ssfx.validation import __main__ as validation
 from ssfx.validation import recorded
 from ssfx.validation.groups import load, middle_runs, repeatability
@@ -202,7 +202,7 @@ def test_only_the_paced_group_is_told_what_the_compressor_let_pass_in_the_very_r
     assert all(b.predicted_s > a.predicted_s for a, b in zip(usual.steps, more.steps, strict=True))
     mixed = next(row for row in rows if row.case.scheme == "hipress")  # its dense tensors count as sent
     plan = recorded_plans()[mixed.manifest["plan_digest"]]
-    assert recorded.selected(mixed.case, plan, 0.5) == Behaviour()
+    assert recorded.selected(mixed.case, plan, 0.5) == SelectionStats()
 
 
 def test_validation_takes_the_shipped_systems_whatever_was_measured_here(rows, tmp_path, monkeypatch):

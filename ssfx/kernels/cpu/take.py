@@ -35,7 +35,7 @@ AHEAD = 1024
 _FLOATS = ir.VectorType(ir.FloatType(), WIDTH)
 
 
-class _Lanes:
+class _Vectors:
     """The vectors of one step of the loop; `load` and `store` are at the step's elements."""
 
     def __init__(self, builder: Any, places: dict[str, tuple[Any, Any]], weights: tuple[Any, Any]) -> None:
@@ -70,32 +70,32 @@ class _Lanes:
         return self.builder.fmul(a, b)
 
 
-def _copied(lanes: _Lanes) -> Any:
+def _copied(lanes: _Vectors) -> Any:
     return lanes.load("grad")
 
 
-def _residual(lanes: _Lanes) -> Any:
+def _residual(lanes: _Vectors) -> Any:
     return lanes.add(lanes.times(lanes.decay, lanes.load("old")), lanes.times(lanes.gain, lanes.load("grad")))
 
 
-def _dgc(lanes: _Lanes) -> Any:
+def _dgc(lanes: _Vectors) -> Any:
     momentum = lanes.add(lanes.times(lanes.decay, lanes.load("old_momentum")), lanes.load("grad"))
     lanes.store(momentum, "new_momentum")
     return lanes.add(lanes.load("old"), momentum)
 
 
-def _nesterov(lanes: _Lanes) -> Any:
+def _nesterov(lanes: _Vectors) -> Any:
     grad = lanes.load("grad")
     momentum = lanes.times(lanes.decay, lanes.add(lanes.load("old_momentum"), grad))
     lanes.store(momentum, "new_momentum")
     return lanes.add(lanes.add(lanes.load("old"), grad), momentum)
 
 
-def _there(lanes: _Lanes) -> Any:
+def _there(lanes: _Vectors) -> Any:
     return lanes.load("new")
 
 
-def _taking(accumulated: Callable[[_Lanes], Any], past_caches: bool = False) -> Any:
+def _taking(accumulated: Callable[[_Vectors], Any], past_caches: bool = False) -> Any:
     """Return the intrinsic for one kind of accumulation: a step of the loop, which returns the new length of the lists.
 
     With `past_caches` the step's elements of `new` must be aligned to their size.
@@ -126,7 +126,7 @@ def _taking(accumulated: Callable[[_Lanes], Any], past_caches: bool = False) -> 
             found_at, taken_at = data(signature.args[7], found), data(signature.args[8], taken)
             weight_at = data(signature.args[3], weights)
             decay, gain = (builder.load(builder.gep(weight_at, [INT32(k)])) for k in (0, 1))
-            lanes = _Lanes(builder, places, (decay, gain))
+            lanes = _Vectors(builder, places, (decay, gain))
             values = accumulated(lanes)
             bits = builder.bitcast(values, WHOLE)
             magnitudes = builder.and_(bits, ir.Constant(WHOLE, [0x7FFFFFFF] * WIDTH))
