@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ssfx.claims.verdicts import Verdict
 from ssfx.core.case import Case
 from ssfx.core.errors import RunError, unknown
 from ssfx.core.paths import experiments_dir
@@ -22,7 +23,8 @@ class Figure:
 
     `needs` maps fields of a Case to the value they must have, or to a test of it; `command` makes such rows.
     `draw(rows, out)` writes <name>.png, .pdf and .csv into `out` and returns their paths, none when the rows do not
-    suffice yet. `finding(rows)` is one line of plain text that says what the rows show.
+    suffice yet. `finding(rows)` is one line of plain text that says what the rows show. `judge(rows)` gives verdicts
+    on claims that the script computes itself; a figure whose `needs` are empty is computed and takes no rows.
     """
 
     name: str
@@ -32,10 +34,11 @@ class Figure:
     draw: Callable[[list[Row], Path], list[Path]]
     finding: Callable[[list[Row]], str]
     command: str
+    judge: Callable[[list[Row]], Sequence[Verdict]] | None = None
 
     def shows(self, case: Case) -> bool:
         """True when the figure needs runs like that of `case`."""
-        return all(_fits(getattr(case, field), value) for field, value in self.needs.items())
+        return bool(self.needs) and all(_fits(getattr(case, field), value) for field, value in self.needs.items())
 
     def select(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows this figure needs; of one case measured twice on one machine, the newest."""
@@ -66,7 +69,10 @@ def load(path: Path) -> Figure:
     spec.loader.exec_module(module)
     words = (f"{field}={value}" for field, value in module.NEEDS.items() if isinstance(value, str) and value)
     command = getattr(module, "COMMAND", None) or f"ssfx run {' '.join(words)}"
-    return Figure(module.NAME, module.TITLE, tuple(module.CLAIMS), module.NEEDS, module.draw, module.finding, command)
+    return Figure(
+        module.NAME, module.TITLE, tuple(module.CLAIMS), module.NEEDS, module.draw, module.finding, command,
+        getattr(module, "judge", None),
+    )  # fmt: skip
 
 
 def _fits(found: object, wanted: Any) -> bool:
@@ -81,7 +87,7 @@ def draw_all(names: Sequence[str], rows: Sequence[Row], out_dir: Path) -> list[P
     written: list[Path] = []
     for figure in _chosen(names):
         chosen = figure.select(rows)
-        files = figure.draw(chosen, out_dir) if chosen else []
+        files = figure.draw(chosen, out_dir) if chosen or not figure.needs else []
         missing = f"{figure.name}: no rows yet: {figure.command}"
         if names and not files:
             raise RunError(missing)
