@@ -147,7 +147,7 @@ def _hooks_s(comm: Comm, variant: Variant) -> float:
     inputs = torch.randn(_INPUTS, requires_grad=True)
     plain, exchanged = _layers(), _layers()
     sync = Sync(
-        exchanged, torch.optim.SGD(exchanged.parameters(), lr=0.0), scheme="ssgd", given={"variant": variant},
+        exchanged, (torch.optim.SGD(exchanged.parameters(), lr=0.0),), scheme="ssgd", given={"variant": variant},
         memory=None, scaler=None, comm=comm, costs=None, seed=0, trace=False,
     )  # fmt: skip
     more = []
