@@ -21,7 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("results",),
     ("workloads", "simulator"),
     ("runtime",),
-    ("calibration",),
+    ("calibration", "integrations"),
     ("engines",),
     ("config",),
     ("claims", "advice", "validation"),
@@ -41,7 +41,16 @@ UPWARD = {
     "workloads/passes.py": {"calibration"},
 }
 """Modules that still import from above, and what."""
-USES_TORCH = {"runtime", "calibration", "workloads", "collectives", "compressors", "kernels", "memories"}
+USES_TORCH = {
+    "runtime",
+    "integrations",
+    "calibration",
+    "workloads",
+    "collectives",
+    "compressors",
+    "kernels",
+    "memories",
+}
 LAZY_TORCH = {"collectives", "compressors", "kernels", "memories"}
 
 
