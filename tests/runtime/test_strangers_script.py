@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -47,12 +48,9 @@ def _train(group: Any, rank: int, options: dict[str, Any] | None, dtype: torch.d
     for step in range(6):
         for micro in range(2):
             tokens = torch.randint(50, (4, 8), generator=torch.Generator().manual_seed(100 * step + 10 * micro + rank))
-            with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            local = sync.no_sync() if micro == 0 else nullcontext()
+            with local, torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
                 loss = nn.functional.cross_entropy(model(tokens).view(-1, 50), tokens.view(-1)) / 2
-            if micro == 0:
-                with sync.no_sync():
-                    loss.backward()
-            else:
                 loss.backward()
         nn.utils.clip_grad_norm_(bare.parameters(), 1.0)
         optimizer.step()
