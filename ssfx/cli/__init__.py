@@ -20,7 +20,7 @@ the time that a short command takes would be spent on them."""
 
 MODULES = {
     "run": "run", "plan": "plan", "simulate": "simulate", "advise": "advise", "validate": "validate",
-    "profile": "profile", "list": "listing", "figures": "figures", "status": "status", "doctor": "doctor",
+    "profile": "profile", "list": "listing", "figures": "figures", "status": "status", "show": "show", "compare": "compare", "doctor": "doctor",
 }  # fmt: skip
 """The module of each verb, in the order one meets them; the command in it is named like the verb."""
 
@@ -51,7 +51,7 @@ class _Verbs(click.Group):
     cls=_Verbs,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog='Tab completion: eval "$(_SSFX_COMPLETE=bash_source ssfx)" in bash; zsh_source and fish_source likewise.',
+    epilog='Tab completion in bash (or zsh, fish): eval "$(_SSFX_COMPLETE=bash_source ssfx)"',
 )
 @click.version_option(package_name="ssfx", message="ssfx %(version)s")
 @click.pass_context
