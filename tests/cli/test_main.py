@@ -11,7 +11,8 @@ from ssfx.config import cases
 from ssfx.core.errors import RunError
 
 VERBS = (
-    "run", "plan", "simulate", "advise", "validate", "profile", "list", "figures", "status", "show", "compare", "doctor",
+    "run", "plan", "simulate", "advise", "validate", "profile", "list", "figures", "status", "show", "compare",
+    "doctor",
 )  # fmt: skip
 
 

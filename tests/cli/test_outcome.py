@@ -12,6 +12,8 @@ from ssfx.cli.outcome import print_outcome
 from ssfx.results.rows import Row
 from ssfx.results.speedup import speedup
 
+SIMULATED = ["run", "experiment=throughput", "cluster=16gpu", "scheme=ddp,ssfusion_oi", "workload=resnet152_imagenet"]
+
 
 def timed(scheme: str, ms: float, spread: float, repeat: int = 0, **manifest: float) -> Row:
     """Return a made-up row whose iterations are spread evenly around `ms`."""
@@ -72,7 +74,8 @@ def test_a_busy_machine_is_told(capsys):
 
 def test_a_run_ends_with_the_table(capsys):
     assert (
-        main("run experiment=throughput cluster=16gpu scheme=ddp,ssfusion_oi workload=resnet152_imagenet".split()) == 0
+        main(["run", "experiment=throughput", "cluster=16gpu", "scheme=ddp,ssfusion_oi", "workload=resnet152_imagenet"])
+        == 0
     )
     out = capsys.readouterr().out
     assert "against dense" in out
@@ -81,7 +84,8 @@ def test_a_run_ends_with_the_table(capsys):
 
 def test_show_and_compare(capsys):
     assert (
-        main("run experiment=throughput cluster=16gpu scheme=ddp,ssfusion_oi workload=resnet152_imagenet".split()) == 0
+        main(["run", "experiment=throughput", "cluster=16gpu", "scheme=ddp,ssfusion_oi", "workload=resnet152_imagenet"])
+        == 0
     )
     capsys.readouterr()
     assert main(["compare", "ssfusion_oi", "--experiment", "throughput"]) == 0
@@ -95,7 +99,14 @@ def test_show_and_compare(capsys):
 
 
 def test_show_says_what_a_run_was(capsys):
-    words = "run experiment=throughput cluster=16gpu scheme=ddp workload=resnet152_imagenet seed=5".split()
+    words = [
+        "run",
+        "experiment=throughput",
+        "cluster=16gpu",
+        "scheme=ddp",
+        "workload=resnet152_imagenet",
+        "batch_size=24",
+    ]
     assert main([*words, "--dry-run"]) == 0
     run_id = capsys.readouterr().out.splitlines()[-1].split()[0]
     assert main(words) == 0
