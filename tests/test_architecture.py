@@ -38,7 +38,6 @@ UPWARD = {
     "results/reference.py": {"config"},
     "claims/simulated.py": {"figures"},
     "claims/wording.py": {"figures"},
-    "workloads/passes.py": {"calibration"},
 }
 """Modules that still import from above, and what."""
 USES_TORCH = {
