@@ -1,4 +1,4 @@
-"""gTop-k: ranks merge their top k in pairs along a tree, keep the k largest sums, and one rank tells all the result."""
+"""gTop-k: ranks merge their top k in pairs along a tree, keep the k largest sums, and one rank sends all the result."""
 
 from __future__ import annotations
 

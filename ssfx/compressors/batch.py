@@ -142,7 +142,7 @@ class Batch:
     def round_values(self, values: torch.Tensor) -> None:
         """Bring float32 `values`, laid out as the payload's, into the payload; only those of this batch's parts.
 
-        Other batches, on the host say, may fill their share of the same message meanwhile.
+        Other batches, on the host say, may fill their share of the same message at the same time.
         """
         if values is self.payload.values:
             return

@@ -16,6 +16,7 @@ GONE: Mapping[str, tuple[str, ...]] = {
 """Class -> fields that are dropped: no prediction needs them (docs/validation.md)."""
 RENAMED: Mapping[str, Mapping[str, str]] = {
     "TimingModel": {"beside": "under_compute_s", "cpu": "under_compute_cpu_s"},
+    "Sync": {"told": "probe_times_s"},
 }
 """Class -> old name of a field -> its name now."""
 

@@ -82,7 +82,8 @@ def _fits(found: object, wanted: Any) -> bool:
 def draw_all(names: Sequence[str], rows: Sequence[Row], out_dir: Path) -> list[Path]:
     """Draw the named figures (all when none is named) into `out_dir` and return the files written.
 
-    A figure whose rows do not suffice is left out and told on standard output; RunError if it was asked for by name.
+    A figure whose rows do not suffice is left out, with a line on standard output. RunError if it
+    was asked for by name.
     """
     written: list[Path] = []
     for figure in _chosen(names):

@@ -30,7 +30,7 @@ COLOURS = 128
 CHARACTERS_PER_IN = 21
 """How much caption text fits on an inch."""
 
-# Okabe and Ito's colours, told apart with every common form of colour blindness; variants of a scheme share its hue.
+# Okabe and Ito's colours, distinct with every common form of colour blindness; variants of a scheme share its hue.
 SCHEME_COLOURS = {
     "ssgd": "#9a9a9a",
     "wfbp": "#c4c4c4",

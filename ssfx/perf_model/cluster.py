@@ -73,7 +73,7 @@ class Cluster:
 
     @property
     def bottleneck(self) -> Link:
-        """The link that sets the pace of a ring over all devices: one inside a node, or a network card."""
+        """The link that limits a ring over all devices: one inside a node, or a network card."""
         return self.intra if self.slowest_inside else self.inter
 
     @property
@@ -84,7 +84,7 @@ class Cluster:
         return self.intra.beta_s_per_byte > self.inter.beta_s_per_byte / self.nics_per_node
 
     @property
-    def pace(self) -> str:
+    def bottleneck_text(self) -> str:
         """The line rate of the bottleneck in words, which say so where it is not the network."""
         return f"{self.bottleneck.gbps:g} Gbit/s{' inside a node' if self.nodes > 1 and self.slowest_inside else ''}"
 
@@ -117,7 +117,7 @@ def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:
         shared_beta = g * far_beta
     if g == 1:
         near_s, near_beta = 0.0, 0.0
-    # A chunk on its way round passes every link once: latencies add up, while the slowest link sets the pace of bytes.
+    # A chunk on its way round passes every link once: latencies add up, while the slowest link limits the rate.
     alpha_s, beta = (nodes * far_s + (p - nodes) * near_s) / p, max(near_beta, far_beta)
     share = (p - 1) / p
     away = (p - g) / p if nodes > 1 else share

@@ -21,7 +21,7 @@ def release_freed() -> None:
     """Freed host buffers are the operating system's again, as far as the C library can tell.
 
     glibc keeps blocks below a threshold that grows with the blocks a program frees, up to 32 MiB: a whole gradient copy
-    of buckets that a new plan no longer needs would stay with the process beside the new ones.
+    of buckets that a new plan no longer needs would stay with the process in addition to the new ones.
     """
     if _trim is not None:
         _trim(0)

@@ -127,7 +127,7 @@ class LaneExecutor(ABC):
         return []
 
     def tensors_without_elements(self) -> int | None:
-        """Return how many tensors of the lane had nothing sent in the latest step; None if it cannot be told."""
+        """Return how many tensors of the lane had nothing sent in the latest step; None if it cannot be known."""
         return 0
 
 
@@ -173,7 +173,7 @@ class DenseLane(LaneExecutor):
         return [self.flat]
 
     def commit(self) -> None:
-        """Forget what was owed: it has been sent."""
+        """Forget the carried residual: it has been sent."""
         self._settle_owed()
 
     def decode(self, grads: Mapping[str, torch.Tensor]) -> Collection[str]:

@@ -21,6 +21,7 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
+from ssfx.core.old_files import up_to_date
 from ssfx.memories import Memory, memories
 from ssfx.memories.rates import Rates
 from ssfx.planning.costs import Costs
@@ -241,7 +242,7 @@ class Sync:
             "rates": self._rates.state_dict() if self._rates else None,
             "memory": self.store.state_dict(),
             "costs": self.costs.to_json() if self.costs else None,
-            "told": list(self._tuner.told) if self._tuner else None,
+            "probe_times_s": list(self._tuner.probe_times_s) if self._tuner else None,
             "observed": (list(observer.records), list(observer.forward_s)) if observer else None,
         }
 
@@ -250,6 +251,7 @@ class Sync:
         mine = {"world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed, **self._identity()}
         shapes = {spec.name: spec.shape for spec in self._base.tensors}
         check_state(state, mine, shapes)
+        state = up_to_date("Sync", state)
         if self.memory is not None:
             check_buffer_shapes(state["memory"], shapes, self.memory.buffers)
         try:
@@ -275,9 +277,9 @@ class Sync:
         if state["costs"] is not None:
             self.costs = Costs.from_json(state["costs"])
         self._tuner = None
-        if state["told"] is not None:
+        if state["probe_times_s"] is not None:
             options = self.scheme.options(self.given)
-            self._tuner = Tuner(self.comm, options, len(self.profile.tensors), state["told"])
+            self._tuner = Tuner(self.comm, options, len(self.profile.tensors), state["probe_times_s"])
         self._install(plan)
 
     def detach(self) -> None:

@@ -191,14 +191,14 @@ def _join(case: Case) -> None:
         raise RunError(f"the case needs world size {case.world_size}, but {started} ranks were started")
     torch.set_num_threads(case.threads)
     timeout = timedelta(seconds=COLLECTIVE_TIMEOUT_S)
-    local, beside = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    local, on_machine = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     if case.device == "cpu":
-        machine.share_cores(local, beside)  # with GPUs it matters which cores are near
+        machine.share_cores(local, on_machine)  # with GPUs it matters which cores are near
         dist.init_process_group("gloo", timeout=timeout)
         return
     have = torch.cuda.device_count()
-    if beside > have:
-        raise RunError(f"{beside} ranks on one machine need as many GPUs, and {socket.gethostname()} has {have}")
+    if on_machine > have:
+        raise RunError(f"{on_machine} ranks on one machine need as many GPUs, and {socket.gethostname()} has {have}")
     torch.cuda.set_device(local)
     dist.init_process_group("nccl", timeout=timeout, device_id=torch.device("cuda", local))
 

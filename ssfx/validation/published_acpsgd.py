@@ -57,7 +57,7 @@ def _hook(at: Target, rank: int, fused: bool = True) -> Plan:
     """Return what PyTorch's PowerSGD hook does, on which the paper's Power-SGD* is built.
 
     For each of DDP's buckets, or each tensor, it sums the tensors that are not factored, then P, then Q, and waits for
-    the device at the end of every bucket. So backward stands still meanwhile, and the step takes as long as if all
+    the device at the end of every bucket. So backward stands still during it, and the step takes as long as if all
     exchanges came after it.
     """
     tensors = at.profile.tensors

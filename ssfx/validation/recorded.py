@@ -182,7 +182,7 @@ def compute_times(row: Row, profile: Profile) -> list[ComputeTime]:
 def selected(case: Case, plan: Plan, density: float | None) -> SelectionStats:
     """Return how much the run's compressor let pass: a property of its gradients, of which no simulation knows.
 
-    Where some tensors are dense the density does not tell, because they count as sent. None: as much as it should.
+    Where some tensors are dense the density says nothing, because they count as sent. None: as much as it should.
     """
     dense = any(segment.dense for _, lane in plan.lanes() for segment in lane.segments)
     if case.compressor is None or case.density is None or dense or density is None:
