@@ -146,7 +146,7 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
         steps=settings.steps,
         warmup_steps=settings.warmup_steps,
         evaluate=settings.evaluate,
-        control=settings.control,
+        time_compute_only=settings.time_compute_only,
         checkpoint_every=settings.checkpoint_every,
         trace=settings.trace,
         threads=settings.threads,

@@ -37,7 +37,7 @@ class Settings:
     accumulate: int
     clip_norm: float | None
     evaluate: bool
-    control: bool
+    time_compute_only: bool
     checkpoint_every: int
     trace: bool
     stall_timeout_s: float

@@ -24,8 +24,8 @@ SIMULATION_KEYS = (*PLAN_KEYS, "batch_size", "optimizer", "accumulate")
 """What a simulated step depends on."""
 
 WITHOUT_EFFECT = (
-    "checkpoint_every", "clip_norm", "control", "evaluate", "lr", "memory", "momentum", "preset", "repeats", "seed",
-    "stall_timeout_s", "steps", "warmup_steps", "weight_decay",
+    "checkpoint_every", "clip_norm", "evaluate", "lr", "memory", "momentum", "preset", "repeats", "seed",
+    "stall_timeout_s", "steps", "time_compute_only", "warmup_steps", "weight_decay",
 )  # fmt: skip
 """Keys that, with their options, change nothing about a simulated step."""
 
@@ -43,7 +43,9 @@ def simulated(case: Case) -> Case:
         raise ConfigError(f"precision={case.precision} cannot be simulated: profiles are of fp32; drop it")
     if case.threads != 1:
         raise ConfigError(f"threads={case.threads} cannot be simulated: profiles are of one thread per rank; drop it")
-    one = replace(case, steps=1, warmup_steps=0, seed=0, repeat=0, evaluate=False, checkpoint_every=0, control=False)
+    one = replace(
+        case, steps=1, warmup_steps=0, seed=0, repeat=0, evaluate=False, checkpoint_every=0, time_compute_only=False
+    )
     return replace(one, calibration=target_of(one).calibration)
 
 

@@ -167,7 +167,9 @@ def stepwise(row: Row, plan: Plan, profile: Profile, system: TimingModel) -> Ite
 def compute_times(row: Row, profile: Profile) -> list[ComputeTime]:
     """Return the compute times of the passes before the run's steps; RunError when it made none."""
     if "control_forward_s" not in row.samples:
-        raise RunError(f"run {row.run_id} has no passes without exchange before its steps; run it with control=true")
+        raise RunError(
+            f"run {row.run_id} has no passes without exchange before its steps; run it with time_compute_only=true"
+        )
     profiled_s = profile.forward_s + profile.backward_s
     return [
         ComputeTime(

@@ -144,7 +144,7 @@ def test_every_step_has_the_compute_time_of_the_pass_before_it(rows):
     samples = {"control_forward_s": [2.0, 1.0], "control_backward_s": [4.5, 3.0]}
     found = recorded.compute_times(replace(rows[0], samples=samples), profile)
     assert found == [ComputeTime(2.0, 1.5, 6.5 / 4), ComputeTime(1.0, 1.0, 1.0)]
-    with pytest.raises(RunError, match=f"{rows[0].run_id} has no passes without exchange .* control=true"):
+    with pytest.raises(RunError, match=f"{rows[0].run_id} has no passes without exchange .* time_compute_only=true"):
         recorded.compute_times(replace(rows[0], samples={}), profile)
 
 
