@@ -128,7 +128,7 @@ class Case:
     """Empty for real runs; of a simulated one the kind of its costs and the digest of all it is computed from, as
     "nominal:1a2b3c4d"."""
     time_compute_only: bool = False
-    """Whether a pass without exchange precedes every timed step and is timed for itself: how fast the machine is then."""
+    """Whether a pass without exchange precedes every timed step and is timed for itself: how fast the machine is."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cluster", ClusterChoice.of(self.cluster))
