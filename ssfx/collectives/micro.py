@@ -35,14 +35,14 @@ class MicroOptions:
 
 @collectives.register(MicroOptions())
 class Micro(Reducer):
-    """The dense sum at indices that no two ranks select; a threshold steers their number (spec 5).
+    """The dense sum at indices that no two ranks select; a threshold steers their number (MiCRO, Algorithm 1).
 
     The step that rotates the parts counts exchanges that were kept, so that a skipped step leaves out no part.
     """
 
     name = "micro"
     summary = "disjoint selection in rotating parts, gather of the indices, all-reduce of the values"
-    source = "collectives spec 5; Yoon & Oh 2023 (MiCRO), kljp/micro"
+    source = "Yoon & Oh 2023 (MiCRO), Algorithm 1, and kljp/micro; D-23"
     selects = True
     rules = ("topk",)
     state_names = ("threshold", "selected", "steps")

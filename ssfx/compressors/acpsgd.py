@@ -26,7 +26,7 @@ class ACPSGD(LowRank):
 
     name = "acpsgd"
     summary = "rank-r factors sent in turns: one all-reduce, half of PowerSGD's work"
-    source = "codecs spec 6.2; Zhang et al. 2023"
+    source = "Zhang et al. 2023 (ACP-SGD), Algorithm 2; D-26"
 
     def __init__(self, options: ACPSGDOptions) -> None:
         self.options = options

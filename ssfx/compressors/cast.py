@@ -18,7 +18,7 @@ class CastOptions:
 
 
 class Cast(Compressor):
-    """Round to nearest even of a / world_size, so that a sum over all ranks stays in range (codec specification 4.1).
+    """Round to nearest even of a / world_size, so that a sum over all ranks stays in range (D-13).
 
     A value that overflows becomes infinite and makes the step one that all ranks skip.
     """
@@ -54,7 +54,7 @@ class FP16(Cast):
 
     name = "fp16"
     summary = "every element as IEEE half precision, summed by the network"
-    source = "codecs spec 4.1; Horovod fp16 compression, PyTorch DDP hooks"
+    source = "Horovod fp16 compression, PyTorch DDP hooks; D-13"
     value_dtype = "float16"
 
 
@@ -64,5 +64,5 @@ class BF16(Cast):
 
     name = "bf16"
     summary = "every element as bfloat16, summed by the network"
-    source = "codecs spec 4.1; PyTorch DDP hooks"
+    source = "PyTorch DDP hooks; D-13"
     value_dtype = "bfloat16"

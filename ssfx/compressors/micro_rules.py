@@ -1,6 +1,6 @@
 """The rules of MiCRO: which part of a tensor a rank looks at, and how its threshold follows the count.
 
-Source: codec specification, section 4.8; the rule of kljp/micro.
+Source: D-23; the rule of kljp/micro.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Orthonormal bases of factors, and columns that come back to life. Source: codec specification, section 6.1."""
+"""Orthonormal bases of factors, and columns that come back to life. Source: D-26."""
 
 from __future__ import annotations
 

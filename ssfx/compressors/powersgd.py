@@ -28,7 +28,7 @@ class PowerSGD(LowRank):
 
     name = "powersgd"
     summary = "rank-r factors by one power iteration, warm start, two all-reduces"
-    source = "codecs spec 6.1, 3.7 (B); Vogels et al. 2019"
+    source = "Vogels et al. 2019; D-26"
     rounds = 2
 
     def __init__(self, options: PowerSGDOptions) -> None:

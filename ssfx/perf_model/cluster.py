@@ -104,8 +104,8 @@ def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:
     Rings run through all devices, node after node, and are as slow as their slowest link; every card carries one
     direction of the ring, several cards share it. Messages to arbitrary peers leave through the node's cards, all
     devices at once. Primitives that end in _inside stay in a node. Between nodes of GPUs an all-reduce may go up and
-    down a tree, whichever is faster, as NCCL chooses by size. Source: SSFusion Eq. 3-4 and schemes specification 0.2
-    for rings on one kind of link, which this equals with one device per node; collectives specification 0.3 for trees.
+    down a tree, whichever is faster, as NCCL chooses by size. Source: SSFusion Eq. 3-4 and D-43
+    for rings on one kind of link, which this equals with one device per node; D-27 for trees.
     """
     p, g, nodes = cluster.world_size, cluster.devices_per_node, cluster.nodes
     near_s, near_beta = cluster.intra.latency_s, cluster.intra.beta_s_per_byte

@@ -49,7 +49,7 @@ class LaneExecutor(ABC):
         self.key = key
 
     def _collect_owed(self, names: Iterable[str], store: Store, memory: Memory | None, device: torch.device) -> None:
-        # A tensor compressed under an earlier plan and dense now still owes what it kept back (codec spec 7.6).
+        # A tensor compressed under an earlier plan and dense now still holds what it kept back (D-20).
         if memory is None or not (memory.stateful and memory.feedback):
             return
         self._owed_buffer, self._store = memory.buffers[0], store

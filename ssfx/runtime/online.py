@@ -1,6 +1,6 @@
 """Learning the plan's inputs from the running model: arrival order and times of gradients, agreed on by all ranks.
 
-Source: SSFusion section IV-B (online profiling in the first iterations); spec of schemes, 8.5 and 0.2.
+Source: SSFusion, section IV-B (online profiling in the first iterations); D-43.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class ACPSGDOptions(CompressOptions):
 @scheme(
     "acpsgd",
     summary="rank-r factors P and Q in turns, one overlapped all-reduce per compressed buffer",
-    source="collectives spec 8.2, 8.3; Zhang et al. 2023 (ACP-SGD)",
+    source="Zhang et al. 2023 (ACP-SGD), Algorithm 2; D-40",
     defaults=ACPSGDOptions(),
     fusion_unit="bucket",
     collectives=("all_reduce",),

@@ -27,7 +27,7 @@ class PowerSGDOptions(CompressOptions):
 @scheme(
     "powersgd",
     summary="rank-r factors of every matrix, two small all-reduces, for the model or per bucket",
-    source="collectives spec 8.1; Vogels et al. 2019; PyTorch's powerSGD hook",
+    source="Vogels et al. 2019; PyTorch's powerSGD hook; D-26",
     defaults=PowerSGDOptions(),
     fusion_unit="model",
     collectives=("all_reduce",),

@@ -1,7 +1,7 @@
 """MergeComp's search by measuring: which cut to train with next, given how long iterations took with earlier ones.
 
 The search itself knows no clock: it proposes a cut, takes the seconds, and proposes another. The probes' times are its
-whole state, so every rank that takes the same times proposes the same cuts. Source: spec of schemes, section 3
+whole state, so every rank that takes the same times proposes the same cuts. Source: D-47
 (measured mode; MergeComp's public scheduler).
 """
 
