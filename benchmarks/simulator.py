@@ -21,7 +21,7 @@ from statistics import median
 from time import perf_counter
 
 from ssfx.config.cases import resolve_job
-from ssfx.config.simulated import simulate_case
+from ssfx.simulator.cases import simulate_case
 from ssfx.core.case import Case
 from ssfx.engines import engines
 from ssfx.results.store import Store

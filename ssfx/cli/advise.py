@@ -34,7 +34,7 @@ def advise(overrides: tuple[str, ...], every: bool, evens: bool, sources: bool, 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ssfx.advice import advise as ranked
     from ssfx.advice import break_evens, sentences
-    from ssfx.advice.question import resolve_setting
+    from ssfx.config.advice_question import resolve_setting
 
     advice = ranked(resolve_setting(overrides))
     if as_json:

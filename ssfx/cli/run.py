@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ssfx.config.cases import Job
-    from ssfx.config.targets import Target
+    from ssfx.perf_model.target import Target
     from ssfx.results.store import Store
 
 
@@ -28,11 +28,11 @@ def run(overrides: tuple[str, ...], dry_run: bool) -> None:
     from ssfx.cli.outcome import print_outcome
     from ssfx.config.cases import resolve_job
     from ssfx.config.plans import check_plans
-    from ssfx.config.simulated import simulate_case
     from ssfx.core.paths import results_dir
     from ssfx.engines import engines
     from ssfx.results.store import Store
     from ssfx.results.wandb_mirror import mirror
+    from ssfx.simulator.cases import simulate_case
 
     job = resolve_job(overrides)
     if job.engine != "simulate":

@@ -95,7 +95,7 @@ def caption(rows: Sequence[Row]) -> str:
     """Return how the rows were obtained, what follows for reading them, and what their ranges are."""
     kinds = "; ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
     parts = [f"{kinds[0].upper()}{kinds[1:]}."]
-    if all(row.case.cluster == "local" and not row.case.calibration and row.case.device == "cpu" for row in rows):
+    if all(row.case.cluster.name == "local" and not row.case.calibration and row.case.device == "cpu" for row in rows):
         ranks = " or ".join(map(str, sorted({row.case.world_size for row in rows} - {1}))) or "1"
         parts.append(f"{ranks} CPU ranks on one machine: there is little communication to save.")
     repeats = len({row.case.repeat for row in rows})

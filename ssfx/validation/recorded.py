@@ -119,7 +119,7 @@ def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]
         plan = plans.get(str(row.manifest["plan_digest"]))
         if plan is None:
             raise RunError(f"the plan {row.manifest['plan_digest']} of run {row.run_id} is not in {PLANS}")
-        system = recorded_system(case.cluster, case.world_size, shipped=True)
+        system = recorded_system(str(case.cluster), case.world_size, shipped=True)
         if system is None:
             raise RunError(
                 f"no system is recorded for cluster={case.cluster} with {case.world_size} ranks; "

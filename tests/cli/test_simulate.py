@@ -8,9 +8,9 @@ from dataclasses import asdict
 import pytest
 
 from ssfx.cli import main
-from ssfx.config.simulated import simulate_case
+from ssfx.simulator.cases import simulate_case
 from ssfx.config.simulations import resolve_simulations
-from ssfx.config.targets import target_of
+from ssfx.perf_model.target import target_of
 from ssfx.core import machine
 from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
 

@@ -7,7 +7,7 @@ from ssfx.config.cases import resolve_job, resolve_plan
 from ssfx.config.compose import compose
 from ssfx.config.groups import choices
 from ssfx.config.plans import check_plans
-from ssfx.config.simulated import simulate_case
+from ssfx.simulator.cases import simulate_case
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core import machine
 from ssfx.core.errors import ConfigError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ssfx.config.clusters import cluster_of
+from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.config.compose import compose
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model import plan_costs as cost_tables

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ssfx.config import targets
-from ssfx.config.targets import target_at
+from ssfx.perf_model import target as targets
+from ssfx.perf_model.target import target_at
 from ssfx.core import machine
 from ssfx.perf_model.recorded_times import profile_name, recorded_profile, written_dir
 from ssfx.perf_model.roofline import analytic_profile

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ssfx.config.cases import resolve_job
-from ssfx.config.targets import target_of
+from ssfx.perf_model.target import target_of
 from ssfx.core import machine
 from ssfx.engines import engines
 from ssfx.results.store import Store

@@ -9,12 +9,13 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from ssfx.config import targets
+from ssfx.perf_model import target as targets
 from ssfx.config.cases import resolve_job
-from ssfx.config.clusters import cluster_named
+from ssfx.core.case import ClusterChoice
+from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.config.groups import choices
-from ssfx.config.simulated import simulate_case
-from ssfx.config.targets import target_of
+from ssfx.simulator.cases import simulate_case
+from ssfx.perf_model.target import target_of
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.engines import engines, simulate
@@ -180,9 +181,9 @@ def test_what_differs_from_a_clusters_file_is_in_its_name():
     assert cases("cluster.inter.gbps=200.0") == cases()
     assert [case.cluster for case in cases("cluster.inter.gbps=10,200")] == ["16gpu(inter.gbps=10)", "16gpu"] * 2
     assert (plain.cluster, slow.cluster) == ("16gpu", "16gpu(inter.gbps=10)")
-    here = cluster_named(slow.cluster, slow.world_size, slow.device)
+    here = cluster_on(slow.cluster, slow.world_size, slow.device)
     assert (here.name, here.inter.gbps, here.nodes) == (slow.cluster, 10, 4)
-    assert here.inter.latency_s == cluster_named("16gpu", 16, "cuda").inter.latency_s
+    assert here.inter.latency_s == cluster_on("16gpu", 16, "cuda").inter.latency_s
 
 
 def test_several_clusters_in_one_command(store):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ssfx.config.clusters import cluster_of
+from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.config.compose import compose
 from ssfx.config.groups import choices
 from ssfx.core.errors import ConfigError

@@ -6,10 +6,10 @@ import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from ssfx.config.clusters import cluster_named
-from ssfx.core.case import Case
+from ssfx.core.case import Case, ClusterChoice
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.devices import device as data_sheet
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.perf_model.recorded_times import recorded_profile, with_package
@@ -46,10 +46,10 @@ def target_of(case: Case) -> Target:
 
 @lru_cache(maxsize=256)
 def target_at(
-    cluster_text: str, world_size: int | None, device: str, model: str, batch_size: int, optimizer: str
+    choice: ClusterChoice, world_size: int | None, device: str, model: str, batch_size: int, optimizer: str
 ) -> Target:
-    """Return the target of a model at `batch_size` per rank on a cluster given as in Case.cluster."""
-    cluster, system = _on(cluster_text, world_size, device)
+    """Return the target of a model at `batch_size` per rank on a cluster."""
+    cluster, system = _on(choice, world_size, device)
     profile = profile_for(model, cluster, batch_size, optimizer)
     return Target(cluster, system, profile)
 
@@ -78,6 +78,6 @@ def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str) -
 
 
 @lru_cache(maxsize=64)
-def _on(text: str, world_size: int | None, device: str) -> tuple[Cluster, TimingModel]:
-    cluster = cluster_named(text, world_size, device)
+def _on(choice: ClusterChoice, world_size: int | None, device: str) -> tuple[Cluster, TimingModel]:
+    cluster = cluster_on(choice, world_size, device)
     return cluster, system_on(cluster)

@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ssfx.advice.setting import Setting
-from ssfx.config.clusters import cluster_at
+from ssfx.config.clusters import check_recorded, choice_at
 from ssfx.config.compose import compose
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
 from ssfx.config.simulations import with_custom
 from ssfx.config.sweep import single
-from ssfx.config.targets import target_at
 from ssfx.core.errors import ConfigError
+from ssfx.perf_model.cluster_file import cluster_of
+from ssfx.perf_model.target import target_at
 
 ADVICE_KEYS = ("model", "workload", "cluster", "density", "batch_size", "optimizer", "world_size", "device")
 """What advice depends on."""
@@ -34,7 +35,9 @@ def resolve_setting(words: Iterable[str]) -> Setting:
     config = compose(point)
     settings = Settings.of(config)
     model, on = config["model"]["name"], settings.device
-    cluster = cluster_at(point, config["cluster"], settings.world_size, on)
-    target = target_at(cluster.name, cluster.world_size, on, model, settings.batch_size, settings.optimizer)
+    cluster = cluster_of(config["cluster"], settings.world_size, on)
+    check_recorded(point, cluster)
+    choice = choice_at(point, cluster)
+    target = target_at(choice, cluster.world_size, on, model, settings.batch_size, settings.optimizer)
     setting = Setting(target.cluster, target.profile)
     return setting if settings.density is None else replace(setting, density=settings.density)

@@ -1,4 +1,4 @@
-"""Copy the finished rows of one `ssfx run` into results/reference/: python -m ssfx.results.reference NAME WORD..."""
+"""Copy the finished rows of one `ssfx run` into results/reference/: python -m ssfx.cli.reference NAME WORD..."""
 
 from __future__ import annotations
 

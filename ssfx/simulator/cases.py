@@ -1,39 +1,15 @@
-"""Cases that are simulated: keys that would change nothing are refused; one step stands for all seeds and repeats."""
+"""Cases that are simulated: the step of one, and what real gradients would change about it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
-from ssfx.config.targets import Target, target_of
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
 from ssfx.memories import memories
+from ssfx.perf_model.target import Target, target_of
 from ssfx.schemes.make_plan import check_memory, make_plan
 from ssfx.simulator import SelectionStats, Simulated, simulate
-
-WITHOUT_EFFECT = (
-    "checkpoint_every", "clip_norm", "control", "evaluate", "lr", "memory", "momentum", "preset", "repeats", "seed",
-    "stall_timeout_s", "steps", "warmup_steps", "weight_decay",
-)  # fmt: skip
-"""Keys that, with their options, change nothing about a simulated step."""
-
-
-def check_keys(keys: Iterable[str]) -> None:
-    """Raise ConfigError for the first key that would have no effect on a simulation."""
-    for key in keys:
-        if key.partition(".")[0] in WITHOUT_EFFECT or key.startswith("dataset."):
-            raise ConfigError(f"{key} has no effect on a simulated step; drop it")
-
-
-def simulated(case: Case) -> Case:
-    """Return `case` as one step in virtual time, with the calibration that is here; ConfigError when there is none."""
-    if case.precision != "fp32":
-        raise ConfigError(f"precision={case.precision} cannot be simulated: profiles are of fp32; drop it")
-    if case.threads != 1:
-        raise ConfigError(f"threads={case.threads} cannot be simulated: profiles are of one thread per rank; drop it")
-    one = replace(case, steps=1, warmup_steps=0, seed=0, repeat=0, evaluate=False, checkpoint_every=0, control=False)
-    return replace(one, calibration=target_of(one).calibration)
 
 
 def behaviour_of(case: Case, achieved_density: float | None, build_up: float | None) -> SelectionStats:
