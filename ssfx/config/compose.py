@@ -9,6 +9,7 @@ result equal to what Hydra alone makes of all files and all keys.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ Point = dict[str, Any]
 
 NODE_GROUPS = ("cluster", *COMPONENT_GROUPS)
 """Groups whose files describe one thing each, without saying anything of other groups."""
+_SEARCHED: ContextVar[tuple[Path, ...] | None] = ContextVar("_SEARCHED", default=None)
+"""The user's folders while ssfx joins; Hydra keeps plugins for all that its process does, and others have their own."""
 JOINED_GROUPS = tuple(group for group in YAML_GROUPS if group != "cluster")
 
 
@@ -114,6 +117,7 @@ def joined(folders: tuple[Path, ...], files: tuple[tuple[str, str], ...]) -> Map
     from yaml import YAMLError
 
     _register()
+    token = _SEARCHED.set(folders[:-1])
     words = [f"{group}='{name}'" for group, name in files]
     try:
         with initialize_config_dir(config_dir=str(folders[-1].resolve()), version_base="1.3"):
@@ -122,6 +126,8 @@ def joined(folders: tuple[Path, ...], files: tuple[tuple[str, str], ...]) -> Map
         first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         where = " ".join(f"{group}={name}" for group, name in files) or "conf/config.yaml"
         raise ConfigError(f"Hydra cannot join the files of {where}: {first}") from None
+    finally:
+        _SEARCHED.reset(token)
     return _plain(OmegaConf.to_container(config))
 
 
@@ -161,8 +167,11 @@ def _register() -> None:
 
     class Folders(SearchPathPlugin):  # type: ignore[misc]
         def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+            own = _SEARCHED.get()
+            if own is None:
+                return
             search_path.prepend("ssfx", "ssfx://", "main")
-            for folder in conf_dirs()[:-1]:
+            for folder in own:
                 search_path.prepend("ssfx", folder.as_uri(), "main")
 
     Plugins.instance().register(Names)

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.config.compose import compose
 from ssfx.config.groups import choices
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model import build_timing_model as systems
 from ssfx.perf_model.build_timing_model import CORE_GBPS, GPU_OCCUPANCY, system_on
 from ssfx.perf_model.cluster import Cluster, Link
+from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.shipped_profiles import load_shipped
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.schemes.make_plan import make_plan
