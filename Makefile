@@ -18,7 +18,7 @@ WHERE := s/^local_x/cluster=local world_size=/;s/^[24]x/cluster=emulated_&/;/=2$
 SIMULATED := breakdown compressors density bandwidth large_models selective collective_scaling
 
 .DEFAULT_GOAL := help
-.PHONY: committed help install figures demo test test-fast lint reference simulations calibration validation docs clean
+.PHONY: committed help install figures demo test test-fast lint reference simulations calibration validation conf docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ validation: $(INSTALLED) committed ## run what the simulator is checked against,
 	@cp $$(ls results/profiles/*-x[24].json) ssfx/data/systems/
 	@$(BIN)/python -m ssfx.validation plans
 	@$(MAKE) --no-print-directory docs
+
+conf: $(INSTALLED) ## write the files of conf/ that describe registered components
+	@$(BIN)/python -m ssfx.config.write_conf
 
 docs: $(INSTALLED) ## redraw docs/img and rewrite the generated tables and pages of the documentation
 	@$(BIN)/python -m ssfx.validation

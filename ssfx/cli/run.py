@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 @click.command(short_help="Run cases, skip finished ones, draw the figures.")
 @overrides_argument
 @click.option("--dry-run", is_flag=True, help="Check and list the cases; start nothing.")
-def run(overrides: tuple[str, ...], dry_run: bool) -> None:
+@click.option(
+    "--cfg", type=click.Choice(["job", "all"]), help="Print the complete configuration of the first or of every case."
+)
+@click.option(
+    "-m",
+    "--multirun",
+    is_flag=True,
+    expose_value=False,
+    help="Accepted for Hydra's sake: a comma list is a sweep in any case.",
+)
+def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None) -> None:
     """Run the cases that KEY=VALUE words describe, skip finished ones, draw the figures.
 
     A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1. Press Tab for keys and values.
@@ -35,6 +45,9 @@ def run(overrides: tuple[str, ...], dry_run: bool) -> None:
     from ssfx.simulator.cases import simulate_case
 
     job = resolve_job(overrides)
+    if cfg:
+        _print_configs(job, every=cfg == "all")
+        return
     if job.engine != "simulate":
         check_plans(job.cases, job.cluster)
     store = Store(results_dir())
@@ -62,6 +75,15 @@ def run(overrides: tuple[str, ...], dry_run: bool) -> None:
     for path in _draw(job, store):
         if path.suffix == ".png":
             click.echo(f"figure: {path}")
+
+
+def _print_configs(job: Job, every: bool) -> None:
+    """Print the configuration of the first case, or of all of them as YAML documents, as composed and resolved."""
+    import yaml
+
+    for case, config in list(zip(job.cases, job.configs, strict=True))[: None if every else 1]:
+        click.echo(f"{'---' + chr(10) if every else ''}# {case.run_id} {case.label} repeat {case.repeat}")
+        click.echo(yaml.safe_dump(dict(config), sort_keys=False, width=100), nl=False)
 
 
 def _how(job: Job) -> str:
