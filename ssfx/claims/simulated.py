@@ -6,19 +6,14 @@ not contradict the paper's other numbers, and whose setting the paper names; els
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ssfx.claims.evidence import MODELS, compare
 from ssfx.claims.ledger import PaperClaim, ledgers
 from ssfx.claims.values import METHODS, values
 from ssfx.results.rows import Row
 from ssfx.results.simulated_cells import Cell, cells
-
-if TYPE_CHECKING:
-    from ssfx.figures.discovery import Figure
 
 CLOUD = ("16gpu", "32gpu", "64gpu")
 TESTBEDS = {"ssfusion.fig5": ("ssfusion_local",), "ssfusion.fig17": ("64gpu", "64gpu_40gb")}
@@ -110,20 +105,6 @@ def claim_lines(found: Sequence[Judged]) -> list[str]:
         *lines,
         *([f"Not comparable: {'; '.join(reasons)}."] if reasons else []),
     ]
-
-
-def verdict_counts(figures: Iterable[Figure], rows: Sequence[Row]) -> dict[str, Counter[str]]:
-    """Return, by calibration, how many claims of the figures got which verdict from simulated rows."""
-    found = {
-        (one.claim.id, one.calibration): one
-        for figure in figures
-        for artifact in figure.claims
-        for one in judged(artifact, figure.select(rows))
-    }
-    counts: dict[str, Counter[str]] = {}
-    for key in sorted(found):
-        counts.setdefault(key[1], Counter())[found[key].verdict] += 1
-    return counts
 
 
 def _meets(claim: PaperClaim, cell: Cell) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Outcome = Literal["agrees", "partly", "disagrees", "not comparable", "not attempted"]
-Source = Literal["computed", "measured", "emulated", "simulated", "published"]
-"""Where our value comes from; "computed" is exact from model shapes or formulas and needs no run."""
+Source = Literal["computed", "measured", "emulated", "simulated", "published", "none"]
+"""Where our value comes from: "computed" is exact, from shapes or formulas, and needs no run; "none" has no value."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def headline(verdicts: Sequence[Verdict]) -> Mapping[str, Verdict]:
     Of simulated ones the nominal calibration counts, whatever others give: choosing by outcome would be choosing the
     result. A source that could not compare does not stand before one that could.
     """
-    rank = {"measured": 0, "emulated": 1, "computed": 2, "simulated": 3, "published": 4}
+    rank = {"measured": 0, "emulated": 1, "computed": 2, "simulated": 3, "published": 4, "none": 5}
 
     def key(one: Verdict) -> tuple[bool, int, bool, str]:
         compared = one.outcome not in ("not comparable", "not attempted")

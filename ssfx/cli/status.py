@@ -19,9 +19,9 @@ def status() -> None:
     """Show what our rows say about the papers' claims, and which runs are finished."""
     from ssfx.claims.evidence import evidence, run_counts
     from ssfx.claims.ledger import OUTCOMES, ledgers
-    from ssfx.claims.simulated import verdict_counts
     from ssfx.core.paths import results_dir
     from ssfx.figures.discovery import discover
+    from ssfx.pages.wording import verdict_counts
     from ssfx.results.store import Store
 
     store = Store(results_dir())

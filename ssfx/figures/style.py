@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 COLUMN_IN = 3.5
 """Width of one column of a two-column paper, in inches."""
 
-COLOURS = 128
-"""Of the palette of an image file."""
+DPI = 200
+"""Of the PNG files, which have true colours: a palette would merge the colours of small marks."""
 
 CHARACTERS_PER_IN = 21
 """How much caption text fits on an inch."""
@@ -93,11 +93,23 @@ _STYLE = {
     "ytick.major.width": 0.6,
     "ytick.major.size": 0,
     "pdf.fonttype": 42,
-    "savefig.dpi": 144,
+    "savefig.dpi": DPI,
     "svg.hashsalt": "ssfx",
 }
 
 _EXTRAPOLATED = " *"
+
+OUTCOME_COLOURS = {
+    "agrees": "#00704a",
+    "partly": "#b36b00",
+    "disagrees": "#b3261e",
+    "not comparable": "#666666",
+    "not attempted": "#8a8a8a",
+}
+"""Of the outcomes of a verdict, as text on white."""
+
+ORIGIN_LINE: dict[str, Any] = {"fontsize": 5.8, "color": "#555555", "linespacing": 1.3}
+"""How the line of origin is set: where the numbers of an image come from."""
 
 CAPTION: dict[str, Any] = {"x": 0.01, "ha": "left", "fontsize": 6, "linespacing": 1.35}
 
@@ -230,9 +242,9 @@ def csv_text(table: Table) -> str:
 
 
 def save(figure: Figure, name: str, table: Table, rows: Sequence[Row], out: Path) -> list[Path]:
-    """Write out/name.{png,pdf,csv} and return the three paths.
+    """Write out/name.{png,pdf,svg,csv} and return the four paths.
 
-    The image files carry the run ids, the origins and the digest of the CSV; they hold no date, so that equal rows give
+    The images carry the run ids, the origins and the digest of the CSV; they hold no date, so that equal rows give
     equal bytes.
     """
     import matplotlib.pyplot as plt
@@ -242,36 +254,15 @@ def save(figure: Figure, name: str, table: Table, rows: Sequence[Row], out: Path
     kinds = ", ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
     runs = " ".join(sorted(row.run_id for row in rows))
     digest = hashlib.sha256(text.encode()).hexdigest()
-    png, pdf, data = (out / f"{name}.{ending}" for ending in ("png", "pdf", "csv"))
-    _save_png(figure, png, {"Title": name, "Origin": kinds, "Runs": runs, "Csv-Sha256": digest})
+    png, pdf, svg, data = (out / f"{name}.{ending}" for ending in ("png", "pdf", "svg", "csv"))
+    figure.savefig(
+        png, metadata={"Title": name, "Origin": kinds, "Runs": runs, "Csv-Sha256": digest, "Software": "ssfx"}
+    )
     figure.set_layout_engine("none")  # the layout is found by now, and takes as long as drawing
     keywords = f"runs: {runs}; csv sha256: {digest}"
-    figure.savefig(
-        pdf,
-        metadata={
-            "Title": name,
-            "Subject": kinds,
-            "Keywords": keywords,
-            "CreationDate": None,
-            "Producer": None,
-            "Creator": "ssfx",
-        },
-    )
+    pdf_facts = {"Subject": kinds, "Keywords": keywords, "CreationDate": None, "Producer": None}
+    figure.savefig(pdf, metadata={"Title": name, "Creator": "ssfx", **pdf_facts})
+    figure.savefig(svg, metadata={"Title": name, "Creator": "ssfx", "Description": keywords, "Date": None})
     plt.close(figure)
     data.write_text(text)
-    return [png, pdf, data]
-
-
-def _save_png(figure: Figure, path: Path, metadata: dict[str, str]) -> None:
-    """Write the image with a palette: a third of the size of true colours, as a repository keeps these images."""
-    from PIL import Image
-    from PIL.PngImagePlugin import PngInfo
-
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png")
-    info = PngInfo()
-    for key, value in metadata.items():
-        info.add_text(key, value)
-    with Image.open(drawn) as image:
-        flat = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
-        flat.save(path, "PNG", pnginfo=info, optimize=True, dpi=image.info["dpi"])
+    return [png, pdf, svg, data]

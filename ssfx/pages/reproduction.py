@@ -7,9 +7,9 @@ from datetime import datetime
 
 from ssfx.claims.evidence import Evidence
 from ssfx.claims.simulated import Judged
-from ssfx.claims.wording import by_calibration, counted, label, real, simulated, summary, word
 from ssfx.figures.discovery import Figure, discover
 from ssfx.pages.markdown import NOTE, code, table
+from ssfx.pages.wording import by_calibration, counted, label, real, simulated, summary, word
 from ssfx.results.rows import Row
 
 INTRODUCTION = """\

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from ssfx.claims.ledger import PaperClaim
 from ssfx.claims.simulated import Judged
-from ssfx.claims.wording import COMPARED, by_calibration, counted, label, named, real, simulated, summary, word
 from ssfx.figures.discovery import Figure, discover
 from ssfx.pages.markdown import anchor, code, cut, table
+from ssfx.pages.wording import COMPARED, by_calibration, counted, label, named, real, simulated, summary, word
 from ssfx.results.rows import Row
 
 CELL = 100

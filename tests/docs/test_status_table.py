@@ -9,11 +9,11 @@ from figures.synthetic_clusters import SPEEDS, clusters, setting, simulated
 
 from ssfx.claims.ledger import ledgers
 from ssfx.claims.simulated import judged
-from ssfx.claims.wording import COMPARED, NAMED, label, named
-from ssfx.claims.wording import simulated as claims_of
 from ssfx.figures.discovery import discover
 from ssfx.pages.readme import reference_rows
 from ssfx.pages.status_table import CELL, status_block
+from ssfx.pages.wording import COMPARED, NAMED, label, named
+from ssfx.pages.wording import simulated as claims_of
 
 LINES = 25
 """Most lines of the table, with its head."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from ssfx.claims.evidence import Evidence, evidence
 from ssfx.claims.ledger import PaperClaim, ledgers
-from ssfx.claims.simulated import Judged, judged, verdict_counts
+from ssfx.claims.simulated import Judged, judged
 from ssfx.figures.discovery import Figure, discover
 from ssfx.results.rows import Row
 
@@ -80,6 +80,15 @@ def summary(rows: Sequence[Row]) -> str:
     said = [_sentence(name, counts) for name, counts in verdict_counts(discover().values(), rows).items()]
     outcome = f"In simulations {'; '.join(said)}." if said else "No claim has been simulated yet."
     return textwrap.fill(f"**{outcome} {_on_gpus(rows)}**", 120)
+
+
+def verdict_counts(figures: Iterable[Figure], rows: Sequence[Row]) -> dict[str, Counter[str]]:
+    """Return, by calibration, how many claims of the figures got which verdict from simulated rows."""
+    found = {(one.claim.id, one.calibration): one for figure in figures for one in simulated(figure, rows)}
+    counts: dict[str, Counter[str]] = {}
+    for key in sorted(found):
+        counts.setdefault(key[1], Counter())[found[key].verdict] += 1
+    return counts
 
 
 def _sentence(calibration: str, counts: Counter[str]) -> str:
