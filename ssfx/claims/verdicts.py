@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Outcome = Literal["agrees", "partly", "disagrees", "not comparable", "not attempted"]
@@ -60,6 +60,17 @@ def compared(
     here = span(*ours, unit)
     why = reason or ("" if outcome == "agrees" else f"ours is {here}, the paper has {span(*stated, unit)}")
     return Verdict(claim, outcome, here, source, calibration, why, command, cost)
+
+
+def as_printed(
+    claim: str, stated: float, ours: float, decimals: int, *, unit: str = "", reason: str = "", command: str = "",
+    cost: str = "seconds on one core",
+) -> Verdict:  # fmt: skip
+    """Return the verdict on a number that is computed exactly: agrees where it rounds to what the paper prints."""
+    half = 0.5 * 10.0**-decimals * (1 + 1e-9)
+    found = compared(claim, (stated - half, stated + half), (ours, ours), unit=unit, reason=reason, command=command)
+    why = reason or ("" if found.outcome == "agrees" else f"ours is {span(ours, ours, unit)}, the paper prints {stated:g}")
+    return replace(found, reason=why, cost=cost)
 
 
 def span(low: float, high: float, unit: str = "") -> str:

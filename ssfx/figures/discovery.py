@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,7 @@ def load(path: Path) -> Figure:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look their own module up
     spec.loader.exec_module(module)
     words = (f"{field}={value}" for field, value in module.NEEDS.items() if isinstance(value, str) and value)
     command = getattr(module, "COMMAND", None) or f"ssfx run {' '.join(words)}"
