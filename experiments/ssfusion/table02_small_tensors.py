@@ -39,7 +39,12 @@ NETWORKS = (
     Network("bertlarge", "BERT-large", "bert_large", "question answering head, no pooler"),
     Network("gpt2large", "GPT2-large", "gpt2_large", "output layer tied to the embedding"),
 )
-SHARES = {"small.count": "small, number", "small.size": "small, size", "large.count": "large, number", "large.size": "large, size"}  # fmt: skip
+SHARES = {
+    "small.count": "small, number",
+    "small.size": "small, size",
+    "large.count": "large, number",
+    "large.size": "large, size",
+}
 NOTES = (
     "ViT-large matches only with a head of at most ten classes: with the 1,000 classes of ImageNet, the task that the "
     "paper names for it, one more tensor is large and the share of small ones is 62.50 %.",
@@ -68,8 +73,8 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
                     "claim": claim.id,
                 }
             )
-    columns = {"model": "model", "tensors": "tensors", "share": "tensors of < 102,400 elements\nare small",
-               "ssfx": "ssfx\n(%)", "paper": "paper\n(%)", "verdict": "verdict", "network": "network whose shapes give this"}  # fmt: skip
+    columns = {"model": "model", "tensors": "tensors", "share": "share (small: fewer than\n102,400 elements)", "ssfx": "ssfx\n(%)", "paper": "paper\n(%)",
+               "verdict": "verdict", "network": "network whose shapes give this"}  # fmt: skip
     return draw_table(NAME, TITLE, columns, table, out)
 
 
@@ -88,9 +93,7 @@ def judge(rows: list[Row]) -> list[Verdict]:
             claim = claims_by_id()[f"{NAME}.{network.claim}.{key}"]
             assert claim.bounds is not None
             why = f"With {network.definition}."
-            found.append(
-                as_printed(claim.id, claim.bounds[0], ours[key], 2, unit="%", reason=why, command=COMMAND)
-            )
+            found.append(as_printed(claim.id, claim.bounds[0], ours[key], 2, unit="%", reason=why, command=COMMAND))
     every = all(one.outcome == "agrees" for one in found)
     found.append(
         Verdict(

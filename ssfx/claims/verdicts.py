@@ -69,7 +69,9 @@ def as_printed(
     """Return the verdict on a number that is computed exactly: agrees where it rounds to what the paper prints."""
     half = 0.5 * 10.0**-decimals * (1 + 1e-9)
     found = compared(claim, (stated - half, stated + half), (ours, ours), unit=unit, reason=reason, command=command)
-    why = reason or ("" if found.outcome == "agrees" else f"ours is {span(ours, ours, unit)}, the paper prints {stated:g}")
+    why = reason or (
+        "" if found.outcome == "agrees" else f"ours is {span(ours, ours, unit)}, the paper prints {stated:g}"
+    )
     return replace(found, reason=why, cost=cost)
 
 
