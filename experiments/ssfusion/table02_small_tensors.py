@@ -73,8 +73,15 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
                     "claim": claim.id,
                 }
             )
-    columns = {"model": "model", "tensors": "tensors", "share": "share (small: fewer than\n102,400 elements)", "ssfx": "ssfx\n(%)", "paper": "paper\n(%)",
-               "verdict": "verdict", "network": "network whose shapes give this"}  # fmt: skip
+    columns = {
+        "model": "model",
+        "tensors": "tensors",
+        "share": "share (small: fewer\nthan 102,400 elements)",
+        "ssfx": "ssfx\n(%)",
+        "paper": "paper\n(%)",
+        "verdict": "verdict",
+        "network": "network whose shapes give this",
+    }
     return draw_table(NAME, TITLE, columns, table, out)
 
 
