@@ -117,7 +117,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
                 "claim": f"{NAME}.{task.claim}",
             }
         )
-    columns = {"model": "model", "dataset": "data set", "paper": "paper", "ssfx": "ssfx", "parameters": "parameters",
+    columns = {"model": "model", "dataset": "data set", "paper": "paper", "ssfx": "ssfx",
                "verdict": "verdict", "network": "network"}  # fmt: skip
     return draw_table(NAME, TITLE, columns, table, out)
 

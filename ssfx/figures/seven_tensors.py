@@ -26,13 +26,10 @@ class GivenBuffers(BufferPlanner):
 
 def planned(variant: str, example: Example = EXAMPLE) -> Plan:
     """Return the plan of a variant of SSFusion: naive, or o and i in any order."""
+    letters = "" if variant == "naive" else variant
     options = SsfusionOptions(
-        compressor=COMPRESSOR,
-        density=example.density,
-        offload="o" in variant,
-        interleave="i" in variant.removeprefix("naive"),
+        compressor=COMPRESSOR, density=example.density, offload="o" in letters, interleave="i" in letters
     )
-    build(COMPRESSOR)
     carrier = Carrier(COMPRESSOR, example.density, "all_gather")
     buckets = GivenBuffers(example.profile, example.costs, carrier, options).buckets()
     return example.plan(*buckets, scheme=f"ssfusion_{variant}")

@@ -49,7 +49,14 @@ def draw_timelines(
         grid.flat[-1].set_xlabel("time (ms)")
         used = {_kind(step, task) for step in steps.values() for task in step.tasks if task.end_s > task.start_s}
         keys = [Patch(color=COLOURS[kind], label=label) for kind, label in LABELS.items() if kind in used]
-        figure.legend(handles=keys, loc="outside upper left", ncols=len(keys), columnspacing=1.4)
+        grid.flat[0].legend(
+            handles=keys,
+            loc="lower right",
+            bbox_to_anchor=(1, 0.98),
+            ncols=len(keys),
+            columnspacing=1.2,
+            handlelength=1.2,
+        )
         figure.supxlabel(origin, x=0.01, ha="left", **ORIGIN_LINE)
         table = [line for panel, step in steps.items() for line in _lines(panel, step)]
         return save(figure, name, table, [], out)
