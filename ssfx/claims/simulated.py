@@ -85,7 +85,7 @@ def judged(artifact: str, rows: Sequence[Row]) -> list[Judged]:
         if claim.type == "setup":
             continue
         for calibration in sorted({cell.calibration for cell in own}):
-            there = [cell for cell in own if cell.calibration == calibration and _meets(claim, cell)]
+            there = [cell for cell in own if cell.calibration == calibration and meets(claim, cell)]
             if given := tuple(values(claim, there)):
                 tolerance = FITTED if _is_growth(claim) else 0.0
                 found.append(Judged(claim, calibration, _stated(claim), given, _why_not(claim), tolerance))
@@ -107,7 +107,7 @@ def claim_lines(found: Sequence[Judged]) -> list[str]:
     ]
 
 
-def _meets(claim: PaperClaim, cell: Cell) -> bool:
+def meets(claim: PaperClaim, cell: Cell) -> bool:
     """True when the cell has what the claim's conditions name."""
     stated = claim.conditions
     models = {_model(claim, name) for name in stated.get("models", [stated.get("model")]) if name}

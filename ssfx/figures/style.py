@@ -48,14 +48,14 @@ SCHEME_COLOURS = {
     "omgs": "#d55e00",
     "cupcake": "#009e73",
     "hipress": "#8c564b",
-    "espresso": "#6a3d9a",
+    "espresso": "#17a2a2",
     "ssfusion": "#bfe0f5",
     "ssfusion_naive": "#bfe0f5",
     "ssfusion_o": "#8cc8ee",
     "ssfusion_i": "#56b4e9",
     "ssfusion_oi": "#0072b2",
     "oktopk": "#7a5195",
-    "spardl": "#a06cc0",
+    "spardl": "#e377c2",
     "micro": "#c9a0dc",
     "gtopk": "#5b4a8a",
     "sparcml": "#8e7cc3",
@@ -66,6 +66,15 @@ SCHEME_COLOURS = {
     "acpsgd": "#d46a7e",
 }
 OTHER_COLOUR = "#000000"
+
+MARKERS = {
+    "hipress": "o", "oktopk": "s", "spardl": "D", "espresso": "^", "omgs": "v", "cupcake": "P", "ddp": "X",
+    "ssfusion_naive": "<", "ssfusion_o": ">", "ssfusion_oi": "*",
+}  # fmt: skip
+"""Of schemes where points stand near to one another: colour is then not all that tells them apart."""
+
+BAND_COLOUR = "#e2e2e2"
+"""Of the range that a paper claims, behind our values."""
 
 ORIGIN_HATCHES: dict[Kind, str] = {
     "measured": "",
