@@ -15,7 +15,7 @@ from ssfx.claims.ledger import PaperClaim, ledgers
 from ssfx.claims.simulated import judged, meets
 from ssfx.claims.values import METHODS
 from ssfx.figures.paper_words import RIVALS, TIMES, panel_order, panel_title, scheme_name
-from ssfx.figures.style import BAND_COLOUR, COLUMN_IN, MARKERS, ORIGIN_LINE, save, scheme_colour, style
+from ssfx.figures.style import BAND_COLOUR, COLUMN_IN, MARKERS, frame, save, scheme_colour, style
 from ssfx.results.rows import Row
 from ssfx.results.simulated_cells import Cell, cells
 
@@ -27,6 +27,7 @@ SUBJECT = "ssfusion_oi"
 LIMITS = (-100.0, 200.0)
 """Percent that are shown; what lies beyond stands at the edge with its number."""
 LINE_IN = 0.19
+ORIGIN = "Simulated: one step in virtual time for each setting. Nothing is fitted to the ranges that the paper claims."
 SIZES = {16: 9, 32: 18, 64: 34}
 """Area of a dot by number of GPUs."""
 
@@ -59,32 +60,31 @@ class Gains:
         panels = sorted(first.values(), key=panel_order)
         table = [line for cell in shown for line in self.table(cell)]
         count = len(RIVALS) if self.lines == "rivals" else len({self.at(cell)[1] for cell in shown})
+        values = [100 * value for cell in shown for one in RIVALS if (value := gain(cell, one)) is not None]
+        limits = max(LIMITS[0], min(-20.0, *values) - 5), min(LIMITS[1], max(115.0, *values) + 5)
         with style():
-            height_in = len(panels) * (LINE_IN * count + 0.5) + 1.0
+            height_in = len(panels) * (LINE_IN * count + 0.42) + 1.1
             figure, grid = plt.subplots(
                 len(panels), len(calibrations), figsize=(2 * COLUMN_IN, height_in), squeeze=False, sharex=True,
                 layout="constrained",
             )  # fmt: skip
-            figure.suptitle(self.title, x=0.01, ha="left", fontweight="bold", fontsize=8)
-            for axes, panel in zip(grid, panels, strict=True):
+            for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
+                model = panel.case.model
                 for axis, calibration in zip(axes, calibrations, strict=True):
-                    part = [
-                        one for one in shown if one.case.model == panel.case.model and one.calibration == calibration
-                    ]
-                    self._draw_panel(axis, part)
+                    self._draw_panel(
+                        axis, [one for one in shown if (one.case.model, one.calibration) == (model, calibration)]
+                    )
                     axis.tick_params(labelleft=axis is axes[0])
-                axes[0].set_title(panel_title(panel, self.letters), loc="left", fontweight="bold")
+                    axis.set_xlim(*limits)
+                pad = 4 if number else 14
+                axes[0].set_title(panel_title(panel, self.letters), loc="left", fontweight="bold", pad=pad)
             for axis, calibration in zip(grid[0], calibrations, strict=True):
-                axis.set_title(TIMES.get(calibration, calibration), loc="right", fontsize=6.5)
+                axis.annotate(
+                    TIMES.get(calibration, calibration), (0, 1), (0, 4), "axes fraction", textcoords="offset points"
+                )
             for axis in grid[-1]:
                 axis.set_xlabel("throughput of SSFusion over the rival's, less one (%)")
-            keys = {}
-            for axis in grid.flat:
-                handles, labels = axis.get_legend_handles_labels()
-                keys |= dict(zip(labels, handles, strict=True))
-            figure.legend(keys.values(), keys, loc="outside lower left", ncols=min(7, len(keys)), columnspacing=1.2)
-            origin = f"Simulated on {len(shown)} settings, one step in virtual time each; nothing is fitted to the paper's ranges."
-            figure.supxlabel(origin, x=0.01, ha="left", **ORIGIN_LINE)
+            frame(figure, self.title, ORIGIN, ncols=7 if self.lines == "settings" else 4)
             return save(figure, self.name, [*table, *(one.columns() for one in judged(self.name, rows))], rows, out)
 
     def table(self, cell: Cell) -> list[dict[str, Any]]:
@@ -132,8 +132,6 @@ class Gains:
         axis.axvline(0, color="black", linewidth=0.8)
         axis.set_yticks(range(len(names)), names)
         axis.set_ylim(len(names) - 0.45, -0.55)
-        low, high = axis.get_xlim()
-        axis.set_xlim(max(LIMITS[0], min(low, -20)), min(LIMITS[1], max(high, 120)))
         axis.grid(axis="x")
 
 
@@ -175,7 +173,7 @@ def _draw_dot(axis: Axes, y: float, value: float | None, gpus: int) -> None:
 
 
 def _draw_rival(axis: Axes, y: float, value: float | None, rival: str) -> None:
-    _point(axis, y, value, MARKERS[rival], 15, scheme_colour(rival), f"over {scheme_name(rival)}")
+    _point(axis, y, value, MARKERS[rival], 20, scheme_colour(rival), f"over {scheme_name(rival)}")
 
 
 def _point(axis: Axes, y: float, value: float | None, marker: str, size: float, colour: str, label: str) -> None:

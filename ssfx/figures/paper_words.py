@@ -13,13 +13,14 @@ SCHEMES = {
     "ssfusion_oi": "SSFusion",
 }  # fmt: skip
 """Schemes that are shown beside one another, at most ten."""
+OTHERS = {"per_tensor": "per-tensor", "fused_all": "multi-tensor"}
 MODELS = {
     "resnet152": "ResNet-152", "resnet152_cifar100": "ResNet-152", "vit_large": "ViT-large", "bert_large": "BERT-large",
     "gpt2_large": "GPT2-large", "gpt2_xl": "GPT2-XL", "bloom_3b": "BLOOM-3B",
 }  # fmt: skip
 DATASETS = {
     "imagenet": "ImageNet", "cifar100": "CIFAR-100", "squad": "SQuAD", "wikitext103": "WikiText-103",
-    "wikitext2": "WikiText-2",
+    "wikitext2": "WikiText-2", "wikitext103_bloom": "WikiText-103",
 }  # fmt: skip
 TIMES = {
     "nominal": "simulated, times of data sheets",
@@ -31,7 +32,7 @@ TIMES = {
 
 def scheme_name(scheme: str) -> str:
     """Return what the paper calls a scheme; its name here where the paper does not have it."""
-    return SCHEMES.get(scheme, scheme)
+    return {**SCHEMES, **OTHERS}.get(scheme, scheme)
 
 
 def panel_order(cell: Cell) -> int:

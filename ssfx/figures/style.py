@@ -145,6 +145,31 @@ def caption_text(lines: Sequence[str], width_in: float) -> str:
     return "\n".join(part for line in lines for part in textwrap.wrap(line, int(width_in * CHARACTERS_PER_IN)))
 
 
+def frame(figure: Figure, title: str, origin: str, ncols: int = 6) -> None:
+    """Set the title and one legend for all axes above them, and the line of origin below; called last.
+
+    A label that several axes have stands once in the legend.
+    """
+    keys: dict[str, Any] = {}
+    for axis in figure.axes:
+        handles, labels = axis.get_legend_handles_labels()
+        keys |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in keys}
+    height_in = figure.get_figheight()
+    below = caption_text([origin], figure.get_figwidth() * 1.2)
+    lines = -(-len(keys) // ncols)
+    top, bottom = 0.3 + 0.16 * lines, 0.14 + 0.1 * (below.count("\n") + 1)
+    figure.text(0.01, 1 - 0.07 / height_in, title, va="top", fontweight="bold", fontsize=8)
+    if keys:
+        look: dict[str, Any] = {"ncols": ncols, "columnspacing": 1.4, "handletextpad": 0.5, "borderpad": 0}
+        place = (0.01, 1 - 0.27 / height_in)
+        figure.legend(keys.values(), keys, loc="upper left", bbox_to_anchor=place, borderaxespad=0, **look)
+    figure.text(0.01, 0.05 / height_in, below, va="bottom", **ORIGIN_LINE)
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    rect = (0, bottom / height_in, 1, 1 - (top + bottom) / height_in)
+    engine.set(rect=rect)  # type: ignore[call-arg]  # of a constrained layout, which all figures here have
+
+
 def drawn_panels(
     panels: Sequence[Panel], tables: Sequence[Lines], draw: Callable[[Panel, Lines, Axes], None],
     caption: Sequence[str], xlabel: str,
