@@ -103,5 +103,7 @@ def _taken(kind: str, name: str, key: str) -> float:
 
 @cache
 def _cluster(name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = yaml.safe_load((conf_dir() / "cluster" / f"{name}.yaml").read_text())
-    return found
+    """Return the file of a cluster with what it takes over from others."""
+    found: dict[str, Any] = yaml.safe_load((conf_dir() / "cluster" / f"{name}.yaml").read_text())
+    others = [other for other in found.pop("defaults", []) if other != "_self_"]
+    return {key: value for other in others for key, value in _cluster(other).items()} | found

@@ -69,7 +69,7 @@ def by_source(verdicts: Mapping[str, Verdict]) -> dict[str, Counter[Outcome]]:
 
 
 def sentence(found: Counter[Outcome]) -> str:
-    """Return counts in words: "3 of 20 judged claims agree, 5 partly, 12 disagree; 7 not comparable, 9 not attempted"."""
+    """Return counts in words: how many of the judged claims agree, partly and not, and how many were not judged."""
     judged = sum(found[outcome] for outcome in JUDGED)
     return (
         f"{found['agrees']} of {judged} judged claims agree, {found['partly']} partly, {found['disagrees']} disagree; "

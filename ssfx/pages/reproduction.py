@@ -20,8 +20,8 @@ INTRODUCTION = """\
 Every figure, table, algorithm and set-up of the papers: our figure, the command that makes its rows, the rows that are
 committed, and every claim about it with a verdict. [Experiments](experiments.md) has the settings and what the papers
 leave open. A claim *agrees* where our range lies inside the stated one, *partly* where they overlap, and *disagrees*
-where they do not. It is *not comparable* where our rows come from other conditions, and *not attempted* where nothing of
-ssfx speaks to it; then the last column says why. Simulated and real rows are never mixed, and no model of time was
+where they do not. It is *not comparable* where our rows come from other conditions, and *not attempted* where nothing
+of ssfx speaks to it; then the last column says why. Simulated and real rows are never mixed, and no model of time was
 fitted to a claim. The claims are those of `ssfx/data/claims/`, in our words.
 
 None of these tables is typed: `make docs` writes them, and a test fails when the committed rows give others.
