@@ -9,13 +9,13 @@ import pytest
 from docs.markdown import ROOT
 from figures.synthetic import row, throughput
 from figures.synthetic_clusters import clusters
+from ssfx.pages.wording import summary
 
 from ssfx.claims.ledger import ledgers
 from ssfx.figures.discovery import check_all, discover
 from ssfx.pages import readme as docs
 from ssfx.pages.emulated import RECORD, emulated_block
 from ssfx.pages.models import Published, analytic_block, models_block
-from ssfx.pages.wording import summary
 from ssfx.perf_model.roofline import analytic_profile
 from ssfx.validation.groups import load
 from ssfx.workloads.base import models
