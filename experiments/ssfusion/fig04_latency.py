@@ -44,7 +44,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         )
         for machine, axis in zip(machines, axes.flat, strict=True):
             _draw_machine(machine, axis)
-        origin = "CPU time of one thread, median, 10th to 90th percentile; Laplace data. Open: printed in the paper, wall time."
+        origin = "CPU time of one thread, median, 10th to 90th percentile. Open: printed in the paper, wall time."
         frame(figure, TITLE, origin, ncols=4)
         return save(figure, NAME, lines(shown), used, out)
 

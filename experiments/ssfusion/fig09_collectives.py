@@ -21,6 +21,7 @@ CLAIMS = ("ssfusion.fig9",)
 NEEDS = {"experiment": "collective_scaling", "calibration": bool}
 
 COLLECTIVES = {"fused_all": ("all-gather", "#d55e00"), "ssgd": ("all-reduce", "#5f5f5f")}
+ORDER = {"modelA": "first", "modelB": "second"}
 MARKERS = {"bert_large": "o", "gpt2_large": "s"}
 NOTES = (
     "Both collectives move messages as long as the gradient: ssgd adds them up (dense), fused_all gathers half of the "
@@ -46,7 +47,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         for calibration, axis in zip(calibrations, grid.flat, strict=True):
             _draw_panel(axis, [cell for cell in shown if cell.calibration == calibration])
         grid.flat[0].set_ylabel("time per iteration (s)")
-        origin = "Simulated: one exchange of the whole gradient. Open: printed in the paper, for models that it does not name."
+        origin = "Simulated: one exchange of the whole gradient. Open: printed in the paper, for models without names."
         frame(figure, TITLE, origin, ncols=4)
         table = [line for cell in shown for line in lines(cell)] + [one.columns() for one in found]
         return save(figure, NAME, table, rows, out)
@@ -94,7 +95,7 @@ def _draw_panel(axis: Axes, part: list[Cell]) -> None:
             axis.plot(
                 claim.conditions["gpus"], claim.bounds[0], color=colour, linestyle="", fillstyle="none",
                 marker=MARKERS[NAMES[claim.conditions["model"]]], markersize=7,
-                label=f"{claim.subject}, paper's {'first' if claim.conditions['model'] == 'modelA' else 'second'} model",
+                label=f"{claim.subject}, paper's {ORDER[claim.conditions['model']]} model",
             )  # fmt: skip
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")

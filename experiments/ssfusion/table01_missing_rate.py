@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,11 +24,13 @@ COST = "5 minutes on two cores"
 
 MODELS = {"resnet152_digits": "ResNet-152", "bert_large_narrow": "BERT-large"}
 """Models here, and those of the paper whose tensors they have; the second one's tensors are narrower."""
+CLOSE = 0.05
+"""Relative difference within which a rate is the paper's."""
 WHOLE = "resnet152_digits"
 """The model whose tensors have the sizes of the paper's."""
 NOTES = (
-    "ResNet-152 has all its 467 tensors at full size, on 8x8 digits instead of CIFAR-100 and with two workers instead of "
-    "eight, from random weights. BERT-large has all its tensors but narrower ones, so that it fits: only the trend counts.",
+    "ResNet-152 has all its 467 tensors at full size, on 8x8 digits instead of CIFAR-100 and with two workers instead "
+    "of eight, from random weights. BERT-large has all its tensors but narrower ones: only the trend counts.",
     "A fusion degree of n percent: n percent of the tensors, counted from the output layer, are compressed jointly.",
 )
 
@@ -76,7 +80,8 @@ def judge(rows: list[Row]) -> list[Verdict]:
         if len(at) > 1:
             found.append(_trend(claim, ours, said))
         elif model == WHOLE or here == (0.0, 0.0):
-            found.append(compared(claim.id, claim.bounds, here, relative=0.05, unit="%", source="measured", reason=said, command=COMMAND, cost=COST))  # fmt: skip
+            one = compared(claim.id, claim.bounds, here, relative=CLOSE, unit="%", source="measured")
+            found.append(replace(one, reason=said, command=COMMAND, cost=COST))
         else:
             words = compared(claim.id, claim.bounds, here, unit="%").ours
             found.append(Verdict(claim.id, "not comparable", words, "measured", "", said, COMMAND, COST))
@@ -144,7 +149,7 @@ def _trend(claim: PaperClaim, ours: Mapping[float, Mapping[str, float]], said: s
     """Return whether the rate grows with every degree, from and to where the paper has it."""
     degrees = [degree for degree in ours if degree]
     series = [[ours[degree][memory] for degree in degrees] for memory in ours[degrees[0]]]
-    grows = all(a < b for one in series for a, b in zip(one, one[1:], strict=False))
+    grows = all(a < b for one in series for a, b in pairwise(one))
     assert claim.bounds is not None
     ends = [one[0] for one in series], [one[-1] for one in series]
     close = all(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ CLAIMS = (NAME,)
 NEEDS = {"experiment": "compressors", "compressor": "dgc", "memory": None, "device": "cpu"}
 COST = "half a minute on one core"
 NOTES = (
-    "The paper has wall time on its V100S and its Xeon; ours is the CPU time of one thread, so levels do not compare. No "
-    "GPU was measured here.",
+    "The paper has wall time on its V100S and its Xeon; ours is the CPU time of one thread, so levels do not compare. "
+    "No GPU was measured here.",
 )
 
 
@@ -54,12 +54,12 @@ def judge(rows: list[Row]) -> list[Verdict]:
     """Return verdicts on the ratios of the paper's own cells, and our CPU times beside its ones."""
     gpu, cpu = published("gpu"), published("cpu")
     ratios = [cpu[nbytes] / gpu[nbytes] - 1 for nbytes in sorted(gpu)]
-    grows = all(a < b for a, b in zip(ratios, ratios[1:], strict=False))
+    grows = all(a < b for a, b in pairwise(ratios))
     here = "grows with every size" if grows else "does not grow with every size"
     own = "Worked out from the cells that the paper prints."
     found = [
-        compared(f"{NAME}.slowdown", (0.753, 3.802), (ratios[0], ratios[-1]), relative=0.002, unit="fraction", reason=own,
-                 command=f"ssfx figures {NAME}"),
+        compared(f"{NAME}.slowdown", (0.753, 3.802), (ratios[0], ratios[-1]), relative=0.002, unit="fraction",
+                 reason=own, command=f"ssfx figures {NAME}"),
         Verdict(f"{NAME}.widening", "agrees" if grows else "disagrees", here, "computed", reason=own,
                 command=f"ssfx figures {NAME}"),
     ]  # fmt: skip
