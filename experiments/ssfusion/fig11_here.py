@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.figures.style import ORIGIN_HATCHES, drawn_panels, facts, save, scheme_colour, style
+from ssfx.figures.style import ORIGIN_HATCHES, drawn_panels, facts, few, save, scheme_colour, style
 from ssfx.results.comparisons import DENSE_BASELINE, Panel, Spread, panels
 from ssfx.results.rows import Row
 
@@ -13,25 +13,26 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "ssfusion.fig11_here"
-TITLE = "training throughput per workload and scheme"
+TITLE = "Throughput of small models on this machine, beside dense DDP"
 CLAIMS = ("ssfusion.fig11", "ssfusion.headline.throughput")
 NEEDS = {"experiment": "throughput", "calibration": ""}
 COMMAND = "ssfx run experiment=throughput preset=short"
+
+NOTES = (
+    "Solid line: dense DDP. Dashed line: ideal, P times the throughput of one worker alone. Number at the right: "
+    "scaling factor, throughput over the ideal.",
+)
 
 METRIC = "throughput_samples_per_s"
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write bars of the median throughput, whiskers over all runs, the scaling factor T_P / (P T_1) at its right."""
-    shown = panels(rows)
+    shown = [few(panel) for panel in panels(rows)]
     if not shown:
         return []
     tables = [lines(panel) for panel in shown]
-    text = [
-        *facts(shown),
-        "Solid line: dense DDP. Dashed line: ideal, P times the throughput of one worker alone. "
-        "Number at the right: scaling factor $T_P/(P\\,T_1)$.",
-    ]
+    text = facts(shown)
     with style():
         figure = drawn_panels(shown, tables, _draw_panel, text, "throughput (samples/s)")
         return save(figure, NAME, [line for table in tables for line in table], rows, out)

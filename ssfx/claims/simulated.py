@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from ssfx.claims.evidence import MODELS, compare
 from ssfx.claims.ledger import PaperClaim, ledgers
@@ -22,6 +23,7 @@ GBPS = 200.0
 """Line rate between their nodes where no option says otherwise and the paper names a rate."""
 NAMES = {**MODELS, "GPT2-XL": "gpt2_xl", "BLOOM-3B": "bloom_3b", "modelA": "bert_large", "modelB": "gpt2_large"}
 """Models of the ledger; the last two are not named in the paper and have about the ratio of sizes that its times do."""
+NO_RATIO = "no ratio: the other scheme has next to nothing to reduce here"
 FITTED = 0.10
 """Relative difference within which the ledger calls the growth of Fig. 9 reproduced."""
 
@@ -88,23 +90,9 @@ def judged(artifact: str, rows: Sequence[Row]) -> list[Judged]:
             there = [cell for cell in own if cell.calibration == calibration and meets(claim, cell)]
             if given := tuple(values(claim, there)):
                 tolerance = FITTED if _is_growth(claim) else 0.0
-                found.append(Judged(claim, calibration, _stated(claim), given, _why_not(claim), tolerance))
+                why = _why_not(claim) or (NO_RATIO if not isfinite(min(given)) else "")
+                found.append(Judged(claim, calibration, _stated(claim), given, why, tolerance))
     return found
-
-
-def claim_lines(found: Sequence[Judged]) -> list[str]:
-    """Return caption lines: every claim id with the paper's value, and ours with its verdict for every calibration."""
-    lines = []
-    for claim in dict.fromkeys(one.claim.id for one in found):
-        same = [one for one in found if one.claim.id == claim]
-        ours = "; ".join(f"{one.calibration} {one.here} ({one.verdict})" for one in same)
-        lines.append(f"{claim.partition('.')[2]}: paper {same[0].there}; {ours}")
-    reasons = sorted({one.why for one in found if one.why})
-    return [
-        *(["Claims of the ledger beside simulated values, to which nothing was fitted:"] if lines else []),
-        *lines,
-        *([f"Not comparable: {'; '.join(reasons)}."] if reasons else []),
-    ]
 
 
 def meets(claim: PaperClaim, cell: Cell) -> bool:
@@ -168,7 +156,9 @@ def _why_not(claim: PaperClaim) -> str:
 
 
 def _range(claim: PaperClaim, low: float, high: float) -> str:
-    """Return a range of values in the claim's unit; gains with their sign."""
+    """Return a range of values in the claim's unit, gains with their sign; "no ratio" where one has no end."""
+    if not isfinite(low):
+        return "no ratio"
     if claim.unit == "fraction":
         sign = "" if claim.metric == "ratio" else "+"
         ends = [f"{100 * value:{sign}.0f}" for value in (low, high)]

@@ -8,10 +8,12 @@ import io
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ssfx.core.origin import Kind
+from ssfx.figures.paper_words import SCHEMES
 from ssfx.results.comparisons import Panel
 from ssfx.results.rows import Row
 
@@ -168,6 +170,12 @@ def frame(figure: Figure, title: str, origin: str, ncols: int = 6) -> None:
     assert engine is not None
     rect = (0, bottom / height_in, 1, 1 - (top + bottom) / height_in)
     engine.set(rect=rect)  # type: ignore[call-arg]  # of a constrained layout, which all figures here have
+
+
+def few(panel: Panel) -> Panel:
+    """Return a panel with the schemes that the SSFusion paper shows and dense DDP, as all of them are too many."""
+    bars = {label: rows for label, rows in panel.bars.items() if rows[0].case.scheme in SCHEMES}
+    return replace(panel, bars=bars) if bars else panel
 
 
 def drawn_panels(
