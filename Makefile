@@ -32,8 +32,8 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-figures: $(INSTALLED) ## draw every figure from results/ and results/reference/
-	@$(BIN)/ssfx figures
+figures: $(INSTALLED) ## draw every figure, and results/figures/report.html with what the papers claim
+	@$(BIN)/ssfx figures && $(BIN)/ssfx report
 
 demo: $(INSTALLED) ## one short run of every scheme on this machine and its figures (about 3 minutes)
 	@$(BIN)/ssfx run experiment=throughput cluster=local preset=smoke workload=digits_resnet

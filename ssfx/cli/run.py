@@ -131,13 +131,17 @@ def _explain(job: Job) -> None:
 
 def _draw(job: Job, store: Store) -> list[Path]:
     from ssfx.core.paths import results_dir
-    from ssfx.figures.discovery import discover, draw_all
+    from ssfx.figures.discovery import discover
+    from ssfx.figures.drawing import draw_all
 
     names = [figure.name for figure in discover().values() if any(map(figure.shows, job.cases))]
-    rows = [*store.reference_rows(), *store.rows()]
+    rows, unreadable = store.readable()
     folder = results_dir() / "figures"
     if not names:
         click.echo(f"rows are in {store.runs}; ssfx status shows them, no figure needs experiment={job.experiment}")
         return []
-    folder.mkdir(parents=True, exist_ok=True)
-    return draw_all(names, rows, folder)
+    drawn = draw_all(names, rows, folder, unreadable=unreadable)
+    for one in drawn:
+        if one.state == "failed":
+            click.secho(f"{one.name}: {one.said}", fg="red", err=True)
+    return [path for one in drawn for path in one.files]
