@@ -80,7 +80,7 @@ def resolve_job(words: Iterable[str]) -> Job:
     for repeat in range(repeats):
         for composed, _, settings, case in resolved:
             if repeat < settings.repeats:
-                one = replace(case, repeat=repeat)
+                one = _repeated(case, repeat)
                 found_cases.setdefault(one.run_id, (one, composed))
     cases = tuple(case for case, _ in found_cases.values())
     targets = tuple({case.calibration: target_of(case) for case in cases if virtual}.values())
@@ -88,6 +88,15 @@ def resolve_job(words: Iterable[str]) -> Job:
         found.experiment, config["preset"]["name"], found.engine, shared.wandb, shared.stall_timeout_s, cluster,
         cases, tuple(composed for _, composed in found_cases.values()), baselines, without_density, targets,
     )  # fmt: skip
+
+
+def _repeated(case: Case, repeat: int) -> Case:
+    """Return the case's repeat of that number.
+
+    Of a run that measures quality it has another seed, because with the same one it would end at the same weights; of
+    a run that is timed the same one, so that repeats differ in time alone.
+    """
+    return replace(case, repeat=repeat, seed=case.seed + repeat if case.evaluate else case.seed)
 
 
 def _check_described(key: str, engine: str) -> None:
@@ -151,6 +160,14 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
         trace=settings.trace,
         threads=settings.threads,
         seed=settings.seed,
+        schedule=settings.schedule,
+        milestones=settings.milestones,
+        lr_warmup=settings.lr_warmup,
+        scale_lr_by_ranks=settings.scale_lr_by_ranks,
+        decay_only_matrices=settings.decay_only_matrices,
+        evaluate_every=settings.evaluate_every,
+        target_metric=settings.target_metric,
+        target_value=settings.target_value,
     )
     if found.engine == "simulate":
         case = simulated(case)
