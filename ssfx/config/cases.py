@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from ssfx.config.clusters import check_here, check_recorded, choice_at
 from ssfx.config.components import Components, complete, completed, components, on_nodes
@@ -15,9 +15,11 @@ from ssfx.config.simulations import PLAN_KEYS, check_keys, simulated
 from ssfx.config.sweep import Grid, grid, single
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
+from ssfx.core.paths import results_dir
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.target import Target, target_of
+from ssfx.results.wandb_mirror import Mirror
 from ssfx.workloads import check_case, datasets, models
 
 NODE_KEYS = ("cluster.nodes", "cluster.devices_per_node", "cluster.device")
@@ -36,7 +38,7 @@ class Job:
     experiment: str
     preset: str
     engine: str
-    wandb: Literal["off", "offline", "online"]
+    wandb: Mirror
     stall_timeout_s: float
     cluster: Cluster
     cases: tuple[Case, ...]
@@ -62,7 +64,7 @@ def resolve_job(words: Iterable[str]) -> Job:
     Repeats are the outer loop, so that whatever disturbs the machine for a while hits all schemes alike.
     """
     request = read(words)
-    for key in ("preset", "wandb", "stall_timeout_s"):
+    for key in ("preset", "wandb", "wandb_project", "wandb_tags", "stall_timeout_s"):
         if len(request.get(key, ())) > 1:
             raise ConfigError(f"one command takes one {key}; start ssfx run once for each")
     found = grid(request)
@@ -85,7 +87,9 @@ def resolve_job(words: Iterable[str]) -> Job:
     cases = tuple(case for case, _ in found_cases.values())
     targets = tuple({case.calibration: target_of(case) for case in cases if virtual}.values())
     return Job(
-        found.experiment, config["preset"]["name"], found.engine, shared.wandb, shared.stall_timeout_s, cluster,
+        found.experiment, config["preset"]["name"], found.engine,
+        Mirror(shared.wandb, results_dir() / "wandb", shared.wandb_project, shared.wandb_tags),
+        shared.stall_timeout_s, cluster,
         cases, tuple(composed for _, composed in found_cases.values()), baselines, without_density, targets,
     )  # fmt: skip
 

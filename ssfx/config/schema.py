@@ -51,6 +51,8 @@ class Settings:
     target_value: float | None
     stall_timeout_s: float
     wandb: Literal["off", "offline", "online"]
+    wandb_project: str
+    wandb_tags: tuple[str, ...]
 
     def __post_init__(self) -> None:
         for key in ("batch_size", "world_size", "threads", "steps", "repeats", "accumulate"):
@@ -102,7 +104,7 @@ class Settings:
 TYPES: dict[str, Any] = get_type_hints(Settings)
 KEYS = tuple(field.name for field in fields(Settings))
 
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 
 
 def typed(key: str, value: Any) -> Any:
@@ -115,7 +117,7 @@ def typed(key: str, value: Any) -> Any:
             raise unknown(key, str(value), choices)
         return value
     if get_origin(hint) is tuple:
-        return _numbers(key, value)
+        return _texts(key, value) if str in get_args(hint) else _numbers(key, value)
     kinds = get_args(hint) or (hint,)
     if value is None and type(None) in kinds:
         return None
@@ -138,6 +140,12 @@ def word_choices(key: str) -> tuple[str, ...]:
     hint = TYPES[key]
     kinds = (hint, *get_args(hint)) if get_origin(hint) is not Literal else (hint,)
     return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+
+
+def _texts(key: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or any(not isinstance(one, str) for one in value):
+        raise ConfigError(f"{key} must be a list of words, as [first,second], got {value!r}")
+    return tuple(value)
 
 
 def _numbers(key: str, value: Any) -> tuple[float, ...]:

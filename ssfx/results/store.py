@@ -57,6 +57,11 @@ class Store:
         found = [_ATTEMPT.fullmatch(path.name) for path in directory.iterdir()] if directory.is_dir() else []
         return sorted(int(match[1]) for match in found if match)
 
+    def attempt_files(self, case: Case, names: Iterable[str]) -> list[Path]:
+        """Return the paths of files of those names in the case's latest attempt, existing or not; [] without one."""
+        attempts = self.attempts(case)
+        return [self.run_dir(case) / f"attempt-{attempts[-1]}" / name for name in names] if attempts else []
+
     def status(self, case: Case) -> Status:
         """Return how far the case got: finished, failed (the last attempt died), half (it was cut off) or new."""
         if self.row(case) is not None:
