@@ -9,6 +9,7 @@ from typing import Any
 from ssfx.config.clusters import check_here, check_recorded, choice_at
 from ssfx.config.components import Components, complete, completed, components, on_nodes
 from ssfx.config.compose import Point, chosen, compose, expanded
+from ssfx.config.epochs import with_steps
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
 from ssfx.config.simulations import PLAN_KEYS, check_keys, simulated
@@ -128,7 +129,7 @@ def resolve_plan(words: Iterable[str]) -> Planned:
 
 
 def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settings, Case]:
-    config = compose(point)
+    config = with_steps(compose(point))
     settings = Settings.of(config)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
     parts = on_nodes(components(config, settings.density, asked="density" in point), cluster)
