@@ -41,7 +41,7 @@ def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None) -> None:
     from ssfx.core.paths import results_dir
     from ssfx.engines import engines
     from ssfx.results.store import Store
-    from ssfx.results.wandb_mirror import mirror
+    from ssfx.results.wandb_mirror import FILES, mirror
     from ssfx.simulator.cases import simulate_case
 
     job = resolve_job(overrides)
@@ -67,9 +67,10 @@ def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None) -> None:
             engines[job.engine].run(job.cases, store, stall_timeout_s=job.stall_timeout_s)
         finally:
             # After the last run, so that no upload disturbs a measurement; also when one failed, as none is run twice.
-            for case in todo if job.wandb != "off" else ():
-                if (row := store.row(case)) is not None:
-                    mirror(row, job.wandb)
+            rows = [row for case in todo if (row := store.row(case)) is not None] if job.wandb.mode != "off" else []
+            copied = sum([mirror(row, job.wandb, store.attempt_files(row.case, FILES)) for row in rows])
+            if rows:
+                click.echo(f"{copied} of {len(rows)} rows mirrored to W&B ({job.wandb.mode}): {job.wandb.folder}/wandb")
     print_outcome([row for case in job.cases if (row := store.row(case)) is not None])
     click.echo()
     for path in _draw(job, store):

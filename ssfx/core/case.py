@@ -14,6 +14,22 @@ from ssfx.core.old_files import up_to_date
 
 Device = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "bf16", "fp16"]
+Schedule = Literal["constant", "step", "linear", "cosine"]
+
+LATER_FIELDS: dict[str, Any] = {
+    "calibration": "",
+    "time_compute_only": False,
+    "schedule": "constant",
+    "milestones": (),
+    "lr_warmup": 0.0,
+    "scale_lr_by_ranks": False,
+    "decay_only_matrices": False,
+    "evaluate_every": 0,
+    "target_metric": None,
+    "target_value": None,
+}
+"""Fields that came after the first committed rows, with the value that says nothing: then they are left out of a case's
+identity, so that a run without them is identified by what it always was."""
 
 _CLUSTER = re.compile(r"(?P<name>[^(]+)(?:\((?P<options>[^)]*)\))?")
 
@@ -99,7 +115,7 @@ class Case:
     optimizer: str = "sgd"
     """Name of the optimizer."""
     lr: float = 0.05
-    """Learning rate."""
+    """Learning rate, that of one rank where it is scaled."""
     momentum: float = 0.9
     """Of SGD."""
     weight_decay: float = 0.0
@@ -113,7 +129,7 @@ class Case:
     warmup_steps: int = 20
     """How many of them, the first ones, are left out of timing statistics."""
     evaluate: bool = False
-    """Whether the model is evaluated at the end."""
+    """Whether quality is measured, at the end at least."""
     checkpoint_every: int = 0
     """Steps between checkpoints; 0: none."""
     trace: bool = False
@@ -129,24 +145,42 @@ class Case:
     "nominal:1a2b3c4d"."""
     time_compute_only: bool = False
     """Whether a pass without exchange precedes every timed step and is timed for itself: how fast the machine is."""
+    schedule: Schedule = "constant"
+    """How the learning rate goes on after its warm-up; see ssfx.workloads.schedule."""
+    milestones: tuple[float, ...] = ()
+    """Fractions of the run after which schedule=step takes a tenth of the learning rate."""
+    lr_warmup: float = 0.0
+    """Fraction of the run in which the learning rate rises."""
+    scale_lr_by_ranks: bool = False
+    """Whether the learning rate after the warm-up is `lr` times `world_size`."""
+    decay_only_matrices: bool = False
+    """Whether biases and norms are left without weight decay."""
+    evaluate_every: int = 0
+    """Steps between measurements of quality; 0: at the end only."""
+    target_metric: str | None = None
+    """Metric of quality in which the run has a target; None: it has none."""
+    target_value: float | None = None
+    """What counts as reached: a quality at least as good as this."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cluster", ClusterChoice.of(self.cluster))
+        object.__setattr__(self, "milestones", tuple(float(one) for one in self.milestones))
         # 1 and 1.0 are equal but differ in JSON; equal cases must have equal ids.
-        for name in ("density", "lr", "momentum", "weight_decay", "clip_norm"):
+        for name in ("density", "lr", "momentum", "weight_decay", "clip_norm", "lr_warmup", "target_value"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, float(value))
 
     @cached_property
     def run_id(self) -> str:
-        """First 12 hex digits of the SHA-256 of the canonical JSON of all fields, of the last two only where set."""
-        fields = {**asdict(self), "cluster": str(self.cluster)}
-        fields["control"] = fields.pop("time_compute_only")  # its first name, which ids keep
-        for name in ("calibration", "control"):
-            if not fields[name]:
-                del fields[name]  # so that a run without them is identified by what it always was
-        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        """First 12 hex digits of the SHA-256 of the canonical JSON of all fields, of LATER_FIELDS only where set."""
+        values = {**asdict(self), "cluster": str(self.cluster)}
+        for name, default in LATER_FIELDS.items():
+            if values[name] == default:
+                del values[name]
+        if "time_compute_only" in values:
+            values["control"] = values.pop("time_compute_only")  # its first name, which ids keep
+        text = json.dumps(values, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property

@@ -13,6 +13,7 @@ from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.files import write_atomic
 from ssfx.core.paths import reference_dir
+from ssfx.results.curves import curves
 from ssfx.results.rows import Row
 from ssfx.results.run_lock import RunLock
 
@@ -56,6 +57,11 @@ class Store:
         found = [_ATTEMPT.fullmatch(path.name) for path in directory.iterdir()] if directory.is_dir() else []
         return sorted(int(match[1]) for match in found if match)
 
+    def attempt_files(self, case: Case, names: Iterable[str]) -> list[Path]:
+        """Return the paths of files of those names in the case's latest attempt, existing or not; [] without one."""
+        attempts = self.attempts(case)
+        return [self.run_dir(case) / f"attempt-{attempts[-1]}" / name for name in names] if attempts else []
+
     def status(self, case: Case) -> Status:
         """Return how far the case got: finished, failed (the last attempt died), half (it was cut off) or new."""
         if self.row(case) is not None:
@@ -79,6 +85,10 @@ class Store:
         """Return the rows of all finished runs, of one experiment if named, in the order of their run ids."""
         found = (_read_row_file(path) for path in sorted(self.runs.glob("*/row.json")))
         return [row for row in found if experiment in (None, row.case.experiment)]
+
+    def curves(self, experiment: str | None = None) -> pd.DataFrame:
+        """Return the curves of `rows(experiment)` as a data frame, one line per point; see ssfx.results.curves."""
+        return curves(self.rows(experiment))
 
     def reference_rows(self, experiment: str | None = None) -> list[Row]:
         """Return the committed rows, in the order of file names and lines."""
