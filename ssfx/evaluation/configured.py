@@ -49,3 +49,10 @@ def judge_setup(artifact: str, here: Mapping[str, Callable[[], float | tuple[flo
         else:
             found.append(absent(claim.id, why.get(claim.id, otherwise)))
     return found
+
+
+@cache
+def experiment(name: str) -> Mapping[str, Any]:
+    """Return what conf/experiment/<name>.yaml says."""
+    found: Mapping[str, Any] = yaml.safe_load((conf_dir() / "experiment" / f"{name}.yaml").read_text())
+    return found

@@ -98,7 +98,7 @@ def says(
 
 def absent(claim_id: str, reason: str, outcome: Outcome = "not attempted", ours: str = "") -> Verdict:
     """Return the verdict on a claim to which no number of ours speaks, with the reason."""
-    return Verdict(claim_id, outcome, ours, "computed", reason=reason)
+    return Verdict(claim_id, outcome, ours, "computed" if ours else "none", reason=reason)
 
 
 def complete(
@@ -120,6 +120,6 @@ def complete(
     for claim_id in own:
         if claim_id not in judged:
             why = reason or f"no rows yet: {command}"
-            found[claim_id, "computed", ""] = replace(absent(claim_id, why), command=command, cost=cost)
+            found[claim_id, "none", ""] = replace(absent(claim_id, why), command=command, cost=cost)
     place = {claim_id: i for i, claim_id in enumerate(own)}
     return sorted(found.values(), key=lambda one: (place[one.claim], one.source, one.calibration))
