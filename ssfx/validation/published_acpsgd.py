@@ -64,6 +64,10 @@ def _power(rank: int, **options: object) -> Method:
     return method("powersgd", compressor=_every_matrix("powersgd", rank), **options)
 
 
+def _hook(rank: int, **options: object) -> Method:
+    return method("powersgd", compressor=f"powersgd(rank={rank})", variant="hook", **options)
+
+
 def _acp(rank: int, **options: object) -> Method:
     return method("acpsgd", compressor=_every_matrix("acpsgd", rank), **options)
 
@@ -82,9 +86,9 @@ METHODS: dict[str, Callable[[int], Method]] = {
     "powersgd": _power,
     # Power-SGD* is built on PyTorch's hook, which waits for the device at the end of every bucket: all its variants
     # take as long as if their exchanges came after backward.
-    "powersgd-star": lambda rank: _power(rank, variant="hook"),
-    "powersgd-star(WFBP)": lambda rank: _power(rank, variant="hook", buffer_bytes=0),
-    "powersgd-star(naive)": lambda rank: _power(rank, variant="hook", buffer_bytes=0),
+    "powersgd-star": lambda rank: _hook(rank),
+    "powersgd-star(WFBP)": lambda rank: _hook(rank, buffer_bytes=0),
+    "powersgd-star(naive)": lambda rank: _hook(rank, buffer_bytes=0),
     "acpsgd": _acp,
     "acpsgd(WFBP)": lambda rank: _acp(rank, buffer_bytes=0),
     "acpsgd(naive)": lambda rank: _acp(rank, buffer_bytes=0, overlap=False),
