@@ -7,11 +7,10 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.compressors import build
-from ssfx.evaluation.configured import cluster, judge_setup, memory_gb, workload
+from ssfx.evaluation.configured import cluster, experiment, judge_setup, memory_gb, workload
 from ssfx.evaluation.judging import claims_of, complete, says
 from ssfx.evaluation.pages import counted, draw_claims
 from ssfx.results.rows import Row
-from ssfx.validation.published_mergecomp import SPARSITY
 
 NAME = "mergecomp.text.setup"
 TITLE = "Server and defaults of MergeComp"
@@ -37,7 +36,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         f"{key}.gpu_mem": lambda: memory_gb(SERVER),
         f"{key}.pcie_lanes": lambda: cluster(SERVER).intra.gbps / PCIE_3_GBPS_PER_LANE,
         f"{key}.batch": lambda: float(workload("resnet50_cifar10")["batch_size"]),
-        f"{key}.sparsity": lambda: SPARSITY,
+        f"{key}.sparsity": lambda: 100 * (1 - experiment("mergecomp_groups")["density"]),
         f"{key}.qsgd_bits": qsgd_bits,
     }
     why = {
