@@ -10,7 +10,7 @@ from ssfx.evaluation.acpsgd_panels import bar, iteration_s
 from ssfx.evaluation.judging import absent, complete, number, stated
 from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import Rule, by_calibration, judge_orders, judge_predictions
-from ssfx.evaluation.step_plots import Bars, draw_bars
+from ssfx.evaluation.step_plots import Bars, draw_panels
 from ssfx.results.rows import Row
 from ssfx.validation.published_acpsgd import MODELS, Setup, ratios
 from ssfx.validation.published_steps import Prediction, Steps
@@ -35,8 +35,10 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
             known |= {name: known["ssgd"] * number(f"acpsgd.fig2.{claim}")
                       for name, claim in (("signsgd", "sign"), ("topk", "topk"))}  # fmt: skip
         paper = {name: (value, value) for name, value in known.items()}
-        panels.append(Bars(model, [bar(rows, name, Setup(model), paper=paper.get(name)) for name in METHODS]))
-    return draw_bars(NAME, panels, "iteration (s)", rows, out)
+        panels.append(
+            Bars(model, [bar(rows, name, Setup(model), paper=paper.get(name)) for name in METHODS], "iteration (s)")
+        )
+    return draw_panels(NAME, panels, rows, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
@@ -44,7 +46,9 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     found = [*judge_predictions(rows, ratios_here()), *judge_orders(rows, ORDERS)]
     if not by_calibration(rows):
         return complete(NAME, [], COMMAND)
-    found.append(absent("acpsgd.fig2.oom", "what Sign-SGD's code keeps in memory is not modelled, only what ours would"))
+    found.append(
+        absent("acpsgd.fig2.oom", "what Sign-SGD's code keeps in memory is not modelled, only what ours would")
+    )
     return complete(NAME, found, COMMAND)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.acpsgd_panels import LABELS, bar
+from ssfx.evaluation.acpsgd_panels import COLOURS, LABELS, bar
 from ssfx.evaluation.judging import complete
 from ssfx.evaluation.pages import counted
-from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions
-from ssfx.evaluation.step_plots import Bars, draw_bars
+from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions, prediction_bars
+from ssfx.evaluation.step_plots import Bars, draw_panels
 from ssfx.results.rows import Row
 from ssfx.validation.published_acpsgd import Setup, ratios, timed
 from ssfx.validation.published_steps import Steps, mean, over
@@ -28,16 +28,19 @@ SENTENCES = ("acpsgd.fig9.", "acpsgd.headline.sysopt", "acpsgd.intro.ssgd_naive"
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
-    """Write three bars a method, one panel a model and method; the paper prints ratios only."""
+    """Write three bars a method, one panel a model and method; the paper prints ratios, which are in the last panel."""
     panels = [
         Bars(
             f"{LABELS[name]}, {model}",
             [bar(rows, f"{name}{variant}", Setup(model), label) for variant, label in VARIANTS.items()],
+            "iteration (s)",
         )
         for name in METHODS
         for model in MODELS
     ]
-    return draw_bars(NAME, panels, "iteration (s)", rows, out)
+    own = [one for one in ratios() if one.claim.startswith(SENTENCES)]
+    gains = prediction_bars(rows, [one for one in own if "fusion" in one.panel], "gain of fusion over WFBP", COLOURS)
+    return draw_panels(NAME, [*panels, gains], rows, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.acpsgd_panels import line
+from ssfx.evaluation.acpsgd_panels import COLOURS, line
 from ssfx.evaluation.judging import complete, held
 from ssfx.evaluation.low_rank import mib, of
 from ssfx.evaluation.pages import counted
-from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions
-from ssfx.evaluation.step_plots import draw_lines
+from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions, prediction_bars
+from ssfx.evaluation.step_plots import Lines, draw_panels
 from ssfx.results.rows import Row
 from ssfx.schemes.search.byte_groups import MIB
 from ssfx.validation.published_acpsgd import Setup, ratios, timed
@@ -29,12 +29,15 @@ METHODS = ("powersgd-star", "acpsgd")
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
-    """Write one panel a rank, iteration time over buffer size; the paper prints none of the times."""
-    panels = {
-        f"rank {rank}": [line(rows, name, [(mb, seconds(name, rank, mb)) for mb in SIZES_MB]) for name in METHODS]
-        for rank in RANKS
-    }
-    return draw_lines(NAME, panels, "buffer (MB)", "iteration (s)", rows, out, log_x=True, ticks=SIZES_MB)
+    """Write one panel a rank, iteration time over buffer size; the paper prints gains only."""
+    panels = []
+    for rank in RANKS:
+        lines = [line(rows, name, [(mb, seconds(name, rank, mb)) for mb in SIZES_MB]) for name in METHODS]
+        title = f"BERT-Large, rank {rank}"
+        panels.append(Lines(title, lines, "buffer (MB)", "iteration (s)", log_x=True, ticks=SIZES_MB))
+    own = [one for one in ratios() if one.claim.startswith("acpsgd.fig10.")]
+    gains = prediction_bars(rows, own, "gain of 25 MB at rank 256", {"over": COLOURS["acpsgd"]})
+    return draw_panels(NAME, [*panels, gains], rows, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:

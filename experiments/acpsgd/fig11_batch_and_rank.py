@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.acpsgd_panels import iteration_s, line
+from ssfx.evaluation.acpsgd_panels import COLOURS, iteration_s, line
 from ssfx.evaluation.judging import complete, held, stated
 from ssfx.evaluation.pages import counted
-from ssfx.evaluation.row_steps import judge_predictions
-from ssfx.evaluation.step_plots import draw_lines
+from ssfx.evaluation.row_steps import judge_predictions, prediction_bars
+from ssfx.evaluation.step_plots import Lines, draw_panels
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.results.rows import Row
 from ssfx.validation.published_acpsgd import SMALLEST_BATCH, Setup, ratios
@@ -25,14 +25,31 @@ COMMAND = "ssfx run experiment=acpsgd_sweeps"
 METHODS = ("ssgd", "powersgd-star", "acpsgd")
 BATCHES = (8, 16, 24, 32)
 RANKS = (32, 64, 128, 256)
+GAIN = {"over": COLOURS["acpsgd"]}
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write panel (a) over batch size and panel (b) over rank; the paper prints ratios only."""
-    batch = [line(rows, name, [(b, seconds(name, Setup("ResNet-152", batch_size=b))) for b in BATCHES]) for name in METHODS]
+    batch = [
+        line(rows, name, [(b, seconds(name, Setup("ResNet-152", batch_size=b))) for b in BATCHES]) for name in METHODS
+    ]
     rank = [line(rows, name, [(r, seconds(name, Setup("BERT-Large", rank=r))) for r in RANKS]) for name in METHODS]
-    panels = {"(a) ResNet-152 by batch size": batch, "(b) BERT-Large by rank": rank}
-    return draw_lines(NAME, panels, "batch size per GPU, rank", "iteration (s)", rows, out, log_x=True)
+    own = list(ratios())
+    return draw_panels(
+        NAME,
+        [
+            Lines("(a) ResNet-152 by batch size", batch, "batch size per GPU", "iteration (s)", log_x=True),
+            Lines("(b) BERT-Large by rank", rank, "rank", "iteration (s)", log_x=True),
+            prediction_bars(
+                rows, [one for one in own if one.panel == "Fig. 11a gain of ACP-SGD"], "(a) gain of ACP-SGD", GAIN
+            ),
+            prediction_bars(
+                rows, [one for one in own if one.panel == "Fig. 11b gain of ACP-SGD"], "(b) gain of ACP-SGD", GAIN
+            ),
+        ],
+        rows,
+        out,
+    )
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.acpsgd_panels import iteration_s, line
+from ssfx.evaluation.acpsgd_panels import COLOURS, iteration_s, line
 from ssfx.evaluation.judging import complete, held
 from ssfx.evaluation.pages import counted
-from ssfx.evaluation.row_steps import judge_predictions
-from ssfx.evaluation.step_plots import draw_lines
+from ssfx.evaluation.row_steps import judge_predictions, prediction_bars
+from ssfx.evaluation.step_plots import Lines, draw_panels
 from ssfx.results.rows import Row
 from ssfx.validation.published_acpsgd import Setup, ratios
 from ssfx.validation.published_steps import Steps
@@ -28,11 +28,15 @@ GPUS = (8, 16, 32, 64)
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write one panel a model; the paper prints growths only, and does not name its models."""
-    panels = {
-        model: [line(rows, name, [(gpus, seconds(name, Setup(model, gpus=gpus))) for gpus in GPUS]) for name in METHODS]
-        for model in MODELS
-    }
-    return draw_lines(NAME, panels, "GPUs", "iteration (s)", rows, out, log_x=True)
+    panels = []
+    for model in MODELS:
+        at = {gpus: Setup(model, gpus=gpus) for gpus in GPUS}
+        lines = [line(rows, name, [(gpus, seconds(name, at[gpus])) for gpus in GPUS]) for name in METHODS]
+        panels.append(Lines(model, lines, "GPUs", "iteration (s)", log_x=True))
+    own = [one for one in ratios() if one.claim.startswith("acpsgd.fig12.")]
+    growth = prediction_bars(rows, own, "64 over 8 GPUs, mean of four models", COLOURS)
+    here = [row for row in rows if row.case.cluster.startswith("acpsgd_10gbe")]
+    return draw_panels(NAME, [*panels, growth], here, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:

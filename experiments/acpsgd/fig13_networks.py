@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.acpsgd_panels import bar, iteration_s
+from ssfx.evaluation.acpsgd_panels import COLOURS, bar, iteration_s
 from ssfx.evaluation.configured import cluster
 from ssfx.evaluation.judging import complete, held
 from ssfx.evaluation.pages import counted
-from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions
-from ssfx.evaluation.step_plots import Bars, draw_bars
+from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions, prediction_bars
+from ssfx.evaluation.step_plots import Bars, draw_panels
 from ssfx.results.rows import Row
 from ssfx.validation.published_acpsgd import NETWORKS, Setup, ratios
 from ssfx.validation.published_steps import Steps
@@ -30,11 +30,13 @@ ORDER = {"1GbE": "1 Gb/s Ethernet", "10GbE": "10 Gb/s Ethernet", "100GbIB": "100
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write one panel a network and model; the paper prints ratios only."""
     panels = [
-        Bars(f"{model}, {label}", [bar(rows, name, Setup(model, network=network)) for name in METHODS])
+        Bars(f"{model}, {label}", [bar(rows, name, Setup(model, network=network)) for name in METHODS], "iteration (s)")
         for network, label in ORDER.items()
         for model in MODELS
     ]
-    return draw_bars(NAME, panels, "iteration (s)", rows, out)
+    own = [one for one in ratios() if one.claim.startswith("acpsgd.fig13.")]
+    gains = prediction_bars(rows, own, "gain over S-SGD: ResNet-50, then BERT-Base", COLOURS, logarithmic=True)
+    return draw_panels(NAME, [*panels, gains], rows, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:

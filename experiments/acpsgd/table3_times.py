@@ -7,12 +7,12 @@ from pathlib import Path
 from statistics import fmean
 
 from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.acpsgd_panels import bar
 from ssfx.evaluation.judging import complete, number
 from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import NoRow, Rule, by_calibration, judge_orders, judge_predictions
-from ssfx.evaluation.step_plots import Bar, Bars, draw_bars
+from ssfx.evaluation.step_plots import Bars, draw_panels
 from ssfx.results.rows import Row
-from ssfx.figures.style import scheme_colour
 from ssfx.validation.published_acpsgd import MODELS, Setup, table_3, timed
 from ssfx.validation.published_steps import Prediction, Steps, mean, over
 
@@ -22,27 +22,19 @@ CLAIMS = (NAME,)
 NEEDS = {"experiment": "acpsgd_models", "calibration": bool}
 COMMAND = "ssfx run experiment=acpsgd_models"
 
-METHODS = {"ssgd": "S-SGD", "powersgd": "Power-SGD", "powersgd-star": "Power-SGD*", "acpsgd": "ACP-SGD"}
-COLOURS = {"ssgd": "ddp", "powersgd": "powersgd", "powersgd-star": "mergecomp", "acpsgd": "acpsgd"}
+METHODS = ("ssgd", "powersgd", "powersgd-star", "acpsgd")
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write one panel a model: simulated times as bars, the paper's as open marks."""
-    sources = by_calibration(rows)
     panels = []
     for model, (_, key, _) in MODELS.items():
         bars = []
-        for name, label in METHODS.items():
-            values = {}
-            for calibration, steps in sources.items():
-                try:
-                    values[calibration] = 1e3 * steps.step(*timed(name, Setup(model))).iteration_s
-                except NoRow:
-                    continue
+        for name in METHODS:
             paper = number(f"{NAME}.{key}.{name}")
-            bars.append(Bar(label, scheme_colour(COLOURS[name]), values, (paper, paper)))
-        panels.append(Bars(model, bars))
-    return draw_bars(NAME, panels, "iteration (ms)", rows, out)
+            bars.append(bar(rows, name, Setup(model), scale=1e3, paper=(paper, paper)))
+        panels.append(Bars(model, bars, "iteration (ms)"))
+    return draw_panels(NAME, panels, rows, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:

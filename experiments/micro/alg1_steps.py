@@ -28,7 +28,9 @@ MODEL = "resnet18_cifar10"
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write what was tried for every statement."""
-    origin = "Computed by ssfx: the partition and threshold rules of its compressor on made-up gradients; no training run."
+    origin = (
+        "Computed by ssfx: the partition and threshold rules of its compressor on made-up gradients; no training run."
+    )
     return draw_claims(NAME, TITLE, judge(rows), out, origin=origin)
 
 

@@ -47,7 +47,9 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
     columns = {"sparsifier": "sparsifier"}
     for criterion, heading in CRITERIA.items():
         columns |= {f"paper_{criterion}": "paper:\n" + heading, criterion: "ssfx"}
-    origin = "Computed by ssfx: rules of its compressors on made-up gradients, last quarter of the steps; no training run."
+    origin = (
+        "Computed by ssfx: rules of its compressors on made-up gradients, last quarter of the steps; no training run."
+    )
     return draw_table(NAME, TITLE, columns, table, out, origin=origin)
 
 

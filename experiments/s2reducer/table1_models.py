@@ -37,7 +37,11 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
             if claim not in found and column == "dense":
                 claim = f"{NAME}.{key}"
             if claim in found:
-                line |= {f"paper_{column}": number(claim), column: found[claim].ours, f"{column}_is": found[claim].outcome}
+                line |= {
+                    f"paper_{column}": number(claim),
+                    column: found[claim].ours,
+                    f"{column}_is": found[claim].outcome,
+                }
         table.append(line)
     columns = {
         "model": "model", "paper_embedding": "paper:\nembedding", "embedding": "ssfx", "embedding_is": "outcome",
@@ -55,7 +59,12 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     found = [
         absent("s2reducer.headline.models", "three of the five networks are here; GNMT is known by formula alone"),
         held(f"{NAME}.lstm.emb", lstm[embedding] * 4 / MB, reason=of_lstm),
-        held(f"{NAME}.lstm.dense", lstm_mb, tolerance=1 / number(f"{NAME}.lstm.dense"), reason=f"{of_lstm}; cut to 115, not rounded"),
+        held(
+            f"{NAME}.lstm.dense",
+            lstm_mb,
+            tolerance=1 / number(f"{NAME}.lstm.dense"),
+            reason=f"{of_lstm}; cut to 115, not rounded",
+        ),
         held(f"{NAME}.densenet", model_work("densenet40_cifar100").numel * 4 / MIB, reason="in MiB, unlike the others"),
         held(f"{NAME}.resnet50", model_work("resnet50_cifar100").numel * 4 / MB),
     ]

@@ -24,7 +24,9 @@ ERRORS = 3.0
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write what was tried for every statement."""
-    origin = "Computed by ssfx: the hash functions of its collective s2_sketch on small made-up vectors; no training run."
+    origin = (
+        "Computed by ssfx: the hash functions of its collective s2_sketch on small made-up vectors; no training run."
+    )
     return draw_claims(NAME, TITLE, judge(rows), out, origin=origin)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -12,6 +12,7 @@ from ssfx.compressors import build
 from ssfx.config.clusters import cluster_named
 from ssfx.core.errors import RunError
 from ssfx.evaluation.judging import held, says
+from ssfx.evaluation.step_plots import Bar, Bars
 from ssfx.results.rows import Row
 from ssfx.results.simulated_cells import Cell
 from ssfx.schemes import schemes
@@ -172,3 +173,19 @@ def rows_by_calibration(rows: Sequence[Row], where: tuple[Method, Setting]) -> d
         except NoRow:
             continue
     return found
+
+
+def prediction_bars(
+    rows: Sequence[Row], predictions: Iterable[Prediction], title: str, colours: Mapping[str, str], *,
+    logarithmic: bool = False,
+) -> Bars:  # fmt: skip
+    """Return a panel of ratios: what the text prints as marks, and ours as bars; `colours` by label, grey otherwise."""
+    bars = []
+    for one in predictions:
+        paper = one.stated(one.claim)
+        colour = next(
+            (colours[word] for word in sorted(colours, reverse=True) if one.label.startswith(word)), "#9a9a9a"
+        )
+        label = one.label.replace(", ", "\n").replace(" over ", "\nover ")
+        bars.append(Bar(label, colour, values_by_calibration(rows, one.value), (paper, paper)))
+    return Bars(title, bars, "ratio (x)", 1.0, logarithmic)

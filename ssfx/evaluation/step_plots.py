@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +37,18 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    """One panel of bars; `notes` are columns of its lines in the CSV."""
+    """One panel of bars; `line_at` draws a line across, as at 1 for ratios."""
 
     title: str
     bars: Sequence[Bar]
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    ylabel: str
+    line_at: float | None = None
+    logarithmic: bool = False
+
+    @property
+    def filled(self) -> bool:
+        """True when some bar has a value."""
+        return any(bar.values for bar in self.bars)
 
 
 @dataclass(frozen=True)
@@ -54,87 +61,107 @@ class Line:
     paper: Sequence[tuple[float, float]] = ()
 
 
-def draw_bars(
-    name: str, panels: Sequence[Bars], ylabel: str, rows: Sequence[Row], out: Path, *, line_at: float | None = None,
-    logarithmic: bool = False,
-) -> list[Path]:  # fmt: skip
-    """Write one panel each: two bars a method, hatched for nominal times; nothing where no bar has a value."""
-    drawn = [panel for panel in panels if any(bar.values for bar in panel.bars)]
+@dataclass(frozen=True)
+class Lines:
+    """One panel of lines."""
+
+    title: str
+    lines: Sequence[Line]
+    xlabel: str
+    ylabel: str
+    log_x: bool = False
+    log_y: bool = False
+    ticks: Sequence[float] = ()
+
+    @property
+    def filled(self) -> bool:
+        """True when some line has a point."""
+        return any(any(line.points.values()) for line in self.lines)
+
+
+def draw_panels(name: str, panels: Sequence[Bars | Lines], rows: Sequence[Row], out: Path) -> list[Path]:
+    """Write the panels that have a value, two a row: bars, hatched for nominal times, or lines, dashed for them.
+
+    Nothing is written where no panel has one.
+    """
+    drawn = [panel for panel in panels if panel.filled]
     if not drawn:
         return []
-    table = []
+    table: list[dict[str, Any]] = []
     with style():
-        figure, axes = _grid(len(drawn), max(len(panel.bars) for panel in drawn))
+        figure, axes = _grid(len(drawn), max(len(panel.bars) if isinstance(panel, Bars) else 4 for panel in drawn))
+        keys: dict[str, Any] = {}
         for panel, axis in zip(drawn, axes, strict=False):
-            for x, bar in enumerate(panel.bars):
-                for place, calibration in zip((-0.2, 0.2), CALIBRATIONS, strict=True):
-                    if calibration in bar.values:
-                        axis.bar(
-                            x + place, bar.values[calibration], 0.37, color=bar.colour, hatch=HATCHES[calibration],
-                            edgecolor="white", linewidth=0,
-                        )  # fmt: skip
-                if bar.paper is not None:
-                    axis.plot([x] * len(set(bar.paper)), sorted(set(bar.paper)), **PAPER)
-                low, high = bar.paper or (None, None)
-                table.append(
-                    {
-                        "panel": panel.title, "method": bar.label.replace("\n", " "), **panel.notes,
-                        **{f"simulated_{key}": value for key, value in bar.values.items()},
-                        "paper_low": low, "paper_high": high,
-                    }
-                )  # fmt: skip
-            if line_at is not None:
-                axis.axhline(line_at, color="black", linewidth=0.7)
-            if logarithmic:
-                axis.set_yscale("log")
-            axis.set_xticks(range(len(panel.bars)), [bar.label for bar in panel.bars])
+            table += _bars(panel, axis, keys) if isinstance(panel, Bars) else _lines(panel, axis, keys)
             axis.set_title(panel.title, loc="left", fontweight="bold")
-            axis.grid(axis="y")
-        _finish(figure, axes[: len(drawn)], ylabel, rows, _bar_keys(drawn))
+            axis.set_ylabel(panel.ylabel)
+        _finish(figure, rows, keys, drawn)
         return save(figure, name, table, rows, out)
 
 
-def draw_lines(
-    name: str, panels: Mapping[str, Sequence[Line]], xlabel: str, ylabel: str, rows: Sequence[Row], out: Path, *,
-    log_x: bool = False, ticks: Sequence[float] = (),
-) -> list[Path]:  # fmt: skip
-    """Write one panel each, a line per method and calibration, dashed for nominal times; nothing without points."""
-    drawn = {title: lines for title, lines in panels.items() if any(any(line.points.values()) for line in lines)}
-    if not drawn:
-        return []
+def _bars(panel: Bars, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]:
+    from matplotlib.lines import Line2D
+
     table = []
-    with style():
-        figure, axes = _grid(len(drawn), 4)
-        for (title, lines), axis in zip(drawn.items(), axes, strict=False):
-            for line in lines:
-                for calibration, points in line.points.items():
-                    shown = line.label if calibration == CALIBRATIONS[-1] or len(line.points) == 1 else None
-                    if points:
-                        axis.plot(
-                            *zip(*sorted(points), strict=True), color=line.colour, marker="o", markersize=2.5,
-                            linewidth=1.1, linestyle=DASHES[calibration], label=shown,
-                        )  # fmt: skip
-                    table += [
-                        {"panel": title, "method": line.label, "origin": f"simulated ({calibration})", "x": x, "y": y}
-                        for x, y in sorted(points)
-                    ]
-                if line.paper:
-                    axis.plot(*zip(*line.paper, strict=True), **{**PAPER, "color": line.colour})
-                    table += [
-                        {"panel": title, "method": line.label, "origin": "paper", "x": x, "y": y} for x, y in line.paper
-                    ]
-            if log_x:
-                axis.set_xscale("symlog" if any(x == 0 for line in lines for x, _ in _all(line)) else "log", base=2)
-            marks = ticks or sorted({x for line in lines for x, _ in _all(line)})
-            axis.set_xticks(marks, [f"{mark:g}" for mark in marks])
-            axis.minorticks_off()
-            axis.set_xlabel(xlabel)
-            axis.set_ylim(bottom=0)
-            axis.set_title(title, loc="left", fontweight="bold")
-            axis.grid()
-        handles, labels = axes[0].get_legend_handles_labels()
-        _finish(figure, axes[: len(drawn)], ylabel, rows, list(zip(handles, labels, strict=True)), lines=True)
-        return save(figure, name, table, rows, out)
+    for x, bar in enumerate(panel.bars):
+        for place, calibration in zip((-0.2, 0.2), CALIBRATIONS, strict=True):
+            if calibration in bar.values:
+                axis.bar(
+                    x + place * (len(bar.values) > 1), bar.values[calibration], 0.37, color=bar.colour,
+                    hatch=HATCHES[calibration], edgecolor="white", linewidth=0,
+                )  # fmt: skip
+        if bar.paper is not None:
+            axis.plot([x] * len(set(bar.paper)), sorted(set(bar.paper)), **PAPER)
+            keys["paper"] = Line2D([], [], **PAPER)
+        low, high = bar.paper or (None, None)
+        values = {f"simulated_{key}": value for key, value in bar.values.items()}
+        label = bar.label.replace("\n", " ")
+        table.append({"panel": panel.title, "method": label, **values, "paper_low": low, "paper_high": high})
+    if panel.line_at is not None:
+        axis.axhline(panel.line_at, color="black", linewidth=0.7)
+    if panel.logarithmic:
+        axis.set_yscale("log")
+    axis.set_xticks(range(len(panel.bars)), [bar.label for bar in panel.bars])
+    axis.grid(axis="y")
+    return table
+
+
+def _lines(panel: Lines, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]:
+    from matplotlib.lines import Line2D
+
+    table: list[dict[str, Any]] = []
+    for line in panel.lines:
+        keys[line.label] = Line2D([], [], color=line.colour, marker="o", markersize=2.5)
+        for calibration, points in line.points.items():
+            if points:
+                axis.plot(
+                    *zip(*sorted(points), strict=True), color=line.colour, marker="o", markersize=2.5, linewidth=1.1,
+                    linestyle=DASHES[calibration],
+                )  # fmt: skip
+            origin = f"simulated ({calibration})"
+            table += [
+                {"panel": panel.title, "method": line.label, "origin": origin, "x": x, "y": y}
+                for x, y in sorted(points)
+            ]
+        if line.paper:
+            axis.plot(*zip(*line.paper, strict=True), **{**PAPER, "color": line.colour})
+            keys["paper"] = Line2D([], [], **PAPER)
+            table += [
+                {"panel": panel.title, "method": line.label, "origin": "paper", "x": x, "y": y} for x, y in line.paper
+            ]
+    xs = sorted({x for line in panel.lines for x, _ in _all(line)})
+    if panel.log_x:
+        axis.set_xscale("symlog" if 0 in xs else "log", base=2)
+    marks = panel.ticks or xs
+    axis.set_xticks(marks, [f"{mark:g}" for mark in marks])
+    axis.minorticks_off()
+    axis.set_xlabel(panel.xlabel)
+    if panel.log_y:
+        axis.set_yscale("log")
+    else:
+        axis.set_ylim(bottom=0)
+    axis.grid()
+    return table
 
 
 def draw_parts(
@@ -165,12 +192,13 @@ def draw_parts(
                     table.append({**line, "run": row.run_id})
             axis.set_xticks(range(len(methods)), list(methods))
             axis.set_title(title, loc="left", fontweight="bold")
+            axis.set_ylabel("iteration (ms)")
             axis.grid(axis="y")
         from matplotlib.patches import Patch
 
-        keys: list[tuple[Any, str]] = [(Patch(facecolor=colour), label) for label, colour in PARTS.values()]
+        keys = {label: Patch(facecolor=colour) for label, colour in PARTS.values()}
         hatched = len({calibration for methods in drawn.values() for by in methods.values() for calibration in by}) > 1
-        _finish(figure, axes[: len(drawn)], "time (ms)", rows, keys, hatched=hatched)
+        _finish(figure, rows, keys, hatched=hatched)
         return save(figure, name, table, rows, out)
 
 
@@ -199,37 +227,23 @@ def _grid(panels: int, most: int) -> tuple[Figure, list[Axes]]:
     return figure, axes
 
 
-def _bar_keys(panels: Sequence[Bars]) -> list[tuple[Any, str]]:
-    from matplotlib.lines import Line2D
-
-    return [(Line2D([], [], **PAPER), "paper")] if any(b.paper for panel in panels for b in panel.bars) else []
-
-
 def _finish(
-    figure: Figure, axes: Sequence[Axes], ylabel: str, rows: Sequence[Row], keys: Sequence[tuple[Any, str]], *,
-    lines: bool = False, hatched: bool = True,
+    figure: Figure, rows: Sequence[Row], keys: Mapping[str, Any], drawn: Sequence[Bars | Lines] = (), *,
+    hatched: bool = True,
 ) -> None:  # fmt: skip
-    """Set labels, the legend, and the one line of origin."""
+    """Set the legend and the one line of origin."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    for axis in axes:
-        if axis.get_subplotspec() is not None and axis.get_subplotspec().is_first_col():  # type: ignore[union-attr]
-            axis.set_ylabel(ylabel)
-    found = sorted({row.case.calibration.partition(":")[0] for row in rows})
     names = {"nominal": "simulated, nominal times", "published": "simulated, published times"}
-    kinds: list[tuple[Any, str]] = []
-    for name in found:
-        if lines:
-            kinds.append((Line2D([], [], color="#666666", linestyle=DASHES[name]), names[name]))
+    every = dict(keys)
+    for name in sorted({row.case.calibration.partition(":")[0] for row in rows}):
+        if any(isinstance(panel, Lines) for panel in drawn):
+            every[names[name]] = Line2D([], [], color="#666666", linestyle=DASHES[name])
         elif hatched:
-            patch = Patch(facecolor="#999999", hatch=HATCHES[name], edgecolor="white", linewidth=0)
-            kinds.append((patch, names[name]))
-    every = [*keys, *kinds]
-    if lines:
-        every.append((Line2D([], [], **{**PAPER, "color": "#666666"}), "paper"))
-    figure.legend([key for key, _ in every], [text for _, text in every], loc="outside upper center", ncols=4)
+            every[names[name]] = Patch(facecolor="#999999", hatch=HATCHES[name], edgecolor="white", linewidth=0)
+    figure.legend(every.values(), every.keys(), loc="outside upper center", ncols=4, columnspacing=1.2)
     devices = "; ".join(sorted({row.origin.hardware.partition(" (")[0] for row in rows}))
     clusters = ", ".join(sorted({row.case.cluster.partition("(")[0] for row in rows}))
-    what = f"Simulated steps on {devices} ({clusters}); no GPU was used."
+    what = f"Simulated steps on {devices} ({clusters}); no GPU was used. Nothing was fitted to the marks of the paper."
     figure.supxlabel(what, x=0.01, ha="left", **ORIGIN_LINE)

@@ -199,7 +199,9 @@ def _clusters() -> Iterator[Prediction]:
     for name in ("ssgd", "powersgd-star", "acpsgd"):
         claim_id = f"acpsgd.fig12.{name}"
         few, many = claims()[claim_id].conditions["gpus"]
-        growth = mean([over(timed(name, Setup(model, gpus=many)), timed(name, Setup(model, gpus=few))) for model in MODELS])
+        growth = mean(
+            [over(timed(name, Setup(model, gpus=many)), timed(name, Setup(model, gpus=few))) for model in MODELS]
+        )
         yield Prediction(claim_id, "Fig. 12 growth by GPUs", name, growth)
     for key, name in (
         ("resnet50.power", "powersgd-star"), ("resnet50.acp", "acpsgd"), ("bertbase.power", "powersgd-star"),
