@@ -87,7 +87,9 @@ def _ranks(name: str, changed: tuple[tuple[str, int], ...]) -> int:
 @lru_cache(maxsize=1 << 12)
 def _how(scheme: str, options: tuple[tuple[str, Any], ...]) -> Key:
     """Return what equal methods share: the scheme's options with all defaults, and the compressor's."""
-    chosen = schemes[scheme].options(dict(options))
+    # 1 - 0.99 is not quite 0.01.
+    exact = {key: round(value, 9) if isinstance(value, float) else value for key, value in options}
+    chosen = schemes[scheme].options(exact)
     spec = getattr(chosen, "compressor", None)
     if spec is None:
         return scheme, chosen, None
@@ -124,9 +126,10 @@ def judge_predictions(rows: Sequence[Row], predictions: Iterable[Prediction]) ->
         values: dict[str, list[float]] = {}
         for one in listed:
             try:
-                values.setdefault(one.claim, []).append(one.value(steps))
+                value = one.value(steps)
             except NoRow:
                 continue
+            values.setdefault(one.claim, []).append(value)
         for claim_id, own in values.items():
             low, high = sorted(ours_as_stated(claim_id, value) for value in (min(own), max(own)))
             stated = next(one.stated(claim_id) for one in listed if one.claim == claim_id)
