@@ -38,9 +38,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
             lost = [1 - _relative(steps, name, gpus) for name in SLOWEST for gpus in GPUS]
         except NoRow:
             continue
-        found.append(
-            held("mergecomp.fig2.drop30", (min(lost), max(lost)), source="simulated", calibration=calibration)
-        )
+        found.append(held("mergecomp.fig2.drop30", (min(lost), max(lost)), source="simulated", calibration=calibration))
     return complete(NAME, found, COMMAND)
 
 

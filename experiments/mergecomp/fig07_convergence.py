@@ -19,6 +19,7 @@ CLAIMS = (NAME,)
 NEEDS = {"experiment": "mergecomp_clusters", "calibration": bool}
 COMMAND = "ssfx run experiment=mergecomp_clusters"
 
+
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write how many times as long an iteration takes without MergeComp: curves by iteration are taken to coincide."""
     panels = [prediction_bars(rows, own, title, {"": "#cc79a7"}) for title, own in panels_of().items() if own]

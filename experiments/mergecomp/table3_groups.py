@@ -20,6 +20,7 @@ CLAIMS = (NAME,)
 NEEDS = {"experiment": "mergecomp_groups", "calibration": bool}
 COMMAND = "ssfx run experiment=mergecomp_groups"
 
+
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write the paper's table with our ratios beside its own."""
     table = []
@@ -29,7 +30,11 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         gpus = int(one.panel.rpartition("x")[2])
         table.append({"compressor": name, "Y": y, "GPUs": gpus, "paper": round(one.stated(one.claim), 3), **ours})
     columns = {
-        "compressor": "compressor", "Y": "Y", "GPUs": "GPUs", "paper": "paper", "simulated_nominal": "ssfx, simulated\nnominal times",
+        "compressor": "compressor",
+        "Y": "Y",
+        "GPUs": "GPUs",
+        "paper": "paper",
+        "simulated_nominal": "ssfx, simulated\nnominal times",
         "simulated_published": "ssfx, simulated\npublished times",
     }
     origin = "Simulated steps on v100 devices over PCIe; no GPU was used. Nothing was fitted to the paper's table."
@@ -45,7 +50,6 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
 def predictions() -> list[Prediction]:
     """Return the cells of the table."""
     return [one for one in ratios() if one.claim.startswith(f"{NAME}.")]
-
 
 
 def _largest(steps: Steps) -> float:

@@ -61,7 +61,8 @@ def held(
     """
     claim, low_high = claims()[claim_id], stated(claim_id)
     unit = claim.unit or ""
-    bound = "lower bound" in unit, "upper bound" in unit
+    words = f"{unit} {claim.statement}"
+    bound = "(lower bound)" in words, "(upper bound)" in words
     unit = unit.partition("(")[0].strip()
     if tolerance is None:
         slack = max(half_digit(end) for end in low_high)
