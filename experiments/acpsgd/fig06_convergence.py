@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import absent, complete, says
+from ssfx.evaluation.judging import absent, complete
 from ssfx.evaluation.pages import counted
-from ssfx.evaluation.quality_curves import SCALE, compared, curve, draw_curves, grouped, quality, values
+from ssfx.evaluation.quality_curves import SCALE, compared, curve, draw_curves, grouped, judged_order, quality, values
 from ssfx.results.rows import Row
 
 NAME = "acpsgd.fig6"
@@ -53,10 +53,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
             )
     for claim, pairs, wanted in (("parity", finals, "equal"), ("early", early, "below")):
         if pairs:
-            holds = [word == wanted for _, word, _ in pairs]
-            outcome = "agrees" if all(holds) else "partly" if any(holds) else "disagrees"
-            words = "; ".join(f"{model} {text}" for model, _, text in pairs)
-            found.append(says(f"{NAME}.{claim}", outcome, words, f"{SCALE}: {words}", source="measured"))
+            found.append(judged_order(f"{NAME}.{claim}", [(*pair, wanted) for pair in pairs]))
     return complete(NAME, found, COMMAND, cost="minutes on two cores")
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete, says
+from ssfx.evaluation.judging import complete
 from ssfx.evaluation.pages import counted
-from ssfx.evaluation.quality_curves import SCALE, compared, draw_curves, grouped, quality, values
+from ssfx.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
 from ssfx.results.rows import Row
 
 NAME = "acpsgd.fig7"
@@ -35,10 +35,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
             if {"ACP-SGD", without} <= set(methods)
         ]
         if pairs:
-            holds = [word == "above" for _, word, _ in pairs]
-            outcome = "agrees" if all(holds) else "partly" if any(holds) else "disagrees"
-            words = "; ".join(f"{model} {text}" for model, _, text in pairs)
-            found.append(says(f"{NAME}.{claim}", outcome, words, f"{SCALE}: {words}", source="measured"))
+            found.append(judged_order(f"{NAME}.{claim}", [(*pair, "above") for pair in pairs]))
     return complete(NAME, found, COMMAND, cost="minutes on two cores")
 
 

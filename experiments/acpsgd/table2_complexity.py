@@ -10,9 +10,9 @@ from ssfx.collectives.primitives import traffic
 from ssfx.compressors import build
 from ssfx.evaluation.judging import complete, number, says
 from ssfx.evaluation.low_rank import of
+from ssfx.evaluation.operators import bytes_per_element
 from ssfx.evaluation.pages import counted
 from ssfx.figures.tables import draw_table
-from ssfx.evaluation.operators import bytes_per_element
 from ssfx.results.rows import Row
 from ssfx.validation.published_steps import claims
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
 import numpy as np
 
+from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete, held, says
 from ssfx.evaluation.pages import counted, draw_claims
 from ssfx.perf_model.operator_counts import model_work

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-from ssfx.claims.verdicts import Verdict
 from statistics import fmean
 
-from ssfx.evaluation.judging import absent, complete, number, says
+from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.judging import absent, complete, number
 from ssfx.evaluation.pages import counted
-from ssfx.evaluation.quality_curves import SCALE, compared, grouped, origin, values
+from ssfx.evaluation.quality_curves import SCALE, compared, grouped, judged_order, origin, values
 from ssfx.figures.tables import draw_table
 from ssfx.results.rows import Row
 
@@ -58,7 +57,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return that levels are of other networks, and whether merging keeps the accuracy."""
-    found, words, equal = [], [], []
+    found, pairs = [], []
     for key, (_, compressor) in CELLS.items():
         for way, scheme in WAYS.items():
             if own := top1(rows, scheme, compressor):
@@ -66,14 +65,11 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
                 found.append(
                     absent(f"{NAME}.{key}.{way}", f"another network and data: {SCALE}", "not comparable", mean)
                 )
-        word, text = compared(top1(rows, "mergecomp", compressor), top1(rows, "per_tensor", compressor))
-        if top1(rows, "mergecomp", compressor) and top1(rows, "per_tensor", compressor):
-            words.append(f"{compressor} {text} points")
-            equal.append(word == "equal")
-    if words:
-        outcome = "agrees" if all(equal) else "partly" if any(equal) else "disagrees"
-        said = "; ".join(words)
-        found.append(says(f"{NAME}.preserve", outcome, said, f"{SCALE}: {said}", source="measured"))
+        merged, apart = (top1(rows, scheme, compressor) for scheme in ("mergecomp", "per_tensor"))
+        if merged and apart:
+            pairs.append((compressor, *compared(merged, apart), "equal"))
+    if pairs:
+        found.append(judged_order(f"{NAME}.preserve", pairs))
     return complete(NAME, found, COMMAND, cost="minutes on two cores")
 
 

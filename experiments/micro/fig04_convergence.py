@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import absent, complete, held, says
+from ssfx.evaluation.configured import experiment
+from ssfx.evaluation.judging import absent, complete, held
 from ssfx.evaluation.micro_runs import COLOURS, GROUP, method
 from ssfx.evaluation.pages import counted
-from ssfx.evaluation.quality_curves import SCALE, compared, draw_curves, grouped, quality, values
+from ssfx.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
 from ssfx.results.rows import Row
-from ssfx.evaluation.configured import experiment
 
 NAME = "micro.fig4"
 TITLE = "Accuracy of four sparsifiers"
@@ -39,13 +39,13 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     for methods in shown(rows).values():
         own = {name: values(runs, "top1") for name, runs in methods.items()}
         if {"Top-k", "CLT-k", "MiCRO"} <= set(own):
-            words = {name: compared(own[name], own["MiCRO"]) for name in own if name != "MiCRO"}
-            alike = all(word == "equal" for word, _ in words.values())
-            text = "; ".join(f"{name} over MiCRO {said}" for name, (_, said) in words.items())
-            found.append(says(f"{NAME}.accuracy", alike, text, f"{SCALE}: {text}", source="measured"))
+            pairs = [
+                (f"{name} over MiCRO", *compared(own[name], own["MiCRO"]), "equal") for name in own if name != "MiCRO"
+            ]
+            found.append(judged_order(f"{NAME}.accuracy", pairs))
             word, said = compared(own["Top-k"], own["CLT-k"])
-            ahead = word in ("above", "equal")
-            found.append(says(f"{NAME}.topk_cltk", ahead, said, f"{SCALE}, equal steps: {said}", source="measured"))
+            wanted = "equal" if word == "equal" else "above"
+            found.append(judged_order(f"{NAME}.topk_cltk", [("Top-k over CLT-k at equal steps", word, said, wanted)]))
             break
     return complete(NAME, found, COMMAND, cost="minutes on two cores")
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete, held, says
+from ssfx.evaluation.configured import workload
+from ssfx.evaluation.judging import complete, held, number, says
 from ssfx.evaluation.micro_runs import COLOURS, GROUP, late, method
 from ssfx.evaluation.pages import counted
 from ssfx.evaluation.quality_curves import SCALE, draw_curves, grouped
 from ssfx.results.rows import Row
-from ssfx.evaluation.configured import workload
 
 NAME = "micro.fig5"
 TITLE = "Density over steps of four sparsifiers"
@@ -21,8 +21,8 @@ COMMAND = "ssfx run experiment=micro_quality"
 
 BAND = 0.1
 """Relative difference within which a density counts as the one that was set."""
-TRAINING_IMAGES = 50_000
-"""Of CIFAR-10 and CIFAR-100."""
+TRAINING_IMAGES, WORKERS = 50_000, 16
+"""Of CIFAR-10 and CIFAR-100, and of the paper."""
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
@@ -35,11 +35,12 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return densities over the one that was set, in the second half of training."""
-    decay = 150 * (TRAINING_IMAGES // 16 // workload("resnet18_cifar10")["batch_size"])
-    last = 150 * -(-TRAINING_IMAGES // 16 // workload("resnet18_cifar10")["batch_size"])
+    batch, epochs = workload("resnet18_cifar10")["batch_size"], int(number("micro.setup.decay_epoch"))
+    images = TRAINING_IMAGES // WORKERS
+    first, last = epochs * (images // batch), epochs * -(-images // batch)
     found = [
         held("micro.iii.hard_fixed", 1.0, tolerance=0.0, reason="the threshold is an option of the compressor"),
-        says("micro.fig5.drop", decay <= 14_600 <= last, f"{decay:,} to {last:,} iterations",
+        says("micro.fig5.drop", first <= number("micro.fig5.drop") <= last, f"{first:,} to {last:,} iterations",
              "150 epochs of 97 or 98 iterations: when the paper's learning rate decays (MI-04)"),
     ]  # fmt: skip
     for methods in shown(rows).values():

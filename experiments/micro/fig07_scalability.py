@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import absent, complete, says
+from ssfx.evaluation.judging import absent, complete
 from ssfx.evaluation.micro_runs import method
 from ssfx.evaluation.pages import counted
-from ssfx.evaluation.quality_curves import SCALE, compared, draw_curves, grouped, quality, values
+from ssfx.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
 from ssfx.results.rows import Row
 
 NAME = "micro.fig7"
@@ -33,10 +33,9 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         own = {name: values(runs, "top1") for name, runs in methods.items()}
         names = sorted(own)
         if len(names) > 1:
-            words = {name: compared(own[name], own[names[0]]) for name in names[1:]}
-            alike = all(word == "equal" for word, _ in words.values())
-            text = "; ".join(f"{name} over {names[0]} {said}" for name, (_, said) in words.items())
-            found.append(says("micro.fig7.accuracy", alike, text, f"{SCALE}: {text}", source="measured"))
+            first = names[0]
+            pairs = [(f"{name} over {first}", *compared(own[name], own[first]), "equal") for name in names[1:]]
+            found.append(judged_order("micro.fig7.accuracy", pairs))
             break
     return complete(NAME, found, COMMAND, cost="minutes on two cores")
 

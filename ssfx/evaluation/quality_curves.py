@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, median, variance
 from typing import TYPE_CHECKING, Any
 
+from ssfx.claims.verdicts import Outcome, Verdict
 from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.results.rows import Row
 
@@ -138,3 +139,18 @@ def _word(column: str | Callable[[Row], str], methods: Mapping[str, Sequence[Row
         return column.replace("_", " ")
     words = {column(row) for rows in methods.values() for row in rows} - {""}
     return next(iter(sorted(words)), "").replace("_", " ")
+
+
+def judged_order(claim: str, pairs: Sequence[tuple[str, str, str, str]]) -> Verdict:
+    """Return the verdict on an order from pairs of methods: (what is compared, word, difference, wanted word).
+
+    "equal" is met by differences within the noise; with one seed nothing can be told.
+    """
+    text = "; ".join(f"{what} {said}" for what, _, said, _ in pairs)
+    if any(word == "unknown" for _, word, _, _ in pairs):
+        return Verdict(
+            claim, "not comparable", text, "measured", reason="too few seeds to tell a difference from noise"
+        )
+    holds = [word == wanted for _, word, _, wanted in pairs]
+    outcome: Outcome = "agrees" if all(holds) else "partly" if any(holds) else "disagrees"
+    return Verdict(claim, outcome, text, "measured", reason=f"{SCALE}: {text}")
