@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.configured import experiment
 from ssfx.evaluation.judging import complete, held, number
 from ssfx.evaluation.pages import counted
 from ssfx.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
@@ -43,9 +42,8 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return whether quality holds at the recommended ratio and falls below it."""
-    swept = sorted(float(ratio) for ratio in experiment("s2_ratio")["experiment"]["sweep"]["scheme.ratio"])
     found = [
-        held("s2reducer.appB3.range", (swept[0], swept[-1]), tolerance=0.0),
+        held("s2reducer.appB3.range", (SWEPT[0], SWEPT[-1]), tolerance=0.0),
         *judge_orders(rows, {"s2reducer.appB3.gain_slight": _slight}),
     ]
     rows = [row for row in rows if not row.case.calibration]
