@@ -15,7 +15,8 @@ RECORDED ?= local_x2 local_x4 2x1gbit 4x1gbit 2x100mbit 4x100mbit
 # From a name in RECORDED to the words of its command. Two ranks have more steps: theirs are short, and their schemes
 # nearer to one another.
 WHERE := s/^local_x/cluster=local world_size=/;s/^[24]x/cluster=emulated_&/;/=2$$\|_2x/s/$$/ steps=60/;/=4$$\|_4x/s/$$/ steps=36/
-SIMULATED := breakdown compressors density bandwidth large_models selective collective_scaling
+SIMULATED := breakdown compressors density bandwidth large_models selective collective_scaling \
+  acpsgd_models acpsgd_fusion acpsgd_sweeps mergecomp_clusters mergecomp_groups micro_clusters s2_sparse
 
 .DEFAULT_GOAL := help
 .PHONY: committed help install figures demo test test-fast lint reference simulations calibration validation conf docs clean

@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("calibration", "integrations"),
     ("engines",),
     ("claims", "advice", "validation"),
-    ("figures",),
+    ("figures", "evaluation"),
     ("config",),
     ("pages", "cli"),
 )
