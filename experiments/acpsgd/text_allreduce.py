@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from functools import cache
-
 from ssfx.config.clusters import cluster_named
 from ssfx.evaluation.judging import complete, held
 from ssfx.evaluation.low_rank import of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
 import numpy as np
 
+from ssfx.claims.verdicts import Verdict
 from ssfx.collectives.sketch_hash import draw as draw_hashes
 from ssfx.evaluation.judging import complete
 from ssfx.evaluation.sketch_example import queried, sketch

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ssfx.config.simulated import simulate_case
 
 from ssfx.config import resolve_job
-from ssfx.config.simulated import simulate_case
 from ssfx.core.origin import Origin
 from ssfx.evaluation.row_steps import NoRow, by_calibration, judge_predictions, ours_as_stated
 from ssfx.figures.discovery import discover
