@@ -178,10 +178,10 @@ def test_seeds_repeats_and_steps_are_no_part_of_a_simulated_run():
 def test_what_differs_from_a_clusters_file_is_in_its_name():
     plain, slow = cases()[0], cases("cluster.nodes=4", "cluster.inter.gbps=10")[0]
     assert cases("cluster.inter.gbps=200.0") == cases()
-    assert [case.cluster for case in cases("cluster.inter.gbps=10,200")] == ["16gpu(inter.gbps=10)", "16gpu"] * 2
-    assert (plain.cluster, slow.cluster) == ("16gpu", "16gpu(inter.gbps=10)")
+    assert [str(case.cluster) for case in cases("cluster.inter.gbps=10,200")] == ["16gpu(inter.gbps=10)", "16gpu"] * 2
+    assert (str(plain.cluster), str(slow.cluster)) == ("16gpu", "16gpu(inter.gbps=10)")
     here = cluster_on(slow.cluster, slow.world_size, slow.device)
-    assert (here.name, here.inter.gbps, here.nodes) == (slow.cluster, 10, 4)
+    assert (here.name, here.inter.gbps, here.nodes) == (str(slow.cluster), 10, 4)
     assert here.inter.latency_s == cluster_on(ClusterChoice("16gpu"), 16, "cuda").inter.latency_s
 
 
@@ -193,7 +193,7 @@ def test_several_clusters_in_one_command(store):
 
 def test_one_device_alone_is_the_ideal_and_exchanges_nothing(store):
     (row,) = run(resolve_job(["cluster=16gpu", "scheme=ssgd", "workload=text_lstm", "world_size=1"]).cases, store)
-    assert (row.case.cluster, row.case.world_size, row.metrics["sent_bytes"]) == ("16gpu", 1, 0)
+    assert (row.case.cluster.name, row.case.world_size, row.metrics["sent_bytes"]) == ("16gpu", 1, 0)
     assert row.metrics["iteration_s"] == pytest.approx(target_of(row.case).profile.alone_s())
 
 
