@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.lowrank import LowRank, LowRankOptions, Matrix, Shapes, Split, add_plain, write_plain
-from ssfx.compressors.orthogonal import basis, remembered_normal, revived
+from ssfx.compressors.orthogonal import basis, cached_normal, revived
 from ssfx.compressors.random_keys import key
 from ssfx.core.lazy import torch
 
@@ -51,7 +51,7 @@ class ACPSGD(LowRank):
         sends_p = ctx.step % 2 == 0
         if parts.matrices:
             held = ctx.state["q" if sends_p else "p"]
-            fresh = remembered_normal(key(ctx.seed, ctx.tensor_id, ctx.step % 2), held.numel(), a.device)
+            fresh = cached_normal(key(ctx.seed, ctx.tensor_id, ctx.step % 2), held.numel(), a.device)
             for matrix in parts.matrices:
                 kept = _held(matrix, held, sends_p)
                 kept.copy_(basis(revived(kept, _held(matrix, fresh, sends_p))))
