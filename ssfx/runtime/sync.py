@@ -1,15 +1,9 @@
-"""attach(): gradient exchange by a plan, for any torch training script.
-
-    sync = ssfx.attach(model, optimizer, scheme="ssfusion_oi", density=0.01)
-
-From then on `loss.backward()` ends with averaged gradients in `.grad`, as with torch DDP: clipping, GradScaler and any
-optimizer work as usual. Nothing is subclassed or wrapped; `sync.detach()` removes every hook.
-"""
+"""Sync: the exchange that `attach` puts on a model: hooks, steps, re-planning, state."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -27,16 +21,6 @@ from ssfx.memories.rates import Rates
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.runtime.attach import (
-    broadcast_model,
-    check_model,
-    choose_memory,
-    claim_model,
-    model_device,
-    placeholder_costs,
-    release_model,
-    scheme_options,
-)
 from ssfx.runtime.backward import BackwardPass, nested
 from ssfx.runtime.exchange import Exchange, Slot
 from ssfx.runtime.guards import (
@@ -44,67 +28,24 @@ from ssfx.runtime.guards import (
     Optimizers,
     ParameterWatch,
     check_buffer_shapes,
-    check_held,
     check_state,
     refuse_inside_ddp,
-    unwrapped,
 )
 from ssfx.runtime.online import Observer, agree, check_same, parameter_names, registration_profile
 from ssfx.runtime.online_costs import calibrate
+from ssfx.runtime.setup import (
+    broadcast_model,
+    claim_model,
+    placeholder_costs,
+    release_model,
+    warm_up,
+)
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
 from ssfx.runtime.tuner import Tuner
-from ssfx.runtime.warm import warm_up
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
-
-
-def attach(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
-    *,
-    scheme: str = "ddp",
-    compressor: str | None = None,
-    density: float | None = None,
-    memory: str | None = None,
-    scaler: torch.amp.GradScaler | None = None,
-    process_group: Any = None,
-    costs: Costs | None = None,
-    seed: int = 0,
-    trace: bool = False,
-    **options: Any,
-) -> Sync:
-    """Exchange the model's gradients by `scheme` at the end of every backward pass from now on; return the handle.
-
-    Call it on every rank, after the model is on its device and the process group is up (without one, or with one rank,
-    gradients pass through untouched). `optimizer`: the one that holds the model's parameters, or a list of all that do;
-    wrappers of accelerate and Lightning are seen through. Parameters and buffers are made equal to rank 0's.
-    `compressor` and `memory` are specs such as "topk" or "dgc(value_dtype=float16)"; None takes the scheme's default,
-    and residual error feedback.
-    `scaler`: pass the GradScaler if you use one, so that residuals follow its scale. `costs`: planning input for
-    profiled schemes; None measures it when planning. `process_group`: None makes one of all ranks for the exchange
-    alone; a group that is given must not be used by anything else during backward. Raises ConfigError when the
-    combination cannot work.
-    """
-    check_model(model)
-    optimizers = unwrapped(optimizer)
-    check_held(parameter_names(model), optimizers)
-    entry = schemes[scheme]
-    given = scheme_options(compressor, density, options)
-    chosen: Any = entry.options(given)
-    return Sync(
-        model,
-        optimizers,
-        scheme=scheme,
-        given=given,
-        memory=choose_memory(chosen.compressor, memory, optimizers),
-        scaler=scaler,
-        comm=Comm(process_group, model_device(model)),
-        costs=costs,
-        seed=seed,
-        trace=trace,
-    )
 
 
 class Sync:

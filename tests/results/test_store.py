@@ -92,7 +92,7 @@ def test_rows_and_cases_of_earlier_versions_are_read_and_keep_their_ids():
     raw["case"]["control"] = raw["case"].pop("time_compute_only")
     assert Row.from_json(json.dumps(raw)).case == case == Case.from_json(json.dumps(raw["case"]))
     first = {name: value for name, value in asdict(case).items() if name not in ("time_compute_only", "calibration")}
-    text = json.dumps(first | {"control": True}, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(first | {"control": True, "cluster": "local"}, sort_keys=True, separators=(",", ":"))
     assert case.run_id == hashlib.sha256(text.encode()).hexdigest()[:12]
     assert case.run_id != row.case.run_id
 

@@ -276,7 +276,7 @@ def test_a_carried_residual_keeps_the_learning_rate_it_was_computed_under(
     pool: Pool, memory: str, factor: float, rate: float
 ) -> None:
     for report in pool.run(work_momentum.follows_the_rate, 2, memory):
-        assert report["owed"] > 1e-3
+        assert report["carried"] > 1e-3
         assert report["factor"] == pytest.approx(factor, rel=1e-4)
         assert report["rate"] == pytest.approx(rate)
 
