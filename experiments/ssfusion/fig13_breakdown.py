@@ -23,7 +23,7 @@ TITLE = "Fig. 13: time of an iteration by part, 64 GPUs, and communication that 
 CLAIMS = (NAME,)
 NEEDS = {"experiment": "breakdown", "calibration": bool}
 NOTES = (
-    "Communication is what computing does not hide. Diamonds: the reduction of communication time that the paper prints.",
+    "Communication is what computing does not hide. Diamonds: the reduction of communication that the paper prints.",
     "No ratio is shown where the rival's communication takes less than two percent of its iteration: HiPress leaves "
     "tensors uncompressed where that is predicted to be faster, on ResNet-152 with 200 Gbit/s all of them.",
 )

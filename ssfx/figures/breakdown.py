@@ -24,7 +24,7 @@ HIDDEN_COLOUR = "#d55e00"
 
 
 def draw_breakdown(name: str, rows: list[Row], out: Path) -> list[Path]:
-    """Write the figure `name`: stacked bars, one run per scheme; a hatched strip is communication that compute hides."""
+    """Write the figure `name`: stacked bars, one run per scheme; a hatched strip is communication that is hidden."""
     shown = [few(panel) for panel in panels(rows)]
     if not shown:
         return []
