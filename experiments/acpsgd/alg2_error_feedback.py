@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
 import numpy as np
 
+from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete
 from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.results.rows import Row

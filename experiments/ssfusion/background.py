@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ssfx.claims.ledger import claims_by_id
 from ssfx.claims.verdicts import Outcome, Verdict, as_printed, compared
-from ssfx.config.simulated import simulate_case
+from ssfx.simulator.cases import simulate_case
 from ssfx.config.simulations import resolve_simulations
 from ssfx.figures.tables import draw_table
 from ssfx.results.rows import Row
