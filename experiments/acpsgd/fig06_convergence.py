@@ -35,8 +35,8 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     found, finals, early = [], [], []
     for model, methods in panels.items():
         if set(METHODS.values()) <= set(methods):
-            own = {label: values(methods[label], "top1") for label in methods}
-            finals += [(model, *compared(own["ACP-SGD"], own[other])) for other in ("S-SGD", "Power-SGD")]
+            last = {label: values(methods[label], "top1") for label in methods}
+            finals += [(model, *compared(last["ACP-SGD"], last[other])) for other in ("S-SGD", "Power-SGD")]
             first = {label: [_early(row) for row in methods[label]] for label in methods}
             early += [(model, *compared(first[name], first["S-SGD"])) for name in ("ACP-SGD", "Power-SGD")]
     for key, task in (("vgg16", "vgg"), ("resnet18", "resnet")):

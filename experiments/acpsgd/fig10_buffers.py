@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
@@ -60,7 +60,7 @@ def where(name: str, rank: int, mb: int) -> tuple[Method, Setting]:
     return method(how.scheme, **{**dict(how.options), "buffer_bytes": mb * MIB}), at
 
 
-def seconds(name: str, rank: int, mb: int):  # type: ignore[no-untyped-def]
+def seconds(name: str, rank: int, mb: int) -> Callable[[Steps], float]:
     """Return how the iteration time follows from steps."""
     return lambda steps: steps.step(*where(name, rank, mb)).iteration_s
 

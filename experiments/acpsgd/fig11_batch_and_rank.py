@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
@@ -64,7 +64,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     return complete(NAME, [*computed, *judge_predictions(rows, own)], COMMAND)
 
 
-def seconds(name: str, setup: Setup):  # type: ignore[no-untyped-def]
+def seconds(name: str, setup: Setup) -> Callable[[Steps], float]:
     """Return how the iteration time follows from steps."""
 
     def value(steps: Steps) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
@@ -35,7 +35,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         panels.append(Lines(model, lines, "GPUs", "iteration (s)", log_x=True))
     own = [one for one in ratios() if one.claim.startswith("acpsgd.fig12.")]
     growth = prediction_bars(rows, own, "64 over 8 GPUs, mean of four models", COLOURS)
-    here = [row for row in rows if row.case.cluster.startswith("acpsgd_10gbe")]
+    here = [row for row in rows if row.case.cluster.name == "acpsgd_10gbe"]
     return draw_panels(NAME, [*panels, growth], here, out)
 
 
@@ -46,7 +46,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     return complete(NAME, [sizes, *judge_predictions(rows, own)], COMMAND)
 
 
-def seconds(name: str, setup: Setup):  # type: ignore[no-untyped-def]
+def seconds(name: str, setup: Setup) -> Callable[[Steps], float]:
     """Return how the iteration time follows from steps."""
 
     def value(steps: Steps) -> float:

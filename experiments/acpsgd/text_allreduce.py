@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.config.clusters import cluster_named
+from ssfx.evaluation.configured import cluster
 from ssfx.evaluation.judging import complete, held
 from ssfx.evaluation.low_rank import of
 from ssfx.evaluation.pages import counted, draw_claims
@@ -58,7 +58,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
 @cache
 def curve() -> Curve:
     """Return the time of an all-reduce over bytes, by nominal times."""
-    return system_on(cluster_named(CLUSTER, None, "auto")).exchange["all_reduce"]
+    return system_on(cluster(CLUSTER)).exchange["all_reduce"]
 
 
 def milliseconds(sizes: tuple[int, ...]) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete, held, says
@@ -48,10 +49,11 @@ def probes(optimum: int) -> int:
     """Return how many two-group splits of ResNet101 the search tries until it finds the best one."""
     tensors, tried = len(model_work("resnet101").tensors), 0
 
-    def end_s(cuts: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def end_s(cuts: NDArray[np.int64]) -> NDArray[np.float64]:
         nonlocal tried
         tried += 1
-        return 1.0 + np.abs(cuts - optimum) / tensors
+        seconds: NDArray[np.float64] = 1.0 + np.abs(cuts - optimum) / tensors
+        return seconds
 
     cut, _ = search_last_cut(end_s, np.array([1]), np.array([tensors - 1]))
     assert int(cut[0]) == optimum

@@ -12,6 +12,7 @@ from ssfx.evaluation.row_steps import judge_predictions, prediction_bars
 from ssfx.evaluation.step_plots import draw_panels
 from ssfx.results.rows import Row
 from ssfx.validation.published_mergecomp import ratios, scaling_factors
+from ssfx.validation.published_steps import Prediction
 
 NAME = "mergecomp.fig7"
 TITLE = "Time to converge, ResNet50 on CIFAR10 with DGC"
@@ -32,7 +33,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     return complete(NAME, judge_predictions(rows, own), COMMAND)
 
 
-def panels_of():  # type: ignore[no-untyped-def]
+def panels_of() -> dict[str, list[Prediction]]:
     """Return the predictions of this figure's claims by panel."""
     return {
         "time per iteration over MergeComp's, 4 GPUs": [one for one in ratios() if one.claim.startswith(f"{NAME}.")],

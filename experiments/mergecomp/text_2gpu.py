@@ -11,7 +11,7 @@ from ssfx.evaluation.pages import counted, draw_claims
 from ssfx.evaluation.row_steps import judge_predictions
 from ssfx.results.rows import Row
 from ssfx.validation.published_mergecomp import Setup, timed
-from ssfx.validation.published_steps import Prediction, Steps, number
+from ssfx.validation.published_steps import Prediction, Step, Steps, number
 
 NAME = "mergecomp.text.2gpu"
 TITLE = "Budget of an iteration on two GPUs"
@@ -50,7 +50,7 @@ def nominal(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.case.calibration.startswith("nominal")]
 
 
-def _step(steps: Steps, way: str, compressor: str):  # type: ignore[no-untyped-def]
+def _step(steps: Steps, way: str, compressor: str) -> Step:
     return steps.step(*timed(way, compressor, AT))
 
 

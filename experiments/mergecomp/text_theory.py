@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from math import comb, log2
 from pathlib import Path
 
@@ -75,5 +75,5 @@ def cost(cuts: tuple[int, ...]) -> float:
     Tensor i has i + 1 elements, so that groups differ in size.
     """
     ends = (0, *cuts, TENSORS)
-    sizes = [sum(range(a + 1, b + 1)) for a, b in zip(ends, ends[1:], strict=False)]
+    sizes = [sum(range(a + 1, b + 1)) for a, b in pairwise(ends)]
     return sum(3 + size for size in sizes)

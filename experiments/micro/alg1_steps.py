@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from ssfx.compressors.micro_rules import partition_of, threshold_scale
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.compressors.micro_rules import partition_of, partition_starts, threshold_scale
+from ssfx.collectives.primitives import split_starts
 from ssfx.evaluation.judging import complete, held, says
 from ssfx.evaluation.pages import counted, draw_claims
 from ssfx.evaluation.selection_example import run
@@ -38,8 +40,8 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return a verdict on every property of the algorithm."""
     workers = int(claims()["micro.micro.search_range"].conditions["n"])
     numel = model_work(MODEL).numel
-    starts = [*partition_starts(numel, workers), numel]
-    largest = max(b - a for a, b in zip(starts, starts[1:], strict=False))
+    starts = split_starts(numel, workers)
+    largest = max(b - a for a, b in pairwise(starts))
     tried = run("micro")
     rises, falls = threshold_scale(2, 1) > 1, threshold_scale(1, 2) < 1
     return complete(
@@ -52,7 +54,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
             says(
                 "micro.micro.k_error", "partly" if rises and falls else "disagrees",
                 f"{tried.ratio:.3f} of the wanted count",
-                "steered by the sum over workers, as the authors' code does; the text writes one worker's count (MI-01)",
+                "steered by the sum over workers, as the authors' code does; the text has one worker's (MI-01)",
             ),
             held(
                 "micro.micro.all_workers", tried.deciding, tolerance=0.0,
@@ -80,8 +82,8 @@ def coverage(workers: int) -> int:
 def same_set() -> bool:
     """Return whether filtering part by part selects what filtering the whole vector does."""
     vector = np.abs(np.random.default_rng(0).standard_normal(10_007))
-    starts = [*partition_starts(len(vector), 16), len(vector)]
-    parts = [a + np.flatnonzero(vector[a:b] > 2.0) for a, b in zip(starts, starts[1:], strict=False)]
+    starts = split_starts(len(vector), 16)
+    parts = [a + np.flatnonzero(vector[a:b] > 2.0) for a, b in pairwise(starts)]
     return bool(np.array_equal(np.concatenate(parts), np.flatnonzero(vector > 2.0)))
 
 

@@ -24,6 +24,7 @@ COMMAND = "ssfx run experiment=micro_clusters"
 
 MODEL = "resnet18_cifar10"
 CONSTANT = 0.1
+MOVED = f"{bytes_per_element('topk'):.0f} bytes moved per element, whatever k"
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
@@ -42,7 +43,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     tried = run("topk")
     limit = stated("micro.intro.buildup")[1]
     found = [
-        says("micro.intro.sort_cost", "disagrees", f"{bytes_per_element('topk'):.0f} bytes moved per element, whatever k",
+        says("micro.intro.sort_cost", "disagrees", MOVED,
              "our Top-k finds a threshold by histogram and sorts nothing: its cost is linear"),
         held("micro.fig1.density", DENSITY),
         *(held(f"micro.fig1.n{workers}", workers, tolerance=0.0) for workers in WORKERS),

@@ -1,4 +1,4 @@
-"""S2 Reducer Fig. 1: a ring all-reduce adds parts up, an all-gather of sparse gradients puts them one behind another."""
+"""S2 Reducer Fig. 1: a ring all-reduce adds parts up, an all-gather of sparse gradients puts them in a row."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
             axis.grid()
         where = cluster(CLUSTER)
         origin = (
-            f"Simulated with nominal times: {where.nodes} nodes of {where.devices_per_node}, 10 Gb/s Ethernet; the paper's "
-            "figure is of InfiniBand, of which the ratio does not depend."
+            f"Simulated with nominal times: {where.nodes} nodes of {where.devices_per_node}, 10 Gb/s Ethernet; the "
+            "paper's figure is of InfiniBand, on which the ratio does not depend."
         )
         figure.supxlabel(origin, x=0.01, ha="left", **ORIGIN_LINE)
         return save(figure, NAME, table, rows, out)

@@ -72,7 +72,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         (_, narrow_mb), (embedding_mb, dense_mb) = (
             [elements * 4 / MB for elements in gnmt(units, layers)] for units in UNITS
         )
-        why = f"embeddings of this size need 1024 units; with 512 the rest is {narrow_mb:.1f} MB and they are half (S2-05)"
+        why = f"embeddings of this size need 1024 units; with 512 the rest is {narrow_mb:.1f} MB, they half (S2-05)"
         found += [
             held(f"{NAME}.{key}.emb", embedding_mb, reason="two tables of 1024 units"),
             held(f"{NAME}.{key}.dense", dense_mb, reason=why),

@@ -9,10 +9,11 @@ from typing import Any
 import yaml
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.config.clusters import cluster_named
+from ssfx.core.case import ClusterChoice
 from ssfx.core.paths import conf_dir
 from ssfx.evaluation.judging import absent, claims_of, held
 from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.devices import device
 
 NOWHERE = {
@@ -24,7 +25,7 @@ NOWHERE = {
 @cache
 def cluster(name: str) -> Cluster:
     """Return a cluster of conf/cluster as it stands there."""
-    return cluster_named(name, None, "auto")
+    return cluster_on(ClusterChoice(name), None, "auto")
 
 
 def memory_gb(cluster_name: str) -> float:

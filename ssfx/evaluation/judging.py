@@ -1,4 +1,4 @@
-"""Verdicts on the claims of one artifact: numbers held against printed digits, and a reason for every claim left over."""
+"""Verdicts on the claims of one artifact: numbers held against printed digits, a reason for the rest."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def scaled(row: Row) -> tuple[list[float], list[float], list[float]]:
 def follows(row: Row) -> float:
     """Return the rank correlation of threshold and error over the steps, in [-1, 1]."""
     _, thresholds, errors = scaled(row)
-    ranks = [np.argsort(np.argsort(values)).astype(float) for values in (thresholds, errors)]
-    if len(thresholds) < 3 or not ranks[0].std() or not ranks[1].std():
+    first, second = (np.argsort(np.argsort(values)).astype(np.float64) for values in (thresholds, errors))
+    if len(thresholds) < 3:
         return 0.0
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(np.stack([first, second]))[0, 1])

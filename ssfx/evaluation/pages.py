@@ -37,5 +37,5 @@ def draw_claims(
 
 def counted(verdicts: Sequence[Verdict]) -> str:
     """Return how many verdicts came out how, in words."""
-    counts = Counter(one.outcome for one in verdicts)
+    counts: Counter[str] = Counter(one.outcome for one in verdicts)
     return ", ".join(f"{counts[word]} {word}" for word in ORDER if counts[word]) or "no claims"

@@ -9,13 +9,15 @@ from typing import Any
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.compressors import build
-from ssfx.config.clusters import cluster_named
+from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import RunError
 from ssfx.evaluation.judging import held, says
 from ssfx.evaluation.step_plots import Bar, Bars
+from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.results.rows import Row
 from ssfx.results.simulated_cells import Cell
 from ssfx.schemes import schemes
+from ssfx.schemes.base import SchemeOptions
 from ssfx.validation.published_steps import Method, Prediction, Setting, Step, Steps, claims
 
 Key = tuple[Any, ...]
@@ -38,8 +40,10 @@ class RowSteps:
         """Return one step of a method; NoRow where none was simulated."""
         row = self.row(method, at)
         metrics = row.metrics
-        times = [float(metrics[name] or 0.0) for name in ("iteration_s", "exposed_comm_s", "comm_s", "sparsify_s")]
-        return Step(*times, extrapolated=bool(row.manifest.get("extrapolated")))
+        whole, exposed, comm, sparsify = (
+            float(metrics[name] or 0.0) for name in ("iteration_s", "exposed_comm_s", "comm_s", "sparsify_s")
+        )
+        return Step(whole, exposed, comm, sparsify, bool(row.manifest.get("extrapolated")))
 
     def row(self, method: Method, at: Setting) -> Row:
         """Return the row of a method; NoRow where none was simulated."""
@@ -80,8 +84,7 @@ def _place(at: Setting) -> Key:
 
 @lru_cache(maxsize=1 << 8)
 def _ranks(name: str, changed: tuple[tuple[str, int], ...]) -> int:
-    words = ",".join(f"{key}={value}" for key, value in changed)
-    return cluster_named(f"{name}({words})" if words else name, None, "auto").world_size
+    return cluster_on(ClusterChoice(name, dict(changed)), None, "auto").world_size
 
 
 @lru_cache(maxsize=1 << 12)
@@ -94,7 +97,8 @@ def _how(scheme: str, options: tuple[tuple[str, Any], ...]) -> Key:
     if spec is None:
         return scheme, chosen, None
     compressor = build(spec)
-    return scheme, replace(chosen, compressor=compressor.name), compressor.options
+    found: SchemeOptions = replace(chosen, compressor=compressor.name)  # type: ignore[call-arg]  # of dense ones too
+    return scheme, found, compressor.options
 
 
 def ours_as_stated(claim_id: str, value: float) -> float:

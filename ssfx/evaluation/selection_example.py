@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ssfx.collectives.primitives import split_starts
 from ssfx.compressors.hard_threshold import threshold_for
-from ssfx.compressors.micro_rules import partition_of, partition_starts, threshold_scale
+from ssfx.compressors.micro_rules import partition_of, threshold_scale
 
 Array = NDArray[np.float64]
 Picks = list[NDArray[np.int64]]
@@ -42,8 +43,7 @@ class Selection:
     """What was selected in the last quarter of the steps, on average.
 
     `ratio`: elements that some worker selected, over those asked for. `overlap`: elements that several workers
-    selected. `deciding`, `idle`: workers whose own values decide, and workers that select nothing. `first_idle`: whether
-    a worker was ever left out in any step. `history` holds for every step (ratio, threshold, mean error norm).
+    selected. `deciding`, `idle`: workers whose own values decide, and workers that select nothing. `history` holds for every step (ratio, threshold, mean error norm).
     """
 
     ratio: float
@@ -94,7 +94,7 @@ class State:
     selected: int = 0
 
 
-def topk(errors: Array, step: int, state: State) -> Picks:
+def topk(errors: Array, _step: int, state: State) -> Picks:
     """Every worker takes its own k largest."""
     return list(np.argpartition(-np.abs(errors), state.k, axis=1)[:, : state.k])
 
@@ -106,7 +106,7 @@ def cltk(errors: Array, step: int, state: State) -> Picks:
     return [own if rank == leader else own[:0] for rank in range(WORKERS)]
 
 
-def hardthr(errors: Array, step: int, state: State) -> Picks:
+def hardthr(errors: Array, _step: int, state: State) -> Picks:
     """Every worker takes all from a constant on, which was set so that one gradient of scale 1 has k of them."""
     if not state.threshold:
         sample = np.sort(np.abs(gradients(np.random.default_rng(1), 1.0)), axis=1)
@@ -114,7 +114,7 @@ def hardthr(errors: Array, step: int, state: State) -> Picks:
     return [np.flatnonzero(np.abs(row) >= state.threshold) for row in errors]
 
 
-def sidco(errors: Array, step: int, state: State) -> Picks:
+def sidco(errors: Array, _step: int, _state: State) -> Picks:
     """Every worker takes what exceeds a threshold fitted to its magnitudes, stage by stage to those above the last."""
     chosen: Picks = []
     for magnitudes in np.abs(errors):
@@ -132,7 +132,7 @@ def micro(errors: Array, step: int, state: State) -> Picks:
         state.threshold = threshold_for(state.k)
     else:
         state.threshold *= threshold_scale(state.selected, state.k)
-    starts = [*partition_starts(ELEMENTS, WORKERS), ELEMENTS]
+    starts = split_starts(ELEMENTS, WORKERS)
     chosen: Picks = []
     for rank, row in enumerate(errors):
         part = partition_of(rank, step, WORKERS)

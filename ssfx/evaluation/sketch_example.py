@@ -31,7 +31,8 @@ def signs(row: HashRow, at: NDArray[np.int64]) -> Array:
     value = np.full_like(at, row.q[0])
     for coefficient in row.q[1:]:
         value = (value * at + coefficient) % PRIME
-    return 1.0 - 2.0 * (value % 2)
+    found: Array = (1 - 2 * (value % 2)).astype(np.float64)
+    return found
 
 
 def sketch(rows: Sequence[HashRow], vector: Array, at: NDArray[np.int64], cols: int = BUCKETS) -> Array:

@@ -244,6 +244,6 @@ def _finish(
             every[names[name]] = Patch(facecolor="#999999", hatch=HATCHES[name], edgecolor="white", linewidth=0)
     figure.legend(every.values(), every.keys(), loc="outside upper center", ncols=4, columnspacing=1.2)
     devices = "; ".join(sorted({row.origin.hardware.partition(" (")[0] for row in rows}))
-    clusters = ", ".join(sorted({row.case.cluster.partition("(")[0] for row in rows}))
+    clusters = ", ".join(sorted({row.case.cluster.name for row in rows}))
     what = f"Simulated steps on {devices} ({clusters}); no GPU was used. Nothing was fitted to the marks of the paper."
     figure.supxlabel(what, x=0.01, ha="left", **ORIGIN_LINE)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ssfx.config.clusters import cluster_named
+from ssfx.core.case import ClusterChoice
+from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.validation.published_steps import Method, Prediction, Setting, Steps, method, number, over, remainder
 
 CLUSTER = "s2reducer_1gbe"
@@ -18,7 +19,7 @@ def setting() -> Setting:
 
 def filled() -> float:
     """Return the share of blocks that some rank sends when ranks choose independently: the paper prints no overlap."""
-    ranks = cluster_named(CLUSTER, None, "auto").world_size
+    ranks = cluster_on(ClusterChoice(CLUSTER), None, "auto").world_size
     return 1 - (1 - number("s2reducer.setup.rate")) ** ranks
 
 

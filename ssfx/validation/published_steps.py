@@ -13,7 +13,8 @@ from functools import cache
 from typing import Any, Protocol
 
 from ssfx.claims.ledger import PaperClaim, ledgers
-from ssfx.config.targets import Target, target_at
+from ssfx.core.case import ClusterChoice
+from ssfx.perf_model.target import Target, target_at
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import simulate
@@ -118,8 +119,8 @@ class Simulations:
 
     def target(self, at: Setting) -> Target:
         """Return the model on the cluster, as the papers trained it: with SGD."""
-        changed = ",".join(f"{key}={value}" for key, value in [("calibration", self.calibration), *at.changed])
-        return target_at(f"{at.cluster}({changed})", None, "auto", at.model, at.batch_size, "sgd")
+        choice = ClusterChoice(at.cluster, {"calibration": self.calibration, **dict(at.changed)})
+        return target_at(choice, None, "auto", at.model, at.batch_size, "sgd")
 
 
 @dataclass(frozen=True)

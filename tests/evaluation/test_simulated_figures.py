@@ -12,6 +12,7 @@ from ssfx.core.origin import Origin
 from ssfx.evaluation.row_steps import NoRow, by_calibration, judge_predictions, ours_as_stated
 from ssfx.figures.discovery import discover
 from ssfx.results.rows import Row
+from ssfx.simulator.cases import simulate_case
 from ssfx.validation import published_mergecomp as mergecomp
 from ssfx.validation import published_s2reducer as s2reducer
 from ssfx.validation.published_acpsgd import MODELS, Setup, ratios, table_3, timed
