@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from ssfx.compressors.micro_rules import partition_of, threshold_scale
 
 from ssfx.claims.verdicts import Verdict
+from ssfx.collectives.micro import partition_of, threshold_scale
 from ssfx.collectives.primitives import split_starts
 from ssfx.evaluation.judging import complete, held, says
 from ssfx.evaluation.pages import counted, draw_claims

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.compressors.micro_rules import partition_of
+from ssfx.collectives.micro import partition_of
 from ssfx.evaluation.judging import complete
 from ssfx.evaluation.selection_example import run
 from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style

@@ -53,4 +53,4 @@ def follows(row: Row) -> float:
     first, second = (np.argsort(np.argsort(values)).astype(np.float64) for values in (thresholds, errors))
     if len(thresholds) < 3:
         return 0.0
-    return float(np.corrcoef(np.stack([first, second]))[0, 1])
+    return float(np.asarray(np.corrcoef(np.stack([first, second])))[0, 1])

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ssfx.collectives.micro import partition_of, threshold_scale
 from ssfx.collectives.primitives import split_starts
 from ssfx.compressors.hard_threshold import threshold_for
-from ssfx.compressors.micro_rules import partition_of, threshold_scale
 
 Array = NDArray[np.float64]
 Picks = list[NDArray[np.int64]]
@@ -43,7 +43,8 @@ class Selection:
     """What was selected in the last quarter of the steps, on average.
 
     `ratio`: elements that some worker selected, over those asked for. `overlap`: elements that several workers
-    selected. `deciding`, `idle`: workers whose own values decide, and workers that select nothing. `history` holds for every step (ratio, threshold, mean error norm).
+    selected. `deciding`, `idle`: workers whose own values decide, and workers that select nothing. `history` holds
+    (ratio, threshold, mean error norm) of every step.
     """
 
     ratio: float

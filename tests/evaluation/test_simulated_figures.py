@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ssfx.config.simulated import simulate_case
 
 from ssfx.config import resolve_job
 from ssfx.core.origin import Origin

@@ -1,4 +1,4 @@
-"""Drawing many figures: what is left alone, what fails by itself, what has only a placeholder, and how they are named."""
+"""Drawing many figures: what is left alone, what fails by itself, what has a placeholder, and how they are named."""
 
 import csv
 import json

@@ -90,7 +90,8 @@ def test_equal_rows_give_equal_bytes_in_another_process(drawn, tmp_path):
     program = (
         "import sys; from pathlib import Path\n"
         "from ssfx.figures.drawing import draw_all; from ssfx.results.store import read_rows\n"
-        "draw_all(['ssfusion.fig13_here', 'ssfusion.table2', 'ssfusion.fig7'], read_rows(Path('rows.jsonl')), Path('again'))\n"
+        "names = ['ssfusion.fig13_here', 'ssfusion.table2', 'ssfusion.fig7']\n"
+        "draw_all(names, read_rows(Path('rows.jsonl')), Path('again'))\n"
         "assert 'torch' not in sys.modules"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7", "SOURCE_DATE_EPOCH": "86400"}
