@@ -11,7 +11,8 @@ from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.compressor_times import Rates, measured_codecs, nominal_codecs, published_codecs
 from ssfx.perf_model.devices import Device, device, device_names
 from ssfx.perf_model.recorded_times import recorded_system
-from ssfx.perf_model.timing_model import Overheads, TimingModel
+from ssfx.perf_model.timing_model import TimingModel
+from ssfx.planning.costs import Overheads
 
 GPU_OCCUPANCY = 0.05
 """NCCL runs a thread block per channel on a compute unit of its own: about 4 channels of 68 to 132 units."""
@@ -55,7 +56,7 @@ def system_on(cluster: Cluster) -> TimingModel:
         origin=_origin(cluster, on),
         occupancy=dict.fromkeys(exchange, _occupancy(cluster, on)),
         overheads=_overheads(on),
-        style="reference" if cluster.calibration == "published" else "runtime",
+        style="per_call" if cluster.calibration == "published" else "batched",
         host_shares=not on.pcie_gbps,
         pcie_s_per_byte=8e-9 / (on.pcie_gbps * PCIE_EFFICIENCY) if on.pcie_gbps else 0.0,
     )

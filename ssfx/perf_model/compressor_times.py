@@ -18,8 +18,7 @@ from typing import Any
 from ssfx.core.origin import Origin
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.devices import Device
-from ssfx.perf_model.timing_model import CompressorTimes
-from ssfx.planning.costs import Curve
+from ssfx.planning.costs import CompressorTimes, Curve
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Ranks for which low-rank compressors have times of their own; another one takes those of the default rank."""

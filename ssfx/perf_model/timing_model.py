@@ -11,60 +11,15 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from itertools import combinations
-from typing import Any, Literal
+from typing import Any
 
 from ssfx.compressors import build
-from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
-from ssfx.planning.costs import Costs, Curve
+from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads, Style, times_of
 
-Style = Literal["runtime", "reference"]
 _EXCHANGES = ("exchange", "beside", "cpu", "queued", "queued_beside", "queued_cpu")
-
-
-@dataclass(frozen=True)
-class CompressorTimes:
-    """Seconds of one compressor on one kind of device.
-
-    encode: work of a call (see `Compressor.work`; elements for most) -> seconds on the device, residual update
-    included. `segment_s` is added for every further segment of the same call, `piece_s` for every further piece of a
-    segment (see `Compressor.pieces`), `tensor_s` for every further tensor that is no piece. host: the same on the
-    host's cores; where `host_copies`, copying to the host and back is in it. decode: entries received -> seconds;
-    entries are pairs of index and value for sparse payloads, work units for others.
-    """
-
-    encode: Curve
-    host: Curve
-    decode: Curve
-    origin: Origin
-    segment_s: float = 0.0
-    piece_s: float = 0.0
-    tensor_s: float = 0.0
-    host_copies: bool = False
-
-
-@dataclass(frozen=True)
-class Overheads:
-    """What the runtime itself costs a rank's training thread.
-
-    hook_s: one gradient that arrives. add_s: what it costs more if it is to be compressed. fill_s_per_byte: copying a
-    dense gradient into its message. lane_s: issuing a message. result_s, result_s_per_byte: checking what was received
-    and writing the average, per tensor and per byte of the whole gradient. finish_s: once a step. offload_s: handing a
-    segment over to the thread that compresses on the host, which has to wake up. sum_s: writing the average of a tensor
-    of which pairs of index and value were gathered, instead of result_s; decode_s: once where anything is decoded.
-    """
-
-    hook_s: float = 0.0
-    add_s: float = 0.0
-    fill_s_per_byte: float = 0.0
-    lane_s: float = 0.0
-    result_s: float = 0.0
-    result_s_per_byte: float = 0.0
-    finish_s: float = 0.0
-    offload_s: float = 0.0
-    sum_s: float = 0.0
-    decode_s: float = 0.0
+_STYLES = {"runtime": "batched", "reference": "per_call"}
+"""What styles were called in older files."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +34,9 @@ class TimingModel:
     queued_beside, queued_cpu: where they were measured, the seconds of an exchange among several that were issued at
     once (their time over their number), alone and while every rank computes, and the computing power it then uses.
     burst_s: how much time on the wire an exchange saves on a line that has rested as long (token buckets).
-    style: how a plan is executed. "runtime" is what the runtime here does: one compressor call for all device segments
-    of a lane, decoding when everything has arrived. "reference" is what published codes do and F(plan) assumes: one
-    call for each segment, decoding where the plan says. host_shares: offloaded work takes its time from the training
+    style: how a plan is executed. "batched" is what the runtime here does: one compressor call for all device segments
+    of a lane, decoding when everything has arrived. "per_call" is what published codes do: one call for each segment,
+    decoding where the plan says. host_shares: offloaded work takes its time from the training
     thread's cores, as on a machine without a GPU. pcie_s_per_byte: copying between device and host, one way.
     yardstick_s: how fast the machine computed when this was measured, 0 where that is not known.
     """
@@ -99,8 +54,8 @@ class TimingModel:
     queued_beside: Mapping[str, Curve] = field(default_factory=dict)
     queued_cpu: Mapping[str, Curve] = field(default_factory=dict)
     burst_s: float = 0.0
-    overheads: Overheads = Overheads()
-    style: Style = "runtime"
+    overheads: Overheads = Overheads()  # noqa: RUF009  frozen
+    style: Style = "batched"
     host_shares: bool = False
     pcie_s_per_byte: float = 0.0
     yardstick_s: float = 0.0
@@ -116,21 +71,8 @@ class TimingModel:
                 raise ValueError(f"occupancy of {primitive} must be in [0, 1], got {share}")
 
     def codec(self, spec: str) -> CompressorTimes:
-        """Return the times of a compressor; ConfigError names those that have some.
-
-        Some options change the time of a unit of work, most do not: the times are of as many of them as have some.
-        """
-        name, _, rest = spec.partition("(")
-        options = rest.rstrip(")").split(",") if rest else []
-        for count in range(len(options), -1, -1):
-            for some in combinations(options, count):
-                known = f"{name}({','.join(some)})" if some else name
-                if known in self.codecs:
-                    return self.codecs[known]
-        raise ConfigError(
-            f"no times for compressor {name} on {self.name}; there are some for "
-            f"{', '.join(sorted(self.codecs)) or 'none'}: measure it with ssfx profile compressors"
-        )
+        """Return the times of a compressor; ConfigError names those that have some."""
+        return times_of(spec, self.codecs, self.name)
 
     def computing_at(self, pace: float) -> TimingModel:
         """Return the system with everything that is computed taking `pace` times as long.
@@ -166,7 +108,10 @@ class TimingModel:
         """Return the costs by which schemes plan for one compressor (a spec; None: dense) at one density."""
         if compressor is None:
             zero = Curve.zero()
-            return Costs(self.world_size, zero, zero, zero, self.exchange, self.origin)
+            return Costs(
+                self.world_size, zero, zero, zero, self.exchange, self.origin, self.style, {}, self.overheads,
+                self.host_shares, self.pcie_s_per_byte,
+            )  # fmt: skip
         codec, one = self.codec(compressor), build(compressor)
         kept = density or 1.0
         units = one.work([(2**10, 2**10)]) / 2**20  # work of an element
@@ -178,7 +123,8 @@ class TimingModel:
             host = host.plus(self.pcie_s_per_byte * (4 + one.layout(2**20, kept).nbytes / 2**20))
         return Costs(
             self.world_size, _stretched(codec.encode, units), host,
-            _stretched(codec.decode, per_element), self.exchange, codec.origin,
+            _stretched(codec.decode, per_element), self.exchange, codec.origin, self.style, {compressor: codec},
+            self.overheads, self.host_shares, self.pcie_s_per_byte,
         )  # fmt: skip
 
     def to_json(self) -> str:
@@ -189,7 +135,8 @@ class TimingModel:
     def from_json(cls, text: str) -> TimingModel:
         """Return the system that `to_json` wrote."""
         raw: dict[str, Any] = json.loads(text)
-        for key, build_one in (("codecs", _codec), *((name, Curve.of) for name in _EXCHANGES)):
+        raw["style"] = _STYLES.get(raw["style"], raw["style"])
+        for key, build_one in (("codecs", CompressorTimes.of), *((name, Curve.of) for name in _EXCHANGES)):
             raw[key] = {name: build_one(value) for name, value in raw.get(key, {}).items()}
         raw["overheads"] = Overheads(**raw["overheads"])
         raw["origin"] = Origin(**raw["origin"])
@@ -199,11 +146,6 @@ class TimingModel:
     def digest(self) -> str:
         """First 8 hex digits of the SHA-256 of the JSON text: which calibration a simulated number rests on."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:8]
-
-
-def _codec(raw: dict[str, Any]) -> CompressorTimes:
-    curves = {key: Curve.of(raw[key]) for key in ("encode", "host", "decode")}
-    return CompressorTimes(**{**raw, **curves, "origin": Origin(**raw["origin"])})
 
 
 def _stretched(curve: Curve, units: float) -> Curve:

@@ -80,14 +80,14 @@ def test_mergecomp_published_gives_the_budget_it_was_fitted_to():
 @pytest.mark.parametrize("name", PAPERS)
 def test_calibrations_say_which_they_are(name):
     nominal = system_on(cluster(name))
-    assert (nominal.origin.kind, nominal.style) == ("nominal", "runtime")
+    assert (nominal.origin.kind, nominal.style) == ("nominal", "batched")
     assert {codec.origin.kind for codec in nominal.codecs.values()} == {"nominal"}
     if name not in PUBLISHED:
         with pytest.raises(ConfigError, match=f"cluster={name} has no published calibration; use cluster.calibration"):
             cluster(name, calibration="published")
         return
     published = system_on(cluster(name, calibration="published"))
-    assert (published.origin.kind, published.style) == ("published", "reference")
+    assert (published.origin.kind, published.style) == ("published", "per_call")
     assert published.digest != nominal.digest
     assert "S2 Reducer appendix" in published.origin.note or "MergeComp section 3.2" in published.origin.note
 
