@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -177,6 +177,10 @@ class Costs:
         if not self.times:
             return CompressorTimes(self.encode, self.host, self.decode, self.origin, host_copies=True)
         return times_of(spec, self.times, self.origin.note)
+
+    def on_network(self, factor: float) -> Costs:
+        """Return the costs on a network on which every exchange takes `factor` times as long."""
+        return replace(self, exchange={name: curve.scaled(factor) for name, curve in self.exchange.items()})
 
     def shares_s(self, numel: Sequence[int]) -> list[float]:
         """Return what the compressor takes of the device for each tensor of one message, each a segment of its own.

@@ -98,7 +98,9 @@ def test_the_planned_time_is_that_of_the_specification() -> None:
     assert exchange_s("a2a_ag", load, costs) == pytest.approx(ring_s + codec_s, rel=1e-12)
     assert exchange_s("a2a_ag", load, costs) == exchange_s("a2a_ag(aggregators=8)", load, costs)
     plan = plan_of("t", make_profile([numel], [1.0]), p, [Bucket((Lane("a2a_ag", (Segment(("t0",), "topk", 0.01),)),))])
-    assert Prices(plan, costs, SelectionStats()).decode_s(plan.lane((0, 0))) == costs.decode(numel)  # not only 1/P of it
+    assert Prices(plan, costs, SelectionStats()).decode_s(plan.lane((0, 0))) == costs.decode(
+        numel
+    )  # not only 1/P of it
 
 
 def test_fewer_aggregators_receive_and_send_more() -> None:
