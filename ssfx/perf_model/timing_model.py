@@ -104,6 +104,13 @@ class TimingModel:
             return self
         return replace(self.computing_at(yardstick_s / self.yardstick_s), yardstick_s=yardstick_s)
 
+    def at_bandwidth(self, factor: float) -> TimingModel:
+        """Return the model of a network with `factor` times the bandwidth and the same latency."""
+        exchange, beside = (
+            {name: curve.at_rate(factor) for name, curve in curves.items()} for curves in (self.exchange, self.beside)
+        )
+        return replace(self, exchange=exchange, beside=beside)
+
     def planning_costs(self, compressor: str | None, density: float | None) -> Costs:
         """Return the costs by which schemes plan for one compressor (a spec; None: dense) at one density."""
         if compressor is None:

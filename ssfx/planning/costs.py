@@ -55,6 +55,11 @@ class Curve:
         """Return the curve of `factor` times the seconds."""
         return Curve(self.sizes, tuple(factor * value for value in self.seconds), self.unbounded)
 
+    def at_rate(self, factor: float) -> Curve:
+        """Return the curve at `factor` times the rate: what a size takes beyond the least seconds shrinks by it."""
+        least_s = min(self.seconds)
+        return Curve(self.sizes, tuple(least_s + (s - least_s) / factor for s in self.seconds), self.unbounded)
+
     def plus(self, per_unit_s: float) -> Curve:
         """Return the curve with so many seconds more for every unit of size."""
         more = (value + per_unit_s * size for size, value in zip(self.sizes, self.seconds, strict=True))

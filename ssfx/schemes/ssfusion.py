@@ -20,11 +20,13 @@ from ssfx.schemes.base import Planner, SparseOptions, scheme
 from ssfx.schemes.carrier import keeps_fraction, sparse_carrier
 from ssfx.schemes.ddp import ddp_buckets
 from ssfx.schemes.search.byte_groups import plan_per_dtype
-from ssfx.schemes.search.guarded import least, noted
+from ssfx.schemes.search.guarded import Priced, least, noted, priced
 from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs, Known
 
 COUNTS = (1, 2, 4, 8, 16)
 """Numbers of even buffers that are tried beside the best ones for joint compression."""
+REFINED = 3
+"""How many of the best plans are tried with the host and with dense buffers."""
 KEEPS: tuple[Literal["rule", "budget", "none"], ...] = ("rule", "budget", "none")
 
 
@@ -124,7 +126,7 @@ def plan_ssfusion(profile: Profile, costs: Costs, options: SsfusionOptions) -> P
 
     if options.rule != "guarded":
         plan = made(Knobs(), options)
-        found = noted("", plan, *[evaluate(plan, profile, costs).total_s] * 2)
+        found = noted(Priced("", plan, evaluate(plan, profile, costs).total_s), 0.0)
     else:
         found = _guarded(profile, costs, options, made)
     notes = [(f"bucket {b}", _describe(bucket)) for b, bucket in enumerate(found.buckets)]
@@ -155,19 +157,22 @@ def _guarded(
         for (_, knobs), (variant, label) in choices.items():
             yield label, made(knobs, variant)
 
-    label, plan, price_s, printed_s = least(first(), profile, costs)
-    at = next((key for key, (_, text) in choices.items() if text == label), (0, Knobs()))
-    variant = replace(choices[at][0], offload=options.offload)
+    found = priced(first(), profile, costs)
+    by_label = {label: (key, variant) for key, (variant, label) in choices.items()}
+    best = sorted((one for one in found if one.label in by_label), key=lambda one: one.price_s)[:REFINED]
 
     def then() -> Iterator[tuple[str, Plan]]:
-        yield label, plan
-        if options.offload:
-            yield f"{_label(*at)}, part of it on the host", made(at[1], variant)
-        yield f"{_label(*at)}, some buffers dense", made(at[1], replace(variant, dense_escape=True))
-        yield f"{_label(*at)}, everything dense", made(replace(at[1], keep="all"), variant)
+        for one in best:
+            (_, knobs), variant = by_label[one.label]
+            for offload in dict.fromkeys((False, options.offload)):
+                moved = replace(variant, offload=offload)
+                host = ", part of it on the host" if offload else ""
+                if offload:
+                    yield f"{one.label}{host}", made(knobs, moved)
+                yield f"{one.label}{host}, some buffers dense", made(knobs, replace(moved, dense_escape=True))
+            yield f"{one.label}, everything dense", made(replace(knobs, keep="all"), variant)
 
-    label, plan, price_s, _ = least(then(), profile, costs)
-    return noted(label, plan, price_s, printed_s)
+    return noted(least([*found, *priced(then(), profile, costs)]), found[0].price_s)
 
 
 def _label(index: int, knobs: Knobs) -> str:

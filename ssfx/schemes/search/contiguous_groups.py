@@ -104,11 +104,11 @@ class JointModel:
 
 def joint_buckets(part: Profile, carrier: Carrier, groups: Iterable[range]) -> list[Bucket]:
     """Return one bucket per group, with one message of one compressor call; more where indices would not suffice."""
-    parts = groups if carrier.dense else (one for at in groups for one in _addressable(part, at))
+    parts = groups if carrier.dense else (one for at in groups for one in addressable(part, at))
     return [Bucket((carrier.lane([part.tensors[at.start : at.stop]]),)) for at in parts]
 
 
-def _addressable(part: Profile, at: range) -> Iterator[range]:
+def addressable(part: Profile, at: range) -> Iterator[range]:
     """Yield the positions `at`, cut where the elements between two cuts would exceed what indices can address."""
     start, filled = at.start, 0
     for i in at:

@@ -9,7 +9,7 @@ printed is always among them, and wins ties.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
@@ -32,34 +32,48 @@ def assumed_networks(profile: Profile, costs: Costs, shares: Iterable[float]) ->
     return [1.0, *(share * profile.backward_s / whole_s for share in shares)]
 
 
-def least(plans: Iterable[tuple[str, Plan]], profile: Profile, costs: Costs) -> tuple[str, Plan, float, float]:
-    """Return the label and plan with the least price, its price, and that of the first one, in seconds."""
-    best: tuple[str, Plan, float] | None = None
-    first_s = 0.0
+@dataclass(frozen=True)
+class Priced:
+    """A plan with its label and its price in seconds."""
+
+    label: str
+    plan: Plan
+    price_s: float
+
+
+def priced(plans: Iterable[tuple[str, Plan]], profile: Profile, costs: Costs) -> list[Priced]:
+    """Return the plans that differ from one another, each with its price, in the order given."""
+    found: list[Priced] = []
     seen: set[object] = set()
     for label, plan in plans:
         key = (plan.buckets, plan.launch_order)
-        if key in seen:
-            continue
-        seen.add(key)
-        price_s = evaluate(plan, profile, costs).total_s
-        if best is None:
-            best, first_s = (label, plan, price_s), price_s
-        elif price_s < best[2] * (1 - TIE):
-            best = label, plan, price_s
+        if key not in seen:
+            seen.add(key)
+            found.append(Priced(label, plan, evaluate(plan, profile, costs).total_s))
+    return found
+
+
+def least(plans: Iterable[Priced]) -> Priced:
+    """Return the plan with the least price, of equal ones the first."""
+    best: Priced | None = None
+    for one in plans:
+        if best is None or one.price_s < best.price_s * (1 - TIE):
+            best = one
     assert best is not None
-    return *best, first_s
+    return best
 
 
 def guarded(plans: Iterable[tuple[str, Plan]], profile: Profile, costs: Costs) -> Plan:
     """Return the plan with the least price; its notes say which it is, its price, and that of the first one."""
-    return noted(*least(plans, profile, costs))
+    found = priced(plans, profile, costs)
+    return noted(least(found), found[0].price_s)
 
 
-def noted(label: str, plan: Plan, price_s: float, first_s: float) -> Plan:
-    """Return `plan` with notes: its price, and how it differs from the first plan, whose price was `first_s`."""
-    found = [("predicted_ms", f"{1e3 * price_s:.6g}")]
-    if label:
-        found.append(("rule", f"{label}; as the paper prints it {1e3 * first_s:.4g} ms instead of {1e3 * price_s:.4g}"))
+def noted(chosen: Priced, first_s: float) -> Plan:
+    """Return the plan with notes: its price, and how it differs from the first plan, whose price was `first_s`."""
+    found = [("predicted_ms", f"{1e3 * chosen.price_s:.6g}")]
+    if chosen.label:
+        text = f"as the paper prints it {1e3 * first_s:.4g} ms instead of {1e3 * chosen.price_s:.4g}"
+        found.append(("rule", f"{chosen.label}; {text}"))
     known = {key for key, _ in found}
-    return replace(plan, notes=(*found, *(note for note in plan.notes if note[0] not in known)))
+    return replace(chosen.plan, notes=(*found, *(note for note in chosen.plan.notes if note[0] not in known)))

@@ -13,6 +13,7 @@ from ssfx.planning.profile import Profile
 from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.byte_groups import plan_per_dtype
+from ssfx.schemes.search.contiguous_groups import addressable
 from ssfx.schemes.search.exact_groups import joint_groups
 from ssfx.schemes.search.ssfusion_selection import (
     best_split,
@@ -73,7 +74,7 @@ class BufferPlanner:
 
     def buckets(self) -> list[Bucket]:
         """Return the buckets in backward order."""
-        ranges = self._ranges()
+        ranges = [part for at in self._ranges() for part in addressable(self.part, at)]
         chosen = [self._buffer(at, ranges[i - 1] if i else None) for i, at in enumerate(ranges)]
         if self.options.interleave and self.knobs.keep != "all":
             chosen = self._separate(chosen)
