@@ -84,7 +84,7 @@ def simulate_case(case: Case, behaviour: SelectionStats | None = None) -> tuple[
 
 
 def sensitivity(case: Case, target: Target, factors: Sequence[float] = (0.5, 2.0)) -> tuple[float, ...]:
-    """Return the iteration of `case` in seconds, planned anew, at each of these multiples of the network's bandwidth."""
+    """Return the iteration of `case` in seconds, planned anew, at so many times the bandwidth of the network."""
     return tuple(_step(case, target, target.system.at_bandwidth(factor), None).iteration_s for factor in factors)
 
 

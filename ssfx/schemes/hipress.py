@@ -103,10 +103,10 @@ def plan_hipress(profile: Profile, costs: Costs, options: HipressOptions) -> Pla
             yield "", made(options)
             return
         yield "", made(replace(options, rule="paper"))
-        plain = {"topology": "PS", "constants": "fitted", "rule": "threshold"}
+        plain = replace(options, rule="threshold", topology="PS", constants="fitted")
         for threshold in THRESHOLDS:
             text = f"all above {threshold} elements" if threshold < NONE else "nothing"
-            yield f"guarded, {text} compressed", made(replace(options, **plain, compress_min_elems=threshold))
+            yield f"guarded, {text} compressed", made(replace(plain, compress_min_elems=threshold))
 
     return guarded(plans(), profile, costs)
 

@@ -208,7 +208,7 @@ def test_the_runtime_calls_a_compressor_once_a_lane():
     """On many small tensors in one lane that is what fused compression saves; F(plan) charges every call."""
     costs = affine_costs(4)
     profile = make_profile([1000] * 20, [1e-4] * 20)
-    plan = make_plan("ssfusion_naive", profile, costs, usual("ssfusion_naive"))
+    plan = make_plan("ssfusion_naive", profile, costs, {**usual("ssfusion_naive"), "rule": "paper"})
     lanes = sum(not lane.segments[0].dense for _, lane in plan.lanes())
     reference = simulate(plan, profile, system_of(costs, 0.01, "per_call"))
     runtime = simulate(plan, profile, system_of(costs, 0.01, "batched"))
