@@ -196,7 +196,9 @@ def _share(world_size: int, nodes: int) -> int:
 
 def _link(key: str, node: Mapping[str, Any]) -> Link:
     try:
-        return Link(**{name: float(value) for name, value in node.items()})
+        kind = str(node.get("link", ""))
+        numbers = {name: float(value) for name, value in node.items() if name != "link"}
+        return Link.of_kind(kind, **numbers) if kind else Link(**numbers)
     except ConfigError as error:
         raise ConfigError(f"cluster.{key}.{error}") from None
 

@@ -5,14 +5,16 @@ Every assumption is in docs/clusters.md, with its reason.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
-from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.cluster import MEASURABLE, Cluster
 from ssfx.perf_model.compressor_times import Rates, measured_codecs, nominal_codecs, published_codecs
 from ssfx.perf_model.devices import Device, device, device_names
 from ssfx.perf_model.recorded_times import recorded_system
 from ssfx.perf_model.timing_model import TimingModel
-from ssfx.planning.costs import Overheads
+from ssfx.planning.costs import CompressorTimes, Curve, Overheads
 
 GPU_OCCUPANCY = 0.05
 """NCCL runs a thread block per channel on a compute unit of its own: about 4 channels of 68 to 132 units."""
@@ -47,6 +49,8 @@ def system_on(cluster: Cluster) -> TimingModel:
         codecs = published_codecs(cluster.codec_times, codecs, cluster.world_size)
     elif not on.pcie_gbps:
         codecs = measured_codecs(codecs)
+    if cluster.compressor_call_ms is not None:
+        codecs = {name: _with_call(codec, 1e-3 * cluster.compressor_call_ms) for name, codec in codecs.items()}
     exchange = cluster.exchange()
     return TimingModel(
         name=cluster.name,
@@ -62,6 +66,15 @@ def system_on(cluster: Cluster) -> TimingModel:
     )
 
 
+def _with_call(codec: CompressorTimes, call_s: float) -> CompressorTimes:
+    """Return the times with a call on a small tensor that takes `call_s`; a further segment takes its share of it."""
+    own_s = codec.encode.seconds[0]
+    share = call_s / own_s if own_s else 1.0
+    encode = Curve(codec.encode.sizes, tuple(s - own_s + call_s for s in codec.encode.seconds), codec.encode.unbounded)
+    further = {name: share * getattr(codec, name) for name in ("segment_s", "piece_s", "tensor_s")}
+    return replace(codec, encode=encode, **further)
+
+
 def _origin(cluster: Cluster, on: Device) -> Origin:
     link = cluster.bottleneck
     factors = ", ".join(f"{name} x{factor:g}" for name, factor in sorted(cluster.factors.items()))
@@ -70,6 +83,8 @@ def _origin(cluster: Cluster, on: Device) -> Origin:
         f"{formulas}, {cluster.pace} at {link.efficiency:.3g}, {link.latency_s * 1e6:g} us a step"
         f"{f', by byte {factors}' if factors else ''} ({cluster.source})"
     )
+    given = [f"{name}={getattr(cluster, name):g}" for name in MEASURABLE if getattr(cluster, name) is not None]
+    note += f"; given, in place of what follows from the rest: {', '.join(given)}" if given else ""
     kind = "published" if cluster.calibration == "published" else "nominal"
     return Origin(kind, hardware=f"{cluster.world_size} x {on.title}", note=note)  # type: ignore[arg-type]
 
