@@ -57,7 +57,11 @@ def test_an_all_reduce_takes_the_faster_of_a_ring_and_a_tree(nodes, factors):
 
 def test_an_all_reduce_on_two_nodes_passes_each_card_once_over_rdma_and_twice_over_sockets():
     few, many = (system_on(cluster("64gpu", nodes=nodes)).exchange["all_reduce"](GB) for nodes in (2, 16))
-    assert many / few == pytest.approx(1.875 / 1.19, rel=0.05)  # inside two nodes PCIe is the slower part
+    inside = 2 * 3 / 4 * 8 / (252e9 * 0.8)  # on two nodes PCIe is the slower part
+    assert many / few == pytest.approx(2 * 15 / 16 * 8 / 192e9 / inside, rel=0.01)
+    slow = replace(cluster("64gpu"), busbw_gbps=57.0)  # what Fig. 9 shows: growth 1.75 to 2.33 from 8 to 64 devices
+    few, many = (replace(slow, nodes=nodes).exchange()["all_reduce"](GB) for nodes in (2, 16))
+    assert many / few == pytest.approx(1.875, rel=0.01)
     sockets = replace(cluster("64gpu", nodes=2), inter=Link(200.0, 0.96, 1e-5, rdma=False))
     assert system_on(sockets).exchange["all_reduce"](GB) == pytest.approx(GB * 8 / 192e9 * 2 * 7 / 8, rel=0.05)
 
@@ -130,7 +134,7 @@ def test_calibrations_say_which_they_are(name):
 def test_every_cluster_has_a_source_for_its_numbers(name):
     node = compose({"cluster": name})["cluster"]
     assert len(node["source"]) > 20
-    assert {"gbps", "efficiency", "latency_s"} == set(node["intra"]) == set(node["inter"])
+    assert {"gbps", "efficiency", "latency_s"} == set(node["intra"]) == set(node["inter"]) - {"link"}
     if name in PUBLISHED:
         printed = compose({"cluster": name, "cluster.calibration": "published"})["cluster"]
         assert printed["source"].startswith(node["source"])
