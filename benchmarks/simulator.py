@@ -21,10 +21,10 @@ from statistics import median
 from time import perf_counter
 
 from ssfx.config.cases import resolve_job
-from ssfx.config.simulated import simulate_case
 from ssfx.core.case import Case
 from ssfx.engines import engines
 from ssfx.results.store import Store
+from ssfx.simulator.cases import simulate_case
 
 ONE = "simulate model=bert_large cluster=64gpu scheme=ssfusion_oi density=0.01"
 GRID = "experiment=throughput cluster=16gpu,32gpu,64gpu"

@@ -21,27 +21,31 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("results",),
     ("workloads", "simulator"),
     ("runtime",),
-    ("calibration",),
+    ("calibration", "integrations"),
     ("engines",),
-    ("config",),
     ("claims", "advice", "validation"),
     ("figures",),
+    ("config",),
     ("pages", "cli"),
 )
 """The rooms from the bottom up: a module imports from its own layer and from those below it."""
 RANK = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
 UPWARD = {
     "calibration/calibrate_cluster.py": {"engines"},
-    "engines/allocation.py": {"config"},
-    "engines/simulate.py": {"config"},
-    "engines/slurm.py": {"config"},
-    "results/reference.py": {"config"},
     "claims/simulated.py": {"figures"},
     "claims/wording.py": {"figures"},
-    "workloads/passes.py": {"calibration"},
 }
 """Modules that still import from above, and what."""
-USES_TORCH = {"runtime", "calibration", "workloads", "collectives", "compressors", "kernels", "memories"}
+USES_TORCH = {
+    "runtime",
+    "integrations",
+    "calibration",
+    "workloads",
+    "collectives",
+    "compressors",
+    "kernels",
+    "memories",
+}
 LAZY_TORCH = {"collectives", "compressors", "kernels", "memories"}
 
 

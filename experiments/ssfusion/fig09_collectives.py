@@ -64,7 +64,7 @@ def lines(cell: Cell) -> list[dict[str, Any]]:
     return [
         {
             "model": cell.case.model,
-            "cluster": cell.case.cluster,
+            "cluster": str(cell.case.cluster),
             "world_size": cell.case.world_size,
             "origin": cell.how,
             "hardware": row.origin.hardware,

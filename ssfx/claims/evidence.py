@@ -180,7 +180,7 @@ def _fits(claim: PaperClaim, case: Case) -> bool:
         and case.world_size in (gpus if isinstance(gpus, list) else [gpus])
         and case.density in (None, stated.get("density", case.density))
         and case.compressor in (None, stated.get("compressor", case.compressor))
-        and not (timed and case.cluster == "local")
+        and not (timed and case.cluster.name == "local")
     )
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ssfx.cli.table import print_table
+from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
-    from ssfx.config.targets import Target
     from ssfx.core.case import Case
+    from ssfx.perf_model.target import Target
     from ssfx.simulator import Simulated
 
     Outcome = tuple[Case, Target, Simulated]
@@ -78,8 +78,8 @@ def compare(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
 
 def _remarks(outcome: Outcome, whose: str = "") -> None:
     """Print how the plan came about, whether it is a plan of its scheme at all, and what other bandwidths would do."""
-    from ssfx.config.simulated import sensitivity
     from ssfx.pricing.degenerate import degenerated
+    from ssfx.simulator.cases import sensitivity
 
     case, target, step = outcome
     if rule := dict(step.plan.notes).get("rule"):
@@ -117,7 +117,7 @@ def plain(outcome: Outcome) -> dict[str, Any]:
     """Return a step as what JSON can hold."""
     case, target, step = outcome
     return {
-        "model": case.model, "cluster": case.cluster, "world_size": case.world_size, "batch_size": case.batch_size,
+        "model": case.model, "cluster": str(case.cluster), "world_size": case.world_size, "batch_size": case.batch_size,
         "scheme": case.scheme, "scheme_options": dict(case.scheme_options), "compressor": case.compressor,
         "density": case.density, "origin": "simulated", "metrics": _metrics(outcome),
         "scaling_factor": _scaling(outcome), "critical_s": step.critical_s(), "contention_s": step.slowdown_s(),
@@ -139,7 +139,7 @@ def _scaling(outcome: Outcome) -> float:
 def names_of(cases: Sequence[Case]) -> list[str]:
     """Return what tells the cases apart, another name for each."""
     parts = [
-        (case.scheme, case.model, case.cluster, f"x{case.world_size}", case.compressor or "",
+        (case.scheme, case.model, str(case.cluster), f"x{case.world_size}", case.compressor or "",
          f"{case.density}" if case.density else "", f"batch {case.batch_size}", case.optimizer,
          f"{case.accumulate} micro-steps",
          " ".join(f"{key}={value}" for key, value in sorted(case.scheme_options.items())))

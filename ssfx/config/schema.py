@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import isfinite
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ssfx.core.errors import ConfigError, unknown
+
+MOST = {
+    "batch_size": 10**7, "world_size": 10**6, "threads": 1024, "steps": 10**9, "repeats": 10**4, "seed": 2**32 - 1,
+    "accumulate": 10**6,
+}  # fmt: skip
+"""Upper bounds of keys, beyond which a value can only be a slip."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +51,9 @@ class Settings:
         for key in ("momentum", "weight_decay", "warmup_steps", "seed", "checkpoint_every"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"{key} must not be negative, got {getattr(self, key)}")
+        for key, most in MOST.items():
+            if (getattr(self, key) or 0) > most:
+                raise ConfigError(f"{key} must be at most {most}, got {getattr(self, key):g}")
         for key in ("lr", "clip_norm", "stall_timeout_s"):
             value = getattr(self, key)
             if value is not None and not value > 0:
@@ -79,6 +89,8 @@ def typed(key: str, value: Any) -> Any:
     if value is None and type(None) in kinds:
         return None
     kind = kinds[0]
+    if isinstance(value, float) and not isfinite(value):
+        raise ConfigError(f"{key} must be a finite number, got {value:g}")
     if isinstance(value, bool) == (kind is bool):
         if isinstance(value, kind):
             return value

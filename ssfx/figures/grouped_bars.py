@@ -91,7 +91,7 @@ class Groups:
             found.append(
                 {
                     "workload": f"{case.model} / {case.dataset}",
-                    "cluster": case.cluster,
+                    "cluster": str(case.cluster),
                     "world_size": case.world_size,
                     "batch_size": case.batch_size,
                     "origin": cell.how,

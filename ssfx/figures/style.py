@@ -160,7 +160,7 @@ def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> 
     for spare in axes[len(panels) :]:
         spare.remove()
     for position, (panel, axis) in enumerate(zip(panels, axes, strict=False)):
-        elsewhere = panel.case.cluster != "local"
+        elsewhere = panel.case.cluster.name != "local"
         axis.set_title(panel.workload, loc="left", fontweight="bold", pad=20 if elsewhere else 12)
         subtitle = f"{panel.how}, P = {panel.world_size}, batch {panel.case.batch_size} per worker"
         if elsewhere:

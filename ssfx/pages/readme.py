@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ssfx.core.paths import reference_dir
 from ssfx.figures.discovery import discover, draw_all
-from ssfx.pages.emulated import emulated_block, patience_block
+from ssfx.pages.emulated import emulated_block
 from ssfx.pages.markdown import NOTE, table
 from ssfx.pages.models import analytic_block, models_block
 from ssfx.pages.options_page import options_page
@@ -60,7 +60,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
     """Return the blocks of each page of docs/ that is written by hand otherwise."""
     return {
         VALIDATION: {"scores": scores_block()},
-        EMULATION: {"benchmark": emulated_block(), "patience": patience_block()},
+        EMULATION: {"benchmark": emulated_block()},
         WORKLOADS: {"models": models_block()},
         PROFILES: {"analytic": analytic_block()},
     }
@@ -95,7 +95,7 @@ def caption(rows: Sequence[Row]) -> str:
     """Return how the rows were obtained, what follows for reading them, and what their ranges are."""
     kinds = "; ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
     parts = [f"{kinds[0].upper()}{kinds[1:]}."]
-    if all(row.case.cluster == "local" and not row.case.calibration and row.case.device == "cpu" for row in rows):
+    if all(row.case.cluster.name == "local" and not row.case.calibration and row.case.device == "cpu" for row in rows):
         ranks = " or ".join(map(str, sorted({row.case.world_size for row in rows} - {1}))) or "1"
         parts.append(f"{ranks} CPU ranks on one machine: there is little communication to save.")
     repeats = len({row.case.repeat for row in rows})

@@ -64,7 +64,7 @@ def undisturbed(tasks: list[Task]) -> float:
     """Fill in when every task starts and ends if exchanges take no computing power, one at a time; return the end."""
     for task in tasks:
         if task.resource == "network":
-            task.demand, task.beside, task.queued, task.wire_s = 0.0, None, None, 0.0
+            task.demand, task.under_compute, task.wire_s = 0.0, None, 0.0
     if any(task.resource == "host" and task.demand for task in tasks):
         return schedule(tasks)
     free_s = {"device": 0.0, "host": 0.0, "network": 0.0, "copy_out": 0.0, "copy_in": 0.0}

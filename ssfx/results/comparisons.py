@@ -113,7 +113,7 @@ class Panel:
     def conditions(self) -> str:
         """What all bars have in common beside the workload: network, workers, device, compression."""
         case = self.case
-        here = case.cluster == "local" and not case.calibration
+        here = case.cluster.name == "local" and not case.calibration
         network = "workers on one machine" if here else f"cluster {case.cluster}"
         parts = [network, f"{case.device} {case.precision}"]
         if case.device == "cpu":
@@ -128,7 +128,7 @@ class Panel:
         """The first columns of a figure's CSV, saying which panel a line belongs to."""
         return {
             "workload": self.workload,
-            "cluster": self.case.cluster,
+            "cluster": str(self.case.cluster),
             "world_size": self.world_size,
             "batch_size": self.case.batch_size,
             "origin": self.how,

@@ -33,7 +33,7 @@ class Simulated:
     behaviour: SelectionStats
 
     def on_device_s(self, *stages: Stage) -> float:
-        """Return the seconds that the device spent in `stages`, slowed down by what ran beside it."""
+        """Return the seconds that the device spent in `stages`, slowed down by what ran at the same time."""
         return sum(task.seconds for task in self.tasks if task.resource == "device" and task.stage in stages)
 
     @cached_property
@@ -111,5 +111,5 @@ def simulate(
     behaviour = behaviour or SelectionStats()
     lowering = Lowering(plan, profile, system, behaviour)
     tasks = lowering.step(accumulate)
-    iteration_s = schedule(tasks, system.burst_s, system.in_flight) if contention else undisturbed(tasks)
+    iteration_s = schedule(tasks, system.burst_s, system.contention.in_flight) if contention else undisturbed(tasks)
     return Simulated(plan, tuple(tasks), iteration_s, lowering.outside, behaviour)

@@ -8,7 +8,7 @@ from functools import cache
 from statistics import fmean
 
 from ssfx.compressors.lowrank import LowRankOptions, split
-from ssfx.config.targets import Target
+from ssfx.perf_model.target import Target
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, MIB, cap_groups
 from ssfx.simulator import Simulated

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from ssfx.config.targets import Target
+from ssfx.perf_model.target import Target
 from ssfx.planning.plan import Plan
 from ssfx.validation.published_steps import claims, factor, number, planned, step, target
 from ssfx.validation.scores import Pair

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ssfx.config.targets import Target
+from ssfx.perf_model.target import Target
 from ssfx.planning.plan import Plan
 from ssfx.simulator import Simulated
 from ssfx.validation.published_steps import factor, number, planned, remainder, step, target

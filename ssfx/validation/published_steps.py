@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any
 
 from ssfx.claims.ledger import PaperClaim, ledgers
-from ssfx.config.targets import Target, target_at
+from ssfx.core.case import ClusterChoice
+from ssfx.perf_model.target import Target, target_at
 from ssfx.planning.plan import Plan
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
@@ -44,8 +45,8 @@ def remainder(claim_id: str) -> float:
 
 
 def target(cluster: str, model: str, batch_size: float) -> Target:
-    """Return `model` on a cluster of a paper, given as in Case.cluster, as its authors trained it: with SGD."""
-    return target_at(cluster, None, "auto", model, int(batch_size), "sgd")
+    """Return `model` on a cluster of a paper, given by its text, as its authors trained it: with SGD."""
+    return target_at(ClusterChoice.parse(cluster), None, "auto", model, int(batch_size), "sgd")
 
 
 def planned(at: Target, scheme: str, **options: Any) -> Plan:

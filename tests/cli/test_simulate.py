@@ -8,11 +8,11 @@ from dataclasses import asdict
 import pytest
 
 from ssfx.cli import main
-from ssfx.config.simulated import simulate_case
 from ssfx.config.simulations import resolve_simulations
-from ssfx.config.targets import target_of
 from ssfx.core import machine
 from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
+from ssfx.perf_model.target import target_of
+from ssfx.simulator.cases import simulate_case
 
 ONE = ["model=bert_large", "cluster=64gpu", "scheme=ssfusion_oi", "density=0.01"]
 TWO = ["model=resnet50", "cluster=16gpu", "scheme=ddp,per_tensor", "density=0.01"]

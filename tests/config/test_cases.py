@@ -7,12 +7,12 @@ from ssfx.config.cases import resolve_job, resolve_plan
 from ssfx.config.compose import compose
 from ssfx.config.groups import choices
 from ssfx.config.plans import check_plans
-from ssfx.config.simulated import simulate_case
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core import machine
 from ssfx.core.errors import ConfigError
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
+from ssfx.simulator.cases import simulate_case
 
 
 @pytest.fixture(autouse=True)

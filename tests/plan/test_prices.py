@@ -13,8 +13,10 @@ from plan.instances import make_profile, random_costs, random_instance
 from plan.options import usual
 
 from ssfx.compressors import compressors
-from ssfx.config.targets import Target, target_at
+from ssfx.core.case import ClusterChoice
 from ssfx.core.origin import Origin
+from ssfx.perf_model.contention import Contention
+from ssfx.perf_model.target import Target, target_at
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
@@ -53,7 +55,7 @@ def random_system(rng: random.Random, world_size: int) -> TimingModel:
     }  # fmt: skip
     exchange = random_costs(rng, world_size).exchange
     return TimingModel(
-        "test", world_size, times, exchange, ORIGIN, occupancy=dict.fromkeys(exchange, rng.choice([0.0, 0.5])),
+        "test", world_size, times, exchange, ORIGIN, contention=Contention(dict.fromkeys(exchange, rng.choice([0.0, 0.5]))),
         overheads=Overheads(*(rng.uniform(0, 1e-5) for _ in range(10))), style=rng.choice(["batched", "per_call"]),
         host_shares=rng.random() < 0.5, pcie_s_per_byte=rng.uniform(0, 1e-9),
     )  # fmt: skip
@@ -82,7 +84,7 @@ def test_the_predicted_time_is_the_simulated_one_without_contention(scheme: str,
 
 
 def at(rate: float, model: str) -> Target:
-    return target_at(f"64gpu(inter.gbps={rate:g})", None, "auto", model, 8, "sgd")
+    return target_at(ClusterChoice("64gpu", {"inter.gbps": rate}), None, "auto", model, 8, "sgd")
 
 
 def planned_s(scheme: str, profile: Profile, costs: Costs, **options: object) -> float:

@@ -9,17 +9,17 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from ssfx.config import targets
 from ssfx.config.cases import resolve_job
-from ssfx.config.clusters import cluster_named
 from ssfx.config.groups import choices
-from ssfx.config.simulated import simulate_case
-from ssfx.config.targets import target_of
-from ssfx.core.case import Case
+from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.engines import engines, simulate
+from ssfx.perf_model import target as targets
+from ssfx.perf_model.cluster_file import cluster_on
+from ssfx.perf_model.target import target_of
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
+from ssfx.simulator.cases import simulate_case
 from ssfx.workloads import datasets
 
 WORDS = ["cluster=16gpu", "workload=text_lstm", "scheme=ddp,per_tensor", "density=0.01"]
@@ -180,9 +180,9 @@ def test_what_differs_from_a_clusters_file_is_in_its_name():
     assert cases("cluster.inter.gbps=200.0") == cases()
     assert [case.cluster for case in cases("cluster.inter.gbps=10,200")] == ["16gpu(inter.gbps=10)", "16gpu"] * 2
     assert (plain.cluster, slow.cluster) == ("16gpu", "16gpu(inter.gbps=10)")
-    here = cluster_named(slow.cluster, slow.world_size, slow.device)
+    here = cluster_on(slow.cluster, slow.world_size, slow.device)
     assert (here.name, here.inter.gbps, here.nodes) == (slow.cluster, 10, 4)
-    assert here.inter.latency_s == cluster_named("16gpu", 16, "cuda").inter.latency_s
+    assert here.inter.latency_s == cluster_on(ClusterChoice("16gpu"), 16, "cuda").inter.latency_s
 
 
 def test_several_clusters_in_one_command(store):

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from ssfx.config.clusters import cluster_of
 from ssfx.config.compose import compose
 from ssfx.config.groups import choices
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model import build_timing_model as systems
 from ssfx.perf_model.build_timing_model import CORE_GBPS, GPU_OCCUPANCY, system_on
 from ssfx.perf_model.cluster import Cluster, Link
+from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.links import link_kind, link_kinds
 from ssfx.perf_model.shipped_profiles import load_shipped
 from ssfx.perf_model.timing_model import TimingModel
@@ -243,10 +243,10 @@ def test_a_link_takes_numbers_only_and_the_error_names_the_key(key, value):
 
 
 def test_shares_of_computing_power_that_exchanges_take():
-    assert set(system_on(cluster("64gpu")).occupancy.values()) == {GPU_OCCUPANCY}
+    assert set(system_on(cluster("64gpu")).contention.occupancy.values()) == {GPU_OCCUPANCY}
     slow, fast = (system_on(cluster("local", inter__gbps=1, intra__gbps=rate)) for rate in (1, 100))
-    assert set(slow.occupancy.values()) == {1 / CORE_GBPS}
-    assert set(fast.occupancy.values()) == {1.0}
+    assert set(slow.contention.occupancy.values()) == {1 / CORE_GBPS}
+    assert set(fast.contention.occupancy.values()) == {1.0}
     assert (slow.host_shares, system_on(cluster("64gpu")).host_shares) == (True, False)
 
 

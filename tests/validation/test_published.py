@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ssfx.config.clusters import cluster_named
+from ssfx.core.case import ClusterChoice
+from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.planning.plan import Bucket
 from ssfx.validation import published_acpsgd as acpsgd
 from ssfx.validation import published_mergecomp as mergecomp
@@ -53,7 +54,7 @@ def test_no_scored_number_is_named_by_a_calibration(groups):
     assert len(scored) == len(set(scored)) + 1  # the gain of 50 % in Fig. 10 is stated of two buffer sizes
     fitted = set()
     for name in (*acpsgd.NETWORKS.values(), *mergecomp.NETWORKS.values(), "s2reducer_1gbe", "64gpu"):
-        source = cluster_named(f"{name}(calibration=published)", None, "auto").source
+        source = cluster_on(ClusterChoice(name, {"calibration": "published"}), None, "auto").source
         fitted |= set(re.findall(r"(?:acpsgd|mergecomp|s2reducer|ssfusion)\.[a-z0-9_.]*[a-z0-9_]", source))
     assert {"acpsgd.iv.ar", "mergecomp.budget", "mergecomp.fig3", "ssfusion.table3"} <= fitted
     assert not [one for one in scored if one.startswith(tuple(f"{prefix}." for prefix in fitted))]
