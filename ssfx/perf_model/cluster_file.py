@@ -41,9 +41,11 @@ def choice_of(name: str, options: Mapping[str, Any]) -> ClusterChoice:
 def with_options(node: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return a cluster's node in the calibration that `options` choose, with the other options put in their place."""
     found = calibrated(node, options)
-    for key, value in options.items():
+    for key, value in sorted(options.items(), key=lambda item: not item[0].endswith(".link")):
         link, dot, field = key.rpartition(".")
-        if dot:
+        if field == "link":  # another kind has all its own numbers
+            found[link] = {"link": value}
+        elif dot:
             found[link] = {**found[link], field: value}
         elif key != "calibration":
             found[key] = value
@@ -85,7 +87,7 @@ def changes(node: Mapping[str, Any], option: str, value: Any) -> bool:
     if node["calibration"] == "recorded":
         return True
     link, dot, field = option.rpartition(".")
-    return bool((node[link][field] if dot else node[option]) != value)
+    return bool((node[link].get(field) if dot else node.get(option)) != value)
 
 
 def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> Cluster:

@@ -106,7 +106,10 @@ def plan_hipress(profile: Profile, costs: Costs, options: HipressOptions) -> Pla
         plain = replace(options, rule="threshold", topology="PS", constants="fitted")
         for threshold in THRESHOLDS:
             text = f"all above {threshold} elements" if threshold < NONE else "nothing"
-            yield f"guarded, {text} compressed", made(replace(plain, compress_min_elems=threshold))
+            for factor in (1, 8):
+                size = factor * options.sparse_bulk_bytes
+                chosen = replace(plain, compress_min_elems=threshold, sparse_bulk_bytes=size)
+                yield f"guarded, {text} compressed, {size} bytes a message", made(chosen)
 
     return guarded(plans(), profile, costs)
 

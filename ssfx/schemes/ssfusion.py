@@ -25,8 +25,8 @@ from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs, Known
 
 COUNTS = (1, 2, 4, 8, 16)
 """Numbers of even buffers that are tried beside the best ones for joint compression."""
-REFINED = 3
-"""How many of the best plans are tried with the host and with dense buffers."""
+REFINED, SMALL = 3, 60
+"""How many of the best plans are tried with the host and with dense buffers; more of models below so many tensors."""
 KEEPS: tuple[Literal["rule", "budget", "none"], ...] = ("rule", "budget", "none")
 
 
@@ -159,7 +159,8 @@ def _guarded(
 
     found = priced(first(), profile, costs)
     by_label = {label: (key, variant) for key, (variant, label) in choices.items()}
-    best = sorted((one for one in found if one.label in by_label), key=lambda one: one.price_s)[:REFINED]
+    best = sorted((one for one in found if one.label in by_label), key=lambda one: one.price_s)
+    best = best[: max(REFINED, REFINED * SMALL // len(profile.tensors))]
 
     def then() -> Iterator[tuple[str, Plan]]:
         for one in best:
