@@ -25,6 +25,7 @@ KINDS = {"fig": "Fig.", "table": "Table"}
 CALIBRATIONS = {
     "nominal": "line rates and data sheets",
     "published": "the same, but for what a paper prints",
+    "fitted": "fitted to the paper's low-level numbers, which are then not compared",
     "recorded": "what was measured on the machine itself",
 }
 """What the times of a simulation are, by the name of its calibration."""

@@ -25,6 +25,8 @@ PCIE_EFFICIENCY = 0.8
 """Pinned copies reach about 25 of the 31.5 GB/s of PCIe Gen4 x16."""
 PYTHON_S = 1e-5
 """A short Python function on the training thread: a hook, or the call that issues an exchange."""
+PRINTED = ("published", "fitted")
+"""Calibrations of the authors' codes, which call a compressor for every tensor."""
 WAIT_S = 2e-5
 """Waiting for a value of the device."""
 
@@ -46,7 +48,7 @@ def system_on(cluster: Cluster) -> TimingModel:
         return found
     on = device(cluster.device)
     codecs = nominal_codecs(on, device("cpu"), cluster.world_size)
-    if cluster.calibration == "published" and cluster.codec_times:
+    if cluster.calibration in PRINTED and cluster.codec_times:
         codecs = published_codecs(cluster.codec_times, codecs, cluster.world_size)
     elif not on.pcie_gbps:
         codecs = measured_codecs(codecs)
@@ -61,7 +63,7 @@ def system_on(cluster: Cluster) -> TimingModel:
         origin=_origin(cluster, on),
         contention=Contention(dict.fromkeys(exchange, _occupancy(cluster, on))),
         overheads=_overheads(on),
-        style="per_call" if cluster.calibration == "published" else "batched",
+        style="per_call" if cluster.calibration in PRINTED else "batched",
         host_shares=not on.pcie_gbps,
         pcie_s_per_byte=8e-9 / (on.pcie_gbps * PCIE_EFFICIENCY) if on.pcie_gbps else 0.0,
     )
@@ -86,7 +88,7 @@ def _origin(cluster: Cluster, on: Device) -> Origin:
     )
     given = [f"{name}={getattr(cluster, name):g}" for name in MEASURABLE if getattr(cluster, name) is not None]
     note += f"; given, in place of what follows from the rest: {', '.join(given)}" if given else ""
-    kind = "published" if cluster.calibration == "published" else "nominal"
+    kind = cluster.calibration if cluster.calibration in PRINTED else "nominal"
     return Origin(kind, hardware=f"{cluster.world_size} x {on.title}", note=note)  # type: ignore[arg-type]
 
 

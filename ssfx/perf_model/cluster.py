@@ -11,7 +11,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.perf_model.links import link_kind
 from ssfx.planning.costs import Curve
 
-Calibration = Literal["nominal", "published", "recorded"]
+Calibration = Literal["nominal", "published", "fitted", "recorded"]
 
 
 MEASURABLE = ("busbw_gbps", "small_allreduce_us", "compressor_call_ms")

@@ -14,6 +14,8 @@ from ssfx.perf_model import devices
 from ssfx.perf_model.cluster import MEASURABLE, Calibration, Cluster, Link
 
 CALIBRATIONS: tuple[str, ...] = get_args(Calibration)
+PRINTED = ("published", "fitted")
+"""Calibrations that rest on what a paper prints; a cluster's file has a section for each that it has."""
 CPU_RANKS = 2
 _SHAPE = ("nodes", "devices_per_node")
 
@@ -58,18 +60,19 @@ def calibrated(node: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str,
     What was recorded describes the machine as it is: options that describe other devices or links than the file get
     nominal times. ConfigError for a calibration that the cluster does not have.
     """
-    own, printed = node["calibration"], node.get("published")
+    own = node["calibration"]
     given = {key: value for key, value in options.items() if key != "calibration"}
     changed = [key for key, value in given.items() if own == "recorded" and changes(node, key, value)]
     wanted = options.get("calibration", "nominal" if changed else own)
     if wanted not in CALIBRATIONS:
         raise unknown("calibration", str(wanted), CALIBRATIONS)
-    if (wanted == "published" and not printed) or (wanted == "recorded" and own != "recorded"):
+    printed = node.get(wanted) if wanted in PRINTED else None
+    if (wanted in PRINTED and not printed) or (wanted == "recorded" and own != "recorded"):
         raise ConfigError(f"cluster={node['name']} has no {wanted} calibration; use cluster.calibration=nominal")
     if wanted == "recorded" and changed:
         raise ConfigError(f"cluster.{changed[0]} does not change what was recorded; use cluster.calibration=nominal")
     found = dict(node)
-    if wanted == "published" and printed:
+    if printed:
         for key, value in printed.items():
             found[key] = {**found.get(key, {}), **value} if isinstance(value, Mapping) else value
         found["source"] = f"{node['source']}; {printed['source']}"
