@@ -19,8 +19,8 @@ from ssfx.perf_model.recorded_times import (
     shipped_dir,
     written_dir,
 )
-from ssfx.perf_model.timing_model import Overheads, TimingModel
-from ssfx.planning.costs import Curve
+from ssfx.perf_model.timing_model import TimingModel
+from ssfx.planning.costs import Curve, Overheads
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 
