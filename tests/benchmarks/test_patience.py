@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import finished
 
 from ssfx.pages.emulated import PATIENCE, patience_block
 
@@ -15,10 +15,7 @@ PATH = Path(__file__).parents[2] / "benchmarks" / "patience.py"
 
 @pytest.mark.slow
 def test_a_run_prints_every_situation_and_makes_the_table(tmp_path):
-    done = subprocess.run(
-        [sys.executable, PATH, "--workers", "2", "--rounds", "3", "--json", tmp_path / PATIENCE],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    done = finished([sys.executable, PATH, "--workers", "2", "--rounds", "3", "--json", tmp_path / PATIENCE])
     assert done.returncode == 0, done.stderr
     table = patience_block(tmp_path)
     for size in ("1,024 B", "1,048,576 B"):

@@ -166,4 +166,4 @@ def test_the_registry_has_torchrun_and_needs_no_torch():
         "import sys; from ssfx.engines import engines; engines.names(); "
         "sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
     )
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
