@@ -82,13 +82,22 @@ def resolve_job(words: Iterable[str]) -> Job:
     for repeat in range(repeats):
         for _, _, settings, case in resolved:
             if repeat < settings.repeats:
-                one = replace(case, repeat=repeat)
+                one = _repeated(case, repeat)
                 cases.setdefault(one.run_id, one)
     targets = tuple({case.calibration: target_of(case) for case in cases.values() if virtual}.values())
     return Job(
         found.experiment, config["preset"]["name"], found.engine, shared.wandb, shared.stall_timeout_s, cluster,
         tuple(cases.values()), baselines, without_density, targets,
     )  # fmt: skip
+
+
+def _repeated(case: Case, repeat: int) -> Case:
+    """Return the case's repeat of that number.
+
+    Of a run that measures quality it has another seed, because with the same one it would end at the same weights; of
+    a run that is timed the same one, so that repeats differ in time alone.
+    """
+    return replace(case, repeat=repeat, seed=case.seed + repeat if case.evaluate else case.seed)
 
 
 def _check_described(key: str, engine: str) -> None:
@@ -154,6 +163,14 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
         trace=settings.trace,
         threads=settings.threads,
         seed=settings.seed,
+        schedule=settings.schedule,
+        milestones=settings.milestones,
+        lr_warmup=settings.lr_warmup,
+        scale_lr_by_ranks=settings.scale_lr_by_ranks,
+        decay_only_matrices=settings.decay_only_matrices,
+        evaluate_every=settings.evaluate_every,
+        target_metric=settings.target_metric,
+        target_value=settings.target_value,
     )
     if found.engine == "simulate":
         case = simulated(case)

@@ -11,6 +11,22 @@ from typing import Any, Literal
 
 Device = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "bf16", "fp16"]
+Schedule = Literal["constant", "step", "linear", "cosine"]
+
+LATER_FIELDS: dict[str, Any] = {
+    "calibration": "",
+    "control": False,
+    "schedule": "constant",
+    "milestones": (),
+    "lr_warmup": 0.0,
+    "scale_lr_by_ranks": False,
+    "decay_only_matrices": False,
+    "evaluate_every": 0,
+    "target_metric": None,
+    "target_value": None,
+}
+"""Fields that came after the first committed rows, with the value that says nothing: then they are left out of a case's
+identity, so that a run without them is identified by what it always was."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +36,11 @@ class Case:
     `compressor`, `memory` are specs (None: the scheme is dense or the compressor keeps nothing). `scheme_options` holds
     what differs from the scheme's defaults, without compressor and density. `batch_size` is per rank. Timing statistics
     leave out the first `warmup_steps` of `steps`. With `control`, a pass without exchange precedes every timed step and
-    is timed for itself: how fast the machine is just then. `cluster` says what differs from its file, as
+    is timed for itself: how fast the machine is just then. The learning rate follows `schedule`, in fractions of the
+    run (`milestones`, `lr_warmup`), and is multiplied by `world_size` with `scale_lr_by_ranks`; see
+    ssfx.workloads.schedule. `decay_only_matrices` leaves biases and norms without weight decay. With `evaluate` quality
+    is measured at the end and, where that is not 0, every `evaluate_every` steps; a run has reached its target when
+    `target_metric` is at least as good as `target_value`. `cluster` says what differs from its file, as
     "64gpu(inter.gbps=10)". `calibration` is empty for real runs; a simulated one names the kind of its costs and the
     digest of all it is computed from, as "nominal:1a2b3c4d".
     """
@@ -54,22 +74,31 @@ class Case:
     repeat: int = 0
     calibration: str = ""
     control: bool = False
+    schedule: Schedule = "constant"
+    milestones: tuple[float, ...] = ()
+    lr_warmup: float = 0.0
+    scale_lr_by_ranks: bool = False
+    decay_only_matrices: bool = False
+    evaluate_every: int = 0
+    target_metric: str | None = None
+    target_value: float | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "milestones", tuple(float(one) for one in self.milestones))
         # 1 and 1.0 are equal but differ in JSON; equal cases must have equal ids.
-        for name in ("density", "lr", "momentum", "weight_decay", "clip_norm"):
+        for name in ("density", "lr", "momentum", "weight_decay", "clip_norm", "lr_warmup", "target_value"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, float(value))
 
     @cached_property
     def run_id(self) -> str:
-        """First 12 hex digits of the SHA-256 of the canonical JSON of all fields, of the last two only where set."""
-        fields = asdict(self)
-        for name in ("calibration", "control"):
-            if not fields[name]:
-                del fields[name]  # so that a run without them is identified by what it always was
-        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        """First 12 hex digits of the SHA-256 of the canonical JSON of all fields, of LATER_FIELDS only where set."""
+        values = asdict(self)
+        for name, default in LATER_FIELDS.items():
+            if values[name] == default:
+                del values[name]
+        text = json.dumps(values, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property

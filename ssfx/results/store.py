@@ -12,6 +12,7 @@ from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.files import write_atomic
 from ssfx.core.paths import reference_dir
+from ssfx.results.curves import curves
 from ssfx.results.rows import Row
 from ssfx.results.run_lock import RunLock
 
@@ -70,6 +71,10 @@ class Store:
         """Return the rows of all finished runs, of one experiment if named, in the order of their run ids."""
         found = (_read_row_file(path) for path in sorted(self.runs.glob("*/row.json")))
         return [row for row in found if experiment in (None, row.case.experiment)]
+
+    def curves(self, experiment: str | None = None) -> pd.DataFrame:
+        """Return the curves of `rows(experiment)` as a data frame, one line per point; see ssfx.results.curves."""
+        return curves(self.rows(experiment))
 
     def reference_rows(self, experiment: str | None = None) -> list[Row]:
         """Return the committed rows, in the order of file names and lines."""

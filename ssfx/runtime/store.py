@@ -62,6 +62,16 @@ class Store:
         squares = [float(state[buffer].square().sum()) for state in self._buffers.values() if buffer in state]
         return math.sqrt(sum(squares))
 
+    def threshold(self) -> float | None:
+        """Return the mean of the thresholds that collectives steer, for a loss scale of 1; None when there is none."""
+        found = [
+            float(value)
+            for state in self._buffers.values()
+            for buffer, value in state.items()
+            if buffer.startswith(THRESHOLD) and value.numel() == 1
+        ]
+        return sum(found) / len(found) / self.loss_scale if found else None
+
     def names(self) -> Iterable[str]:
         """Return the parameter names that have state."""
         return self._buffers.keys()

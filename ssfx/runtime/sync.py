@@ -188,6 +188,7 @@ class Sync:
         }
         if self.memory is not None and self.memory.stateful:
             summary["residual_norm"] = self.store.norm(self.memory.buffers[0])
+            summary["threshold"] = self.store.threshold()
         if last is not None:
             for field in ("contributed_bytes", "sent_bytes", "comm_s", "sparsify_s", "decode_s", "exposed_comm_s"):
                 summary[field] = getattr(last, field)

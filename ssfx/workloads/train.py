@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,8 @@ from ssfx.core.machine import patient_threads
 from ssfx.workloads.base import datasets, models
 from ssfx.workloads.checkpoint import Checkpoints
 from ssfx.workloads.checks import check_case
+from ssfx.workloads.metrics.tally import QUALITY
+from ssfx.workloads.quality import due, measure
 from ssfx.workloads.record import StepRecord
 from ssfx.workloads.step import Stepper, make_optimizer
 from ssfx.workloads.sync import Attach, Sync
@@ -32,8 +33,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a finished rank reports. `metrics` (keys of ssfx.results.rows.METRICS): skipped_steps and, on rank 0 of a
-    case with `evaluate`, the data set's own, None where the value is not finite.
+    """What a finished rank reports. `metrics` (keys of ssfx.results.rows.METRICS): skipped_steps and, of a case with
+    `evaluate`, the quality after the last step, None where the value is not finite.
 
     `first_step` is 0 unless a checkpoint was resumed; `notes` say what was passed over to find it.
     """
@@ -54,8 +55,9 @@ def train(
     """Train `case` on this rank to its last step, calling `on_step` after every one, and return the rank's result.
 
     The default process group must exist when world_size > 1. A complete checkpoint in `checkpoint_dir` is resumed when
-    the case writes checkpoints. The learning rate is constant; `repeat` does not change the seed. Raises ConfigError
-    for a case that cannot run here, RunError when the loss stays non-finite or data or checkpoint files fail.
+    the case writes checkpoints. Quality is measured by all ranks together where it is due; its time is in no record.
+    Raises ConfigError for a case that cannot run here, RunError when the loss stays non-finite or data or checkpoint
+    files fail.
     """
     check_case(case)
     if case.checkpoint_every and checkpoint_dir is None:
@@ -88,25 +90,24 @@ def train(
             parts.load_state_dict(loaded.state)
     first_step = parts.step
 
+    metrics: dict[str, float | None] = {}
     stepper = Stepper(case, model, optimizer, sync, scaler, batches, device)
     while parts.step < case.steps:
         control = _control(case, stepper, parts.step, group)
         record = stepper.run(parts.step)
         if control is not None:
             record = replace(record, control_forward_s=control[0], control_backward_s=control[1])
+        if due(case, parts.step):
+            point = measure(case, data, model, sync, rank, group)
+            metrics = {name: value for name, value in point.items() if name in QUALITY}
+            record = replace(record, evaluated=point)
         on_step(record)
         parts.count(record, rank)
         if checkpoints and parts.step % case.checkpoint_every == 0:
             checkpoints.save(parts.step, parts.state_dict())
     sync.detach()
 
-    metrics: dict[str, float | None] = {"skipped_steps": parts.skipped_steps}
-    if case.evaluate:
-        average_buffers(model, case.world_size, group)
-        if rank == 0:
-            found = data.evaluate(model)
-            metrics |= {name: value if math.isfinite(value) else None for name, value in found.items()}
-    return TrainResult(metrics, data.fingerprint(), first_step, notes)
+    return TrainResult({"skipped_steps": parts.skipped_steps, **metrics}, data.fingerprint(), first_step, notes)
 
 
 def _control(case: Case, stepper: Stepper, step: int, group: Any) -> tuple[float, float] | None:
@@ -167,18 +168,6 @@ class _State:
         counters = state["counters"]
         self.step, self.skipped_steps = counters["step"], counters["skipped_steps"]
         self._non_finite = counters["non_finite"]
-
-
-def average_buffers(model: nn.Module, world_size: int, group: Any) -> None:
-    """Replace every floating-point buffer (running statistics) by its mean over ranks, with one all-reduce."""
-    buffers = [b for b in model.buffers() if b.is_floating_point()]
-    if world_size == 1 or not buffers:
-        return
-    flat = torch.cat([b.detach().float().flatten() for b in buffers]).cpu()
-    dist.all_reduce(flat, group=group)
-    flat /= world_size
-    for buffer, mean in zip(buffers, flat.split([b.numel() for b in buffers]), strict=True):
-        buffer.copy_(mean.view_as(buffer))
 
 
 def _place(case: Case) -> tuple[int, Any]:
