@@ -96,6 +96,14 @@ def _explain(job: Job) -> None:
         click.echo(
             f"experiment={job.experiment} preset={job.preset} engine={job.engine} world_size={job.cluster.world_size}"
         )
+    if job.engine == "slurm":
+        nodes, cases = job.cluster.nodes, len(job.cases)
+        click.echo(
+            f"{cases} runs x {nodes} exclusive nodes, at most: {cases * nodes} node-hours if a run of "
+            f"{max(case.steps for case in job.cases)} steps takes an hour, {cases * nodes / 12:.0f} if five minutes"
+        )
+    if any(case.dataset.startswith("synthetic(") for case in job.cases):
+        click.echo("dataset=synthetic: random samples of the models' shapes, to measure throughput; nothing is learned")
     sparse = sorted({case.scheme for case in job.cases} - set(job.baselines))
     if job.baselines:
         click.echo(f"compressor, density and memory apply to {', '.join(sparse)}; dense: {', '.join(job.baselines)}")

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from ssfx.config.clusters import check_here, check_recorded, cluster_of, cluster_text
 from ssfx.config.components import Components, complete, components, on_nodes, without_sparse_keys
 from ssfx.config.compose import Point, chosen, compose
+from ssfx.config.data_keys import without_data_keys
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
 from ssfx.config.simulated import check_keys, simulated
@@ -19,7 +20,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.perf_model.cluster import Cluster
 from ssfx.schemes import schemes
 from ssfx.schemes.carrier import keeps_fraction
-from ssfx.workloads import check_case, datasets, models
+from ssfx.workloads import check_case, dataset_spec, models
 
 PLAN_KEYS = ("scheme", "compressor", "model", "workload", "cluster", "density", "world_size", "device")
 """What a plan depends on."""
@@ -63,7 +64,7 @@ def resolve_job(words: Iterable[str]) -> Job:
 
     Repeats are the outer loop, so that whatever disturbs the machine for a while hits all schemes alike.
     """
-    request = read(words)
+    request = read(without_data_keys(words))
     for key in ("preset", "wandb", "stall_timeout_s"):
         if len(request.get(key, ())) > 1:
             raise ConfigError(f"one command takes one {key}; start ssfx run once for each")
@@ -134,11 +135,10 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
     if found.engine not in ("simulate", "slurm"):
         check_here(cluster)
     check_recorded(point, cluster)
-    dataset = {key: value for key, value in config["dataset"].items() if key != "name"}
     case = Case(
         experiment=found.experiment,
         model=models[config["model"]["name"]].name,
-        dataset=datasets.canonical(config["dataset"]["name"], dataset),
+        dataset=dataset_spec(config["model"]["name"], config["dataset"]),
         scheme=parts.scheme,
         cluster=cluster_text(cluster.name, options),
         world_size=cluster.world_size,
@@ -163,6 +163,7 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
         trace=settings.trace,
         threads=settings.threads,
         seed=settings.seed,
+<<<<<<< HEAD
         schedule=settings.schedule,
         milestones=settings.milestones,
         lr_warmup=settings.lr_warmup,
@@ -171,6 +172,9 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
         evaluate_every=settings.evaluate_every,
         target_metric=settings.target_metric,
         target_value=settings.target_value,
+=======
+        data_workers=settings.data_workers,
+>>>>>>> d97b586 (Keys data.* and precision=tf32; throughput on real GPUs runs the papers' models on synthetic samples and bounds the node-hours)
     )
     if found.engine == "simulate":
         case = simulated(case)

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 Device = Literal["cpu", "cuda"]
-Precision = Literal["fp32", "bf16", "fp16"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Schedule = Literal["constant", "step", "linear", "cosine"]
 
 LATER_FIELDS: dict[str, Any] = {
@@ -24,6 +24,7 @@ LATER_FIELDS: dict[str, Any] = {
     "evaluate_every": 0,
     "target_metric": None,
     "target_value": None,
+    "data_workers": 0,
 }
 """Fields that came after the first committed rows, with the value that says nothing: then they are left out of a case's
 identity, so that a run without them is identified by what it always was."""
@@ -40,7 +41,8 @@ class Case:
     run (`milestones`, `lr_warmup`), and is multiplied by `world_size` with `scale_lr_by_ranks`; see
     ssfx.workloads.schedule. `decay_only_matrices` leaves biases and norms without weight decay. With `evaluate` quality
     is measured at the end and, where that is not 0, every `evaluate_every` steps; a run has reached its target when
-    `target_metric` is at least as good as `target_value`. `cluster` says what differs from its file, as
+    `target_metric` is at least as good as `target_value`. `data_workers` processes of each rank
+    load its batches. `cluster` says what differs from its file, as
     "64gpu(inter.gbps=10)". `calibration` is empty for real runs; a simulated one names the kind of its costs and the
     digest of all it is computed from, as "nominal:1a2b3c4d".
     """
@@ -82,6 +84,7 @@ class Case:
     evaluate_every: int = 0
     target_metric: str | None = None
     target_value: float | None = None
+    data_workers: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "milestones", tuple(float(one) for one in self.milestones))
