@@ -163,7 +163,6 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
         trace=settings.trace,
         threads=settings.threads,
         seed=settings.seed,
-<<<<<<< HEAD
         schedule=settings.schedule,
         milestones=settings.milestones,
         lr_warmup=settings.lr_warmup,
@@ -172,9 +171,7 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
         evaluate_every=settings.evaluate_every,
         target_metric=settings.target_metric,
         target_value=settings.target_value,
-=======
         data_workers=settings.data_workers,
->>>>>>> d97b586 (Keys data.* and precision=tf32; throughput on real GPUs runs the papers' models on synthetic samples and bounds the node-hours)
     )
     if found.engine == "simulate":
         case = simulated(case)

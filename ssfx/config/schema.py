@@ -34,7 +34,6 @@ class Settings:
     control: bool
     checkpoint_every: int
     trace: bool
-<<<<<<< HEAD
     schedule: Schedule
     milestones: tuple[float, ...]
     lr_warmup: float
@@ -43,9 +42,7 @@ class Settings:
     evaluate_every: int
     target_metric: Literal["top1", "top5", "perplexity", "perplexity_per_word", "exact_match", "f1", "bleu"] | None
     target_value: float | None
-=======
     data_workers: int
->>>>>>> d97b586 (Keys data.* and precision=tf32; throughput on real GPUs runs the papers' models on synthetic samples and bounds the node-hours)
     stall_timeout_s: float
     wandb: Literal["off", "offline", "online"]
 
@@ -54,11 +51,7 @@ class Settings:
             value = getattr(self, key)
             if value is not None and value < 1:
                 raise ConfigError(f"{key} must be at least 1, got {value}")
-<<<<<<< HEAD
-        for key in ("momentum", "weight_decay", "warmup_steps", "seed", "checkpoint_every", "evaluate_every"):
-=======
-        for key in ("momentum", "weight_decay", "warmup_steps", "seed", "checkpoint_every", "data_workers"):
->>>>>>> d97b586 (Keys data.* and precision=tf32; throughput on real GPUs runs the papers' models on synthetic samples and bounds the node-hours)
+        for key in ("momentum", "weight_decay", "warmup_steps", "seed", "checkpoint_every", "evaluate_every", "data_workers"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"{key} must not be negative, got {getattr(self, key)}")
         for key in ("lr", "clip_norm", "stall_timeout_s"):

@@ -13,14 +13,9 @@ from ssfx.schemes.make_plan import check_memory, make_plan
 from ssfx.simulator import SelectionStats, Simulated, simulate
 
 WITHOUT_EFFECT = (
-<<<<<<< HEAD
-    "checkpoint_every", "clip_norm", "control", "decay_only_matrices", "evaluate", "evaluate_every", "lr",
-    "lr_warmup", "memory", "milestones", "momentum", "preset", "repeats", "scale_lr_by_ranks", "schedule", "seed",
+    "checkpoint_every", "clip_norm", "control", "data_workers", "decay_only_matrices", "evaluate", "evaluate_every",
+    "lr", "lr_warmup", "memory", "milestones", "momentum", "preset", "repeats", "scale_lr_by_ranks", "schedule", "seed",
     "stall_timeout_s", "steps", "target_metric", "target_value", "warmup_steps", "weight_decay",
-=======
-    "checkpoint_every", "clip_norm", "control", "data_workers", "evaluate", "lr", "memory", "momentum", "preset",
-    "repeats", "seed", "stall_timeout_s", "steps", "warmup_steps", "weight_decay",
->>>>>>> d97b586 (Keys data.* and precision=tf32; throughput on real GPUs runs the papers' models on synthetic samples and bounds the node-hours)
 )  # fmt: skip
 """Keys that, with their options, change nothing about a simulated step."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.core.component_spec import Catalog
 from ssfx.core.registry import Registry
@@ -14,7 +14,10 @@ from ssfx.workloads.metrics.tally import Tally, quality_of
 if TYPE_CHECKING:
     from torch import nn
 
-    from ssfx.workloads.stream import Stream
+    from ssfx.workloads.stream import Batches
+
+ANY = "whatever the other side says"
+"""The inputs of a model or a data set that fit everything, because nothing is known of them until they are built."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,11 @@ class Model:
 
 
 class Dataset(ABC):
-    """Samples held in memory, split once and for all into training and held-out ones.
+    """Samples, split once and for all into training and held-out ones.
 
-    `here` is false for data that is known by name alone, so that runs with it can be simulated. All methods raise
-    RunError when the data is missing or not what it should be. Constructing one reads nothing.
+    `here` is false for data that does not come with ssfx or Python; runs with it can be simulated all the same.
+    `held_out` is false where nothing is, so that `evaluate` has nothing to measure. All methods raise RunError when the
+    data is missing or not what it should be. Constructing one reads nothing.
     """
 
     name: ClassVar[str]
@@ -47,16 +51,30 @@ class Dataset(ABC):
     source: ClassVar[str]
     inputs: ClassVar[str]
     here: ClassVar[bool] = True
+    held_out: ClassVar[bool] = True
     seq_len: int = 0
     """Tokens per sample; 0 when a sample is not a sequence."""
+
+    def missing(self) -> str:
+        """Return one line that says which files are missing and where to put them, "" when there is nothing to say.
+
+        Needs no torch and looks at names only.
+        """
+        return ""
 
     @abstractmethod
     def fingerprint(self) -> str:
         """Return 16 hex digits that change whenever a sample, its target or its side of the split changes."""
 
     @abstractmethod
-    def train_loader(self, rank: int, world_size: int, batch_size: int, seed: int) -> Stream:
-        """Return the endless stream of this rank's training batches (inputs, targets), on the CPU."""
+    def train_loader(
+        self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
+    ) -> Batches:
+        """Return the endless stream of this rank's training batches (inputs, targets).
+
+        They are on the CPU, or on `device` where they are made there. `workers` processes prepare them, where a batch
+        takes preparation; how many does not change what is in it.
+        """
 
     @abstractmethod
     def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
@@ -73,3 +91,9 @@ class Dataset(ABC):
 
 models: Registry[Model] = Registry("model", "ssfx.workloads.catalog")
 datasets: Catalog[Dataset] = Catalog("dataset", "ssfx.workloads.catalog")
+
+
+def dataset_spec(model: str, node: Mapping[str, Any]) -> str:
+    """Return the spec of the data set `node` (its name and its options), that of `model` where it is synthetic."""
+    options = {key: value for key, value in node.items() if key != "name"}
+    return datasets.canonical(node["name"], {**options, "model": model} if node["name"] == "synthetic" else options)

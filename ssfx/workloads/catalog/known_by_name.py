@@ -24,7 +24,13 @@ class KnownByName(Dataset):
         """Refuse."""
         raise RunError(f"data set {self.name} is known by name only: it can be simulated with, not trained on")
 
-    def train_loader(self, rank: int, world_size: int, batch_size: int, seed: int) -> NoReturn:
+    def missing(self) -> str:
+        """Say that there are no files."""
+        return f"dataset={self.name} is known by name only: it can be simulated with, not trained on"
+
+    def train_loader(
+        self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
+    ) -> NoReturn:
         """Refuse."""
         self.fingerprint()
 
