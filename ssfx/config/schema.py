@@ -51,7 +51,9 @@ class Settings:
             value = getattr(self, key)
             if value is not None and value < 1:
                 raise ConfigError(f"{key} must be at least 1, got {value}")
-        for key in ("momentum", "weight_decay", "warmup_steps", "seed", "checkpoint_every", "evaluate_every", "data_workers"):
+        for key in (
+            "momentum", "weight_decay", "warmup_steps", "seed", "checkpoint_every", "evaluate_every", "data_workers",
+        ):  # fmt: skip
             if getattr(self, key) < 0:
                 raise ConfigError(f"{key} must not be negative, got {getattr(self, key)}")
         for key in ("lr", "clip_norm", "stall_timeout_s"):

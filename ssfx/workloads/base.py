@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.core.component_spec import Catalog
+from ssfx.core.errors import RunError
 from ssfx.core.registry import Registry
 from ssfx.workloads.metrics.tally import Tally, quality_of
 
@@ -42,7 +43,8 @@ class Dataset(ABC):
     """Samples, split once and for all into training and held-out ones.
 
     `here` is false for data that does not come with ssfx or Python; runs with it can be simulated all the same.
-    `held_out` is false where nothing is, so that `evaluate` has nothing to measure. All methods raise RunError when the
+    `held_out` is false where nothing is, so that `evaluate` has nothing to measure; `prepares` is true where a batch
+    takes work that other processes can do. All methods raise RunError when the
     data is missing or not what it should be. Constructing one reads nothing.
     """
 
@@ -52,6 +54,7 @@ class Dataset(ABC):
     inputs: ClassVar[str]
     here: ClassVar[bool] = True
     held_out: ClassVar[bool] = True
+    prepares: ClassVar[bool] = False
     seq_len: int = 0
     """Tokens per sample; 0 when a sample is not a sequence."""
 
@@ -61,6 +64,10 @@ class Dataset(ABC):
         Needs no torch and looks at names only.
         """
         return ""
+
+    def download(self) -> None:
+        """Fetch what is missing, because the user asked for it; RunError when that does not work."""
+        raise RunError(f"dataset={self.name} is nothing to download")
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -72,8 +79,8 @@ class Dataset(ABC):
     ) -> Batches:
         """Return the endless stream of this rank's training batches (inputs, targets).
 
-        They are on the CPU, or on `device` where they are made there. `workers` processes prepare them, where a batch
-        takes preparation; how many does not change what is in it.
+        They are on the CPU, or on `device` where they are made there. `workers` processes prepare them, if the data set
+        `prepares`; how many does not change what is in a batch.
         """
 
     @abstractmethod

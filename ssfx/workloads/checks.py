@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.paths import DOWNLOAD_VARIABLE
 from ssfx.workloads.base import ANY, Dataset, Model, datasets, models
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
@@ -17,8 +20,13 @@ def check_case(case: Case) -> None:
     """
     dataset = datasets.build(case.dataset)
     check_fit(models[case.model], dataset)
-    if not case.calibration and (why := dataset.missing()):
-        raise ConfigError(why)
+    if not case.calibration and dataset.missing():
+        if os.environ.get(DOWNLOAD_VARIABLE):
+            dataset.download()
+        if why := dataset.missing():
+            raise ConfigError(why)
+    if case.data_workers and not dataset.prepares:
+        raise ConfigError(f"dataset={dataset.name} needs no preparation, so data.workers would have no effect; drop it")
     if case.evaluate and not dataset.held_out:
         raise ConfigError(
             f"dataset={dataset.name} has no held-out part, so evaluate=true would measure nothing; drop it"

@@ -19,8 +19,8 @@ from ssfx.core.machine import patient_threads
 from ssfx.workloads.base import datasets, models
 from ssfx.workloads.checkpoint import Checkpoints
 from ssfx.workloads.checks import check_case
-from ssfx.workloads.precision import set_precision
 from ssfx.workloads.metrics.tally import QUALITY
+from ssfx.workloads.precision import set_precision
 from ssfx.workloads.quality import due, measure
 from ssfx.workloads.record import StepRecord
 from ssfx.workloads.step import Stepper, make_optimizer

@@ -14,6 +14,7 @@ from ssfx.workloads.samples import Sample, sample_of
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from ssfx.workloads.metrics.tally import Tally
     from ssfx.workloads.stream import Batch
 
 POOL = 4
@@ -58,7 +59,7 @@ class Synthetic(Dataset):
         """Return batches on `device`; an epoch is POOL of them."""
         return Pool(sample_of(self.options.model), rank, batch_size, seed, device)
 
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
+    def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
         """Refuse: there is nothing to be right about."""
         raise RunError("dataset=synthetic is random; quality is measured on real data")
 
