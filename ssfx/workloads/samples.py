@@ -62,7 +62,7 @@ def _text(seq_len: int, optimizer: str, vocabulary: int) -> Sample:
 
 
 SAMPLES = {
-    **dict.fromkeys(("resnet_tiny", "vgg_tiny", "resnet152_digits"), _digits()),
+    **dict.fromkeys(("resnet_tiny", "vgg_tiny", "resnet_mini", "vgg_mini", "resnet152_digits"), _digits()),
     **dict.fromkeys(("resnet50", "resnet101", "resnet152", "vgg16", "vgg19"), _imagenet()),
     "vit_large": _imagenet("adamw"),
     **dict.fromkeys(
@@ -74,6 +74,9 @@ SAMPLES = {
         _cifar(100),
     ),
     "lstm_tiny": _text(128, "sgd", 256),
+    "lstm_mini": _text(32, "adam", 256),
+    "gpt2_mini": _text(32, "adamw", 256),
+    "bert_mini": Sample((32,), "adamw", "span", 113),
     "gpt2_tiny": _text(128, "adamw", 256),
     "bert_large_narrow": Sample((128,), "adamw", "span", 257),
     **dict.fromkeys(("bert_base", "bert_large"), Sample((384,), "adamw", "span", 30522)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,9 +29,11 @@ class _Images(FileDataset):
 
     def samples(self, train: bool) -> Samples:
         """Return normalised images [3, H, W] float32 with their class, augmented if they are for training."""
+        if why := self.missing():
+            raise RunError(why)
         try:
             return _Classified(self._open(train, self._transform(train)))
-        except (OSError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError, KeyError, EOFError, pickle.UnpicklingError) as error:
             raise RunError(f"dataset={self.name} cannot be read: {error}") from None
 
     def _open(self, train: bool, transform: Any) -> Any:

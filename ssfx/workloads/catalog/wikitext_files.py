@@ -162,7 +162,7 @@ class _Tokenized(_Text):
 
     def _make(self) -> Arrays:
         if self.options.tokenizer == t.TRAINED:
-            tokenizer = t.train_tokenizer(self._lines("train"), min(self.options.vocabulary, self.limit))
+            tokenizer = t.train_tokenizer(self._with_breaks("train"), min(self.options.vocabulary, self.limit))
         else:
             tokenizer = t.load_tokenizer(self.paths(len(self.files))[0], self.limit)
         arrays = {part: _joined(tokenizer, self._with_breaks(part)) for part in PARTS}
@@ -176,7 +176,7 @@ class _Tokenized(_Text):
         fetch_tokenizer(self.model, self.folder, self.options.tokenizer)
 
     def _with_breaks(self, part: str) -> Iterator[str]:
-        return (line if line.endswith("\n") else line + "\n" for line in self._lines(part))
+        return (line + "\n" for line in self._lines(part))
 
 
 def _joined(tokenizer: Any, texts: Iterator[str]) -> NDArray[Any]:

@@ -32,8 +32,8 @@ def rows(paths: Sequence[Path], **options: Any) -> Iterator[dict[str, Any]]:
 
 
 def lines(paths: Sequence[Path]) -> Iterator[str]:
-    """Yield the column "text" of tables, or the lines of texts."""
+    """Yield the column "text" of tables, or the lines of texts, without the line break at their end."""
     for row in rows(paths):
         if "text" not in row:
             raise RunError(f"{paths[0]} has no column text; it has {', '.join(row)}")
-        yield row["text"]
+        yield row["text"].removesuffix("\n")

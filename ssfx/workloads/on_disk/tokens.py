@@ -23,13 +23,13 @@ def wanted(tokenizer: str) -> tuple[tuple[str, ...], ...]:
 
 def load_tokenizer(path: Path, limit: int) -> Any:
     """Return the tokenizer of a file that `wanted` names; ConfigError if it has more tokens than `limit`."""
-    from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer, Tokenizer
+    from tokenizers import ByteLevelBPETokenizer, Tokenizer
 
     try:
         if path.name == "tokenizer.json":
             found = Tokenizer.from_file(str(path))
         elif path.name == "vocab.txt":
-            found = BertWordPieceTokenizer(str(path), lowercase=True)._tokenizer
+            found = _word_pieces(path)
         else:
             found = ByteLevelBPETokenizer(str(path), str(path.with_name("merges.txt")))._tokenizer
     except Exception as error:  # the library raises bare Exceptions
@@ -37,6 +37,16 @@ def load_tokenizer(path: Path, limit: int) -> Any:
     found.no_truncation()
     found.no_padding()
     return checked(found, limit, str(path))
+
+
+def _word_pieces(path: Path) -> Any:
+    """Return the tokenizer of BERT without capitals for the pieces in a file, one a line."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+    found = Tokenizer(models.WordPiece.from_file(str(path), unk_token="[UNK]"))
+    found.normalizer = normalizers.BertNormalizer(lowercase=True)
+    found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return found
 
 
 def checked(tokenizer: Any, limit: int, where: str) -> Any:
