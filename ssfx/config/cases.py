@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ssfx.config.clusters import check_here, check_recorded, cluster_of, cluster_text
 from ssfx.config.components import Components, complete, components, on_nodes, without_sparse_keys
 from ssfx.config.compose import Point, chosen, compose
-from ssfx.config.data_keys import without_data_keys
+from ssfx.config.data_keys import with_own_data, without_data_keys
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
 from ssfx.config.simulated import check_keys, simulated
@@ -64,7 +64,7 @@ def resolve_job(words: Iterable[str]) -> Job:
 
     Repeats are the outer loop, so that whatever disturbs the machine for a while hits all schemes alike.
     """
-    request = read(without_data_keys(words))
+    request = with_own_data(read(without_data_keys(words)))
     for key in ("preset", "wandb", "stall_timeout_s"):
         if len(request.get(key, ())) > 1:
             raise ConfigError(f"one command takes one {key}; start ssfx run once for each")

@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from ssfx.config.overrides import Request
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.own_code import is_own
 from ssfx.core.paths import DATA_VARIABLE, DOWNLOAD_VARIABLE
 
 DATA_KEYS = ("data.download", "data.root", "data.workers")
@@ -37,3 +39,9 @@ def without_data_keys(words: Iterable[str]) -> list[str]:
         else:
             os.environ[DOWNLOAD_VARIABLE] = "1" if value == "true" else ""
     return left
+
+
+def with_own_data(request: Request) -> Request:
+    """Return `request`; a model of the user's own without a workload or data set has synthetic samples."""
+    own = any(is_own(str(name)) for name in request.get("model", ()))
+    return {"dataset": ("synthetic",), **request} if own and not {"workload", "dataset"} & set(request) else request

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from ssfx.config.clusters import local_device
 from ssfx.config.compose import Point, compose
-from ssfx.config.data_keys import without_data_keys
+from ssfx.config.data_keys import with_own_data, without_data_keys
 from ssfx.config.groups import GROUPS, choices
 from ssfx.config.overrides import read
 from ssfx.config.schema import KEYS, Settings
 from ssfx.config.sweep import single
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.workloads import dataset_spec, datasets
+from ssfx.workloads import dataset_spec, datasets, models
 
 PROFILE_KEYS = ("model", "workload", "dataset", "batch_size", "optimizer", "device", "ranks")
 """What a measured profile depends on."""
@@ -47,14 +47,14 @@ def resolve_profile(words: Iterable[str]) -> Measurement:
             raise unknown("key", key, PROFILE_KEYS)
         else:
             others.append(word)
-    request = read(others)
+    request = with_own_data(read(others))
     for key in request:
         if key not in PROFILE_KEYS and not key.startswith("dataset."):
             raise ConfigError(f"a profile does not depend on {key}; it takes {', '.join(PROFILE_KEYS)}")
     point = _with_workload(single(request, "profile"))
     config = compose(point)
     settings = Settings.of(config)
-    model = config["model"]["name"]
+    model = models[config["model"]["name"]].name
     dataset = dataset_spec(model, config["dataset"])
     if why := datasets.build(dataset).missing():
         raise ConfigError(why)

@@ -7,17 +7,20 @@ The step runs on torch's meta device, which knows shapes and computes nothing, s
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ssfx.core.errors import SsfxError
+from ssfx.core.files import write_atomic
 from ssfx.perf_model.operator_counts import ModelWork, work_dir
 from ssfx.planning.plan import TensorSpec
 from ssfx.workloads.as_on_gpu import as_on_gpu
 from ssfx.workloads.base import models
-from ssfx.workloads.samples import SAMPLES
+from ssfx.workloads.samples import SAMPLES, sample_of
 from ssfx.workloads.tracing import Trace, Work
 
 COUNTABLE = tuple(name for name, sample in SAMPLES.items() if sample.targets != "boxes")
@@ -27,8 +30,11 @@ _BATCHES = (2, 4)  # batch norm needs two samples; two sizes tell what grows wit
 
 
 def count_work(name: str) -> ModelWork:
-    """Return the work of model `name` (one of COUNTABLE) per sample, in the order in which gradients become ready."""
-    sample = SAMPLES[name]
+    """Return the work of model `name` per sample, in the order in which gradients become ready.
+
+    It is one of COUNTABLE, or a function of the user's.
+    """
+    sample = sample_of(name)
     with torch.device("meta"):
         model = models[name].build().train()
     small, large = (_trace(model, sample.batch(batch_size)) for batch_size in _BATCHES)
@@ -46,7 +52,7 @@ def count_work(name: str) -> ModelWork:
     kept, _ = _line(small.kept_bytes(), large.kept_bytes())
     scores, _ = _line(small.kept_bytes(scores=True), large.kept_bytes(scores=True))
     return ModelWork(
-        model=name,
+        model=models[name].name,
         inputs=str(sample),
         batch_size=models[name].batch_size,
         optimizer=sample.optimizer,
@@ -114,7 +120,17 @@ def _loss(out: Any) -> Tensor:
 
 
 def main(names: list[str]) -> None:
-    """Count the work of the models named, or of all, and write it into the package."""
+    """Count the work of the models named, or of all, and write it into the package.
+
+    "--own NAME PATH" instead counts one of the user's own and writes it to PATH.
+    """
+    if names[:1] == ["--own"]:
+        _, name, target = names
+        try:
+            write_atomic(Path(target), count_work(name).to_json())
+        except (SsfxError, RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+            sys.exit(" ".join(str(error).split()))
+        return
     work_dir().mkdir(exist_ok=True)
     for name in names or COUNTABLE:
         work = count_work(name)

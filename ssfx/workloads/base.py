@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ssfx.core.component_spec import Catalog
 from ssfx.core.errors import RunError
-from ssfx.core.registry import Registry
 from ssfx.workloads.metrics.tally import Tally, quality_of
+from ssfx.workloads.own import Datasets, Models
 
 if TYPE_CHECKING:
     from torch import nn
@@ -96,11 +95,12 @@ class Dataset(ABC):
         return quality_of(self.tally(model, 0, 1))
 
 
-models: Registry[Model] = Registry("model", "ssfx.workloads.catalog")
-datasets: Catalog[Dataset] = Catalog("dataset", "ssfx.workloads.catalog")
+models: Models = Models("model", "ssfx.workloads.catalog")
+datasets: Datasets = Datasets("dataset", "ssfx.workloads.catalog")
 
 
 def dataset_spec(model: str, node: Mapping[str, Any]) -> str:
     """Return the spec of the data set `node` (its name and its options), that of `model` where it is synthetic."""
     options = {key: value for key, value in node.items() if key != "name"}
-    return datasets.canonical(node["name"], {**options, "model": model} if node["name"] == "synthetic" else options)
+    name = models[model].name
+    return datasets.canonical(node["name"], {**options, "model": name} if node["name"] == "synthetic" else options)

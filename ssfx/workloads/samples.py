@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
-from ssfx.core.errors import ConfigError
+from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.lazy import torch
+from ssfx.core.own_code import is_own, own_code
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -95,7 +96,24 @@ Mask R-CNN's images have the shorter side that its authors scale COCO to."""
 
 
 def sample_of(model: str) -> Sample:
-    """Return what a sample of `model` is; ConfigError when nobody said."""
-    if model not in SAMPLES:
-        raise ConfigError(f"nobody said what a sample of model {model!r} is, so there is no synthetic data for it")
-    return SAMPLES[model]
+    """Return what a sample of `model` is; ConfigError when nobody said, or an own model says what cannot be."""
+    if not is_own(model):
+        if model not in SAMPLES:
+            raise ConfigError(f"nobody said what a sample of model {model!r} is, so there is no synthetic data for it")
+        return SAMPLES[model]
+    code = own_code(model)
+    shape = code.says.get("sample")
+    if not isinstance(shape, tuple) or not shape or not all(isinstance(n, int) and n > 0 for n in shape):
+        raise ConfigError(
+            f"{code.path} must say what a sample of {code.function} is: {code.function}.sample = (3, 32, 32) for "
+            "images, or (128,) for so many tokens"
+        )
+    targets = code.says.get("targets", "next" if len(shape) == 1 else "class")
+    if targets not in get_args(Targets):
+        raise unknown(f"{code.function}.targets in {code.path}", str(targets), get_args(Targets))
+    values = code.says.get("num_values", 2)
+    if not isinstance(values, int) or values < 2:
+        raise ConfigError(
+            f"{code.function}.num_values in {code.path} must be a whole number of at least 2, got {values}"
+        )
+    return Sample(shape, str(code.says.get("optimizer", "sgd")), targets, values)
