@@ -4,12 +4,12 @@
 
 For each model, network and number of workers one process group trains all variants in turns, a few steps each, in an
 order that rotates, so that a busy machine hits all alike: no communication (the limit), an empty barrier instead of
-the exchange (what waiting for the slowest rank costs), torch DDP, the same again (what noise does), DDP with gloo's
-listener as patient as that of ssfx (benchmarks/patience.py), DDP with its fp16 and PowerSGD hooks (rank 4), and ssfx
-schemes with their defaults. Networks are emulated hosts with shaped lines, which needs root, or loopback, which does
+the exchange (what waiting for the slowest rank costs), torch DDP, the same again (what noise does), DDP with its fp16
+and PowerSGD hooks (rank 4), and ssfx schemes with their defaults. SSFX_BATCH_SCHEDULE_NETWORK_THREADS=1 counts for all
+of them (docs/emulation.md). Networks are emulated hosts with shaped lines, which needs root, or loopback, which does
 not. The default takes an hour and a half, one model on one network with 2 workers about one minute and a half.
 
-Before and after every visit the limit has a short turn of its own, because a shared machine changes its pace from one
+Before and after every visit the limit has a short turn of its own, because a shared machine changes its speed from one
 second to the next: a ratio to the limit is to these two, one to DDP is that of two such ratios of the same round. Times
 are those of the slowest rank, medians over rounds; the range is that over the rounds. A goal is judged fairly: the best
 scheme is chosen in every other round and judged in the rest.
@@ -44,7 +44,7 @@ from ssfx.results.manifest import code, describe, hardware, now, versions
 from ssfx.schemes import schemes
 
 LIMIT, BARRIER, DDP = "no communication", "barrier only", "torch DDP"
-REFERENCES = (LIMIT, BARRIER, DDP, f"{DDP} again", f"{DDP} patient", f"{DDP} fp16", f"{DDP} powersgd")
+REFERENCES = (LIMIT, BARRIER, DDP, f"{DDP} again", f"{DDP} fp16", f"{DDP} powersgd")
 MEASURES = ("step_s", "cpu_s", "compress_s", "decode_s", "wait_s", "sent_bytes")
 BESIDE = "limit_s"
 """What a step took without communication just before and after a visit, the mean of both."""

@@ -14,7 +14,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -32,7 +31,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
 from ssfx.core.errors import SsfxError
-from ssfx.core.machine import patient_threads, share_cores
+from ssfx.core.machine import batch_schedule_network_threads, share_cores
 from ssfx.results.manifest import busy_s
 from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes
@@ -108,7 +107,7 @@ def meet(*_: Any) -> None:
 
 def torch_ddp(model: nn.Module, hook: str) -> nn.Module:
     """Return `model` in torch DDP with a group of its own; buffers are not broadcast, as ssfx does not either."""
-    with patient_threads() if hook == "patient" else nullcontext():
+    with batch_schedule_network_threads():
         group: Any = dist.new_group()
     if hook != "powersgd":
         wrapped = DistributedDataParallel(model, process_group=group, broadcast_buffers=False)

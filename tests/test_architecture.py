@@ -21,7 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("results",),
     ("workloads", "simulator"),
     ("runtime",),
-    ("calibration",),
+    ("calibration", "integrations"),
     ("engines",),
     ("config",),
     ("claims", "advice", "validation"),
@@ -38,10 +38,18 @@ UPWARD = {
     "results/reference.py": {"config"},
     "claims/simulated.py": {"figures"},
     "claims/wording.py": {"figures"},
-    "workloads/passes.py": {"calibration"},
 }
 """Modules that still import from above, and what."""
-USES_TORCH = {"runtime", "calibration", "workloads", "collectives", "compressors", "kernels", "memories"}
+USES_TORCH = {
+    "runtime",
+    "integrations",
+    "calibration",
+    "workloads",
+    "collectives",
+    "compressors",
+    "kernels",
+    "memories",
+}
 LAZY_TORCH = {"collectives", "compressors", "kernels", "memories"}
 
 

@@ -26,6 +26,7 @@ from ssfx.engines.failure import is_peer_error
 from ssfx.engines.hosts import INTERFACE, Hosts, Network, missing
 from ssfx.engines.launch import GRACE_S, settings
 from ssfx.engines.line_rate import measure
+from ssfx.perf_model.contention import Contention
 from ssfx.perf_model.recorded_times import COMPRESSORS
 from ssfx.perf_model.timing_model import CompressorTimes, Overheads, TimingModel
 from ssfx.planning.costs import Curve
@@ -42,7 +43,7 @@ _LIMIT_S = 900.0
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A measured part of a TimingModel, the points it was made from, and how many cores others kept busy meanwhile."""
+    """A measured part of a TimingModel, the points it was made from, and how many cores other processes kept busy."""
 
     system: TimingModel
     points: Mapping[str, Any]
@@ -71,14 +72,11 @@ def calibrate_network(cluster: str, ranks: int, max_bytes: int = MAX_BYTES) -> C
     room = machine.memory_bytes() // (4 * ranks * (ranks + 1))
     request = {"max_bytes": min(max_bytes, room), "primitives": [*PRIMITIVES, *REDUCERS]}
     found, others = _run(request, ranks, network)
-    curves = network_curves(found["exchange"], ranks)
+    curves, contention = network_curves(found["exchange"], ranks)
     note = f"ssfx profile network, {_processes(ranks)}, median of back-to-back calls, slowest rank; {_busy(others)}"
     origin = _origin("emulated" if network else "measured", note)
     burst_s = 8e-9 * network.burst_bytes / network.gbps if network else 0.0
-    system = TimingModel(
-        cluster, ranks, {}, origin=origin, **curves, burst_s=burst_s, in_flight=IN_FLIGHT, host_shares=True,
-        yardstick_s=_yardstick_s(found),
-    )  # fmt: skip
+    system = TimingModel(cluster, ranks, {}, curves, origin, contention=contention, burst_s=burst_s, host_shares=True)
     return Calibrated(system, found, others)
 
 
@@ -93,12 +91,12 @@ def calibrate_compressors(ranks: int, names: Sequence[str] = (), max_numel: int 
     origin = _origin("measured", note)
     codecs = {name: codec(points, origin) for name, points in found["codecs"].items()}
     overheads = Overheads(**found["overheads"])
-    system = TimingModel(COMPRESSORS, ranks, codecs, {}, origin, overheads=overheads, yardstick_s=_yardstick_s(found))
+    system = TimingModel(COMPRESSORS, ranks, codecs, {}, origin, overheads=overheads)
     return Calibrated(system, found, others)
 
 
-def network_curves(points: Sequence[Mapping[str, Any]], ranks: int) -> dict[str, Any]:
-    """Return exchange curves and occupancy from the points (as of ExchangePoint) of each primitive.
+def network_curves(points: Sequence[Mapping[str, Any]], ranks: int) -> tuple[dict[str, Curve], Contention]:
+    """Return exchange curves and contention from the points (as of ExchangePoint) of each primitive.
 
     Computing power is counted in what a rank has of it: P ranks on C cores have C/P each, at most 1. What an exchange
     takes of it is what its threads use and what the interrupted pass loses: so many times as much as they use, the
@@ -106,31 +104,24 @@ def network_curves(points: Sequence[Mapping[str, Any]], ranks: int) -> dict[str,
     large sizes of the CPU time of an exchange over its duration.
     """
     power = min(1.0, machine.cores() / ranks)
-    found: dict[str, Any] = {
-        "exchange": {}, "beside": {}, "cpu": {}, "queued": {}, "queued_beside": {}, "queued_cpu": {}, "occupancy": {},
-    }  # fmt: skip
-    beside_factor, queued_factor = _with_lost(points, "beside"), _with_lost(points, "queued")
+    exchange, under_compute_s, under_compute_cpu_s, occupancy = {}, {}, {}, {}
+    factor = _used_and_lost_over_used(points)
     for name in dict.fromkeys(point["primitive"] for point in points):
         own = [point for point in points if point["primitive"] == name]
-        found["exchange"][name] = rising([(point["nbytes"], point["alone_s"]) for point in own])
-        if together := [point for point in own if point["beside_s"] is not None]:
-            found["beside"][name] = rising([(point["nbytes"], point["beside_s"]) for point in together])
-            taken = [(point["nbytes"], beside_factor * point["beside_cpu_s"] / power) for point in together]
-            found["cpu"][name] = rising(taken)
-        if queued := [point for point in own if point.get("queued_s") is not None]:
-            found["queued"][name] = rising([(point["nbytes"], point["queued_s"]) for point in queued])
-            found["queued_beside"][name] = rising([(point["nbytes"], point["queued_beside_s"]) for point in queued])
-            taken = [(point["nbytes"], queued_factor * point["queued_cpu_s"] / power) for point in queued]
-            found["queued_cpu"][name] = rising(taken)
+        exchange[name] = rising([(point["nbytes"], point["alone_s"]) for point in own])
+        if both := [point for point in own if point["under_compute_s"] is not None]:
+            under_compute_s[name] = rising([(point["nbytes"], point["under_compute_s"]) for point in both])
+            taken = [(point["nbytes"], factor * point["under_compute_cpu_s"] / power) for point in both]
+            under_compute_cpu_s[name] = rising(taken)
         large = [point for point in own if point["nbytes"] >= LARGE_BYTES] or own[-1:]
         share = median(point["cpu_s"] / point["alone_s"] / power for point in large)
-        found["occupancy"][name] = round(min(1.0, max(0.0, share)), 3)
-    return found
+        occupancy[name] = round(min(1.0, max(0.0, share)), 3)
+    return exchange, Contention(occupancy, under_compute_s, under_compute_cpu_s, IN_FLIGHT)
 
 
-def _with_lost(points: Sequence[Mapping[str, Any]], kind: Literal["beside", "queued"]) -> float:
-    """Return how many times what others' threads use an exchange costs who computes; at least 1."""
-    used, lost = f"{kind}_cpu_s", f"{kind}_lost_s"
+def _used_and_lost_over_used(points: Sequence[Mapping[str, Any]]) -> float:
+    """Return how many times what its own threads use an exchange costs the thread that computes; at least 1."""
+    used, lost = "under_compute_cpu_s", "under_compute_lost_s"
     ratios = [point[lost] / point[used] for point in points if point.get(lost) is not None and point[used]]
     return 1.0 + max(0.0, median(ratios)) if ratios else 1.0
 
@@ -156,16 +147,12 @@ def rising(points: Sequence[Sequence[float]]) -> Curve:
     return Curve(tuple(sizes), tuple(float(f"{math.exp(value):.4g}") for value in logs))
 
 
-def _yardstick_s(found: Mapping[str, Any]) -> float:
-    return float(f"{found['yardstick_s']:.4g}")
-
-
 def _processes(ranks: int) -> str:
     return f"{ranks} processes of one thread each on {machine.cores()} cores"
 
 
 def _busy(others: float) -> str:
-    return f"{others:.1f} other cores busy meanwhile"
+    return f"{others:.1f} cores busy with other work"
 
 
 def _origin(kind: Literal["measured", "emulated"], note: str) -> Origin:

@@ -16,7 +16,6 @@ from statistics import median
 import torch
 
 from ssfx.calibration.cold_caches import cold_s, cpu_s, forget_data
-from ssfx.calibration.cpu_speed import Meanwhile
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import Compressor, build
 from ssfx.compressors.batch import Batch
@@ -139,17 +138,13 @@ def _decoding(compressor: Compressor, batch: Batch, ranks: int) -> tuple[float, 
 
 
 def _shared_s(comm: Comm, call: Call, timed: Timed) -> float:
-    """Return the seconds of a call while all ranks make the same, as the mean over ranks of their medians.
-
-    They are those of the usual pace, whatever it was just then.
-    """
+    """Return the seconds of a call while all ranks make the same, as the mean over ranks of their medians."""
     call()
     comm.all_reduce(torch.zeros(1)).wait()
     times: list[float] = []
-    with Meanwhile() as meanwhile:
-        while len(times) < 3 or (len(times) < _MOST_CALLS and sum(times) < _BUDGET_S):
-            times.append(timed(call))
-    own_s = crowding(comm.world_size) * meanwhile.to_usual * median(times)
+    while len(times) < 3 or (len(times) < _MOST_CALLS and sum(times) < _BUDGET_S):
+        times.append(timed(call))
+    own_s = crowding(comm.world_size) * median(times)
     return float(comm.all_reduce(torch.tensor([own_s], dtype=torch.float64)).wait()) / comm.world_size
 
 

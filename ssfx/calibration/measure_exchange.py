@@ -1,13 +1,11 @@
-"""Measuring exchanges: what one takes alone, how much computing it does, and how it gets on beside a backward pass.
+"""Measuring exchanges: what one takes alone, how much computing it does, and what it takes under a backward pass.
 
-Exchanges are issued as the runtime issues them, through Comm and the collectives, by all ranks at the same time: one
-after the other, and several at once. Beside a backward pass they are issued from its hooks, so that no thread waits for
-them.
+Exchanges are issued as the runtime issues them, through Comm and the collectives, by all ranks at the same time, one
+after the other. Under a backward pass they are issued from its hooks, so that no thread waits for them.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -16,7 +14,6 @@ from time import perf_counter, process_time, thread_time
 
 import torch
 
-from ssfx.calibration.cpu_speed import Meanwhile
 from ssfx.collectives import Reducer, Reduction, collectives
 from ssfx.collectives.comm import Comm, Pending
 from ssfx.compressors.hard_threshold import threshold_for
@@ -38,11 +35,8 @@ LONGEST_S = 0.8
 """A primitive whose call takes longer than this is not tried at the next size."""
 _BUDGET_S = 0.2
 _MOST_CALLS = 100
-_MOST_BESIDE = 40
+_MOST_UNDER_COMPUTE = 40
 _UNDISTURBED_S = 0.06
-_QUEUE = 8
-_QUEUES = 9
-"""How many exchanges are issued at once, and how often, where that takes no longer than the budget."""
 _LAYERS, _WIDTH, _BATCH = 16, 192, 64
 
 
@@ -50,30 +44,26 @@ _LAYERS, _WIDTH, _BATCH = 16, 192, 64
 class ExchangePoint:
     """One primitive at one size, `nbytes` contributed by each rank; the median of calls on the slowest rank.
 
-    What is computed takes what it takes at the usual pace.
-    alone_s: nothing else runs. cpu_s: seconds of computing by a rank's other threads meanwhile, kernel time included;
-    of a reducer, by all threads, because it selects and adds up in the thread that waits.
-    beside_s, beside_cpu_s: the same while every rank computes, without what the computing thread itself uses.
-    beside_lost_s: CPU seconds by which its passes get longer, because who interrupts them leaves cold caches behind.
-    queued_s, queued_beside_s, queued_cpu_s, queued_lost_s: of one among several that were issued at once, their time
-    over their number. All are None where that was not measured.
+    The last three are None where an exchange takes too long to be measured under compute.
     """
 
     primitive: str
     nbytes: int
     alone_s: float
+    """Seconds while nothing else runs."""
     cpu_s: float
-    beside_s: float | None = None
-    beside_cpu_s: float | None = None
-    beside_lost_s: float | None = None
-    queued_s: float | None = None
-    queued_beside_s: float | None = None
-    queued_cpu_s: float | None = None
-    queued_lost_s: float | None = None
+    """CPU seconds of the rank's other threads during it, kernel time included; of a reducer, of all threads, because it
+    selects and adds up in the thread that waits."""
+    under_compute_s: float | None = None
+    """Seconds while every rank runs backward passes."""
+    under_compute_cpu_s: float | None = None
+    """CPU seconds of all threads but the one that runs the passes."""
+    under_compute_lost_s: float | None = None
+    """CPU seconds by which the passes get longer, because whoever interrupts them leaves cold caches behind."""
 
 
-Measured = tuple[float | None, float | None, float | None]
-"""Seconds of an exchange beside a backward pass, CPU seconds of all threads but that of the pass, and those it lost."""
+UnderCompute = tuple[float | None, float | None, float | None]
+"""under_compute_s, under_compute_cpu_s and under_compute_lost_s of an ExchangePoint."""
 
 
 def exchange_points(comm: Comm, max_bytes: int, primitives: Sequence[str] = PRIMITIVES) -> list[ExchangePoint]:
@@ -92,33 +82,16 @@ def _points(comm: Comm, name: str, max_bytes: int, backward: _Backward) -> Itera
         issue = reduction(comm, name, nbytes) if reduces else issuer(comm, name, nbytes)
         first_s, _ = _alone(comm, issue, 2, reduces)
         calls = _calls(comm, first_s)
-        with Meanwhile() as meanwhile:
-            alone_s, cpu_s = _alone(comm, issue, calls, reduces)
-        computing = min(1.0, cpu_s / alone_s)
-        worst_s = _worst(comm, _at_usual(alone_s, computing, meanwhile))
-        cpu_s = _mean(comm, meanwhile.to_usual * cpu_s)
-        beside: Measured = (None, None, None)
-        queued: Measured = (None, None, None)
-        queued_s = None
+        alone_s, cpu_s = _alone(comm, issue, calls, reduces)
+        worst_s, cpu_s = _worst(comm, alone_s), _mean(comm, cpu_s)
+        under_compute: UnderCompute = (None, None, None)
         if worst_s < LONGEST_S:
             kind = _Waited if _waits(name) else _Polled
-            beside = backward.beside(comm, kind(issue, min(calls, _MOST_BESIDE)))
-        if worst_s < LONGEST_S and not _waits(name):
-            size = max(2, min(_QUEUE, int(2 * _BUDGET_S / worst_s)))
-            queues = max(3, min(_QUEUES, int(4 * _BUDGET_S / (size * worst_s))))
-            with Meanwhile() as meanwhile:
-                queued_s = _queued(comm, issue, queues, size)
-            queued_s = _worst(comm, _at_usual(queued_s, computing, meanwhile))
-            queued = backward.beside(comm, _Polled(issue, queues, size))
-        yield ExchangePoint(name, nbytes, worst_s, cpu_s, *beside, queued_s, *queued)
+            under_compute = backward.exchanging(comm, kind(issue, min(calls, _MOST_UNDER_COMPUTE)))
+        yield ExchangePoint(name, nbytes, worst_s, cpu_s, *under_compute)
         if worst_s > LONGEST_S:
             return
         nbytes *= STEP
-
-
-def _at_usual(seconds: float, computing: float, meanwhile: Meanwhile) -> float:
-    """Return the seconds at the usual pace of something of which this share is computing."""
-    return seconds * (1.0 + computing * (meanwhile.to_usual - 1.0))
 
 
 def _waits(name: str) -> bool:
@@ -161,18 +134,6 @@ def _alone(comm: Comm, issue: Callable[[], Pending], calls: int, itself: bool = 
     return median(times), (process_time() - (0.0 if itself else thread_time()) - cpu_s) / calls
 
 
-def _queued(comm: Comm, issue: Callable[[], Pending], queues: int, size: int) -> float:
-    """Return the median seconds of a call among `size` that are issued at once."""
-    _together(comm)
-    times = []
-    for _ in range(queues):
-        began = perf_counter()
-        for pending in [issue() for _ in range(size)]:
-            pending.wait()
-        times.append((perf_counter() - began) / size)
-    return median(times)
-
-
 def _calls(comm: Comm, seconds: float) -> int:
     """Return how many calls of about `seconds` fit the budget, the same on all ranks."""
     return max(5, min(_MOST_CALLS, int(_BUDGET_S / _worst(comm, seconds))))
@@ -203,24 +164,23 @@ class _Backward:
         for parameter in self._model.parameters():
             parameter.register_post_accumulate_grad_hook(lambda _: self._hook())
 
-    def beside(self, comm: Comm, series: _Polled | _Waited) -> Measured:
-        """Return of an exchange of `series` while this computes: its seconds, others' CPU seconds and those lost.
+    def exchanging(self, comm: Comm, series: _Polled | _Waited) -> UnderCompute:
+        """Return of an exchange of `series` under these passes: its seconds, others' CPU seconds and those lost.
 
-        The seconds are the median on the slowest rank, CPU seconds the mean over ranks, at the usual pace. What is lost
-        is how much more a pass takes its own thread than the undisturbed ones before and after, without issuing.
+        The seconds are the median on the slowest rank, CPU seconds the mean over ranks. What is lost is how much more a
+        pass takes its own thread than the undisturbed ones before and after, without issuing.
         """
-        with Meanwhile() as meanwhile:
-            before_s = self._pass_s(_Span(_UNDISTURBED_S))
-            _together(comm)
-            series.start()
-            cpu_s = process_time() - thread_time()
-            passes, own_s = self._until(series)
-            cpu_s = process_time() - thread_time() - cpu_s
-            _together(comm)
-            after_s = self._pass_s(_Span(_UNDISTURBED_S))
+        before_s = self._pass_s(_Span(_UNDISTURBED_S))
+        _together(comm)
+        series.start()
+        cpu_s = process_time() - thread_time()
+        passes, own_s = self._until(series)
+        cpu_s = process_time() - thread_time() - cpu_s
+        _together(comm)
+        after_s = self._pass_s(_Span(_UNDISTURBED_S))
         lost_s = own_s - series.issuing_s - passes * (before_s + after_s) / 2
-        each = meanwhile.to_usual / series.exchanges
-        return _worst(comm, median(series.seconds)), _mean(comm, each * cpu_s), _mean(comm, each * lost_s)
+        calls = series.calls
+        return _worst(comm, median(series.seconds)), _mean(comm, cpu_s / calls), _mean(comm, lost_s / calls)
 
     def _pass_s(self, span: _Span) -> float:
         """Return the CPU seconds of a pass, all ranks computing."""
@@ -239,7 +199,7 @@ class _Backward:
 
 
 class _Span:
-    """A while."""
+    """Some seconds of passes without any exchange."""
 
     def __init__(self, seconds: float) -> None:
         self._end_s = perf_counter() + seconds
@@ -252,16 +212,15 @@ class _Span:
 
 
 class _Polled:
-    """Exchanges issued by whoever polls, `size` at once when all earlier ones have ended; `seconds` of each.
+    """Exchanges issued by whoever polls, the next when the one before has ended; `seconds` of each.
 
     `issuing_s`: the CPU seconds that issuing has taken. Where nothing is issued the clock of CPU time is not asked: it
     is a system call that may end the thread's turn, after which exchanges take a third of their time.
     """
 
-    def __init__(self, issue: Callable[[], Pending], queues: int, size: int = 1) -> None:
-        self._issue, self._left, self._size = issue, queues, size
-        self.exchanges = queues * size
-        self._under_way: deque[Pending] = deque()
+    def __init__(self, issue: Callable[[], Pending], calls: int) -> None:
+        self._issue, self._left, self.calls = issue, calls, calls
+        self._under_way: Pending | None = None
         self._issued_s = self.issuing_s = 0.0
         self.seconds: list[float] = []
 
@@ -270,20 +229,20 @@ class _Polled:
 
     def over(self) -> bool:
         """True when the last one was seen to end."""
-        return not self._left and not self._under_way
+        return not self._left and self._under_way is None
 
     def poll(self) -> None:
-        """Note ends, and issue the next."""
-        while self._under_way:
-            if not self._under_way[0].done():
+        """Note the end of the one under way, and issue the next."""
+        if self._under_way is not None:
+            if not self._under_way.done():
                 return
-            self._under_way.popleft().wait()
-            if not self._under_way:
-                self.seconds.append((perf_counter() - self._issued_s) / self._size)
+            self._under_way.wait()
+            self._under_way = None
+            self.seconds.append(perf_counter() - self._issued_s)
         if self._left:
             self._left -= 1
             self._issued_s, began_s = perf_counter(), thread_time()
-            self._under_way.extend(self._issue() for _ in range(self._size))
+            self._under_way = self._issue()
             self.issuing_s += thread_time() - began_s
 
 
@@ -293,7 +252,7 @@ class _Waited:
     issuing_s = 0.0  # no CPU seconds of the thread that computes
 
     def __init__(self, issue: Callable[[], Pending], calls: int) -> None:
-        self._issue, self.exchanges = issue, calls
+        self._issue, self.calls = issue, calls
         self._thread = Thread(target=self._run, daemon=True)
         self.seconds: list[float] = []
 
@@ -309,7 +268,7 @@ class _Waited:
         """Nothing to do."""
 
     def _run(self) -> None:
-        for _ in range(self.exchanges):
+        for _ in range(self.calls):
             began = perf_counter()
             self._issue().wait()
             self.seconds.append(perf_counter() - began)

@@ -12,7 +12,6 @@ from typing import Literal
 import torch
 
 from ssfx.calibration.cold_caches import between_layers, cold_s, cpu_s
-from ssfx.calibration.cpu_speed import Meanwhile
 from ssfx.calibration.measure_compressors import crowding
 from ssfx.collectives.comm import Comm, Pending
 from ssfx.core.origin import Origin
@@ -129,13 +128,12 @@ def _steps(comm: Comm, sizes: list[int], variant: Variant) -> _Step:
         exchange.stats(skipped=False)
 
     steps = []
-    with Meanwhile() as meanwhile:
-        for step in range(_STEPS):
-            begin_s = cold_s(partial(exchange.begin, step, 0))
-            *arrivals, _ = (cold_s(partial(exchange.arrive, slot)) for slot in slots)
-            steps.append((begin_s, fmean(arrivals or [0.0]), cold_s(finish)))
+    for step in range(_STEPS):
+        begin_s = cold_s(partial(exchange.begin, step, 0))
+        *arrivals, _ = (cold_s(partial(exchange.arrive, slot)) for slot in slots)
+        steps.append((begin_s, fmean(arrivals or [0.0]), cold_s(finish)))
     exchange.close()
-    return _Step(*(meanwhile.to_usual * median(times) for times in zip(*steps, strict=True)))
+    return _Step(*(median(times) for times in zip(*steps, strict=True)))
 
 
 def _hooks_s(comm: Comm, variant: Variant) -> float:
@@ -147,17 +145,16 @@ def _hooks_s(comm: Comm, variant: Variant) -> float:
     inputs = torch.randn(_INPUTS, requires_grad=True)
     plain, exchanged = _layers(), _layers()
     sync = Sync(
-        exchanged, torch.optim.SGD(exchanged.parameters(), lr=0.0), scheme="ssgd", given={"variant": variant},
+        exchanged, (torch.optim.SGD(exchanged.parameters(), lr=0.0),), scheme="ssgd", given={"variant": variant},
         memory=None, scaler=None, comm=comm, costs=None, seed=0, trace=False,
     )  # fmt: skip
     more = []
-    with Meanwhile() as meanwhile:
-        for _ in range(_PASSES):
-            losses = [model(inputs).sum() for model in (plain, exchanged)]
-            without_s, with_s = (cpu_s(loss.backward) for loss in losses)
-            more.append(with_s - without_s)
+    for _ in range(_PASSES):
+        losses = [model(inputs).sum() for model in (plain, exchanged)]
+        without_s, with_s = (cpu_s(loss.backward) for loss in losses)
+        more.append(with_s - without_s)
     sync.detach()
-    return meanwhile.to_usual * median(more) / _HOOKS
+    return median(more) / _HOOKS
 
 
 def _layers() -> torch.nn.Module:
@@ -172,14 +169,13 @@ def _offload_s(comm: Comm) -> float:
     errors: list[BaseException] = []
     worker = HostWorker(comm.device, errors.append)
     times = []
-    with Meanwhile() as meanwhile:
-        for _ in range(_JOBS):
-            done = Event()
-            between_layers()
-            began = process_time()
-            worker.submit(done.set)
-            sleep(_WAKES_S)  # not waiting for the event: that would wake this thread too
-            times.append(process_time() - began)
-            done.wait()
+    for _ in range(_JOBS):
+        done = Event()
+        between_layers()
+        began = process_time()
+        worker.submit(done.set)
+        sleep(_WAKES_S)  # not waiting for the event: that would wake this thread too
+        times.append(process_time() - began)
+        done.wait()
     worker.close()
-    return meanwhile.to_usual * median(times)
+    return median(times)

@@ -20,7 +20,8 @@ the time that a short command takes would be spent on them."""
 
 MODULES = {
     "run": "run", "plan": "plan", "simulate": "simulate", "advise": "advise", "validate": "validate",
-    "profile": "profile", "list": "listing", "figures": "figures", "status": "status", "doctor": "doctor",
+    "profile": "profile", "list": "listing", "figures": "figures", "status": "status",
+    "show": "show", "compare": "compare", "doctor": "doctor",
 }  # fmt: skip
 """The module of each verb, in the order one meets them; the command in it is named like the verb."""
 
@@ -51,15 +52,12 @@ class _Verbs(click.Group):
     cls=_Verbs,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog='Tab completion: eval "$(_SSFX_COMPLETE=bash_source ssfx)" in bash; zsh_source and fish_source likewise.',
+    epilog='Tab completion: eval "$(_SSFX_COMPLETE=bash_source ssfx)"',
 )
 @click.version_option(package_name="ssfx", message="ssfx %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Does compressed gradient communication help this model on this cluster?
-
-    Settings are key=value words: ssfx run scheme=ddp,ssfusion_oi density=0.01
-    """
+    """Does compressed gradient communication help this model on this cluster?"""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ssfx.cli.completion import overrides_argument
-from ssfx.cli.table import print_table
+from ssfx.cli.terminal import print_table, say
 
 if TYPE_CHECKING:
     from ssfx.advice import Advice, Entry
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Rank all schemes for a model on a cluster.")
 @overrides_argument
-@click.option("--json", "as_json", is_flag=True, help="Print the same as one JSON object.")
-def advise(overrides: tuple[str, ...], as_json: bool) -> None:
-    """Simulate every scheme for a model on a cluster and compare them with tuned dense DDP.
+@click.option("--all", "every", is_flag=True, help="Also every scheme in a table, and what the times do not say.")
+@click.option("--break-even", "evens", is_flag=True, help="Also the bandwidth below which each scheme is faster.")
+@click.option("--sources", is_flag=True, help="Also where the times come from.")
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON object.")
+def advise(overrides: tuple[str, ...], every: bool, evens: bool, sources: bool, as_json: bool) -> None:
+    """Say whether compression helps a model on a cluster, by simulating every scheme beside tuned dense DDP.
 
     For example: ssfx advise model=bert_large cluster=64gpu density=0.01
     """
@@ -38,24 +41,60 @@ def advise(overrides: tuple[str, ...], as_json: bool) -> None:
         found = dict(break_evens(advice))
         click.echo(json.dumps(_plain(advice, found, sentences(advice)), sort_keys=True))
         return
-    _ranking(advice)
+    _answer(advice, overrides)
+    if every:
+        click.echo()
+        _ranking(advice)
+        click.echo()
+        for sentence in sentences(advice):
+            say(sentence, "  ", "- ")
+    if evens:
+        click.echo()
+        _break_evens(advice)
+    if sources:
+        click.echo()
+        _origins(advice)
+
+
+def _answer(advice: Advice, overrides: tuple[str, ...]) -> None:
+    """Print the first screen: the answer, three groups of schemes, and what to type next."""
+    from ssfx.advice.answer import answer_of, listed
+
+    setting, trust, dense = advice.setting, advice.trust, advice.dense
+    answer = answer_of(advice)
+    say(
+        f"{setting.profile.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks at "
+        f"{setting.cluster.pace}, batch {setting.profile.batch_size} each, density {setting.density:g} "
+        f"(simulated, {setting.system.origin.kind} times)",
+        bold=True,
+    )
+    say(answer.reason, " " * 8, f"{'ANSWER':8}{answer.word.capitalize()}. ", bold=True)
+    say(answer.bandwidth(setting.gbps), " " * 8)
+    if trust is None:
+        sure = "unknown: the simulator was never checked against times of this kind"
+    else:
+        borrowed = ", and systems of this kind were never checked" if trust.borrowed else ""
+        sure = f"simulated times are {trust.mean:.0%} off on average (at worst {trust.maximum:.0%}){borrowed}"
+    say(f"How sure: {sure}. A faster step says nothing about convergence.", " " * 8)
     click.echo()
-    for sentence in sentences(advice):
-        click.echo(f"- {sentence}")
+    say(f"{dense.trial.title}, {1e3 * dense.iteration_s:.1f} ms a step", " " * 25, f"{'tuned dense':25}")
+    for name, group in (("faster", answer.faster), ("not to be told apart", answer.unclear), ("slower", answer.slower)):
+        say(listed(group), " " * 25, f"{name:25}")
+    for line in advice.extrapolated:
+        say(f"extrapolated: {line}", "  ", fg="yellow")
     click.echo()
-    _break_evens(advice)
-    click.echo()
-    _origins(advice)
+    words = " ".join(overrides)
+    say(
+        f"Next: ssfx advise {words} --all (every scheme), --break-even (bandwidths), --sources (where times come from)",
+        "  ",
+    )
+    if answer.best is not None:
+        best = answer.best.scheme
+        say(f"ssfx simulate {words} scheme=ddp,{best} --why (where the time goes)", "  ", "      ")
 
 
 def _ranking(advice: Advice) -> None:
     setting = advice.setting
-    click.secho(
-        f"{setting.profile.model} on {setting.cluster.name}, {setting.cluster.world_size} ranks at "
-        f"{setting.cluster.pace}, batch {setting.profile.batch_size} each, density {setting.density:g}: simulated, "
-        f"{setting.system.origin.kind} calibration",
-        bold=True,
-    )
     header = ("rank", "scheme", "compressor", "iteration ms", "samples/s", "scaling", "vs dense", "exposed ms", "")
     print_table(
         header, [_line(entry, advice) for entry in advice.entries], right=set(header) - {"scheme", "compressor"}
@@ -68,7 +107,7 @@ def _ranking(advice: Advice) -> None:
             fg="yellow",
         )
     else:
-        click.echo(
+        say(
             f"error bars: {trust.mean:.1%}, the mean error on the {trust.group} validation group (n = {trust.count}, "
             f"at most {trust.maximum:.1%}); schemes whose bars overlap are not ordered and share their ranks"
         )
@@ -108,24 +147,26 @@ def _origins(advice: Advice) -> None:
     from ssfx.perf_model.recorded_times import measured_on
 
     system, profile = advice.setting.system, advice.setting.profile
-    click.echo(f"costs: {system.origin.kind}{measured_on(system.origin)}. {system.origin.note}")
+    say(f"costs: {system.origin.kind}{measured_on(system.origin)}. {system.origin.note}", "  ", "")
     if kinds := advice.codec_kinds:
         # All that was measured of compressors in one system was measured on one machine.
         on = {kind: measured_on(system.codec(names[0]).origin) for kind, names in kinds.items()}
-        told = "; ".join(f"{kind}{on[kind]} for {', '.join(names)}" for kind, names in kinds.items())
-        click.echo(f"compressor times: {told}")
+        times = "; ".join(f"{kind}{on[kind]} for {', '.join(names)}" for kind, names in kinds.items())
+        say(f"compressor times: {times}", "  ", "")
     on_what = f"{profile.origin.kind}, {profile.device}{measured_on(profile.origin)}"
-    click.echo(f"profile: {on_what}. {profile.origin.note}")
-    for line in advice.extrapolated:
-        click.secho(f"extrapolated: {line}", fg="yellow")
+    say(f"profile: {on_what}. {profile.origin.note}", "  ", "")
     for name, reason in advice.left_out:
-        click.secho(f"left out: {name}: {reason}", fg="yellow")
+        say(f"left out: {name}: {reason}", "  ", fg="yellow")
 
 
 def _plain(advice: Advice, found: Mapping[str, BreakEven], told: list[str]) -> dict[str, Any]:
+    from ssfx.advice.answer import answer_of
+
     setting, trust = advice.setting, advice.trust
     system, profile = setting.system.origin, setting.profile.origin
+    answer = answer_of(advice)
     return {
+        "answer": answer.word, "reason": answer.reason, "most": answer.most,
         "model": setting.profile.model, "cluster": setting.cluster.name, "world_size": setting.cluster.world_size,
         "batch_size": setting.profile.batch_size, "density": setting.density, "gbps": setting.gbps,
         "origin": "simulated", "calibration": system.kind, "single_iteration_s": setting.profile.alone_s(),

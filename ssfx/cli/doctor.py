@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ssfx.cli.table import print_table
+from ssfx.cli.terminal import print_table
 
 
 @click.command(short_help="Show what is here, and what would run.")

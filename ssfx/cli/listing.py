@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ssfx.cli.table import print_table
+from ssfx.cli.terminal import print_table
 
 KINDS = (
     "schemes",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ssfx.cli.completion import overrides_argument
-from ssfx.cli.table import print_table
+from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
     from ssfx.planning.costs import Costs

@@ -10,7 +10,7 @@ import click
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.profile_compressors import compressors
 from ssfx.cli.profile_network import network
-from ssfx.cli.table import print_table
+from ssfx.cli.terminal import print_table
 from ssfx.core.errors import ConfigError, nearest, unknown
 
 if TYPE_CHECKING:

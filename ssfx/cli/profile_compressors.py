@@ -8,7 +8,7 @@ import click
 
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.profile_network import keep
-from ssfx.cli.table import print_table
+from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
     from ssfx.perf_model.timing_model import TimingModel

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ssfx.cli.completion import overrides_argument
-from ssfx.cli.table import print_table
+from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
     from ssfx.calibration.calibrate_cluster import Calibrated
@@ -49,7 +49,7 @@ def keep(found: Calibrated) -> None:
     write_atomic(path, system.to_json() + "\n")
     click.echo(f"{system.origin.kind} on {system.origin.hardware}, {system.origin.date}: {system.origin.note}")
     if found.others > BUSY_CORES:
-        click.secho("other processes were busy meanwhile: repeat it on an idle machine", fg="yellow")
+        click.secho("other processes were busy during it: repeat it on an idle machine", fg="yellow")
     click.echo(str(path))
 
 
@@ -59,7 +59,7 @@ def _show(found: Calibrated) -> None:
     sizes = (4, 2**10, 2**16, 2**20, 2**24, 2**28)
     lines = [
         (name, *(f"{1e3 * curve(size):.3g}" if curve.covers(size) else "-" for size in sizes), f"{busy:.0%}")
-        for (name, curve), busy in ((one, system.occupancy[one[0]]) for one in system.exchange.items())
+        for (name, curve), busy in ((one, system.contention.occupancy[one[0]]) for one in system.exchange.items())
     ]
     heads = ("4 B", "1 KiB", "64 KiB", "1 MiB", "16 MiB", "256 MiB")
     print_table(("exchange", *heads, "computing"), lines, right={*heads, "computing"})

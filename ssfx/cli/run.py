@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ssfx.cli.completion import overrides_argument
+from ssfx.cli.terminal import say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +25,7 @@ def run(overrides: tuple[str, ...], dry_run: bool) -> None:
 
     A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1. Press Tab for keys and values.
     """
+    from ssfx.cli.outcome import print_outcome
     from ssfx.config.cases import resolve_job
     from ssfx.config.plans import check_plans
     from ssfx.config.simulated import simulate_case
@@ -55,8 +57,11 @@ def run(overrides: tuple[str, ...], dry_run: bool) -> None:
             for case in todo if job.wandb != "off" else ():
                 if (row := store.row(case)) is not None:
                     mirror(row, job.wandb)
+    print_outcome([row for case in job.cases if (row := store.row(case)) is not None])
+    click.echo()
     for path in _draw(job, store):
-        click.echo(str(path))
+        if path.suffix == ".png":
+            click.echo(f"figure: {path}")
 
 
 def _how(job: Job) -> str:
@@ -88,28 +93,26 @@ def _rests_on(target: Target) -> str:
 def _explain(job: Job) -> None:
     """Say what the summary line cannot: the preset or the clusters, and what compressor and density apply to."""
     if job.targets:
-        click.echo(f"experiment={job.experiment} engine={job.engine}: one step in virtual time, nothing is trained")
+        say(f"experiment={job.experiment} engine={job.engine}: one step in virtual time, nothing is trained")
         whole = [target for target in job.targets if target.cluster.world_size > 1] or job.targets
         for text in dict.fromkeys(map(_rests_on, whole)):
-            click.echo(text)
+            say(text)
     else:
-        click.echo(
-            f"experiment={job.experiment} preset={job.preset} engine={job.engine} world_size={job.cluster.world_size}"
-        )
+        say(f"experiment={job.experiment} preset={job.preset} engine={job.engine} world_size={job.cluster.world_size}")
     if job.engine == "slurm":
         nodes, cases = job.cluster.nodes, len(job.cases)
-        click.echo(
+        say(
             f"{cases} runs x {nodes} exclusive nodes, at most: {cases * nodes} node-hours if a run of "
             f"{max(case.steps for case in job.cases)} steps takes an hour, {cases * nodes / 12:.0f} if five minutes"
         )
     if any(case.dataset.startswith("synthetic(") for case in job.cases):
-        click.echo("dataset=synthetic: random samples of the models' shapes, to measure throughput; nothing is learned")
+        say("dataset=synthetic: random samples of the models' shapes, to measure throughput; nothing is learned")
     sparse = sorted({case.scheme for case in job.cases} - set(job.baselines))
     if job.baselines:
-        click.echo(f"compressor, density and memory apply to {', '.join(sparse)}; dense: {', '.join(job.baselines)}")
+        say(f"compressor, density and memory apply to {', '.join(sparse)}; dense: {', '.join(job.baselines)}")
     if job.without_density:
         others = sorted({case.compressor for case in job.cases if case.compressor and case.density is not None})
-        click.echo(f"density applies to {', '.join(others)}; every element is sent: {', '.join(job.without_density)}")
+        say(f"density applies to {', '.join(others)}; every element is sent: {', '.join(job.without_density)}")
 
 
 def _draw(job: Job, store: Store) -> list[Path]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ssfx.cli.table import print_table
+from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
     from ssfx.config.targets import Target

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ssfx.cli.table import print_table
+from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

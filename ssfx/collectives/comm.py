@@ -12,7 +12,7 @@ from typing import Any
 
 from ssfx.collectives.primitives import Traffic, to_peers, traffic
 from ssfx.core.lazy import torch
-from ssfx.core.machine import patient_threads
+from ssfx.core.machine import batch_schedule_network_threads
 
 
 @dataclass(slots=True)
@@ -52,10 +52,10 @@ _free_groups: list[Any] = []
 
 
 def new_group() -> Any:
-    """Return a new group of all ranks; if they have a core each, gloo's thread for it does not hold up the others."""
+    """Return a new group of all ranks; how gloo's threads for it are scheduled is a switch of the environment."""
     import torch.distributed as dist
 
-    with patient_threads():
+    with batch_schedule_network_threads():
         return dist.new_group()
 
 

@@ -6,12 +6,6 @@ Source: codec specification, section 4.8; the rule of kljp/micro.
 from __future__ import annotations
 
 
-def partition_starts(numel: int, world_size: int) -> list[int]:
-    """Return where each of `world_size` contiguous partitions begins; the first ones hold one element more."""
-    size, longer = divmod(numel, world_size)
-    return [i * size + min(i, longer) for i in range(world_size)]
-
-
 def partition_of(rank: int, step: int, world_size: int) -> int:
     """Return the partition that `rank` selects from at `step`; no two ranks have the same one."""
     return (rank + step) % world_size

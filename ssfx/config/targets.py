@@ -21,7 +21,7 @@ from ssfx.planning.profile import Profile
 
 @dataclass(frozen=True)
 class Target:
-    """A model on a cluster, as times, of one pace where the paces are known at which they were measured."""
+    """A model on a cluster, as times."""
 
     cluster: Cluster
     system: TimingModel
@@ -51,7 +51,7 @@ def target_at(
     """Return the target of a model at `batch_size` per rank on a cluster given as in Case.cluster."""
     cluster, system = _on(cluster_text, world_size, device)
     profile = profile_for(model, cluster, batch_size, optimizer)
-    return Target(cluster, system.at_yardstick(profile.yardstick_s), profile)
+    return Target(cluster, system, profile)
 
 
 def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str) -> Profile:

@@ -14,6 +14,8 @@ _CPUS = Path("/sys/devices/system/cpu")
 _THREADS = Path("/proc/self/task")
 GLOO_LISTENER = "gloo_tcp_loop"
 """What gloo calls its thread that waits for news from sockets."""
+BATCH_SCHEDULING = "SSFX_BATCH_SCHEDULE_NETWORK_THREADS"
+"""The environment variable that switches `batch_schedule_network_threads` on; off unless it is "1"."""
 
 _shared_cores = 0
 _STEADY = ":".join(
@@ -60,23 +62,27 @@ def _neighbourhood(cpu: int) -> tuple[int, ...]:
         return (0, 0, cpu)
 
 
-@contextmanager
-def patient_threads(name: str = GLOO_LISTENER) -> Iterator[None]:
-    """Threads called `name` that were started inside no longer interrupt others if they share a single core with them.
+def batch_scheduling() -> dict[str, str]:
+    """Return what the environment says of `BATCH_SCHEDULING`, for processes that are started: nothing or "1"."""
+    return {BATCH_SCHEDULING: "1"} if os.environ.get(BATCH_SCHEDULING) == "1" else {}
 
-    Gloo's thread that listens to sockets asks again and again while another of its threads holds the connection that
-    has news. If both share a core and the listener interrupted the other, both stand still until the system's next
-    tick: 4 ms at 250 Hz, for messages of 0.2 ms (benchmarks/patience.py). As a batch thread it waits until the core is
-    free or the other's turn is over. Where this thread may use several cores, and hence those it starts, the two rarely
-    meet and nothing changes; nor where the system has no such threads or does not allow it.
+
+@contextmanager
+def batch_schedule_network_threads() -> Iterator[None]:
+    """Gloo's threads that listen to sockets, started inside, are batch threads if `BATCH_SCHEDULING` is "1".
+
+    Such a thread asks again and again while another one holds the connection that has news. If both share a single
+    core and the listener interrupts the other, both stand still until the system's next tick: 4 ms at 250 Hz, for
+    messages of 0.2 ms. A batch thread (SCHED_BATCH) does not interrupt when it wakes. Nothing changes where this thread
+    may use several cores, nor where the system has no such threads or does not allow it. See docs/emulation.md.
     """
     before = _threads()
     yield
-    if len(own_cores()) != 1:
+    if not batch_scheduling() or len(own_cores()) != 1:
         return
     for thread in _threads() - before:
         with suppress(OSError):  # it may have ended
-            if (_THREADS / thread / "comm").read_text().strip() == name:
+            if (_THREADS / thread / "comm").read_text().strip() == GLOO_LISTENER:
                 os.sched_setscheduler(int(thread), os.SCHED_BATCH, os.sched_param(0))
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from ssfx.core.errors import RunError
 from ssfx.core.files import write_atomic
 from ssfx.core.lazy import psutil
-from ssfx.core.machine import steady_memory
+from ssfx.core.machine import batch_scheduling, steady_memory
 from ssfx.engines.collect import collect
 from ssfx.engines.failure import Verdict, diagnose, diagnose_stall
 from ssfx.engines.job import Job
@@ -220,4 +220,5 @@ def settings(threads: int, interface: str | None = "lo") -> dict[str, str]:
         "PYTHONFAULTHANDLER": "1",
         "PYTHONUNBUFFERED": "1",
         **steady_memory(),
+        **batch_scheduling(),
     }

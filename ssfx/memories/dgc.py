@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Compressor, Context, Payload
@@ -74,16 +72,3 @@ class DGCMemory(Memory):
         else:
             momentum.mul_(self.options.momentum).add_(average)
             average.copy_(momentum)
-
-
-def clip_local(grads: Sequence[torch.Tensor], max_norm: float, world_size: int, eps: float = 1e-6) -> torch.Tensor:
-    """Scale one rank's `grads` in place to a joint norm of at most max_norm / sqrt(world_size); return their old norm.
-
-    `max_norm` is the threshold of a run without compression; to be called before the memory sees the gradients.
-    Source: codec specification 3.5, Lin et al. 2018.
-    """
-    norm: torch.Tensor = torch.stack([grad.norm(dtype=torch.float64) for grad in grads]).norm()
-    factor = (max_norm / math.sqrt(world_size) / (norm + eps)).clamp(max=1.0)
-    for grad in grads:
-        grad.mul_(factor)
-    return norm

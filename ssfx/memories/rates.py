@@ -7,7 +7,7 @@ specification 3.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ssfx.core.errors import ConfigError
@@ -27,16 +27,17 @@ class Rates:
 
     def __init__(
         self,
-        optimizer: torch.optim.Optimizer,
+        optimizers: Sequence[torch.optim.Optimizer],
         params: Mapping[str, torch.nn.Parameter],
         residual: Callable[[str], torch.Tensor | None],
     ) -> None:
-        if any("lr" not in group or "eps" in group for group in optimizer.param_groups):
-            raise ConfigError(
-                f"memory=lr_scaled follows the learning rate, to which updates of {type(optimizer).__name__} are not "
-                "proportional; use SGD, or memory=residual"
-            )
-        self._optimizer = optimizer
+        for optimizer in optimizers:
+            if any("lr" not in group or "eps" in group for group in optimizer.param_groups):
+                raise ConfigError(
+                    f"memory=lr_scaled follows the learning rate, to which updates of {type(optimizer).__name__} are "
+                    "not proportional; use SGD, or memory=residual"
+                )
+        self._optimizers = optimizers
         self._names = {id(param): name for name, param in params.items()}
         self._residual = residual
         self._rates: dict[str, float] = {}
@@ -84,7 +85,8 @@ class Rates:
     def _now(self) -> dict[str, float]:
         return {
             self._names[id(param)]: float(group["lr"])
-            for group in self._optimizer.param_groups
+            for optimizer in self._optimizers
+            for group in optimizer.param_groups
             for param in group["params"]
             if id(param) in self._names
         }

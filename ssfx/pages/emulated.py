@@ -1,4 +1,4 @@
-"""The tables of docs/emulation.md: what two benchmarks found in the runs of them that are committed."""
+"""The table of docs/emulation.md: what benchmarks/emulated.py found in the runs of it that are committed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from ssfx.results.manifest import describe
 
 RECORD = "emulated_benchmark.json"
 """The file in results/reference that --json of benchmarks/emulated.py has written."""
-PATIENCE = "patience.json"
-"""The same of benchmarks/patience.py."""
 
 
 def emulated_block(folder: Path | None = None) -> str:
@@ -30,25 +28,6 @@ def emulated_block(folder: Path | None = None) -> str:
         f"{table(record['columns'], lines)}\n\n{obtained}. One thread a worker; {_busy(record['runs'])}. Loopback is "
         "measured, the other networks are emulated. Ratios are medians with their range."
     )
-
-
-def patience_block(folder: Path | None = None) -> str:
-    """Return what small exchanges take with gloo's listener as torch leaves it, and as ssfx does, in ms."""
-    record = _record("patience", PATIENCE, folder)
-    if isinstance(record, str):
-        return record
-    worlds = sorted({line["ranks"] for line in record["found"]})
-    kinds = ("torch", "ssfx")
-    times: dict[str, dict[tuple[int, str], str]] = {}
-    for line in record["found"]:
-        for kind in kinds:
-            median, late = line[f"{kind}_ms"]
-            times.setdefault(line["what"], {})[line["ranks"], kind] = f"{median:.2f} ({late:.2f})"
-    cells = [(ranks, kind) for ranks in worlds for kind in kinds]
-    header = ["all-reduce", *(f"{ranks} ranks, {kind}" for ranks, kind in cells)]
-    lines = [[what, *(found.get(cell, "") for cell in cells)] for what, found in times.items()]
-    about = f"{_about(record)}, loopback, {record['rounds']} rounds; measured; {_busy(record['found'])}."
-    return f"{table(header, lines)}\n\n{about} Medians in ms, with 90th percentiles."
 
 
 def _record(benchmark: str, name: str, folder: Path | None) -> Any:

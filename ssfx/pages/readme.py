@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ssfx.core.paths import reference_dir
 from ssfx.figures.discovery import discover, draw_all
-from ssfx.pages.emulated import emulated_block, patience_block
+from ssfx.pages.emulated import emulated_block
 from ssfx.pages.markdown import NOTE, table
 from ssfx.pages.models import analytic_block, models_block
 from ssfx.pages.options_page import options_page
@@ -60,7 +60,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
     """Return the blocks of each page of docs/ that is written by hand otherwise."""
     return {
         VALIDATION: {"scores": scores_block()},
-        EMULATION: {"benchmark": emulated_block(), "patience": patience_block()},
+        EMULATION: {"benchmark": emulated_block()},
         WORKLOADS: {"models": models_block()},
         PROFILES: {"analytic": analytic_block()},
     }

@@ -9,6 +9,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.compressor_times import Rates, measured_codecs, nominal_codecs, published_codecs
+from ssfx.perf_model.contention import Contention
 from ssfx.perf_model.devices import Device, device, device_names
 from ssfx.perf_model.recorded_times import recorded_system
 from ssfx.perf_model.timing_model import Overheads, TimingModel
@@ -53,7 +54,7 @@ def system_on(cluster: Cluster) -> TimingModel:
         codecs=codecs,
         exchange=exchange,
         origin=_origin(cluster, on),
-        occupancy=dict.fromkeys(exchange, _occupancy(cluster, on)),
+        contention=Contention(dict.fromkeys(exchange, _occupancy(cluster, on))),
         overheads=_overheads(on),
         style="reference" if cluster.calibration == "published" else "runtime",
         host_shares=not on.pcie_gbps,

@@ -1,4 +1,4 @@
-"""Measured Systems and profiles: what the `ssfx profile` commands have left, here or in the package.
+"""Measured timing models and profiles: what the `ssfx profile` commands have left, here or in the package.
 
 A TimingModel is in two files: one of the cluster, with what its exchanges take, and one of the machine, with what
 compressors and the runtime take when so many ranks share it. The latter serves all emulated clusters of as many ranks.
@@ -106,13 +106,12 @@ def _folders(shipped: bool) -> tuple[Path, ...]:
 
 
 def joined(network: Path, compressors: Path) -> TimingModel:
-    """Return the model of a file of exchanges and, if it exists, one of compressors, at the pace of the former."""
+    """Return the model of a file of exchanges and, if it exists, one of compressors."""
     system = read(network, TimingModel.from_json)
     if not compressors.exists():
         return system
-    rank = read(compressors, TimingModel.from_json).at_yardstick(system.yardstick_s)
-    pace_s = system.yardstick_s or rank.yardstick_s
-    return replace(system, codecs=rank.codecs, overheads=rank.overheads, yardstick_s=pace_s)
+    rank = read(compressors, TimingModel.from_json)
+    return replace(system, codecs=rank.codecs, overheads=rank.overheads)
 
 
 def read(path: Path, from_json: Callable[[str], T]) -> T:

@@ -1,8 +1,8 @@
 """The TimingModel: what a simulation knows about time besides the plan and the profile, and where it knows it from.
 
 It describes `world_size` equal ranks on one cluster: what compressors take on its devices, what its collectives
-take, and how much of a rank's computing power an exchange takes away while it runs. The same object prices plans
-(`planning_costs`) and executes them in virtual time (`ssfx.simulator`).
+take, and how both slow one another down. The same object prices plans (`planning_costs`) and executes them in virtual
+time (`ssfx.simulator`).
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields
 from itertools import combinations
 from typing import Any, Literal
 
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
+from ssfx.core.old_files import up_to_date
 from ssfx.core.origin import Origin
+from ssfx.perf_model.contention import Contention
 from ssfx.planning.costs import Costs, Curve
 
 Style = Literal["runtime", "reference"]
-_EXCHANGES = ("exchange", "beside", "cpu", "queued", "queued_beside", "queued_cpu")
 
 
 @dataclass(frozen=True)
@@ -71,49 +72,33 @@ class Overheads:
 class TimingModel:
     """`world_size` ranks of a cluster, as times.
 
-    exchange: primitive (or collective) -> seconds over the bytes one rank contributes, when nothing else runs.
-    occupancy: primitive -> share of the rank's computing power that an exchange takes while it runs, in [0, 1].
-    beside, cpu: where it was measured, the seconds of the same exchange while every rank computes, and the computing
-    power it costs, in seconds of all that the rank has; they say more than the occupancy, which then does not count.
-    in_flight: how many exchanges are worked on at a time; they start in order and share the wire. queued,
-    queued_beside, queued_cpu: where they were measured, the seconds of an exchange among several that were issued at
-    once (their time over their number), alone and while every rank computes, and the computing power it then uses.
-    burst_s: how much time on the wire an exchange saves on a line that has rested as long (token buckets).
-    style: how a plan is executed. "runtime" is what the runtime here does: one compressor call for all device segments
-    of a lane, decoding when everything has arrived. "reference" is what published codes do and F(plan) assumes: one
-    call for each segment, decoding where the plan says. host_shares: offloaded work takes its time from the training
-    thread's cores, as on a machine without a GPU. pcie_s_per_byte: copying between device and host, one way.
-    yardstick_s: how fast the machine computed when this was measured, 0 where that is not known.
+    Raises ConfigError when asked for a compressor without times.
     """
 
     name: str
+    """Of the cluster, or what else was measured."""
     world_size: int
+    """Number of ranks, one per device."""
     codecs: Mapping[str, CompressorTimes]
+    """Compressor spec -> its times on these devices."""
     exchange: Mapping[str, Curve]
+    """Primitive (or whole collective) -> seconds over the bytes one rank contributes, when nothing else runs."""
     origin: Origin
-    occupancy: Mapping[str, float] = field(default_factory=dict)
-    beside: Mapping[str, Curve] = field(default_factory=dict)
-    cpu: Mapping[str, Curve] = field(default_factory=dict)
-    in_flight: int = 1
-    queued: Mapping[str, Curve] = field(default_factory=dict)
-    queued_beside: Mapping[str, Curve] = field(default_factory=dict)
-    queued_cpu: Mapping[str, Curve] = field(default_factory=dict)
+    """Where the numbers come from; those of compressors have an origin each."""
+    contention: Contention = field(default_factory=Contention)
+    """How exchanges, and computing under an exchange, slow one another down."""
     burst_s: float = 0.0
+    """Seconds on the wire that an exchange saves on a line that rested as long (token buckets of emulated lines)."""
     overheads: Overheads = Overheads()
+    """What the runtime's own code costs."""
     style: Style = "runtime"
+    """How a plan is executed. "runtime": as here, one compressor call for all device segments of a lane, decoding when
+    everything has arrived. "reference": as published codes do and F(plan) assumes, one call for each segment, decoding
+    where the plan says."""
     host_shares: bool = False
+    """Whether offloaded work takes its time from the training thread's cores, as on a machine without a GPU."""
     pcie_s_per_byte: float = 0.0
-    yardstick_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.beside.keys() != self.cpu.keys():
-            raise ValueError("what an exchange takes beside computing needs both its time and its computing power")
-        queued = self.queued.keys()
-        if not queued == self.queued_beside.keys() == self.queued_cpu.keys() or not queued <= self.beside.keys():
-            raise ValueError("what a queued exchange takes must be known alone and beside computing")
-        for primitive, share in self.occupancy.items():
-            if not 0 <= share <= 1:
-                raise ValueError(f"occupancy of {primitive} must be in [0, 1], got {share}")
+    """Seconds per byte of copying between device and host, one way."""
 
     def codec(self, spec: str) -> CompressorTimes:
         """Return the times of a compressor; ConfigError names those that have some.
@@ -131,36 +116,6 @@ class TimingModel:
             f"no times for compressor {name} on {self.name}; there are some for "
             f"{', '.join(sorted(self.codecs)) or 'none'}: measure it with ssfx profile compressors"
         )
-
-    def computing_at(self, pace: float) -> TimingModel:
-        """Return the system with everything that is computed taking `pace` times as long.
-
-        Of exchanges alone that is their occupancy. Beside computing they wait for a turn, whatever the pace.
-        """
-        codecs = {
-            name: replace(
-                codec, encode=codec.encode.scaled(pace), host=codec.host.scaled(pace), decode=codec.decode.scaled(pace),
-                segment_s=pace * codec.segment_s, piece_s=pace * codec.piece_s, tensor_s=pace * codec.tensor_s,
-            )
-            for name, codec in self.codecs.items()
-        }  # fmt: skip
-        cpu, queued_cpu = (
-            {name: curve.scaled(pace) for name, curve in curves.items()} for curves in (self.cpu, self.queued_cpu)
-        )
-        exchange, queued = (
-            {name: curve.scaled(1.0 + self.occupancy.get(name, 0.0) * (pace - 1.0)) for name, curve in curves.items()}
-            for curves in (self.exchange, self.queued)
-        )
-        overheads = Overheads(**{name: pace * value for name, value in asdict(self.overheads).items()})
-        return replace(
-            self, codecs=codecs, overheads=overheads, cpu=cpu, queued_cpu=queued_cpu, exchange=exchange, queued=queued
-        )
-
-    def at_yardstick(self, yardstick_s: float) -> TimingModel:
-        """Return the system as if measured when the machine had this pace; as it is if either pace is unknown."""
-        if not (self.yardstick_s and yardstick_s):
-            return self
-        return replace(self.computing_at(yardstick_s / self.yardstick_s), yardstick_s=yardstick_s)
 
     def planning_costs(self, compressor: str | None, density: float | None) -> Costs:
         """Return the costs by which schemes plan for one compressor (a spec; None: dense) at one density."""
@@ -182,15 +137,18 @@ class TimingModel:
         )  # fmt: skip
 
     def to_json(self) -> str:
-        """Return the system as JSON text."""
+        """Return the model as JSON text."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> TimingModel:
-        """Return the system that `to_json` wrote."""
-        raw: dict[str, Any] = json.loads(text)
-        for key, build_one in (("codecs", _codec), *((name, Curve.of) for name in _EXCHANGES)):
-            raw[key] = {name: build_one(value) for name, value in raw.get(key, {}).items()}
+        """Return the model that `to_json` wrote, of this version or an earlier one."""
+        raw = up_to_date("TimingModel", json.loads(text))
+        raw["codecs"] = {name: _codec(value) for name, value in raw["codecs"].items()}
+        raw["exchange"] = {name: Curve.of(value) for name, value in raw["exchange"].items()}
+        # Earlier versions kept the fields of Contention among those of the model.
+        own = {one.name: raw.pop(one.name) for one in fields(Contention) if one.name in raw}
+        raw["contention"] = Contention.of(raw.get("contention", own))
         raw["overheads"] = Overheads(**raw["overheads"])
         raw["origin"] = Origin(**raw["origin"])
         return cls(**raw)
@@ -201,7 +159,7 @@ class TimingModel:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:8]
 
 
-def _codec(raw: dict[str, Any]) -> CompressorTimes:
+def _codec(raw: Mapping[str, Any]) -> CompressorTimes:
     curves = {key: Curve.of(raw[key]) for key in ("encode", "host", "decode")}
     return CompressorTimes(**{**raw, **curves, "origin": Origin(**raw["origin"])})
 

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from ssfx.core.old_files import up_to_date
+
 FORMAT_VERSION = 1
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 
@@ -44,14 +46,12 @@ class TensorSpec:
 class Segment:
     """The tensors handed to one compressor call, or sent dense when `compressor` is None.
 
-    `compressor` is a spec such as "dgc" or "topk(value_dtype=float16)"; `density` in (0, 1] is the kept fraction,
-    `rank` the factor rank of low-rank compressors (0 elsewhere).
+    `compressor` is a spec such as "dgc" or "topk(value_dtype=float16)"; `density` in (0, 1] is the kept fraction.
     """
 
     tensors: tuple[str, ...]
     compressor: str | None = None
     density: float = 1.0
-    rank: int = 0
     placement: Placement = "device"
 
     @property
@@ -130,7 +130,12 @@ class Plan:
 
     def to_json(self) -> str:
         """Return the canonical JSON text; equal plans give equal bytes."""
-        return json.dumps({"format": FORMAT_VERSION, **asdict(self)}, sort_keys=True, separators=(",", ":"))
+        raw = {"format": FORMAT_VERSION, **asdict(self)}
+        for bucket in raw["buckets"]:
+            for lane in bucket["lanes"]:
+                for segment in lane["segments"]:
+                    segment["rank"] = 0  # part of format 1, and so of every digest; it never meant anything
+        return json.dumps(raw, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -142,7 +147,7 @@ class Plan:
         buckets = tuple(
             Bucket(tuple(
                 Lane(lane["collective"], tuple(
-                    Segment(**{**s, "tensors": tuple(s["tensors"])}) for s in lane["segments"]
+                    Segment(**{**up_to_date("Segment", s), "tensors": tuple(s["tensors"])}) for s in lane["segments"]
                 ))
                 for lane in bucket["lanes"]
             ))
@@ -221,7 +226,7 @@ def _check_segment(segment: Segment, where: str, fail: Any) -> None:
         fail(f"{where} has a segment without tensors")
     if not 0 < segment.density <= 1:
         fail(f"{where}: density {segment.density} is not in (0, 1]")
-    if segment.dense and (segment.density != 1 or segment.rank or segment.placement == "host"):
-        fail(f"{where}: a dense segment has density 1, no rank and stays on the device")
+    if segment.dense and (segment.density != 1 or segment.placement == "host"):
+        fail(f"{where}: a dense segment has density 1 and stays on the device")
     if segment.placement not in ("device", "host"):
         fail(f"{where}: placement {segment.placement!r} is neither device nor host")

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
+from ssfx.core.old_files import up_to_date
 from ssfx.core.origin import Origin
 from ssfx.planning.plan import TensorSpec
 
@@ -14,27 +15,34 @@ from ssfx.planning.plan import TensorSpec
 class Profile:
     """Tensors in backward order with the backward time attributed to each, for one model and batch on one device.
 
-    `ready_gap_s[i]` is the time between the gradients of tensor i-1 and i becoming ready (for i = 0: since backward
-    began), so their sum is the backward time. `step_s` is the optimizer's time, `other_s` what an iteration takes
-    beyond forward, backward and step. `ranks` is how many processes computed at once on the machine it was measured on;
-    the times are then those of the slowest of them in each pass, `skew` times as long as a typical one's. `optimizer`
-    is whose step was timed, "" in files from before it was noted. `yardstick_s`: how fast the machine computed then
-    0 where that is not known. Raises ValueError when lengths differ or a time is negative.
+    Raises ValueError when lengths differ, a time is negative or there is no rank.
     """
 
     model: str
+    """Name of the model."""
     tensors: tuple[TensorSpec, ...]
+    """Trainable tensors, the one whose gradient is ready first at position 0."""
     ready_gap_s: tuple[float, ...]
+    """Seconds between the gradients of tensor i-1 and i becoming ready (for i = 0: since backward began); their sum is
+    the backward time."""
     forward_s: float
+    """Seconds of a forward pass."""
     origin: Origin
+    """How and on what the times were obtained."""
     batch_size: int = 0
+    """Samples per rank; 0 where it is not known."""
     device: str = ""
+    """Data sheet of the device (cpu, a100, ...); empty where it is not known."""
     ranks: int = 1
+    """Processes that computed at once on the machine. Times are those of the slowest of them in each pass."""
     skew: float = 1.0
+    """How many times as long the slowest rank took as a typical one."""
     step_s: float = 0.0
+    """Seconds of the optimizer's step."""
     other_s: float = 0.0
+    """Seconds that an iteration takes beyond forward, backward and step."""
     optimizer: str = ""
-    yardstick_s: float = 0.0
+    """Whose step was timed; empty in files from before it was noted."""
 
     def __post_init__(self) -> None:
         if len(self.tensors) != len(self.ready_gap_s):
@@ -71,8 +79,8 @@ class Profile:
 
     @classmethod
     def from_json(cls, text: str) -> Profile:
-        """Return the profile that `to_json` wrote."""
-        raw = json.loads(text)
+        """Return the profile that `to_json` wrote, of this version or an earlier one."""
+        raw = up_to_date("Profile", json.loads(text))
         raw["tensors"] = tuple(TensorSpec(t["name"], tuple(t["shape"]), t["dtype"]) for t in raw["tensors"])
         raw["ready_gap_s"] = tuple(raw["ready_gap_s"])
         raw["origin"] = Origin(**raw["origin"])

@@ -15,6 +15,7 @@ from ssfx.core.origin import Origin
 from ssfx.memories import Memory, memories
 from ssfx.memories.base import check_pair
 from ssfx.planning.costs import Costs, Curve, ring_exchange
+from ssfx.runtime.guards import Optimizers, check_module
 from ssfx.runtime.online import check_same
 
 _attached: WeakSet[torch.nn.Module] = WeakSet()
@@ -31,12 +32,10 @@ def model_device(model: torch.nn.Module) -> torch.device:
 
 
 def check_model(model: torch.nn.Module) -> None:
-    """Refuse models that already exchange gradients."""
+    """Refuse what is no bare module, and models that already exchange gradients."""
+    check_module(model)
     if model in _attached:
         raise ConfigError("this model has an exchange attached already; detach() that one first")
-    for module in model.modules():
-        if type(module).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"):
-            raise ConfigError(f"{type(module).__name__} exchanges gradients itself; attach to the bare module instead")
 
 
 def claim_model(model: torch.nn.Module) -> None:
@@ -49,7 +48,7 @@ def release_model(model: torch.nn.Module) -> None:
     _attached.discard(model)
 
 
-def choose_memory(compressor: str | None, memory: str | None, optimizer: torch.optim.Optimizer) -> Memory | None:
+def choose_memory(compressor: str | None, memory: str | None, optimizers: Optimizers) -> Memory | None:
     """Return the memory for a compressor: the one asked for, or residual where error feedback is sound, else none."""
     if compressor is None:
         if memory not in (None, "none"):
@@ -61,7 +60,7 @@ def choose_memory(compressor: str | None, memory: str | None, optimizer: torch.o
     chosen = memories.build(memory)
     check_pair(chosen, built)
     if chosen.forbids_optimizer_momentum:
-        for group in optimizer.param_groups:
+        for group in (group for one in optimizers for group in one.param_groups):
             if group.get("momentum") or "betas" in group:
                 raise ConfigError(
                     f"memory={chosen.name} applies momentum itself, so the optimizer must not; "

@@ -97,6 +97,7 @@ class PackedLane(SentCounts):
         self._dense = self.layout.dense.of(self.message)
         self._dense_at = self.packed_total
         plain = [name for i in self.layout.order if lane.segments[i].dense for name in lane.segments[i].tensors]
+        self._plain = frozenset(plain)
         self._collect_owed(plain, store, memory, device)
         self._rows: torch.Tensor | None = None
 
@@ -118,7 +119,7 @@ class PackedLane(SentCounts):
     def add(self, name: str, grad: torch.Tensor | None) -> None:
         """Take one tensor in: a gradient that is compressed later, or the plain values of a dense one."""
         lo, hi = self._slots[name]
-        if lo >= self._dense_at:
+        if name in self._plain:
             target = self._dense[lo - self._dense_at : hi - self._dense_at]
             if grad is None:
                 target.zero_()

@@ -9,7 +9,7 @@ optimizer work as usual. Nothing is subclassed or wrapped; `sync.detach()` remov
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -38,6 +38,16 @@ from ssfx.runtime.attach import (
 )
 from ssfx.runtime.backward import BackwardPass, nested
 from ssfx.runtime.exchange import Exchange, Slot
+from ssfx.runtime.guards import (
+    STATE_FORMAT,
+    Optimizers,
+    ParameterWatch,
+    check_buffer_shapes,
+    check_held,
+    check_state,
+    refuse_inside_ddp,
+    unwrapped,
+)
 from ssfx.runtime.online import Observer, agree, check_same, parameter_names, registration_profile
 from ssfx.runtime.online_costs import calibrate
 from ssfx.runtime.stats import StepStats
@@ -51,7 +61,7 @@ from ssfx.schemes.make_plan import check_memory, make_plan
 
 def attach(
     model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     *,
     scheme: str = "ddp",
     compressor: str | None = None,
@@ -67,23 +77,27 @@ def attach(
     """Exchange the model's gradients by `scheme` at the end of every backward pass from now on; return the handle.
 
     Call it on every rank, after the model is on its device and the process group is up (without one, or with one rank,
-    gradients pass through untouched). Parameters and buffers are made equal to rank 0's. `compressor` and `memory` are
-    specs such as "topk" or "dgc(value_dtype=float16)"; None takes the scheme's default, and residual error feedback.
+    gradients pass through untouched). `optimizer`: the one that holds the model's parameters, or a list of all that do;
+    wrappers of accelerate and Lightning are seen through. Parameters and buffers are made equal to rank 0's.
+    `compressor` and `memory` are specs such as "topk" or "dgc(value_dtype=float16)"; None takes the scheme's default,
+    and residual error feedback.
     `scaler`: pass the GradScaler if you use one, so that residuals follow its scale. `costs`: planning input for
     profiled schemes; None measures it when planning. `process_group`: None makes one of all ranks for the exchange
     alone; a group that is given must not be used by anything else during backward. Raises ConfigError when the
     combination cannot work.
     """
     check_model(model)
+    optimizers = unwrapped(optimizer)
+    check_held(parameter_names(model), optimizers)
     entry = schemes[scheme]
     given = scheme_options(compressor, density, options)
     chosen: Any = entry.options(given)
     return Sync(
         model,
-        optimizer,
+        optimizers,
         scheme=scheme,
         given=given,
-        memory=choose_memory(chosen.compressor, memory, optimizer),
+        memory=choose_memory(chosen.compressor, memory, optimizers),
         scaler=scaler,
         comm=Comm(process_group, model_device(model)),
         costs=costs,
@@ -98,7 +112,7 @@ class Sync:
     def __init__(
         self,
         model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizers: Optimizers,
         *,
         scheme: str,
         given: dict[str, Any],
@@ -125,7 +139,7 @@ class Sync:
         self._params = parameter_names(model)
         self._rates: Rates | None = None
         if memory is not None and memory.follows_rate:
-            self._rates = Rates(optimizer, self._params, partial(self.store.get, buffer=memory.buffers[0]))
+            self._rates = Rates(optimizers, self._params, partial(self.store.get, buffer=memory.buffers[0]))
         self._frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
         self._base = registration_profile(self._params)
         self.profile: Profile = self._base
@@ -133,6 +147,8 @@ class Sync:
         self._enabled = True
         self._open = False
         self._exchanged = False
+        self._stepped: set[int] = set()
+        """Optimizers that have stepped since the last exchange, by id."""
         self._handles: list[Any] = []
         self._observer: Observer | None = None
         self._tuner: Tuner | None = None
@@ -154,9 +170,22 @@ class Sync:
         self._install(self.plan)
         slots = self._exchange.slots.values()
         self._handles = [s.param.register_post_accumulate_grad_hook(partial(self._hook, s)) for s in slots]
-        self._handles.append(optimizer.register_step_pre_hook(self._before_optimizer))
-        self._handles.append(optimizer.register_step_post_hook(self._after_optimizer))
+        for one in optimizers:
+            self._handles.append(one.register_step_pre_hook(self._before_optimizer))
+            self._handles.append(one.register_step_post_hook(self._after_optimizer))
+        self._handles.append(model.register_forward_pre_hook(refuse_inside_ddp))
+        self._watch = ParameterWatch(model, lambda: [*self._params.values(), *self._frozen.values()])
         claim_model(model)
+
+    def __repr__(self) -> str:
+        options: Any = self.scheme.options(self.given)
+        compressor = f", {options.compressor} at density {options.density:g}" if options.compressor else ""
+        lanes = sum(1 for _ in self.plan.lanes())
+        state = "profiling" if self._observer is not None else f"plan {self.plan.digest} with {lanes} messages"
+        return (
+            f"<ssfx.Sync: {self.scheme.name}{compressor} on {self.comm.world_size} ranks; "
+            f"{len(self._params)} tensors, {state}, step {self.step}>"
+        )
 
     # ---- the public handle ------------------------------------------------------------------------------------------
 
@@ -200,7 +229,7 @@ class Sync:
         """Return this rank's state: memory by parameter name, the plan in use, counters; save one file per rank."""
         observer = self._observer
         return {
-            "format": 1,
+            "format": STATE_FORMAT,
             "world_size": self.comm.world_size,
             "rank": self.comm.rank,
             **self._identity(),
@@ -220,13 +249,15 @@ class Sync:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken; ConfigError for another rank, world size, scheme or model."""
         mine = {"world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed, **self._identity()}
-        for key, value in mine.items():
-            if state[key] != value:
-                raise ConfigError(
-                    f"this state was saved with {key}={state[key]}, not {value}; resume with the same {key}"
-                )
-        plan = Plan.from_json(state["plan"])
-        if {spec.name: spec.shape for spec in plan.tensors} != {s.name: s.shape for s in self._base.tensors}:
+        shapes = {spec.name: spec.shape for spec in self._base.tensors}
+        check_state(state, mine, shapes)
+        if self.memory is not None:
+            check_buffer_shapes(state["memory"], shapes, self.memory.buffers)
+        try:
+            plan = Plan.from_json(state["plan"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"the plan in this state cannot be read ({error}); resume from another file") from None
+        if {spec.name: spec.shape for spec in plan.tensors} != shapes:
             raise ConfigError("this state was saved for another model: parameter names or shapes differ")
         self.store.load_state_dict(state["memory"], self.comm.device)
         self.step, self.skipped_steps = state["step"], state["skipped_steps"]
@@ -257,6 +288,7 @@ class Sync:
         self._handles = []
         self._stop_observing()
         if self.comm.world_size > 1:
+            self._watch.close()
             self._exchange.close()
             self.comm.release()
         release_model(self._model)
@@ -341,6 +373,7 @@ class Sync:
             observer.hook_took(perf_counter() - began)
 
     def _begin(self) -> None:
+        self._watch.check()
         self._open, self._exchanged = True, False
         self._backward.begin()
         self.store.follow(self._scaler.get_scale() if self._scaler is not None else 1.0)
@@ -362,6 +395,7 @@ class Sync:
             if self._rates is not None:
                 self._rates.end()
         self._open, self._exchanged = False, True
+        self._stepped.clear()
         self.last = self._exchange.stats(skipped=not finite)
         self.step += 1
         if self._observer is not None:
@@ -381,12 +415,14 @@ class Sync:
             elif param.grad is not None:
                 param.grad.fill_(float("nan"))
 
-    def _before_optimizer(self, _optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _before_optimizer(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if unfrozen := next((name for name, p in self._frozen.items() if p.requires_grad), None):
             raise ConfigError(f"parameter {unfrozen} was unfrozen after attach; detach and attach again on every rank")
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer again
-        if not self._exchanged and closure is None:  # a closure has its backward still before it
+        if (
+            not self._exchanged or id(optimizer) in self._stepped
+        ) and closure is None:  # a closure has its own backward
             self.synchronize()  # no hook fired on this rank; the others are waiting for it
 
-    def _after_optimizer(self, *_: Any) -> None:
-        self._exchanged = False
+    def _after_optimizer(self, optimizer: Any, *_: Any) -> None:
+        self._stepped.add(id(optimizer))

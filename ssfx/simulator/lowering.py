@@ -115,8 +115,8 @@ class Lowering:
             before = tuple(after) if position is None else (position,)
             position = self._add(
                 Task(
-                    "exchange", name, "network", charge.work_s, charge.demand, before, index, charge.beside,
-                    charge.queued, blocking, charge.wire_s,
+                    "exchange", name, "network", charge.work_s, charge.demand, before, index,
+                    charge.under_compute, blocking, charge.wire_s,
                 )
             )  # fmt: skip
         if position is not None and self._decodes_on_the_way and (decode_s := self._prices.decode_s(lane)):

@@ -13,10 +13,6 @@ from ssfx.planning.costs import Curve
 from ssfx.planning.plan import Lane, Plan, Segment
 from ssfx.pricing.message_sizes import lane_rounds, plan_bytes, segment_layout
 from ssfx.pricing.timeline import primitive_of
-from ssfx.simulator.task import Queued
-
-SHORT_BYTES = 2**10
-"""What a message of so few bytes takes is hardly of the wire: of 100 Mbit/s, 0.08 ms."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +65,18 @@ class Charge:
 
     work_s: float
     demand: float
-    beside: tuple[float, ...] | None = None
-    queued: Queued | None = None
+    under_compute: tuple[float, ...] | None = None
     wire_s: float = 0.0
 
     def joins(self, other: Charge) -> bool:
         """Return whether both can be one task."""
-        alike = (self.beside is None) == (other.beside is None) and (self.queued is None) == (other.queued is None)
-        return alike and self.demand == other.demand
+        return (self.under_compute is None) == (other.under_compute is None) and self.demand == other.demand
 
     def __add__(self, other: Charge) -> Charge:
-        beside = self.beside and other.beside and tuple(a + b for a, b in zip(self.beside, other.beside, strict=True))
-        queued = self.queued and other.queued and self.queued + other.queued
-        return Charge(self.work_s + other.work_s, self.demand, beside, queued, self.wire_s + other.wire_s)
+        both = None
+        if self.under_compute and other.under_compute:
+            both = tuple(a + b for a, b in zip(self.under_compute, other.under_compute, strict=True))
+        return Charge(self.work_s + other.work_s, self.demand, both, self.wire_s + other.wire_s)
 
 
 class Prices:
@@ -152,24 +147,15 @@ class Prices:
         return self._on_network(primitive, phase.size)
 
     def _on_network(self, primitive: str, nbytes: float) -> Charge:
-        system = self._system
-        curve = system.exchange[primitive]
+        contention, curve = self._system.contention, self._system.exchange[primitive]
         work_s = self._at(primitive, curve, nbytes)
-        beside: tuple[float, float] | None = None
-        queued: Queued | None = None
-        if primitive in system.beside:
-            beside_s = self._at(f"{primitive} beside computing", system.beside[primitive], nbytes)
-            beside = (beside_s, system.cpu[primitive](nbytes))
-        if primitive in system.queued:
-            queued_s = self._at(f"{primitive} in a queue", system.queued[primitive], nbytes)
-            curve_beside, short = system.queued_beside[primitive], min(nbytes, SHORT_BYTES)
-            queued = Queued(
-                queued_s, curve_beside(nbytes), system.queued_cpu[primitive](nbytes), system.queued[primitive](short),
-                curve_beside(short),
-            )  # fmt: skip
-        shared = system.in_flight > 1 or system.burst_s
+        under_compute: tuple[float, float] | None = None
+        if primitive in contention.under_compute_s:
+            seconds = self._at(f"{primitive} under compute", contention.under_compute_s[primitive], nbytes)
+            under_compute = (seconds, contention.under_compute_cpu_s[primitive](nbytes))
+        shared = contention.in_flight > 1 or self._system.burst_s
         wire_s = work_s - min(work_s, curve.seconds[0]) if shared else 0.0
-        return Charge(work_s, system.occupancy.get(primitive, 0.0), beside, queued, wire_s)
+        return Charge(work_s, contention.occupancy.get(primitive, 0.0), under_compute, wire_s)
 
     def decode_s(self, lane: Lane) -> float:
         """Return the seconds of decoding what a lane has received."""

@@ -32,7 +32,7 @@ class Simulated:
     behaviour: SelectionStats
 
     def on_device_s(self, *stages: Stage) -> float:
-        """Return the seconds that the device spent in `stages`, slowed down by what ran beside it."""
+        """Return the seconds that the device spent in `stages`, slowed down by what ran at the same time."""
         return sum(task.seconds for task in self.tasks if task.resource == "device" and task.stage in stages)
 
     @cached_property
@@ -102,5 +102,5 @@ def simulate(
     behaviour = behaviour or SelectionStats()
     lowering = Lowering(plan, profile, system, behaviour)
     tasks = lowering.step(accumulate)
-    iteration_s = schedule(tasks, system.burst_s, system.in_flight)
+    iteration_s = schedule(tasks, system.burst_s, system.contention.in_flight)
     return Simulated(plan, tuple(tasks), iteration_s, lowering.outside, behaviour)

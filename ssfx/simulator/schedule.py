@@ -128,21 +128,16 @@ def _rates(tasks: Sequence[Task], running: Sequence[int]) -> dict[int, float]:
     """Return how fast every running task proceeds, 1 being undisturbed."""
     rates, taken = {}, 0.0
     exchanges = [position for position in running if tasks[position].resource == "network"]
-    together = len(exchanges) if len(exchanges) > 1 else 0
-    sharing = [
-        position for position in exchanges if tasks[position].wire_s and not (together and tasks[position].queued)
-    ]
+    sharing = [position for position in exchanges if tasks[position].wire_s]
     wires = sum(tasks[position].wire_s / tasks[position].work_s for position in sharing)
-    company = [tasks[position].queued for position in exchanges]
     computing = any(tasks[position].demand > 0 for position in running if tasks[position].resource != "network")
     for position in exchanges:
         task = tasks[position]
-        if task.beside is None:
+        if task.under_compute is None:
             continue
-        beside_s, cpu_s = task.beside
-        took_s = beside_s if computing else task.work_s  # a core that computes need not be woken: beside may be faster
-        if together and task.queued:
-            took_s, cpu_s = task.queued.seconds(computing, company), task.queued.cpu_s
+        under_compute_s, cpu_s = task.under_compute
+        # It may be faster than alone: a core that computes need not be woken.
+        took_s = under_compute_s if computing else task.work_s
         rates[position] = task.work_s / took_s if took_s else 1.0
         taken += cpu_s / took_s if computing and took_s else 0.0
     others = [position for position in running if position not in rates]

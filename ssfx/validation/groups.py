@@ -12,7 +12,6 @@ from ssfx.core.errors import RunError, unknown
 from ssfx.core.paths import results_dir
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
-from ssfx.validation.noise_floor import in_words
 from ssfx.validation.recorded import EXPERIMENT, Comparison, comparisons, recorded_plans
 from ssfx.validation.scores import Pair, Scores, score
 
@@ -64,9 +63,9 @@ def load(name: str) -> list[Group]:
 
 
 def recorded() -> list[Group]:
-    """Return the real and emulated runs of the reference rows, each beside the simulation of its own plan, twice.
+    """Return the real and emulated runs of the reference rows, each with the simulation of its own plan, in two groups.
 
-    First from calibration alone; then every step at the pace that the shared machine had before it, and at its density.
+    First from calibration alone; then step by step, with the compute time measured before each step and its density.
     Of repeats of a case, the one that took the median time is scored.
     """
     rows = [row for row in Store(results_dir()).reference_rows() if row.case.experiment == EXPERIMENT]
@@ -82,7 +81,7 @@ def recorded() -> list[Group]:
     sets += [(scheme, _is_labelled(scheme)) for scheme in dict.fromkeys(row.case.scheme for row in rows)]
     disturbed = sum((row.manifest.get("background_cores") or 0.0) > 0.2 for row in rows)
     spread = median(pair.spread or 0.0 for pair in (one.pair() for one in found))
-    paces = sorted(one.pace for one in found)
+    compute = sorted(one.compute for one in found)
     calibrated_on = (
         "microbenchmarks of this machine (exchanges, compressors, overheads, passes of each model without exchange); "
         "no training run"
@@ -91,36 +90,36 @@ def recorded() -> list[Group]:
     tested_on = f"{len(rows)} training runs{chosen}: {', '.join(f'{cluster} x{ranks}' for cluster, ranks in clusters)}"
     noise = (
         f"the runs' own spread (p10 to p90 of a run's steps, median over runs) is {100 * spread:.0f} %; "
-        f"{disturbed} of {len(rows)} runs had more than 0.2 cores of other work beside them"
+        f"{disturbed} of {len(rows)} runs had other work on more than 0.2 cores"
     )
-    pace = (
-        f"passes without exchange, one before every step, took {paces[0]:.2f} to {paces[-1]:.2f} times their profile "
-        f"(median {median(paces):.2f}): that much the machine's own pace changed"
+    drift = (
+        f"passes without exchange, one before every step, took {compute[0]:.2f} to {compute[-1]:.2f} times their "
+        f"profile (median {median(compute):.2f}): that much the speed of the shared machine changed"
     )
+    notes = (noise, drift, by_known_density(found), *repeatability(rows))
     return [
         Group(
             "recorded: simulator against real runs on one machine",
             f"{calibrated_on}; the plan is the one that the run executed", tested_on,
-            tuple(one.pair() for one in found), tuple(sets), (noise, pace, density_told(found), *repeatability(rows)),
+            tuple(one.pair() for one in found), tuple(sets), notes,
             whole_steps=True,
         ),
         Group(
-            "recorded, paced: the same at the machine's pace during each run",
+            "recorded, step by step: the same with the compute time measured before each step",
             f"{calibrated_on}; but before every step of the scored run a pass without exchange says how fast its "
             "machine computes, and the step's achieved density how much its compressor let pass", tested_on,
-            tuple(one.pair(by="pace") for one in found), tuple(sets), (in_words(found),), whole_steps=True,
-            comparisons=tuple(found),
+            tuple(one.pair(by="steps") for one in found), tuple(sets), whole_steps=True, comparisons=tuple(found),
         ),
     ]  # fmt: skip
 
 
-def density_told(found: Sequence[Comparison]) -> str:
+def by_known_density(found: Sequence[Comparison]) -> str:
     """Return in a sentence what the simulations are scored that know how much each compressor lets pass."""
-    told = score([one.pair(by="density") for one in found])
+    scores = score([one.pair(by="density") for one in found])
     return (
-        "told how much each compressor let pass, median of the same training on other networks: mean "
-        f"{100 * told.mean:.1f} %, maximum {100 * told.maximum:.1f} %, bias {100 * told.bias:+.1f} %, tau "
-        f"{told.tau or 0.0:.2f}, {len(told.telling)} pairs inverted by > 5 %"
+        "with what each compressor let pass in the same training on other networks (median): mean "
+        f"{100 * scores.mean:.1f} %, maximum {100 * scores.maximum:.1f} %, bias {100 * scores.bias:+.1f} %, tau "
+        f"{scores.tau or 0.0:.2f}, {len(scores.telling)} pairs inverted by > 5 %"
     )
 
 

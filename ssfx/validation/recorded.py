@@ -1,4 +1,4 @@
-"""Real runs beside what the simulator makes of the very plans they executed."""
+"""Real runs, and what the simulator makes of the very plans they executed."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ PARTS = ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "o
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How many times as long as its profile a pass without exchange took beside a step, of the slowest rank in both.
+class ComputeTime:
+    """How many times as long as in its profile a pass without exchange took before a step, of the slowest rank in both.
 
-    `both` is of forward and backward together, which stands for all other computing.
+    `both` is of forward and backward together, which stands for the optimizer's step and the loading of data.
     """
 
     forward: float
@@ -43,12 +43,12 @@ class Pace:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a run and its simulation at the pace of the pass before it, with as many elements as were selected.
+    """One step of a run and its simulation with the compute time measured before it and as many elements as were sent.
 
     `parts` are the simulated seconds of each of PARTS.
     """
 
-    pace: Pace
+    compute: ComputeTime
     actual_s: float
     parts: dict[str, float]
 
@@ -60,16 +60,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One real run, its simulation, one that is told a density, and one of each step that is told what happened there.
-
-    Before each step the run made a pass that exchanges nothing: it says how fast the shared machine was just then.
-    told: knows what the compressor let pass in the same training on other networks, if there is any.
-    """
+    """One real run and what the simulator makes of it."""
 
     row: Row
+    """The run."""
     simulated: Simulated
-    told: Simulated
+    """Its simulation from calibration alone."""
+    at_known_density: Simulated
+    """Its simulation with what the compressor let pass in the same training on other networks, if there is any."""
     steps: tuple[Step, ...]
+    """Simulations of its timed steps. Before each the run made a pass that exchanges nothing: how fast the machine
+    computed just then."""
 
     @property
     def panel(self) -> str:
@@ -77,23 +78,23 @@ class Comparison:
         return f"{self.row.case.model} {self.row.case.cluster} x{self.row.case.world_size}"
 
     @property
-    def pace(self) -> float:
-        """Median pace of the steps."""
-        return median(step.pace.both for step in self.steps)
+    def compute(self) -> float:
+        """Median over the steps of the compute time, as a multiple of the profile's."""
+        return median(step.compute.both for step in self.steps)
 
-    def pair(self, by: Literal["calibration", "density", "pace"] = "calibration") -> Pair:
-        """Return the iteration times, from calibration alone, as it is `told`, or by its steps.
+    def pair(self, by: Literal["calibration", "density", "steps"] = "calibration") -> Pair:
+        """Return the iteration times: from calibration alone, at the known density, or by the steps.
 
-        The latter is the actual one times the median of what the steps' own simulations are off by.
+        The last is the actual time, times the median of simulated over actual of the steps.
         """
         metrics = self.row.metrics
         actual_s = metrics["iteration_s"]
         assert actual_s is not None
         low_s, high_s = metrics.get("iteration_p10_s"), metrics.get("iteration_p90_s")
         spread = (high_s - low_s) / actual_s if low_s is not None and high_s is not None else None
-        simulated = self.told if by == "density" else self.simulated
+        simulated = self.at_known_density if by == "density" else self.simulated
         predicted_s = simulated.iteration_s
-        if by == "pace":
+        if by == "steps":
             predicted_s = actual_s * median(step.predicted_s / step.actual_s for step in self.steps)
         return Pair(self.panel, self.row.case.scheme, predicted_s, actual_s, spread, bool(simulated.outside))
 
@@ -106,7 +107,7 @@ class Comparison:
 
 
 def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]:
-    """Return the runs of `rows` beside their simulation, in the order of the rows.
+    """Return the runs of `rows` with their simulations, in the order of the rows.
 
     The plan is the one that the run executed, the profile and the system were measured with as many ranks at work and
     are the shipped ones: what was measured here may be of another machine than the rows. Raises RunError when one of
@@ -130,13 +131,12 @@ def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]
                 f"no profile is recorded for {case.model} with {case.world_size} ranks and batch size "
                 f"{case.batch_size}; run: ssfx profile model={case.model} ranks={case.world_size}"
             )
-        system = system.at_yardstick(profile.yardstick_s)
         ordered = in_order(profile, plan.tensors)
         steps = tuple(stepwise(row, plan, ordered, system))
         usual = simulate(plan, ordered, system)
         known = selected(case, plan, density_elsewhere(row, rows))
-        told = simulate(plan, ordered, system, behaviour=known) if known.achieved_density else usual
-        found.append(Comparison(row, usual, told, steps))
+        informed = simulate(plan, ordered, system, behaviour=known) if known.achieved_density else usual
+        found.append(Comparison(row, usual, informed, steps))
     return found
 
 
@@ -155,22 +155,24 @@ def density_elsewhere(row: Row, rows: Iterable[Row]) -> float | None:
 
 
 def stepwise(row: Row, plan: Plan, profile: Profile, system: TimingModel) -> Iterator[Step]:
-    """Yield every step of the run beside its simulation at its own pace; RunError when it made no passes."""
+    """Yield every step of the run with its own simulation; RunError when the run made no passes before its steps."""
     densities = row.samples.get("greatest_density", [])
-    for pace, density, actual_s in zip(paces(row, profile), densities, row.samples["iteration_s"], strict=True):
-        told = selected(row.case, plan, density)
-        simulated = simulate(plan, at_pace(profile, pace), system.computing_at(pace.both), behaviour=told)
-        metrics = simulated.metrics(1)
-        yield Step(pace, actual_s, {name: float(metrics[name] or 0.0) for name in PARTS})
+    times = compute_times(row, profile)
+    for compute, density, actual_s in zip(times, densities, row.samples["iteration_s"], strict=True):
+        known = selected(row.case, plan, density)
+        metrics = simulate(plan, stretched(profile, compute), system, behaviour=known).metrics(1)
+        yield Step(compute, actual_s, {name: float(metrics[name] or 0.0) for name in PARTS})
 
 
-def paces(row: Row, profile: Profile) -> list[Pace]:
-    """Return the paces of the passes before the run's steps; RunError when it made none."""
+def compute_times(row: Row, profile: Profile) -> list[ComputeTime]:
+    """Return the compute times of the passes before the run's steps; RunError when it made none."""
     if "control_forward_s" not in row.samples:
-        raise RunError(f"run {row.run_id} has no passes without exchange beside its steps; run it with control=true")
+        raise RunError(f"run {row.run_id} has no passes without exchange before its steps; run it with control=true")
     profiled_s = profile.forward_s + profile.backward_s
     return [
-        Pace(forward_s / profile.forward_s, backward_s / profile.backward_s, (forward_s + backward_s) / profiled_s)
+        ComputeTime(
+            forward_s / profile.forward_s, backward_s / profile.backward_s, (forward_s + backward_s) / profiled_s
+        )
         for forward_s, backward_s in zip(
             row.samples["control_forward_s"], row.samples["control_backward_s"], strict=True
         )
@@ -188,14 +190,14 @@ def selected(case: Case, plan: Plan, density: float | None) -> SelectionStats:
     return SelectionStats(((case.compressor.partition("(")[0], density / case.density),))
 
 
-def at_pace(profile: Profile, pace: Pace) -> Profile:
-    """Return the profile of a machine that takes `pace` times as long."""
+def stretched(profile: Profile, compute: ComputeTime) -> Profile:
+    """Return the profile with its times multiplied by `compute`."""
     return replace(
         profile,
-        forward_s=pace.forward * profile.forward_s,
-        ready_gap_s=tuple(pace.backward * gap_s for gap_s in profile.ready_gap_s),
-        step_s=pace.both * profile.step_s,
-        other_s=pace.both * profile.other_s,
+        forward_s=compute.forward * profile.forward_s,
+        ready_gap_s=tuple(compute.backward * gap_s for gap_s in profile.ready_gap_s),
+        step_s=compute.both * profile.step_s,
+        other_s=compute.both * profile.other_s,
     )
 
 

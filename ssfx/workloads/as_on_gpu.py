@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -45,12 +44,19 @@ def as_on_gpu(trace: Trace) -> Iterator[None]:
                 x = dropout(x, module.dropout)
         return x, None
 
-    with (
-        patch.object(functional, "dropout", dropout),
-        patch.object(functional, "scaled_dot_product_attention", attention),
-        patch.object(nn.LSTM, "forward", lstm),
-    ):
+    stand_ins = [
+        (functional, "dropout", dropout),
+        (functional, "scaled_dot_product_attention", attention),
+        (nn.LSTM, "forward", lstm),
+    ]
+    own = [(owner, name, getattr(owner, name)) for owner, name, _ in stand_ins]
+    try:
+        for owner, name, function in stand_ins:
+            setattr(owner, name, function)
         yield
+    finally:
+        for owner, name, function in own:
+            setattr(owner, name, function)
 
 
 class _LstmLayer(torch.autograd.Function):

@@ -11,13 +11,11 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Any
 
 import torch
 from torch import nn
 
-from ssfx.calibration.cpu_speed import yardstick_s
 from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.machine import share_cores, steady_memory
@@ -74,12 +72,10 @@ END = ""
 @dataclass(frozen=True)
 class Timed:
     """What one rank measured, warm-up left out; over the whole time it computed for `own_s` of `wall_s` seconds and
-    all cores of the machine together were busy for `machine_s`. `yardstick_s`: the median of one before each iteration,
-    0 where a GPU computes.
+    all cores of the machine together were busy for `machine_s`.
     """
 
     iterations: tuple[Iteration, ...]
-    yardstick_s: float
     wall_s: float
     own_s: float
     machine_s: float
@@ -168,16 +164,14 @@ def _measure(passes: Passes, rank: int, meet: Callable[[], Any]) -> Timed:
         loop = _Loop(model, make_optimizer(case, model), batches, device)
         meet()
         wall_s, machine_s, own_s = time.perf_counter(), busy_s(), time.process_time()
-        timed, yardsticks_s = [], []
+        timed = []
         for number in range(passes.warmup + passes.iterations):
-            yardsticks_s.append(yardstick_s() if device.type == "cpu" else 0.0)
             if case.world_size > 1:
                 loop.move_gradients()
             meet()
             timed.append(loop.run(number))
         return Timed(
             tuple(timed[passes.warmup :]),
-            median(yardsticks_s[passes.warmup :]),
             time.perf_counter() - wall_s,
             time.process_time() - own_s,
             busy_s() - machine_s,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
-from statistics import fmean, median
+from statistics import median
 
 import torch
 from torch import nn
@@ -91,7 +91,7 @@ def _profile(case: Case, timed: Sequence[Timed], method: str) -> Profile:
             "measured",
             hardware=describe({**hardware(), "gpus": gpus}),
             date=datetime.now(UTC).date().isoformat(),
-            note=f"{method}, {who}, {max(0.0, busy_elsewhere):.1f} other cores busy meanwhile; step: {case.optimizer}",
+            note=f"{method}, {who}, {max(0.0, busy_elsewhere):.1f} cores busy with other work; step: {case.optimizer}",
             versions={"torch": torch.__version__},
         ),
         batch_size=case.batch_size,
@@ -101,7 +101,6 @@ def _profile(case: Case, timed: Sequence[Timed], method: str) -> Profile:
         step_s=round(median(one.step_s for one in every), 9),
         other_s=round(median(one.other_s for one in every), 9),
         optimizer=case.optimizer,
-        yardstick_s=round(fmean(rank.yardstick_s for rank in timed), 9),
     )
 
 

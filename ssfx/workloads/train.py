@@ -15,7 +15,7 @@ from torch import nn
 
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.core.machine import patient_threads
+from ssfx.core.machine import batch_schedule_network_threads
 from ssfx.workloads.base import datasets, models
 from ssfx.workloads.checkpoint import Checkpoints
 from ssfx.workloads.checks import check_case
@@ -187,7 +187,7 @@ def _place(case: Case) -> tuple[int, Any]:
 @functools.cache
 def _control_group(_world: Any) -> Any:
     # One for all cases that a batch of processes works through; closing groups one by one upsets slower peers.
-    with patient_threads():  # or ranks would leave a barrier up to a tick of the system apart
+    with batch_schedule_network_threads():
         return dist.new_group(backend="gloo")
 
 

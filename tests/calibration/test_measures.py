@@ -1,15 +1,15 @@
 """Two ranks measure at the smallest sizes: everything that a TimingModel needs is there, the same on both."""
 
+import math
+
 import pytest
 from calibration.work import codecs, exchanges, overheads
 
 from ssfx.calibration.measure_exchange import PRIMITIVES
 from ssfx.compressors import build
 
-QUEUED = ("queued_s", "queued_beside_s", "queued_cpu_s", "queued_lost_s")
 
-
-def test_every_primitive_is_measured_alone_and_beside_computing(pool):
+def test_every_primitive_is_measured_alone_and_under_compute(pool):
     first, second = pool.run(exchanges, 2)
     assert first == second
     assert list(dict.fromkeys(point["primitive"] for point in first)) == list(PRIMITIVES)
@@ -18,11 +18,9 @@ def test_every_primitive_is_measured_alone_and_beside_computing(pool):
     assert all(found == [4, 16, 64] for found in sizes.values())
     for point in first:
         assert point["alone_s"] > 0
-        assert point["beside_s"] > 0
-        assert point["beside_cpu_s"] > 0
-        assert abs(point["beside_lost_s"]) < point["beside_s"], point
-        asynchronous = point["primitive"] in ("all_reduce", "all_gather", "all_gather_twice")
-        assert [isinstance(point[key], float) for key in QUEUED] == [asynchronous] * len(QUEUED)
+        assert point["under_compute_s"] > 0
+        assert point["under_compute_cpu_s"] > 0
+        assert math.isfinite(point["under_compute_lost_s"])  # a difference of passes: noise may make it negative
 
 
 # One of each kind: selected elements, codes, sums with a first round, sums of factors.

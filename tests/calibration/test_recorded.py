@@ -1,6 +1,7 @@
 """From points to a TimingModel, to files and back."""
 
-from dataclasses import astuple, replace
+import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from ssfx.calibration import calibrate_cluster as calibration
 from ssfx.calibration.calibrate_cluster import Calibrated, codec, network_curves, rising
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.origin import Origin
+from ssfx.perf_model.contention import Contention
 from ssfx.perf_model.recorded_times import (
     file_name,
     measured_on,
@@ -18,6 +20,7 @@ from ssfx.perf_model.recorded_times import (
     written_dir,
 )
 from ssfx.perf_model.timing_model import Overheads, TimingModel
+from ssfx.planning.costs import Curve
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 
@@ -28,16 +31,16 @@ CODEC = {
 }  # fmt: skip
 
 
-def point(primitive, nbytes, alone_s, cpu_s, beside_s=None, **queued):
-    times = {"alone_s": alone_s, "cpu_s": cpu_s, "beside_s": beside_s, "beside_cpu_s": 2 * cpu_s}
-    return {"primitive": primitive, "nbytes": nbytes, **times, **queued}
+def point(primitive, nbytes, alone_s, cpu_s, under_compute_s=None, lost_s=None):
+    times = {"alone_s": alone_s, "cpu_s": cpu_s}
+    under_compute = {"under_compute_s": under_compute_s, "under_compute_cpu_s": 2 * cpu_s}
+    return {"primitive": primitive, "nbytes": nbytes, **times, **under_compute, "under_compute_lost_s": lost_s}
 
 
 def parts(world_size=2):
     points = [point("send", 4, 1e-4, 5e-5, 3e-3), point("send", 2**16, 2e-4, 5e-5, 4e-3)]
-    network = TimingModel(
-        "local", world_size, {}, origin=ORIGIN, **network_curves(points, world_size), host_shares=True
-    )
+    exchange, contention = network_curves(points, world_size)
+    network = TimingModel("local", world_size, {}, exchange, ORIGIN, contention, host_shares=True)
     overheads = Overheads(1e-5, 2e-5, 1e-10, 9e-5, 3e-6, 2e-10, 6e-5, 8e-5, 1e-6, 3e-5)
     rank = TimingModel("compressors", world_size, {"dgc": codec(CODEC, ORIGIN)}, {}, ORIGIN, overheads=overheads)
     return network, rank
@@ -67,49 +70,34 @@ def test_more_never_takes_less():
 def test_occupancy_is_of_large_exchanges_and_of_the_cores_a_rank_has(monkeypatch):
     points = [point("send", 4, 1e-4, 1e-4), *(point("send", 2**16 * i, 1e-3 * i, 2e-4 * i) for i in (1, 2, 3))]
     monkeypatch.setattr("ssfx.core.machine.cores", lambda: 2)
-    assert [network_curves(points, ranks)["occupancy"]["send"] for ranks in (2, 4, 64)] == [0.2, 0.4, 1.0]
-    assert "send" not in network_curves(points, 2)["beside"]
+    assert [network_curves(points, ranks)[1].occupancy["send"] for ranks in (2, 4, 64)] == [0.2, 0.4, 1.0]
+    assert "send" not in network_curves(points, 2)[1].under_compute_s
 
 
 def test_occupancy_of_a_link_too_slow_for_large_messages_is_that_of_its_largest():
     points = [point("send", 4, 1e-2, 1e-2), point("send", 16, 1e-1, 1e-2)]
-    assert network_curves(points, 2)["occupancy"] == {"send": 0.1}
+    assert network_curves(points, 2)[1].occupancy == {"send": 0.1}
 
 
-def test_computing_power_beside_an_exchange_is_counted_in_what_a_rank_has(monkeypatch):
+def test_computing_power_under_an_exchange_is_counted_in_what_a_rank_has(monkeypatch):
     monkeypatch.setattr("ssfx.core.machine.cores", lambda: 2)
     points = [point("all_reduce", 4, 1e-4, 5e-5, 3e-3), point("all_reduce", 16, 1e-4, 6e-5, 4e-3)]
-    found = network_curves(points, 4)
-    assert found["beside"]["all_reduce"].seconds == (3e-3, 4e-3)
-    assert found["cpu"]["all_reduce"].seconds == (2e-4, 2.4e-4)
+    _, found = network_curves(points, 4)
+    assert found.under_compute_s["all_reduce"].seconds == (3e-3, 4e-3)
+    assert found.under_compute_cpu_s["all_reduce"].seconds == (2e-4, 2.4e-4)
 
 
 def test_computing_power_counts_what_interrupted_passes_lose_by_the_median_of_all_points(monkeypatch):
     monkeypatch.setattr("ssfx.core.machine.cores", lambda: 2)
     lost = [2e-5, -5e-5, 9e-4]  # differences of passes: their median is 0.2 times what threads use
-    queue = {"queued_s": 1e-4, "queued_beside_s": 1e-3, "queued_cpu_s": 4e-5}
-    points = [
-        point("all_reduce", 4**i, 1e-4, 5e-5, 3e-3, beside_lost_s=one, queued_lost_s=-one, **queue)
-        for i, one in enumerate(lost, 1)
-    ]
-    points.append(point("send", 4, 1e-4, 5e-5, 3e-3, beside_lost_s=None))
-    found = network_curves(points, 2)
-    assert found["cpu"]["all_reduce"].seconds == pytest.approx([1.2e-4] * 3)
-    assert found["cpu"]["send"].seconds == pytest.approx([1.2e-4])
-    assert found["queued_cpu"]["all_reduce"].seconds == pytest.approx([4e-5] * 3)  # it never costs less than it uses
-
-
-def test_queues_have_curves_of_their_own_where_they_were_measured():
-    slow = {"queued_s": 2e-4, "queued_beside_s": 2e-3, "queued_cpu_s": 4e-5}
-    fast = {"queued_s": 1e-4, "queued_beside_s": 1e-3, "queued_cpu_s": 3e-5}
-    points = [point("all_reduce", 4, 3e-4, 5e-5, 4e-3, **fast), point("all_reduce", 16, 3e-4, 5e-5, 4e-3, **slow)]
-    points.append(point("send", 4, 3e-4, 5e-5, 4e-3, **dict.fromkeys(slow)))
-    found = network_curves(points, 2)
-    assert {name: curve.seconds for name, curve in found["queued"].items()} == {"all_reduce": (1e-4, 2e-4)}
-    assert {name: curve.seconds for name, curve in found["queued_beside"].items()} == {"all_reduce": (1e-3, 2e-3)}
-    assert {name: curve.seconds for name, curve in found["queued_cpu"].items()} == {"all_reduce": (3e-5, 4e-5)}
-    system = TimingModel("local", 2, {}, origin=ORIGIN, **found)
-    assert TimingModel.from_json(system.to_json()) == system
+    points = [point("all_reduce", 4**i, 1e-4, 5e-5, 3e-3, one) for i, one in enumerate(lost, 1)]
+    points.append(point("send", 4, 1e-4, 5e-5, 3e-3))
+    found = network_curves(points, 2)[1].under_compute_cpu_s
+    assert found["all_reduce"].seconds == pytest.approx([1.2e-4] * 3)
+    assert found["send"].seconds == pytest.approx([1.2e-4])
+    gained = [point("all_reduce", 4**i, 1e-4, 5e-5, 3e-3, -one) for i, one in enumerate(lost, 1)]
+    # It never costs less than it uses.
+    assert network_curves(gained, 2)[1].under_compute_cpu_s["all_reduce"].seconds == pytest.approx([1e-4] * 3)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +120,7 @@ def test_two_files_make_one_system(results):
     write(written_dir(), network, rank)
     system = recorded_system("local", 2)
     assert system.exchange == network.exchange
-    assert system.occupancy == network.occupancy
+    assert system.contention == network.contention
     assert system.origin == network.origin
     assert system.codecs == rank.codecs
     assert system.overheads == rank.overheads
@@ -140,35 +128,29 @@ def test_two_files_make_one_system(results):
     assert TimingModel.from_json(system.to_json()) == system
 
 
-def test_parts_that_were_measured_at_two_paces_are_joined_at_the_networks(results):
-    network, rank = (replace(one, yardstick_s=s) for one, s in zip(parts(), (3e-3, 2e-3), strict=True))
-    write(written_dir(), network, rank)
-    system = recorded_system("local", 2)
-    assert (system.exchange, system.cpu, system.yardstick_s) == (network.exchange, network.cpu, 3e-3)
-    assert system.codec("dgc").encode(256) == pytest.approx(1.5 * rank.codec("dgc").encode(256))
-    assert system.overheads.lane_s == pytest.approx(1.5 * rank.overheads.lane_s)
-    write(written_dir(), replace(network, yardstick_s=0.0))  # from before there was a yardstick
-    system = recorded_system("local", 2)
-    assert (system.codecs, system.overheads, system.yardstick_s) == (rank.codecs, rank.overheads, 2e-3)
-
-
-def test_a_system_at_another_pace_computes_at_it_and_sends_as_fast():
+def test_files_of_earlier_versions_load_without_what_is_gone(results):
     network, rank = parts()
-    system = replace(network, codecs=rank.codecs, overheads=rank.overheads, yardstick_s=2e-3)
-    slow = system.at_yardstick(5e-3)
-    old, new = system.codec("dgc"), slow.codec("dgc")
-    for name in ("segment_s", "piece_s", "tensor_s"):
-        assert getattr(new, name) == pytest.approx(2.5 * getattr(old, name))
-    for name in ("encode", "host", "decode"):
-        assert getattr(new, name)(300) == pytest.approx(2.5 * getattr(old, name)(300))
-    assert slow.overheads == Overheads(*(pytest.approx(2.5 * value) for value in astuple(system.overheads)))
-    assert slow.cpu["send"](4) == pytest.approx(2.5 * system.cpu["send"](4))
-    share = system.occupancy["send"]
-    assert 0 < share < 1
-    assert slow.exchange["send"](4) == pytest.approx((1 + 1.5 * share) * system.exchange["send"](4))
-    assert (slow.beside, slow.yardstick_s) == (system.beside, 5e-3)
-    assert system.at_yardstick(0.0) is system
-    assert network.at_yardstick(5e-3) is network
+    write(written_dir(), rank)
+    raw = json.loads(network.to_json())
+    contention = raw.pop("contention")
+    queue = {"send": {"sizes": [4], "seconds": [1e-4], "unbounded": False}}
+    raw |= {
+        "occupancy": contention["occupancy"], "in_flight": contention["in_flight"],
+        "beside": contention["under_compute_s"], "cpu": contention["under_compute_cpu_s"],
+        "queued": queue, "queued_beside": queue, "queued_cpu": queue, "yardstick_s": 2e-3,
+    }  # fmt: skip
+    (written_dir() / file_name("local", 2)).write_text(json.dumps(raw))
+    assert recorded_system("local", 2) == replace(network, codecs=rank.codecs, overheads=rank.overheads)
+    one = profile(8)
+    assert Profile.from_json(json.dumps(json.loads(one.to_json()) | {"yardstick_s": 2e-3})) == one
+
+
+def test_an_exchange_under_compute_needs_its_time_and_its_computing_power():
+    curve = Curve((4.0,), (1e-4,))
+    with pytest.raises(ValueError, match="both its time and the computing power"):
+        Contention(under_compute_s={"send": curve})
+    with pytest.raises(ValueError, match="occupancy of send must be in"):
+        Contention({"send": 1.5})
 
 
 def test_without_compressors_the_error_names_the_command(results):

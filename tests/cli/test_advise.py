@@ -25,7 +25,8 @@ def some(monkeypatch):
 @pytest.fixture
 def run_advise(some, capsys):
     def run(*words):
-        assert main(["advise", *words]) == 0
+        details = () if "--json" in words else ("--all", "--break-even", "--sources")
+        assert main(["advise", *words, *details]) == 0
         return capsys.readouterr().out
 
     return run
@@ -36,8 +37,9 @@ def test_json_says_the_same_as_the_table(run_advise):
     assert (found["origin"], found["calibration"], found["density"]) == ("simulated", "nominal", 0.02)
     assert found["profile"]["kind"] == "nominal"
     out = run_advise(*WORDS)
-    assert out.startswith("resnet_tiny on acpsgd_10gbe, 32 ranks at 10 Gbit/s, batch 32 each, density 0.02: simulated")
-    lines = {line.split()[1].rstrip(","): line for line in out.splitlines() if "x  " in line}
+    assert out.startswith("resnet_tiny on acpsgd_10gbe: 32 ranks at 10 Gbit/s, batch 32 each, density 0.02 (simulated")
+    lines = {line.split()[1].rstrip(","): line for line in out.splitlines() if "x  " in line and "ANSWER" not in line}
+    lines = {name: line for name, line in lines.items() if name in {one["scheme"] for one in found["schemes"]}}
     for entry in found["schemes"]:
         assert f"{1e3 * entry['iteration_s']:.1f}" in lines[entry["scheme"]]
         assert f"{entry['scaling_factor']:.3f}" in lines[entry["scheme"]]
@@ -81,7 +83,7 @@ def test_options_of_the_cluster_count(run_advise):
 def test_options_of_the_cluster_are_in_its_name(run_advise):
     words = ("model=resnet_tiny", "cluster=64gpu", "cluster.nodes=2", "cluster.nics_per_node=4")
     name = "64gpu(nics_per_node=4,nodes=2)"
-    assert run_advise(*words).startswith(f"resnet_tiny on {name}, 8 ranks at 252 Gbit/s inside a node, batch 32 each")
+    assert run_advise(*words).startswith(f"resnet_tiny on {name}: 8 ranks at 252 Gbit/s inside a node, batch 32 each")
     found = json.loads(run_advise(*words, "--json"))
     assert (found["cluster"], found["world_size"], found["gbps"]) == (name, 8, 252)
 
@@ -132,7 +134,31 @@ def test_what_cannot_be_advised_on_is_told_in_one_line(words, expected, capsys):
 def test_advice_does_not_import_torch():
     code = "import sys; from ssfx.cli import main; main(sys.argv[1:]); print('torch' in sys.modules, file=sys.stderr)"
     done = subprocess.run(
-        [sys.executable, "-c", code, "advise", *WORDS], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", code, "advise", *WORDS, "--all"], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stderr.splitlines()[-1] == "False"
     assert all(f" {name} " in done.stdout.replace(",", " ") for name in schemes.names())
+
+
+def test_the_answer_comes_first(some, capsys):
+    assert main(["advise", *WORDS]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[1].startswith("ANSWER  ")
+    assert len(out.splitlines()) <= 14
+    found = json.loads((main(["advise", *WORDS, "--json"]), capsys.readouterr().out)[1])
+    assert found["answer"].capitalize() in out.splitlines()[1]
+    assert f"{found['most']:.1%}" in out.splitlines()[1]
+
+
+@pytest.mark.parametrize(("error", "word"), [(0.0001, "yes"), (0.9, "too close to call")])
+def test_the_answer_depends_on_the_error_of_the_simulator(some, capsys, monkeypatch, error, word):
+    monkeypatch.setattr("ssfx.advice.ranking.trust_in", lambda kind: Trust("published", error, 0.95, 12))
+    slow = ("cluster.inter.gbps=0.01", "--json")
+    found = json.loads((main(["advise", *WORDS, *slow]), capsys.readouterr().out)[1])
+    assert max(entry["speedup_vs_dense"] for entry in found["schemes"]) > 1.1
+    assert found["answer"] == word
+
+
+def test_the_answer_is_no_where_nothing_can_be_won(some, capsys):
+    found = json.loads((main(["advise", *WORDS, "cluster.inter.gbps=100000", "--json"]), capsys.readouterr().out)[1])
+    assert found["answer"] == "no"

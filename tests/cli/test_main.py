@@ -10,7 +10,10 @@ from ssfx.cli import cli, main
 from ssfx.config import cases
 from ssfx.core.errors import RunError
 
-VERBS = ("run", "plan", "simulate", "advise", "validate", "profile", "list", "figures", "status", "doctor")
+VERBS = (
+    "run", "plan", "simulate", "advise", "validate", "profile", "list", "figures", "status", "show", "compare",
+    "doctor",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])

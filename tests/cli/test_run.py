@@ -86,8 +86,10 @@ def test_a_cluster_that_is_not_here_is_simulated_and_that_is_said_first(capsys):
 def test_simulated_rows_are_drawn(tmp_path, capsys):
     words = "run experiment=throughput cluster=16gpu scheme=ddp,ssfusion_oi workload=resnet152_imagenet"
     assert main(words.split()) == 0
-    (path,) = [path for path in capsys.readouterr().out.split() if path.endswith("fig11_clusters.csv")]
-    lines = [line for line in csv.DictReader(Path(path).read_text().splitlines()) if line["cluster"] == "16gpu"]
+    out = capsys.readouterr().out
+    (image,) = [path for path in out.split() if path.endswith("fig11_clusters.png")]
+    path = Path(image).with_suffix(".csv")
+    lines = [line for line in csv.DictReader(path.read_text().splitlines()) if line["cluster"] == "16gpu"]
     drawn = {(line["scheme"], line["origin"], line["extrapolated"]) for line in lines}
     assert {(scheme, "simulated (nominal)", "no") for scheme in ("ddp", "ssfusion_oi")} <= drawn
 

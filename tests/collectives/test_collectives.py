@@ -29,11 +29,11 @@ def planned(name: str, nbytes: int, world: int) -> Traffic:
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads have a policy on Linux")
 @pytest.mark.parametrize("cores", [1, 2])
-def test_a_listener_that_shares_its_only_core_does_not_interrupt_those_that_compute(pool: Pool, cores: int) -> None:
+def test_a_listener_that_shares_its_only_core_is_a_batch_thread_if_asked_for(pool: Pool, cores: int) -> None:
     if len(os.sched_getaffinity(0)) < cores:
         pytest.skip(f"needs {cores} cores")
-    for patient, total in pool.run(work.patient_listeners, 3, cores):
-        assert patient == [cores == 1]
+    for batch, total in pool.run(work.batch_listeners, 3, cores):
+        assert batch == [cores == 1]
         assert total == 3.0
 
 

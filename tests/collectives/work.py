@@ -11,6 +11,7 @@ import torch
 from ssfx.collectives import collectives
 from ssfx.collectives.comm import Comm, new_group
 from ssfx.compressors import Context, Payload, build
+from ssfx.core.machine import BATCH_SCHEDULING
 from ssfx.memories import memories
 
 
@@ -58,7 +59,7 @@ def _payload(message: torch.Tensor, n: int) -> Payload:
     )
 
 
-def patient_listeners(group: Any, rank: int, world: int, cores: int) -> tuple[list[bool], float]:
+def batch_listeners(group: Any, rank: int, world: int, cores: int) -> tuple[list[bool], float]:
     """Return whether each listener of a group made on so many cores is a batch thread, and the group's sum of ranks."""
 
     def listeners() -> set[int]:
@@ -67,10 +68,12 @@ def patient_listeners(group: Any, rank: int, world: int, cores: int) -> tuple[li
 
     before, usable = listeners(), os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(usable)[:cores])
+    os.environ[BATCH_SCHEDULING] = "1"
     try:
         comm = Comm(new_group())
     finally:
         os.sched_setaffinity(0, usable)
+        del os.environ[BATCH_SCHEDULING]
     made = listeners() - before
     total = comm.all_reduce(torch.tensor([float(rank)])).wait()
     return [os.sched_getscheduler(number) == os.SCHED_BATCH for number in made], float(total)

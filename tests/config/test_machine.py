@@ -123,30 +123,35 @@ def thread():
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="a Linux policy")
-@pytest.mark.parametrize("cores", [[0], [0, 1]])
-def test_only_threads_of_that_name_that_start_inside_are_made_patient_and_on_one_core(thread, monkeypatch, cores):
+@pytest.mark.parametrize(("cores", "switch"), [([0], "1"), ([0, 1], "1"), ([0], "0"), ([0], None)])
+def test_listeners_that_start_inside_are_batch_threads_on_one_core_if_asked_for(thread, monkeypatch, cores, switch):
     monkeypatch.setattr(machine, "own_cores", lambda: cores)
-    earlier = thread("listener")
-    with machine.patient_threads("listener"):
-        inside, other = thread("listener"), thread("worker")
-    later = thread("listener")
+    monkeypatch.delenv(machine.BATCH_SCHEDULING, raising=False)
+    if switch is not None:
+        monkeypatch.setenv(machine.BATCH_SCHEDULING, switch)
+    earlier = thread(machine.GLOO_LISTENER)
+    with machine.batch_schedule_network_threads():
+        inside, other = thread(machine.GLOO_LISTENER), thread("worker")
+    later = thread(machine.GLOO_LISTENER)
+    assert machine.batch_scheduling() == ({machine.BATCH_SCHEDULING: "1"} if switch == "1" else {})
     policies = [os.sched_getscheduler(number) for number in (earlier, inside, other, later)]
-    inside_policy = os.SCHED_BATCH if cores == [0] else os.SCHED_OTHER
+    inside_policy = os.SCHED_BATCH if cores == [0] and switch == "1" else os.SCHED_OTHER
     assert policies == [os.SCHED_OTHER, inside_policy, os.SCHED_OTHER, os.SCHED_OTHER]
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
-def test_where_threads_may_not_be_made_patient_nothing_changes(thread, monkeypatch, tmp_path):
+def test_where_the_system_refuses_batch_threads_nothing_changes(thread, monkeypatch, tmp_path):
     def refuse(*_):
         raise PermissionError
 
     monkeypatch.setattr(machine, "own_cores", lambda: [0])
+    monkeypatch.setenv(machine.BATCH_SCHEDULING, "1")
     monkeypatch.setattr(os, "sched_setscheduler", refuse, raising=False)
-    with machine.patient_threads("listener"):
-        number = thread("listener")
+    with machine.batch_schedule_network_threads():
+        number = thread(machine.GLOO_LISTENER)
     assert number > 0
     monkeypatch.setattr(machine, "_THREADS", tmp_path / "none")
-    with machine.patient_threads("listener"):
+    with machine.batch_schedule_network_threads():
         pass
 
 

@@ -7,16 +7,8 @@ import pytest
 from ssfx.config import targets
 from ssfx.config.targets import target_at
 from ssfx.core import machine
-from ssfx.perf_model.recorded_times import (
-    COMPRESSORS,
-    file_name,
-    profile_name,
-    recorded_profile,
-    shipped_dir,
-    written_dir,
-)
+from ssfx.perf_model.recorded_times import profile_name, recorded_profile, written_dir
 from ssfx.perf_model.roofline import analytic_profile
-from ssfx.perf_model.timing_model import TimingModel
 
 
 @pytest.fixture(autouse=True)
@@ -55,26 +47,6 @@ def test_another_optimizer_is_another_calibration():
     assert found["sgd"].calibration != found["adam"].calibration
     nominal = {target_at("16gpu", 16, "auto", "resnet50", 32, one).profile.step_s for one in ("sgd", "adam")}
     assert len(nominal) == 2
-
-
-def test_a_model_is_simulated_by_a_system_of_its_profiles_pace():
-    shipped = recorded_profile("resnet_tiny", "cpu", 2)
-    written_dir().mkdir(parents=True)
-    for name in ("local", COMPRESSORS):
-        one = replace(TimingModel.from_json((shipped_dir() / file_name(name, 2)).read_text()), yardstick_s=2e-3)
-        (written_dir() / file_name(name, 2)).write_text(one.to_json())
-
-    def system_at(yardstick_s):
-        mine = replace(shipped, yardstick_s=yardstick_s)
-        (written_dir() / profile_name(mine)).write_text(mine.to_json())
-        forget()
-        return target_at("local", 2, "cpu", "resnet_tiny", 32, "sgd").system
-
-    system, slow = system_at(2e-3), system_at(4e-3)
-    assert system == system_at(0.0)  # a profile that does not know its pace
-    assert slow.overheads.finish_s == pytest.approx(2 * system.overheads.finish_s)
-    assert slow.exchange["all_reduce"](1024) > system.exchange["all_reduce"](1024)
-    assert slow.queued_beside == system.queued_beside
 
 
 def test_what_was_measured_here_with_it_is_taken():

@@ -14,7 +14,7 @@ from ssfx.claims.ledger import ledgers
 from ssfx.claims.wording import summary
 from ssfx.figures.discovery import check_all, discover
 from ssfx.pages import readme as docs
-from ssfx.pages.emulated import PATIENCE, RECORD, emulated_block, patience_block
+from ssfx.pages.emulated import RECORD, emulated_block
 from ssfx.pages.models import Published, analytic_block, models_block
 from ssfx.perf_model.roofline import analytic_profile
 from ssfx.validation.groups import load
@@ -81,18 +81,6 @@ def test_a_benchmark_is_shown_with_the_machine_it_ran_on(tmp_path):
     about = "Invented CPU, 3 cores, 2026-01-02, commit 0123456, torch 9.9"
     assert lines[-1].startswith(f"loopback, 1gbit: {about}, 4 rounds; 1gbit: {about}, 6 rounds. One thread a worker; ")
     assert "at most 0.3 cores" in lines[-1]
-
-
-def test_the_two_listeners_of_gloo_are_shown_beside_each_other(tmp_path):
-    assert "Nothing is committed yet; `python benchmarks/patience.py" in patience_block(tmp_path)
-    line = {"ranks": 2, "background_cores": 0.0, "what": "1 B alone", "torch_ms": [2.0, 4.123], "ssfx_ms": [0.5, 1.0]}
-    other = line | {"ranks": 4, "background_cores": 0.1, "torch_ms": [6.0, 8.0]}
-    (tmp_path / PATIENCE).write_text(json.dumps(OBTAINED | {"found": [other, line]}))
-    lines = patience_block(tmp_path).splitlines()
-    assert lines[0] == "| all-reduce | 2 ranks, torch | 2 ranks, ssfx | 4 ranks, torch | 4 ranks, ssfx |"
-    assert lines[2] == "| 1 B alone | 2.00 (4.12) | 0.50 (1.00) | 6.00 (8.00) | 0.50 (1.00) |"
-    assert "Invented CPU, 3 cores" in lines[-1]
-    assert "at most 0.1 cores" in lines[-1]
 
 
 @pytest.mark.slow

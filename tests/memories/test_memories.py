@@ -15,7 +15,6 @@ from ssfx.compressors import Payload, build
 from ssfx.compressors.sparse import write
 from ssfx.core.errors import ConfigError
 from ssfx.memories import Memory, check_pair, memories
-from ssfx.memories.dgc import clip_local
 
 State = dict[str, torch.Tensor]
 Select = Callable[[Payload, torch.Tensor], None]
@@ -115,18 +114,6 @@ def test_padding_does_not_mask_position_zero() -> None:
     state, _, _ = run_step(memory, "topk", grad, blank(memory, 4), 1.0, select=select)
     assert state["momentum"].tolist() == [0.5, 0.0, 2.0, 0.0]
     assert state["velocity"].tolist() == [0.5, 0.0, 2.0, 0.0]
-
-
-def test_golden_local_clip() -> None:
-    inputs, params, expected = golden("dgc_local_clip")
-    grad = torch.tensor(inputs["grad"], dtype=torch.float64)
-    parts = [grad[:1].clone(), grad[1:].clone()]
-    norm = clip_local(parts, params["global_threshold"], params["world_size"], params["eps"])
-    assert float(norm) == pytest.approx(expected["norm"], abs=1e-9)
-    assert torch.cat(parts).tolist() == pytest.approx(expected["clipped"], abs=1e-9)
-    small = torch.tensor([0.1, 0.1])
-    clip_local([small], 2.0, 16)
-    assert torch.equal(small, torch.tensor([0.1, 0.1])), "a gradient below the threshold is left alone"
 
 
 @pytest.mark.parametrize("nesterov", [False, True])

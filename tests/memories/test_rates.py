@@ -24,7 +24,7 @@ class Rank:
         self.old, self.new = ({"residual": torch.zeros(numel)} for _ in range(2))
         self.param = torch.nn.Parameter(torch.zeros(numel))
         self.optimizer = torch.optim.SGD([self.param], lr=lr)
-        self.rates = Rates(self.optimizer, {"w": self.param}, lambda name: self.old["residual"])
+        self.rates = Rates((self.optimizer,), {"w": self.param}, lambda name: self.old["residual"])
         self.accumulated = torch.zeros(numel)
 
     def step(self, grad: torch.Tensor, lr: float, density: float, step: int = 0, finite: bool = True) -> None:
@@ -133,11 +133,11 @@ def test_each_group_has_its_own_rate_and_state_is_by_name() -> None:
     store = {"a": torch.ones(1), "b": torch.ones(1)}
     groups = [{"params": [params["a"]], "lr": 1.0}, {"params": [params["b"], params["unheld"]], "lr": 1.0}]
     optimizer = torch.optim.SGD(groups, lr=1.0)
-    rates = Rates(optimizer, params, store.get)
+    rates = Rates((optimizer,), params, store.get)
     rates.begin()
     rates.end()
     optimizer.param_groups[1]["lr"] = 0.5
-    resumed = Rates(optimizer, params, store.get)
+    resumed = Rates((optimizer,), params, store.get)
     resumed.load_state_dict(rates.state_dict())
     resumed.begin()
     resumed.end()
@@ -156,5 +156,5 @@ def test_each_group_has_its_own_rate_and_state_is_by_name() -> None:
 def test_adaptive_optimizers_are_refused(adaptive: type[torch.optim.Optimizer]) -> None:
     param = torch.nn.Parameter(torch.zeros(1))
     with pytest.raises(ConfigError, match="use SGD, or memory=residual") as error:
-        Rates(adaptive([param]), {"w": param}, lambda name: None)  # type: ignore[call-arg]
+        Rates((adaptive([param]),), {"w": param}, lambda name: None)  # type: ignore[call-arg]
     assert "\n" not in str(error.value)

@@ -228,7 +228,7 @@ def test_exhaustive_offloading_is_better_than_the_rule() -> None:
                 *(
                     s
                     if s.dense
-                    else Segment(s.tensors, s.compressor, s.density, 0, "host" if s.tensors[0] in host else "device")
+                    else Segment(s.tensors, s.compressor, s.density, "host" if s.tensors[0] in host else "device")
                     for s in bucket.lanes[0].segments
                 )
             )

@@ -183,6 +183,19 @@ def test_a_model_with_nothing_to_train_is_refused() -> None:
         ("another model", ["rank 1"]),
         ("another frozen part", ["rank 1"]),
         ("sparse gradient", ["weight", "sparse=False"]),
+        ("inside ddp, made before", ["DistributedDataParallel", "detach"]),
+        ("inside ddp, made after", ["DistributedDataParallel", "detach"]),
+        ("fully_shard", ["FSDPModule", "fully_shard"]),
+        ("optimizer of another model", ["none of the model's parameters"]),
+        ("optimizer of a part", ["does not hold parameter", "list"]),
+        ("no optimizer", ["torch.optim.Optimizer"]),
+        ("no module", ["torch.nn.Module"]),
+        ("parameters added later", ["extra.weight", "extra.bias", "attach again"]),
+        ("no state", ["state_dict()"]),
+        ("state of another format", ["format 99"]),
+        ("state with a damaged plan", ["plan"]),
+        ("state with a residual that is not finite", ["not finite"]),
+        ("state with a residual of another shape", ["(3, 1)"]),
         ("state of another world size", ["world_size=8", "2"]),
         ("state of another rank", ["rank=7"]),
         ("state of another scheme", ["scheme=ddp", "per_tensor"]),
@@ -266,3 +279,27 @@ def test_what_is_owed_keeps_the_learning_rate_it_was_computed_under(
         assert report["owed"] > 1e-3
         assert report["factor"] == pytest.approx(factor, rel=1e-4)
         assert report["rate"] == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("scheme", ["per_tensor", "equal_count", "fused_all"])
+def test_an_empty_parameter_is_exchanged_as_nothing(pool: Pool, scheme: str) -> None:
+    assert all(pool.run(work.empty_parameter, 2, scheme))
+
+
+def test_several_optimizers_exchange_once_a_step(pool: Pool) -> None:
+    for exchanged, gradients, parameters_ in pool.run(work.two_optimizers, 2):
+        assert exchanged == work.STEPS
+        assert gradients < 1e-6
+        assert parameters_ < 1e-6
+
+
+def test_wrapped_optimizers_are_seen_through(pool: Pool) -> None:
+    for steps, same in pool.run(work.wrapped_optimizer, 2):
+        assert steps == work.STEPS
+        assert same
+
+
+def test_a_handle_says_what_it_does(pool: Pool) -> None:
+    for text in pool.run(work.handle_text, 2):
+        assert text.startswith("<ssfx.Sync: per_tensor, topk at density 0.05 on 2 ranks; ")
+        assert text.endswith("step 1>")

@@ -269,3 +269,83 @@ def scaler_with_clipping(group: Any, rank: int, world: int, options: Options) ->
         sync.detach()
         ends.append(model)
     return distance(*ends)
+
+
+class _WithEmpty(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self.z = nn.Parameter(torch.zeros(0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x).sum() + self.z.sum()
+
+
+def empty_parameter(group: Any, rank: int, world: int, scheme: str) -> bool:
+    """Train a model whose last parameter has no elements; return whether the ranks stay equal."""
+    model = _WithEmpty()
+    optimizer = sgd(model.parameters())
+    sync = ssfx.attach(model, optimizer, process_group=group, scheme=scheme, compressor="topk", density=0.1)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        model(torch.randn(4, 64, generator=torch.Generator().manual_seed(10 * rank + step))).backward()
+        optimizer.step()
+    sync.detach()
+    return same_on_all_ranks(group, model)
+
+
+def two_optimizers(group: Any, rank: int, world: int) -> tuple[int, float, float]:
+    """Train with two optimizers for one model; return the exchanges made and the largest differences from DDP."""
+    model, twin = build("mlp"), build("mlp")
+    mine = [sgd(list(model.parameters())[:2]), sgd(list(model.parameters())[2:])]
+    theirs = sgd(twin.parameters())
+    sync = ssfx.attach(model, mine, process_group=group)
+    ddp = DistributedDataParallel(twin, process_group=group)
+    worst = 0.0
+    for step in range(STEPS):
+        for net, optimizers in ((model, mine), (ddp, [theirs])):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            loss_of(net, rank, step, "mlp").backward()
+            for optimizer in optimizers:
+                optimizer.step()
+        pairs = zip(model.parameters(), twin.parameters(), strict=True)
+        worst = max(worst, *(float((p.grad - q.grad).abs().max()) for p, q in pairs))
+    exchanged = sync.step
+    sync.detach()
+    return exchanged, worst, distance(model, twin)
+
+
+class _Wrapped:
+    """Holds an optimizer as accelerate's and Lightning's wrappers do."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+    def step(self) -> None:
+        self.optimizer.step()
+
+
+def wrapped_optimizer(group: Any, rank: int, world: int) -> tuple[int, bool]:
+    """Train through a wrapped optimizer; return the steps exchanged and whether the ranks stay equal."""
+    model = build("mlp")
+    optimizer = sgd(model.parameters())
+    wrapped = _Wrapped(optimizer)
+    sync = ssfx.attach(model, wrapped, process_group=group, **SPARSE)  # type: ignore[arg-type]
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(model, rank, step, "mlp").backward()
+        wrapped.step()
+    steps = sync.step
+    sync.detach()
+    return steps, same_on_all_ranks(group, model)
+
+
+def handle_text(group: Any, rank: int, world: int) -> str:
+    """Return what a handle's repr says after one step."""
+    model = build("mlp")
+    sync = ssfx.attach(model, sgd(model.parameters()), process_group=group, **SPARSE)
+    loss_of(model, rank, 0, "mlp").backward()
+    text = repr(sync)
+    sync.detach()
+    return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ssfx.compressors import compressors
+from ssfx.perf_model.contention import Contention
 from ssfx.perf_model.timing_model import CompressorTimes, TimingModel
 from ssfx.planning.costs import Costs, Curve
 
@@ -24,9 +25,14 @@ def system_of(costs: Costs, density: float, style: str = "reference", occupancy:
         dict.fromkeys(compressors.names(), codec),
         costs.exchange,
         costs.origin,
-        occupancy=dict.fromkeys(costs.exchange, occupancy),
+        contention=Contention(dict.fromkeys(costs.exchange, occupancy)),
         style=style,
     )
+
+
+def with_contention(system: TimingModel, **changes: object) -> TimingModel:
+    """Return the system with these fields of its contention changed."""
+    return replace(system, contention=replace(system.contention, **changes))
 
 
 def without_times(system: TimingModel, **changes: object) -> TimingModel:

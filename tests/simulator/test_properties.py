@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan.instances import affine_costs, instance_a, make_profile, random_costs, random_instance
 from plan.options import usual
-from simulator.systems import system_of, without_times
+from simulator.systems import system_of, with_contention, without_times
 
 from ssfx.collectives import collectives
 from ssfx.perf_model.cluster import Cluster, Link
+from ssfx.perf_model.contention import Contention
 from ssfx.perf_model.timing_model import Overheads
 from ssfx.planning.costs import Curve
 from ssfx.planning.plan import TensorSpec
@@ -133,7 +134,7 @@ def test_every_scheme_can_be_simulated_and_twice_gives_the_same(scheme):
         system,
         codecs=dict(reversed(system.codecs.items())),
         exchange=dict(reversed(system.exchange.items())),
-        occupancy=dict(reversed(system.occupancy.items())),
+        contention=Contention(dict(reversed(system.contention.occupancy.items()))),
     )
     assert simulate(plan, profile, shuffled).tasks == one.tasks
 
@@ -219,18 +220,18 @@ def test_the_runtime_calls_a_compressor_once_a_lane():
     assert reference.iteration_s == pytest.approx(evaluate(plan, profile, costs).total_s, abs=1e-5)
 
 
-def beside(system, slower, power):
-    """The system with exchanges that take `slower` times as long beside computing and use that share of it."""
+def measured_under_compute(system, slower, power):
+    """The system with exchanges that take `slower` times as long under compute, and so much of its power."""
     longer = {name: Curve.affine(2 * slower * 1e-5, 8e-10 * slower) for name in system.exchange}
     used = {name: Curve.affine(2 * power * 1e-5, 8e-10 * power) for name in system.exchange}
-    return replace(system, beside=longer, cpu=used)
+    return with_contention(system, under_compute_s=longer, under_compute_cpu_s=used)
 
 
 def test_measured_contention_never_makes_a_step_faster():
     costs, profile = affine_costs(), instance_a()
     plan = make_plan("wfbp", profile, costs)
     free = system_of(costs, 0.01)
-    busy = simulate(plan, profile, beside(free, 3.0, 0.6))
+    busy = simulate(plan, profile, measured_under_compute(free, 3.0, 0.6))
     assert busy.iteration_s > simulate(plan, profile, free).iteration_s
     assert sum(busy.critical_s().values()) == pytest.approx(busy.iteration_s)
 
@@ -325,24 +326,20 @@ def test_nothing_is_exchanged_beside_a_blocking_exchange_once_it_has_begun():
     assert schedule(messages(True, False), in_flight=2) == pytest.approx(2.0)
     assert schedule(messages(False, True), in_flight=2) == pytest.approx(1.0)  # it joins one that is under way
     plan = make_plan("per_tensor", instance_a(), affine_costs(), {"compressor": "topk", "density": 0.01})
-    together = replace(system_of(affine_costs(), 0.01, "runtime"), in_flight=2)
+    together = with_contention(system_of(affine_costs(), 0.01, "runtime"), in_flight=2)
     lanes = [task for task in simulate(plan, instance_a(), together).tasks if task.resource == "network"]
     blocking = [collectives.build(lane.collective).blocking for _, lane in plan.lanes()]
     assert [task.blocking for task in lanes] == blocking
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.floats(1.0, 6.0), st.floats(0.0, 3.0), st.integers(1, 3), st.booleans())
-def test_measured_contention_leaves_every_law_in_place(seed, slower, power, in_flight, queued):
-    """Whatever exchanges take beside computing: the critical path spans the step, and spans have no negative length."""
+@given(st.integers(0, 2**32 - 1), st.floats(1.0, 6.0), st.floats(0.0, 3.0), st.integers(1, 3))
+def test_measured_contention_leaves_every_law_in_place(seed, slower, power, in_flight):
+    """Whatever exchanges take under compute: the critical path spans the step, and spans have no negative length."""
     generator = random.Random(seed)
     profile, costs = make_profile(*random_instance(generator, 6)), random_costs(generator, 4)
-    system = replace(beside(system_of(costs, 0.01, "runtime"), slower, power), in_flight=in_flight)
-    if queued:
-        together = {name: curve.scaled(generator.uniform(0.3, 1.2)) for name, curve in system.exchange.items()}
-        beside_s = {name: curve.scaled(slower) for name, curve in together.items()}
-        cpu_s = {name: curve.scaled(power) for name, curve in together.items()}
-        system = replace(system, queued=together, queued_beside=beside_s, queued_cpu=cpu_s)
+    measured = measured_under_compute(system_of(costs, 0.01, "runtime"), slower, power)
+    system = with_contention(measured, in_flight=in_flight)
     for scheme in ("wfbp", "per_tensor"):
         found = simulate(make_plan(scheme, profile, costs, usual(scheme)), profile, system)
         assert all(task.end_s >= task.start_s >= 0 for task in found.tasks)

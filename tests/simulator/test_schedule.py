@@ -3,7 +3,7 @@
 import pytest
 
 from ssfx.simulator.schedule import MOST_TAKEN, schedule, shares
-from ssfx.simulator.task import Queued, Task
+from ssfx.simulator.task import Task
 
 
 def test_shares_are_fair_and_never_more_than_asked():
@@ -31,15 +31,15 @@ def test_a_task_that_waits_for_a_later_one_of_its_own_resource_is_refused():
         schedule([Task("backward", "a", "device", 1.0, 1.0, (1,)), Task("backward", "b", "device", 1.0, 1.0)])
 
 
-def test_an_exchange_that_was_measured_beside_computing_takes_that_long_and_takes_its_share():
+def test_an_exchange_that_was_measured_under_compute_takes_that_long_and_takes_its_share():
     """One long backward pass and one early message: both proceed as measured while the device computes."""
     tasks = [
         Task("backward", "a", "device", 10.0, 1.0),
-        Task("exchange", "m", "network", 1.0, 0.3, beside=(4.0, 2.0)),
+        Task("exchange", "m", "network", 1.0, 0.3, under_compute=(4.0, 2.0)),
     ]
     assert schedule(tasks) == pytest.approx(12.0)  # for 4 s half of the power is gone: 2 s are lost
     assert tasks[1].end_s == pytest.approx(4.0)
-    alone = [Task("exchange", "m", "network", 1.0, 0.3, beside=(4.0, 2.0))]
+    alone = [Task("exchange", "m", "network", 1.0, 0.3, under_compute=(4.0, 2.0))]
     assert schedule(alone) == pytest.approx(1.0)
 
 
@@ -82,63 +82,13 @@ def test_two_exchanges_in_flight_overlap_their_latency_and_share_the_wire():
     assert in_order[2].start_s == pytest.approx(5.0)
 
 
-def test_queued_exchanges_take_what_was_measured_of_queues_and_a_single_one_what_was_measured_of_it():
-    def messages(number, computing_s=0.0):
-        measured = {"beside": (4.0, 0.0), "queued": Queued(0.75, 1.5, 0.0)}
-        exchanges = [Task("exchange", str(i), "network", 1.0, 0.3, wire_s=1.0, **measured) for i in range(number)]
-        return [*exchanges, Task("backward", "a", "device", computing_s, 1.0)] if computing_s else exchanges
-
-    assert schedule(messages(1), in_flight=2) == pytest.approx(1.0)
-    assert schedule(messages(4), in_flight=2) == pytest.approx(4 * 0.75)
-    assert schedule(messages(1, 4.0), in_flight=2) == pytest.approx(4.0)
-    assert schedule(messages(4, 6.0), in_flight=2) == pytest.approx(4 * 1.5)
-    assert schedule(messages(3), in_flight=2) == pytest.approx(2 * 0.75 + 1.0)  # nobody shares with the last one
-
-
-def test_queued_exchanges_take_the_power_that_was_measured_of_queues():
-    measured = {"beside": (4.0, 3.0), "queued": Queued(1.0, 2.0, 0.5)}
-    exchanges = [Task("exchange", str(i), "network", 1.0, 0.3, **measured) for i in range(2)]
-    tasks = [*exchanges, Task("backward", "a", "device", 5.0, 1.0)]
-    schedule(tasks, in_flight=2)
-    assert [task.end_s for task in exchanges] == pytest.approx([4.0, 4.0])
-    assert tasks[-1].end_s == pytest.approx(6.0)  # 4 s with 2 x 0.5 of 4 taken, 2 s alone
-
-
-def test_short_messages_wait_beside_a_long_one_and_leave_it_the_wire():
-    long = Queued(8.0, 9.0, 0.0, waits_s=0.5, beside_waits_s=3.0)
-    short = Queued(0.5, 3.0, 0.0, waits_s=0.5, beside_waits_s=3.0)
-
-    def messages(*sizes):
-        return [
-            Task("exchange", str(i), "network", 1.0, 0.3, beside=(4.0, 0.0), queued=one) for i, one in enumerate(sizes)
-        ]
-
-    assert schedule(messages(long, long), in_flight=2) == pytest.approx(16.0)  # alike: as measured
-    mixed = messages(long, short, short, short, short, short, short, short, short, short)
-    schedule(mixed, in_flight=2)
-    assert mixed[0].end_s == pytest.approx(2 * 0.5 + 7.5)  # the wire is its own
-    assert mixed[1].end_s == pytest.approx(2 * 0.5)  # and the short one's threads get on as in any queue
-    computing = [*messages(long, short, short), Task("backward", "a", "device", 100.0, 1.0)]
-    schedule(computing, in_flight=2)
-    assert computing[0].end_s == pytest.approx(2 * 3.0 + 6.0)
-
-
-def test_exchanges_that_are_half_of_the_wire_are_half_in_each_others_way():
-    half = Queued(2.0, 2.0, 0.0, waits_s=1.0, beside_waits_s=1.0)
-    whole = Queued(2.0, 2.0, 0.0)
-    assert half.seconds(False, [half, half]) == pytest.approx(4.0)
-    assert whole.seconds(False, [half, whole]) == pytest.approx(2.0 * 1.5)
-    assert half.seconds(False, [half, whole]) == pytest.approx(2 * 1.0 + 2 * 1.0)
-    assert half.seconds(False, [half, None]) == pytest.approx(4.0)  # of whom nothing is known, all is taken for wire
-
-
-def test_an_exchange_beside_another_is_not_beside_computing():
-    messages = [Task("exchange", str(i), "network", 1.0, 0.3, beside=(4.0, 0.0)) for i in range(2)]
+def test_an_exchange_during_another_is_not_under_compute():
+    messages = [Task("exchange", str(i), "network", 1.0, 0.3, under_compute=(4.0, 0.0)) for i in range(2)]
     assert schedule(messages, in_flight=2) == pytest.approx(1.0)
 
 
 def test_exchanges_together_leave_computing_some_power_and_time_never_runs_backwards():
-    greedy = {"beside": (1.0, 0.95)}
+    greedy = {"under_compute": (1.0, 0.95)}
     tasks = [Task("backward", "a", "device", 1.0, 1.0)]
     tasks += [Task("exchange", str(i), "network", 1.0, 1.0, **greedy) for i in range(6)]
     end_s = schedule(tasks, in_flight=2)

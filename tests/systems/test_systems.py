@@ -205,10 +205,10 @@ def test_a_link_takes_numbers_only_and_the_error_names_the_key(key, value):
 
 
 def test_shares_of_computing_power_that_exchanges_take():
-    assert set(system_on(cluster("64gpu")).occupancy.values()) == {GPU_OCCUPANCY}
+    assert set(system_on(cluster("64gpu")).contention.occupancy.values()) == {GPU_OCCUPANCY}
     slow, fast = (system_on(cluster("local", inter__gbps=1, intra__gbps=rate)) for rate in (1, 100))
-    assert set(slow.occupancy.values()) == {1 / CORE_GBPS}
-    assert set(fast.occupancy.values()) == {1.0}
+    assert set(slow.contention.occupancy.values()) == {1 / CORE_GBPS}
+    assert set(fast.contention.occupancy.values()) == {1.0}
     assert (slow.host_shares, system_on(cluster("64gpu")).host_shares) == (True, False)
 
 

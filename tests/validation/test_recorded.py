@@ -1,4 +1,4 @@
-"""Recorded runs beside their simulation: the plan they executed, the ranks at work, the pace of the day."""
+"""Recorded runs and their simulation: the plan they executed, the ranks at work, how fast the machine computed."""
 
 import json
 from dataclasses import replace
@@ -21,11 +21,11 @@ from ssfx.validation import recorded
 from ssfx.validation.groups import load, middle_runs, repeatability
 from ssfx.validation.recorded import (
     EXPERIMENT,
-    Pace,
-    at_pace,
+    ComputeTime,
     comparisons,
     in_order,
     recorded_plans,
+    stretched,
     write_plans,
 )
 
@@ -55,16 +55,16 @@ def test_every_run_is_simulated_by_the_plan_it_executed(rows):
         case = one.row.case
         assert [step.actual_s for step in one.steps] == one.row.samples["iteration_s"]
         assert len(one.steps) == case.steps - case.warmup_steps
-        assert all(min(step.pace.forward, step.pace.backward, *step.parts.values()) >= 0 for step in one.steps)
+        assert all(min(step.compute.forward, step.compute.backward, *step.parts.values()) >= 0 for step in one.steps)
         assert sum(actual_s for _, actual_s in one.parts().values()) >= 0.5 * one.row.metrics["iteration_s"]
 
 
 def test_both_groups_say_what_they_know_of_the_scored_runs(rows):
-    blind, paced = load("recorded")
-    assert len(blind.pairs) == len(paced.pairs) == len(middle_runs(rows))
+    blind, stepwise = load("recorded")
+    assert len(blind.pairs) == len(stepwise.pairs) == len(middle_runs(rows))
     assert "no training run" in blind.calibrated_on
-    assert "a pass without exchange" in paced.calibrated_on.partition("; but ")[2]
-    assert [pair.actual for pair in blind.pairs] == [pair.actual for pair in paced.pairs]
+    assert "a pass without exchange" in stepwise.calibrated_on.partition("; but ")[2]
+    assert [pair.actual for pair in blind.pairs] == [pair.actual for pair in stepwise.pairs]
 
 
 def again(row, repeat, factor):
@@ -124,24 +124,28 @@ def test_tensors_in_another_order_are_ready_no_sooner_than_those_before_them():
     assert in_order(profile, tensors) == profile
 
 
-def test_a_slower_machine_computes_slower_and_sends_as_fast():
+def test_a_stretched_profile_computes_slower_and_sends_as_fast():
     costs, profile = affine_costs(), replace(instance_a(), forward_s=0.01, step_s=0.002, other_s=0.001)
     system = replace(system_of(costs, 0.01, "runtime"), overheads=Overheads(hook_s=1e-5, finish_s=1e-4))
     plan = make_plan("fused_all", profile, costs, {"compressor": "topk", "density": 0.01})
     usual = simulate(plan, profile, system)
-    slow = simulate(plan, at_pace(profile, Pace(3.0, 2.0, 2.0)), system.computing_at(2.0))
-    for stage in ("backward", "compress", "decompress", "step", "other"):
-        assert slow.on_device_s(stage) == pytest.approx(2 * usual.on_device_s(stage))
+    slow = simulate(plan, stretched(profile, ComputeTime(3.0, 2.0, 2.0)), system)
+    hooks_s = len(plan.tensors) * system.overheads.hook_s  # the runtime's own code and the compressors keep their time
+    for stage, kept_s in (("backward", hooks_s), ("step", 0.0), ("other", system.overheads.finish_s)):
+        assert slow.on_device_s(stage) == pytest.approx(2 * usual.on_device_s(stage) - kept_s)
+    for stage in ("compress", "decompress"):
+        assert slow.on_device_s(stage) == pytest.approx(usual.on_device_s(stage))
     assert slow.on_device_s("forward") == pytest.approx(3 * usual.on_device_s("forward"))
     assert slow.comm_s == pytest.approx(usual.comm_s)
 
 
-def test_every_step_has_the_pace_of_the_pass_before_it(rows):
+def test_every_step_has_the_compute_time_of_the_pass_before_it(rows):
     profile = Profile("m", (TensorSpec("a", (2,)),), (3.0,), 1.0, ORIGIN)
     samples = {"control_forward_s": [2.0, 1.0], "control_backward_s": [4.5, 3.0]}
-    assert recorded.paces(replace(rows[0], samples=samples), profile) == [Pace(2.0, 1.5, 6.5 / 4), Pace(1.0, 1.0, 1.0)]
+    found = recorded.compute_times(replace(rows[0], samples=samples), profile)
+    assert found == [ComputeTime(2.0, 1.5, 6.5 / 4), ComputeTime(1.0, 1.0, 1.0)]
     with pytest.raises(RunError, match=f"{rows[0].run_id} has no passes without exchange .* control=true"):
-        recorded.paces(replace(rows[0], samples={}), profile)
+        recorded.compute_times(replace(rows[0], samples={}), profile)
 
 
 def slower(row, factor, steps):
@@ -154,19 +158,19 @@ def slower(row, factor, steps):
     return replace(row, samples=row.samples | samples)
 
 
-def test_a_run_that_changes_its_pace_midway_is_compared_step_by_step(rows):
+def test_a_run_whose_machine_slows_down_midway_is_compared_step_by_step(rows):
     row = next(row for row in rows if row.case.scheme == "ddp" and row.case.cluster == "local")
     count = len(row.samples["iteration_s"])
     usual, later, always = (
         comparisons([one], recorded_plans())[0]
         for one in (row, slower(row, 2.0, range(count // 2, count)), slower(row, 2.0, range(count)))
     )
-    assert always.pace == pytest.approx(2 * usual.pace)
-    assert [step.pace for step in later.steps] == [
-        *(step.pace for step in usual.steps[: count // 2]), *(step.pace for step in always.steps[count // 2 :]),
+    assert always.compute == pytest.approx(2 * usual.compute)
+    assert [step.compute for step in later.steps] == [
+        *(step.compute for step in usual.steps[: count // 2]), *(step.compute for step in always.steps[count // 2 :]),
     ]  # fmt: skip
-    errors = sorted(one.pair(by="pace").error for one in (usual, later, always))
-    assert errors[2] - errors[0] < 0.1  # where one pace for the whole run would be off by half
+    errors = sorted(one.pair(by="steps").error for one in (usual, later, always))
+    assert errors[2] - errors[0] < 0.1  # where one factor for the whole run would be off by half
 
 
 def test_what_a_compressor_lets_pass_is_known_from_the_same_training_on_other_networks(rows):
@@ -184,20 +188,20 @@ def test_what_a_compressor_lets_pass_is_known_from_the_same_training_on_other_ne
     dense = replace(there[0], samples={})
     assert recorded.density_elsewhere(own, [dense]) is None
     alone, *_ = comparisons([own], recorded_plans())
-    assert alone.told == alone.simulated
+    assert alone.at_known_density == alone.simulated
     same = replace(own.case, cluster="")
     other = next(row for row in rows if replace(row.case, cluster="") == same and row != own)
     wide = [10 * own.case.density] * len(other.samples["greatest_density"])
     found, _ = comparisons([own, replace(other, samples=other.samples | {"greatest_density": wide})], recorded_plans())
     assert found.simulated.iteration_s == alone.simulated.iteration_s
-    assert found.told.iteration_s > found.simulated.iteration_s
+    assert found.at_known_density.iteration_s > found.simulated.iteration_s
 
 
-def test_only_the_paced_group_is_told_what_the_compressor_let_pass_in_the_very_run(rows):
+def test_only_the_stepwise_group_knows_what_the_compressor_let_pass_in_the_very_run(rows):
     row = next(row for row in rows if row.case.scheme == "micro")
     wide = [10 * row.case.density] * len(row.samples["greatest_density"])
-    told = replace(row, samples=row.samples | {"greatest_density": wide})
-    usual, more = (comparisons([one], recorded_plans())[0] for one in (row, told))
+    more_sent = replace(row, samples=row.samples | {"greatest_density": wide})
+    usual, more = (comparisons([one], recorded_plans())[0] for one in (row, more_sent))
     assert more.simulated.iteration_s == usual.simulated.iteration_s
     assert all(b.predicted_s > a.predicted_s for a, b in zip(usual.steps, more.steps, strict=True))
     mixed = next(row for row in rows if row.case.scheme == "hipress")  # its dense tensors count as sent

@@ -1,0 +1,91 @@
+"""The Answer: does compression help here, by how much at most, for what bandwidth it would, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from ssfx.advice.break_even import BreakEven, BreakEvens
+from ssfx.advice.ranking import Advice, Entry
+from ssfx.advice.setting import TUNED
+
+WORTH = 0.01
+"""A gain below this share of the step is none."""
+
+Word = Literal["yes", "no", "too close to call"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`best` is the fastest scheme that compresses, None where every scheme stayed dense.
+
+    `most` is the share of dense DDP's step that anything could win, by a device alone. `break_even` is that of `best`,
+    None where exchanges were measured and so are no function of a bandwidth.
+    """
+
+    word: Word
+    best: Entry | None
+    most: float
+    break_even: BreakEven | None
+    faster: tuple[Entry, ...]
+    unclear: tuple[Entry, ...]
+    slower: tuple[Entry, ...]
+
+    @property
+    def reason(self) -> str:
+        """One or two sentences: what dense training loses, what the best scheme gains."""
+        most = f"nothing can make a step more than {self.most:.1%} shorter than tuned dense does"
+        if self.best is None:
+            return f"Every scheme decided to send all gradients dense; {most}."
+        gain = 1 - 1 / self.best.speedup_vs_dense
+        if self.word == "yes":
+            return f"{self.best.scheme} makes a step {gain:.1%} shorter than tuned dense; {most}."
+        if gain >= WORTH:
+            return f"{self.best.scheme} seems {gain:.1%} shorter a step, within the error of the simulator; {most}."
+        speed = f"{self.best.speedup_vs_dense:.2f}x of dense"
+        return f"The best scheme that compresses is {self.best.scheme}, {speed}; {most}."
+
+    def bandwidth(self, gbps: float) -> str:
+        """Return for which bandwidth the answer would change; `gbps` is the rate here."""
+        if self.break_even is None or self.best is None:
+            return "Exchanges here were measured, so nothing is known about other bandwidths."
+        name, even = self.best.scheme, self.break_even.gbps
+        if even == 0:
+            return f"{name} is not faster than dense at any bandwidth."
+        if even == inf:
+            return f"{name} is faster than dense at every bandwidth up to 10000 Gbit/s, by these times."
+        return f"{name} is faster than dense below {even:.3g} Gbit/s a link; here it is {gbps:g}."
+
+
+def answer_of(advice: Advice) -> Answer:
+    """Return what the ranking comes to: yes where the best scheme that compresses is surely faster than tuned dense."""
+    dense, best = advice.dense, advice.compressing[0] if advice.compressing else None
+    others = [entry for entry in advice.entries if entry is not dense]
+    unclear = tuple(one for one in others if advice.unclear(one) or _same(one, dense))
+    rest = [one for one in others if one not in unclear]
+    gain = 1 - 1 / best.speedup_vs_dense if best else 0.0
+    word: Word = "no"
+    if best is not None and gain >= WORTH:
+        word = "too close to call" if advice.unclear(best) else "yes"
+    even = None
+    if best is not None:
+        found = BreakEvens(advice.setting, [one.scheme for one in advice.entries if one.scheme in TUNED])
+        even = found.of(best.scheme) if found.possible else None
+    return Answer(
+        word, best, max(0.0, 1 - advice.setting.profile.alone_s() / dense.iteration_s), even,
+        tuple(one for one in rest if one.iteration_s < dense.iteration_s), unclear,
+        tuple(one for one in rest if one.iteration_s >= dense.iteration_s),
+    )  # fmt: skip
+
+
+def _same(one: Entry, dense: Entry) -> bool:
+    return abs(one.iteration_s / dense.iteration_s - 1) < WORTH / 10
+
+
+def listed(entries: Sequence[Entry], most: int = 8) -> str:
+    """Return the entries as "name 1.07x, ...", at most so many of them."""
+    shown = ", ".join(f"{one.scheme} {one.speedup_vs_dense:.2f}x" for one in entries[:most])
+    more = f", and {len(entries) - most} more" if len(entries) > most else ""
+    return f"{shown}{more}" if entries else "none"

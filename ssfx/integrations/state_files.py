@@ -1,0 +1,36 @@
+"""Where an exchange's state lies beside a trainer's own checkpoint: one file a rank, whole or absent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from ssfx.core.errors import ConfigError
+from ssfx.runtime.sync import Sync
+
+
+def state_file(checkpoint: str | Path, rank: int) -> Path:
+    """Return the file of one rank: inside a checkpoint that is a folder, beside one that is a file."""
+    path = Path(checkpoint)
+    return path / f"ssfx-rank{rank}.pt" if path.is_dir() else path.with_name(f"{path.name}.ssfx-rank{rank}.pt")
+
+
+def save_state(sync: Sync, checkpoint: str | Path) -> Path:
+    """Write this rank's state beside `checkpoint` and return its path; a reader never sees half a file."""
+    path = state_file(checkpoint, sync.comm.rank)
+    part = path.with_name(f"{path.name}.part")
+    torch.save(sync.state_dict(), part)
+    part.replace(path)
+    return path
+
+
+def load_state(sync: Sync, checkpoint: str | Path) -> None:
+    """Continue from the state beside `checkpoint`; ConfigError when this rank has none there."""
+    path = state_file(checkpoint, sync.comm.rank)
+    if not path.exists():
+        raise ConfigError(
+            f"{path} is not there, so residuals would start from nothing; resume from a checkpoint that was written "
+            "with ssfx attached, by as many ranks"
+        )
+    sync.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))

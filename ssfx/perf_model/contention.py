@@ -1,0 +1,44 @@
+"""Contention: how exchanges, and computing that goes on under them, slow one another down (docs/contention.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ssfx.planning.costs import Curve
+
+
+@dataclass(frozen=True)
+class Contention:
+    """What a rank's exchanges and its computing take from one another while both go on.
+
+    "Under compute" means: while every rank runs forward or backward passes. Sizes of curves are the bytes that one rank
+    contributes. Raises ValueError when a share is not in [0, 1], or when the seconds of an exchange under compute are
+    known without the computing power it takes, or the other way round.
+    """
+
+    occupancy: Mapping[str, float] = field(default_factory=dict)
+    """Primitive -> share of the rank's computing power, in [0, 1], that an exchange takes while it runs. It counts only
+    where nothing was measured under compute."""
+    under_compute_s: Mapping[str, Curve] = field(default_factory=dict)
+    """Primitive -> seconds of the exchange under compute, where that was measured."""
+    under_compute_cpu_s: Mapping[str, Curve] = field(default_factory=dict)
+    """Primitive -> what that exchange takes from computing, in seconds of all computing power that a rank has."""
+    in_flight: int = 1
+    """How many exchanges are worked on at a time. They start in order and share the wire."""
+
+    def __post_init__(self) -> None:
+        if self.under_compute_s.keys() != self.under_compute_cpu_s.keys():
+            raise ValueError("an exchange under compute needs both its time and the computing power it takes")
+        for primitive, share in self.occupancy.items():
+            if not 0 <= share <= 1:
+                raise ValueError(f"occupancy of {primitive} must be in [0, 1], got {share}")
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Contention:
+        """Return the object that JSON holds as a dict of its fields."""
+        known = {key: raw[key] for key in ("occupancy", "in_flight") if key in raw}
+        for key in ("under_compute_s", "under_compute_cpu_s"):
+            known[key] = {name: Curve.of(curve) for name, curve in raw.get(key, {}).items()}
+        return cls(**known)

@@ -1,0 +1,169 @@
+"""What makes an exchange wrong without an error of its own: a second exchange, other parameters, a damaged state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn.modules import module as torch_module
+from torch.nn.parallel import DistributedDataParallel
+
+from ssfx.core.errors import ConfigError
+
+OWN_EXCHANGE = {
+    "DistributedDataParallel": "attach to the bare module instead, and do not wrap it",
+    "FullyShardedDataParallel": "it shards parameters, which ssfx does not; train the unwrapped module",
+    "FSDPModule": "fully_shard() shards parameters, which ssfx does not; attach to a model without it",
+}
+STATE_FORMAT = 1
+
+Optimizers = tuple[torch.optim.Optimizer, ...]
+
+
+def check_module(model: object) -> None:
+    """Raise ConfigError unless `model` is a bare module: no DDP, FSDP or sharded parameter in it."""
+    if not isinstance(model, torch.nn.Module):
+        raise ConfigError(
+            f"attach needs a torch.nn.Module, got {type(model).__name__}; of a pipeline stage attach its submodule, "
+            "with the process group of the ranks that hold the same stage"
+        )
+    for part in model.modules():
+        for kind in type(part).__mro__:
+            if kind.__name__ in OWN_EXCHANGE:
+                raise ConfigError(f"{kind.__name__} exchanges gradients itself; {OWN_EXCHANGE[kind.__name__]}")
+    for name, parameter in model.named_parameters():
+        if any(kind.__name__ == "DTensor" for kind in type(parameter.data).__mro__):
+            raise ConfigError(
+                f"parameter {name} is a DTensor, split over ranks; ssfx averages gradients of whole parameters, so "
+                "attach before parallelize_module or fully_shard, or without them"
+            )
+
+
+def unwrapped(optimizer: object) -> Optimizers:
+    """Return the torch optimizers in `optimizer`: one, several, or what accelerate or Lightning wrapped around one."""
+    several = optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,)
+    return tuple(_unwrapped(one) for one in several)
+
+
+def _unwrapped(optimizer: Any) -> torch.optim.Optimizer:
+    inner = optimizer
+    while isinstance(getattr(inner, "optimizer", None), torch.optim.Optimizer):
+        inner = inner.optimizer
+    if not isinstance(inner, torch.optim.Optimizer):
+        raise ConfigError(
+            f"attach needs a torch.optim.Optimizer (or a list of them), got {type(optimizer).__name__}; "
+            "pass the optimizer that the training loop steps"
+        )
+    return inner
+
+
+def check_held(params: Mapping[str, torch.nn.Parameter], optimizers: Optimizers) -> None:
+    """Raise ConfigError unless the optimizers hold every trainable parameter of the model."""
+    held = {id(p) for one in optimizers for group in one.param_groups for p in group["params"]}
+    missing = [name for name, p in params.items() if id(p) not in held]
+    if not missing:
+        return
+    if len(missing) == len(params):
+        raise ConfigError("the optimizer holds none of the model's parameters; pass the one that was made from them")
+    raise ConfigError(
+        f"the optimizer does not hold {_names(missing)}; pass all optimizers as a list, or freeze what is not trained "
+        "with requires_grad_(False)"
+    )
+
+
+def refuse_inside_ddp(_module: torch.nn.Module, _inputs: Any) -> None:
+    """Forward pre-hook of an attached model: raise ConfigError while a DistributedDataParallel runs it."""
+    if torch.compiler.is_compiling():
+        return
+    if getattr(DistributedDataParallel, "_active_ddp_module", None) is not None:
+        raise ConfigError(
+            "this model has ssfx attached and runs inside DistributedDataParallel, so gradients would be exchanged "
+            "twice; train the bare module, or sync.detach() first (Hugging Face's Trainer: "
+            "ssfx.integrations.hf.SsfxCallback)"
+        )
+
+
+class ParameterWatch:
+    """Notices parameters that a model gets after attach; a comparison of two numbers a step where none was made.
+
+    Torch calls back whenever any module gets a parameter or a module, so that the model's own need not be gone through
+    in every step.
+    """
+
+    _registrations = 0
+
+    def __init__(self, model: torch.nn.Module, known: Callable[[], Sequence[torch.nn.Parameter]]) -> None:
+        self._model = model
+        self._known = known
+        self._seen = ParameterWatch._registrations
+        self._handles = [
+            torch_module.register_module_parameter_registration_hook(_count),
+            torch_module.register_module_module_registration_hook(_count),
+        ]
+
+    def check(self) -> None:
+        """Raise ConfigError naming trainable parameters that the exchange does not know."""
+        if self._seen == ParameterWatch._registrations:
+            return
+        known = {id(p) for p in self._known()}
+        new = [name for name, p in self._model.named_parameters() if p.requires_grad and id(p) not in known]
+        if new:
+            raise ConfigError(
+                f"{_names(new)} came after attach and would never be exchanged; detach and attach again on every rank"
+            )
+        self._seen = ParameterWatch._registrations
+
+    def close(self) -> None:
+        """Stop listening."""
+        for handle in self._handles:
+            handle.remove()
+
+
+def _count(*_: object) -> None:
+    ParameterWatch._registrations += 1
+
+
+def check_state(state: Any, mine: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ConfigError unless `state` is one that `Sync.state_dict` gave, of this exchange, and finite.
+
+    `mine` are entries that must be equal; `shapes` are those of the trainable parameters.
+    """
+    keys = {"format", "plan", "profile", "step", "skipped_steps", "scale", "rates", "memory", "costs", "observed"}
+    if not isinstance(state, Mapping) or not keys | mine.keys() <= state.keys():
+        raise ConfigError("this is not a state of ssfx: load what sync.state_dict() returned on this rank")
+    if state["format"] != STATE_FORMAT:
+        raise ConfigError(
+            f"this state has format {state['format']}, and this version of ssfx reads {STATE_FORMAT}; "
+            "load it with the version that saved it"
+        )
+    for key, value in mine.items():
+        if state[key] != value:
+            raise ConfigError(f"this state was saved with {key}={state[key]}, not {value}; resume with the same {key}")
+    for name, buffers in state["memory"].items():
+        if name not in shapes:
+            raise ConfigError(f"this state was saved for another model: it has a memory of {name}, which is not here")
+        for buffer, value in buffers.items():
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                raise ConfigError(
+                    f"the {buffer} of {name} in this state is not finite, and every step would be skipped; "
+                    "resume from an earlier checkpoint"
+                )
+
+
+def check_buffer_shapes(
+    memory: Mapping[str, Mapping[str, torch.Tensor]], shapes: Mapping[str, tuple[int, ...]], buffers: Sequence[str]
+) -> None:
+    """Raise ConfigError for a memory buffer whose number of elements is not that of its parameter."""
+    for name, held in memory.items():
+        for buffer in buffers:
+            if buffer in held and held[buffer].numel() != torch.Size(shapes[name]).numel():
+                raise ConfigError(
+                    f"the {buffer} of {name} in this state has shape {tuple(held[buffer].shape)}, the parameter "
+                    f"{shapes[name]}; it was saved for another model"
+                )
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"parameter{'s' if len(names) > 1 else ''} {shown}"

@@ -1,0 +1,118 @@
+"""What a run ends with: schemes beside dense DDP, how sure the difference is, and whether the machine was busy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from figures.synthetic import row
+
+from ssfx.cli import main
+from ssfx.cli.outcome import print_outcome
+from ssfx.results.rows import Row
+from ssfx.results.speedup import speedup
+
+SIMULATED = ["run", "experiment=throughput", "cluster=16gpu", "scheme=ddp,ssfusion_oi", "workload=resnet152_imagenet"]
+
+
+def timed(scheme: str, ms: float, spread: float, repeat: int = 0, **manifest: float) -> Row:
+    """Return a made-up row whose iterations are spread evenly around `ms`."""
+    made = row(scheme=scheme)
+    times = [1e-3 * ms * (1 + spread * (i - 10) / 10) for i in range(21)]
+    metrics = {**made.metrics, "iteration_s": times[10], "iteration_p10_s": times[2], "iteration_p90_s": times[18]}
+    case = replace(made.case, repeat=repeat)
+    return replace(
+        made,
+        case=case,
+        run_id=case.run_id,
+        metrics=metrics,
+        samples={"iteration_s": times},
+        manifest={**made.manifest, **manifest},
+    )
+
+
+def test_a_clear_difference_has_an_interval_beyond_one():
+    found = speedup([timed("ddp", 20.0, 0.1)], [timed("topk", 10.0, 0.1)])
+    assert found.ratio == pytest.approx(2.0)
+    assert 1.8 < found.low < 2.0 < found.high < 2.3
+    assert found.clear
+
+
+def test_a_difference_within_noise_is_not_clear():
+    assert not speedup([timed("ddp", 20.0, 0.5)], [timed("topk", 19.5, 0.5)]).clear
+
+
+def test_runs_that_differ_from_each_other_widen_the_interval():
+    steady = speedup([timed("ddp", 20.0, 0.01)], [timed("topk", 18.0, 0.01)])
+    shaky = speedup(
+        [timed("ddp", 20.0, 0.01)],
+        [timed("topk", 14.0, 0.01), timed("topk", 18.0, 0.01, 1), timed("topk", 24.0, 0.01, 2)],
+    )
+    assert shaky.high - shaky.low > 5 * (steady.high - steady.low)
+
+
+def test_a_simulated_difference_has_no_interval():
+    rows = [replace(one, samples={}) for one in (timed("ddp", 20.0, 0.1), timed("topk", 10.0, 0.1))]
+    assert str(speedup(rows[:1], rows[1:])) == "2.00x"
+
+
+def test_the_fastest_stands_first_and_noise_is_named(capsys):
+    print_outcome([timed("ddp", 20.0, 0.5), timed("topk", 10.0, 0.1), timed("cupcake", 19.8, 0.5)])
+    lines = capsys.readouterr().out.splitlines()
+    names = [line.split()[0] for line in lines[3:6]]
+    assert names == ["topk", "cupcake", "ddp"]
+    assert "1.00x" in lines[5]
+    assert lines[6].startswith("within noise of dense: cupcake;")
+
+
+def test_a_busy_machine_is_told(capsys):
+    print_outcome([timed("ddp", 20.0, 0.1, background_cores=1.67)])
+    assert "other programs used up to 1.7 cores" in capsys.readouterr().out
+    print_outcome([timed("ddp", 20.0, 0.1, background_cores=0.01)])
+    assert "busy" not in capsys.readouterr().out
+
+
+def test_a_run_ends_with_the_table(capsys):
+    assert (
+        main(["run", "experiment=throughput", "cluster=16gpu", "scheme=ddp,ssfusion_oi", "workload=resnet152_imagenet"])
+        == 0
+    )
+    out = capsys.readouterr().out
+    assert "against dense" in out
+    assert out.index("ssfusion_oi ") < out.index("figure: ")
+
+
+def test_show_and_compare(capsys):
+    assert (
+        main(["run", "experiment=throughput", "cluster=16gpu", "scheme=ddp,ssfusion_oi", "workload=resnet152_imagenet"])
+        == 0
+    )
+    capsys.readouterr()
+    assert main(["compare", "ssfusion_oi", "--experiment", "throughput"]) == 0
+    out = capsys.readouterr().out
+    assert "resnet152 / imagenet" in out
+    assert "ddp" in out
+    assert main(["compare", "nosuch"]) == 2
+    assert "neither a scheme nor a finished run" in capsys.readouterr().err
+    assert main(["show", "zzzz"]) == 2
+    assert "no finished run with an id that begins with zzzz" in capsys.readouterr().err
+
+
+def test_show_says_what_a_run_was(capsys):
+    words = [
+        "run",
+        "experiment=throughput",
+        "cluster=16gpu",
+        "scheme=ddp",
+        "workload=resnet152_imagenet",
+        "batch_size=24",
+    ]
+    assert main([*words, "--dry-run"]) == 0
+    run_id = capsys.readouterr().out.splitlines()[-1].split()[0]
+    assert main(words) == 0
+    capsys.readouterr()
+    assert main(["show", run_id]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{run_id}  ")
+    assert "simulated on" in out
+    assert "part of an iteration" in out

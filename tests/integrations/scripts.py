@@ -1,0 +1,175 @@
+"""What each rank of a torchrun launch does in the tests of trainers: `scripts.py KIND FOLDER` prints one JSON line.
+
+Each trains six steps and checkpoints after three, then starts again from there, and says whether the second half came
+out the same, whether replicas are equal, what was exchanged, and whether torch DDP was about.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+OPTIONS: dict[str, Any] = {"scheme": "per_tensor", "compressor": "topk", "density": 0.1}
+STEPS, HALF, ROWS = 6, 3, 4
+
+
+def net() -> nn.Module:
+    torch.manual_seed(7)
+    return nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 1))
+
+
+class Numbers(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
+    """Random vectors that depend on their index alone."""
+
+    def __len__(self) -> int:
+        return 48  # an epoch is three steps of two ranks: Lightning resumes at epochs only
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        return {"x": torch.randn(32, generator=torch.Generator().manual_seed(index))}
+
+
+class Model(nn.Module):
+    """Returns its loss, as Trainer and our loops want."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": self.net(x).square().mean()}
+
+
+def report(sync: Any, model: nn.Module, wrapped: object) -> dict[str, Any]:
+    flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    first = flat.clone()
+    dist.broadcast(first, 0)
+    return {
+        "steps": sync.step,
+        "sent_bytes": sync.comm.sent.sent_bytes,
+        "bytes_of_a_step": int(sync.stats()["sent_bytes"]),
+        "dense_bytes": 4 * flat.numel(),
+        "residual": sync.stats()["residual_norm"],
+        "replicas_equal": bool(torch.equal(first, flat)),
+        "ddp": isinstance(wrapped, DistributedDataParallel),
+        "parameters": flat.double().sum().item(),
+        "norm": flat.double().norm().item(),
+    }
+
+
+def trainer(folder: Path) -> list[dict[str, Any]]:
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    from ssfx.integrations.hf import SsfxCallback
+
+    found = []
+
+    def once(resume: str | None) -> None:
+        arguments = TrainingArguments(
+            output_dir=str(folder), max_steps=STEPS, per_device_train_batch_size=ROWS, save_steps=HALF, use_cpu=True,
+            gradient_accumulation_steps=2, report_to=[], disable_tqdm=True, logging_strategy="no", seed=3,
+            learning_rate=1e-2, max_grad_norm=1.0, optim="adamw_torch", remove_unused_columns=False,
+        )  # fmt: skip
+        model = Model()
+        run = Trainer(model=model, args=arguments, train_dataset=Numbers())
+        callback = SsfxCallback(run, **OPTIONS)
+        run.add_callback(callback)
+
+        class Report(TrainerCallback):  # type: ignore[misc]
+            def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+                if state.global_step == STEPS:
+                    found.append(report(callback.sync, model, run.model_wrapped))
+
+        run.add_callback(Report())
+        run.train(resume_from_checkpoint=resume)
+
+    once(None)
+    once(str(folder / f"checkpoint-{HALF}"))
+    return found
+
+
+def accelerate(folder: Path) -> list[dict[str, Any]]:
+    from accelerate import Accelerator
+
+    from ssfx.integrations.hf import prepare
+    from ssfx.integrations.state_files import load_state, save_state
+
+    found = []
+    for resume in (False, True):
+        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+        model = Model()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        loader = torch.utils.data.DataLoader(Numbers(), batch_size=ROWS)
+        sync, model, optimizer, loader = prepare(accelerator, model, optimizer, loader, **OPTIONS)
+        batches = [batch for _ in range(4) for batch in loader][: 2 * STEPS]
+        if resume:
+            accelerator.load_state(str(folder))
+            load_state(sync, folder)
+            batches = batches[2 * HALF :]
+        for number, batch in enumerate(batches, 1):
+            with accelerator.accumulate(model):
+                accelerator.backward(model(**batch)["loss"])
+                if accelerator.sync_gradients:
+                    accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+            if not resume and number == 2 * HALF:
+                accelerator.save_state(str(folder))
+                save_state(sync, folder)
+        found.append(report(sync, model, model))
+        sync.detach()
+    return found
+
+
+def lightning(folder: Path) -> list[dict[str, Any]]:
+    import lightning.pytorch as pl
+    from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+
+    from ssfx.integrations.lightning import SsfxStrategy
+
+    found = []
+
+    class Module(pl.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net()
+
+        def training_step(self, batch: dict[str, torch.Tensor], _index: int) -> torch.Tensor:
+            return self.net(batch["x"]).square().mean()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters(), lr=1e-2)
+
+    class Report(Callback):  # type: ignore[misc]
+        def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+            if trainer.global_step == STEPS and not found_now:
+                found_now.append(report(trainer.strategy.sync, module, trainer.strategy.model))
+
+    for resume in (None, str(folder / f"step={HALF}.ckpt")):
+        found_now: list[dict[str, Any]] = []
+        saver = ModelCheckpoint(folder, filename="{step}", every_n_train_steps=HALF, save_top_k=-1)
+        run = pl.Trainer(
+            strategy=SsfxStrategy(**OPTIONS), accelerator="cpu", devices=2, max_steps=STEPS,
+            accumulate_grad_batches=2, gradient_clip_val=1.0, callbacks=[Report(), *([] if resume else [saver])],
+            logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=not resume,
+        )  # fmt: skip
+        torch.manual_seed(3)
+        run.fit(Module(), torch.utils.data.DataLoader(Numbers(), batch_size=ROWS), ckpt_path=resume, weights_only=False)
+        found += found_now
+    return found
+
+
+if __name__ == "__main__":
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    kind, where = sys.argv[1:]
+    results = {"trainer": trainer, "accelerate": accelerate, "lightning": lightning}[kind](Path(where))
+    Path(where, f"report-{dist.get_rank()}.json").write_text(json.dumps(results))
+    dist.barrier()
+    dist.destroy_process_group()

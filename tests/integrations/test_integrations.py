@@ -1,0 +1,41 @@
+"""ssfx in other people's trainers, with the real libraries on two CPU ranks: exchanged once, resumed exactly."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LIBRARY = {"trainer": "transformers", "accelerate": "accelerate", "lightning": "lightning"}
+SCRIPT = Path(__file__).with_name("scripts.py")
+
+
+def launch(kind: str, folder: Path) -> list[list[dict[str, Any]]]:
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(SCRIPT), kind,
+        str(folder),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads((folder / f"report-{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.slow
+@pytest.mark.torchrun
+@pytest.mark.parametrize("kind", LIBRARY)
+def test_a_trainer_exchanges_by_ssfx_alone_and_resumes_exactly(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    pytest.importorskip(LIBRARY[kind])
+    for whole, resumed in launch(kind, tmp_path):
+        assert not whole["ddp"]
+        assert whole["replicas_equal"]
+        assert resumed["replicas_equal"]
+        assert whole["steps"] == resumed["steps"] == 6
+        assert 0 < whole["bytes_of_a_step"] < whole["dense_bytes"] / 2  # one sparse exchange, no dense one beside it
+        assert whole["residual"] > 0
+        for quantity in ("parameters", "norm", "residual"):
+            assert whole[quantity] == resumed[quantity], quantity
