@@ -106,9 +106,8 @@ def train(
         if checkpoints and parts.step % case.checkpoint_every == 0:
             checkpoints.save(parts.step, parts.state_dict())
     if case.evaluate and not metrics:  # the checkpoint that was resumed is of the last step
-        metrics = {
-            name: value for name, value in measure(case, data, model, sync, rank, group).items() if name in QUALITY
-        }
+        point = measure(case, data, model, sync, rank, group)
+        metrics = {name: value for name, value in point.items() if name in QUALITY}
     sync.detach()
     return TrainResult({"skipped_steps": parts.skipped_steps, **metrics}, data.fingerprint(), first_step, notes)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from workloads.fakes import Recorder, make_case
@@ -32,7 +34,7 @@ def test_cosine_is_half_way_in_the_middle() -> None:
     found = rates(schedule="cosine")
     assert found[0] == pytest.approx(0.1)
     assert found[5] == pytest.approx(0.05)
-    assert all(a > b for a, b in zip(found, found[1:], strict=False))
+    assert all(a > b for a, b in pairwise(found))
 
 
 def test_warm_up_rises_from_zero_to_the_rate() -> None:
