@@ -34,8 +34,11 @@ def measure(case: Case, data: Dataset, model: nn.Module, sync: Sync, rank: int, 
         tally = data.tally(model, rank, case.world_size)
     total = _summed(tally | _exchange_state(model, sync), group)
     ranks = total.pop("ranks")
-    state = {name: total.pop(name) / ranks for name in ("error_norm", "threshold", "union_density") if name in total}
-    return {name: value if math.isfinite(value) else None for name, value in {**quality_of(total), **state}.items()}
+    found = quality_of(total)
+    for name in ("error_norm", "threshold", "union_density"):
+        if name in total:
+            found[name] = total[name] / ranks
+    return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
 
 def _exchange_state(model: nn.Module, sync: Sync) -> Tally:

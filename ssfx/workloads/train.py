@@ -109,8 +109,10 @@ def train(
         parts.count(record, rank)
         if checkpoints and parts.step % case.checkpoint_every == 0:
             checkpoints.save(parts.step, parts.state_dict())
+    if case.evaluate and not metrics:  # the checkpoint that was resumed is of the last step
+        point = measure(case, data, model, sync, rank, group)
+        metrics = {name: value for name, value in point.items() if name in QUALITY}
     sync.detach()
-
     return TrainResult({"skipped_steps": parts.skipped_steps, **metrics}, data.fingerprint(), first_step, notes)
 
 

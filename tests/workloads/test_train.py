@@ -12,9 +12,10 @@ import ssfx
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.workloads import check_case, datasets, models
+from ssfx.workloads.quality import averaged_buffers
 from ssfx.workloads.record import StepRecord
 from ssfx.workloads.step import make_optimizer
-from ssfx.workloads.train import average_buffers, train
+from ssfx.workloads.train import train
 
 
 def _train(case: Case, folder: Path | None = None, nan_steps: set[int] | None = None) -> tuple[Recorder, Any]:
@@ -249,9 +250,9 @@ def test_adam_takes_momentum_as_beta1() -> None:
 
 def test_buffers_of_one_rank_stay() -> None:
     model = torch.nn.BatchNorm2d(2)
-    average_buffers(model, 1, None)
     assert model.running_mean is not None
-    assert model.running_mean.tolist() == [0.0, 0.0]
+    with averaged_buffers(model, 1, None):
+        assert model.running_mean.tolist() == [0.0, 0.0]
 
 
 @pytest.mark.slow
