@@ -40,10 +40,10 @@ def grid(request: Request) -> Grid:
     engine = engine_of(_one(request, "engine", base["engine"]["name"]), clusters)
     if engine == "simulate":
         sweep = {**sweep, **_simulated(experiment)}
-    elif engine == "slurm" or (engine == "torchrun" and _one(request, "device", "auto") != "cpu" and machine.gpus()):
-        sweep = {**sweep, **experiment.get("real", {})}
     elif len(clusters) > 1:
         raise ConfigError("one command runs on one cluster; start ssfx run once for each")
+    elif engine == "slurm" or (engine == "torchrun" and _one(request, "device", "auto") != "cpu" and machine.gpus()):
+        sweep = {**sweep, **experiment.get("real", {})}
     swept = {key: check(key, values) for key, values in sweep.items()}
     axes = {**swept, **request}
     axes.setdefault("scheme", (base["scheme"]["name"],))

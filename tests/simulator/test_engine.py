@@ -16,11 +16,10 @@ from ssfx.config.groups import choices
 from ssfx.config.simulated import simulate_case
 from ssfx.config.targets import target_of
 from ssfx.core.case import Case
-from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.errors import ConfigError
 from ssfx.engines import engines, simulate
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
-from ssfx.workloads import datasets
 
 WORDS = ["cluster=16gpu", "workload=text_lstm", "scheme=ddp,per_tensor", "density=0.01"]
 
@@ -212,13 +211,6 @@ def test_a_trace_is_left_beside_the_row(store):
     events = json.loads((attempt / "trace-rank0.json").read_text())["traceEvents"]
     assert any(event["name"].startswith("exchange ") for event in events)
     assert json.loads((attempt / "plan.json").read_text())["scheme"] == row.case.scheme
-
-
-def test_data_known_by_name_refuses_to_be_read():
-    data = datasets.build("imagenet")
-    for read in (data.fingerprint, lambda: data.train_loader(0, 1, 2, 0), lambda: data.evaluate(None)):
-        with pytest.raises(RunError, match="imagenet is known by name only"):
-            read()
 
 
 def test_nothing_of_torch_is_imported(tmp_path):
