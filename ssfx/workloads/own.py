@@ -71,6 +71,10 @@ class Datasets(Catalog["Dataset"]):
 
         return Entry(OwnDataset, OwnName(own_code(name).name))
 
+    def build(self, spec: str) -> Dataset:
+        """Return the data set of a spec; that of a function whose file has changed is another one."""
+        return super().build(own_code(spec).name if _is_function(spec) else spec)
+
     def canonical(self, spec: str, options: Mapping[str, Any] | None = None) -> str:
         """Return `spec` with `options` applied; an own function has none, and the digest of its file instead."""
         if not _is_function(spec):

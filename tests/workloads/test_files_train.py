@@ -38,7 +38,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     (root / "pretraining/a.txt").write_text("".join(f"{tiny_files.sentence(n)}\n" for n in range(80)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSFX_DATA", str(root))
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         made = Pool(2)
         yield made
         made.close()
