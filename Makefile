@@ -15,10 +15,11 @@ RECORDED ?= local_x2 local_x4 2x1gbit 4x1gbit 2x100mbit 4x100mbit
 # From a name in RECORDED to the words of its command. Two ranks have more steps: theirs are short, and their schemes
 # nearer to one another.
 WHERE := s/^local_x/cluster=local world_size=/;s/^[24]x/cluster=emulated_&/;/=2$$\|_2x/s/$$/ steps=60/;/=4$$\|_4x/s/$$/ steps=36/
-SIMULATED := breakdown compressors density bandwidth large_models selective collective_scaling
+SIMULATED := breakdown compressors density bandwidth large_models selective collective_scaling \
+  acpsgd_models acpsgd_fusion acpsgd_sweeps mergecomp_clusters mergecomp_groups micro_clusters s2_sparse
 
 .DEFAULT_GOAL := help
-.PHONY: committed help install figures demo test test-fast lint reference simulations calibration validation docs clean
+.PHONY: committed help install figures demo test test-fast lint reference simulations calibration validation conf docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,8 +33,8 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-figures: $(INSTALLED) ## draw every figure from results/ and results/reference/
-	@$(BIN)/ssfx figures
+figures: $(INSTALLED) ## draw every figure, and results/figures/report.html with what the papers claim
+	@$(BIN)/ssfx figures && $(BIN)/ssfx report
 
 demo: $(INSTALLED) ## one short run of every scheme on this machine and its figures (about 3 minutes)
 	@$(BIN)/ssfx run experiment=throughput cluster=local preset=smoke workload=digits_resnet
@@ -54,15 +55,15 @@ committed:
 
 reference: $(INSTALLED) committed ## run experiment=throughput cluster=local again and replace its reference rows
 	@$(BIN)/ssfx run experiment=throughput cluster=local preset=short
-	@$(BIN)/python -m ssfx.results.reference throughput_local experiment=throughput cluster=local preset=short
+	@$(BIN)/python -m ssfx.cli.reference throughput_local experiment=throughput cluster=local preset=short
 	@$(MAKE) --no-print-directory docs
 
 simulations: $(INSTALLED) committed ## simulate the papers' clusters again and replace those reference rows (2 minutes)
 	@$(BIN)/ssfx run experiment=throughput cluster=16gpu,32gpu,64gpu cluster.calibration=nominal,published
 	@for name in $(SIMULATED); do $(BIN)/ssfx run experiment=$$name || exit 1; done
-	@for cluster in 16gpu 32gpu 64gpu; do $(BIN)/python -m ssfx.results.reference throughput_$$cluster \
+	@for cluster in 16gpu 32gpu 64gpu; do $(BIN)/python -m ssfx.cli.reference throughput_$$cluster \
 	  experiment=throughput cluster=$$cluster cluster.calibration=nominal,published || exit 1; done
-	@for name in $(SIMULATED); do $(BIN)/python -m ssfx.results.reference $${name}_clusters experiment=$$name || exit 1; done
+	@for name in $(SIMULATED); do $(BIN)/python -m ssfx.cli.reference $${name}_clusters experiment=$$name || exit 1; done
 	@$(MAKE) --no-print-directory docs
 
 calibration: $(INSTALLED) ## measure this machine for cluster=local and emulated ones (as root, 40 quiet minutes; RANKS=2: of two ranks only)
@@ -77,11 +78,14 @@ calibration: $(INSTALLED) ## measure this machine for cluster=local and emulated
 validation: $(INSTALLED) committed ## run what the simulator is checked against, and ship it with the calibration (as root, a quiet hour)
 	@for where in $(RECORDED); do $(BIN)/ssfx run experiment=validation $$(echo $$where | sed '$(WHERE)') || exit 1; done
 	@for where in $(RECORDED); do \
-	  $(BIN)/python -m ssfx.results.reference validation_$$where experiment=validation \
+	  $(BIN)/python -m ssfx.cli.reference validation_$$where experiment=validation \
 	    $$(echo $$where | sed '$(WHERE)') || exit 1; done
 	@cp $$(ls results/profiles/*-x[24].json) ssfx/data/systems/
 	@$(BIN)/python -m ssfx.validation plans
 	@$(MAKE) --no-print-directory docs
+
+conf: $(INSTALLED) ## write the files of conf/ that describe registered components
+	@$(BIN)/python -m ssfx.config.write_conf
 
 docs: $(INSTALLED) ## redraw docs/img and rewrite the generated tables and pages of the documentation
 	@$(BIN)/python -m ssfx.validation

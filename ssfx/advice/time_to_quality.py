@@ -65,7 +65,8 @@ def time_to_quality(
 ) -> dict[tuple[str, str], TimeToQuality]:
     """Return by (model, way of the case) how long each scheme takes to the target that rows of `quality` declare.
 
-    `quality` are finished runs with a target, one a seed; their own times do not count. `timed` are rows of any kind,
+    `quality` are finished runs with a target, one a seed, with equally many samples a step (else ValueError: how many
+    steps are needed depends on that); their own times do not count. `timed` are rows of any kind,
     of any cluster, of the same model and scheme, with the iteration time there. Those of one scheme must be of one kind
     and cluster; ValueError otherwise, because a mean over clusters is the time of none.
     """
@@ -77,6 +78,9 @@ def time_to_quality(
     found = {}
     for (model, scheme), rows in groups.items():
         case = rows[0].case
+        sizes = {row.case.world_size * row.case.batch_size * row.case.accumulate for row in rows}
+        if len(sizes) > 1:
+            raise ValueError(f"runs of {scheme} have {sorted(sizes)} samples a step, and so other steps; choose one")
         assert case.target_metric is not None
         assert case.target_value is not None
         steps = [_steps(row) for row in rows]

@@ -103,7 +103,7 @@ def run_counts(store: Store) -> dict[str, Counter[str]]:
     counts: dict[str, Counter[str]] = {}
     for path in sorted(store.runs.glob("*/case.json")):
         try:
-            case = Case(**read_json(path))
+            case = Case.of(read_json(path))
         except TypeError as error:
             raise RunError(f"{path}: not a case of this version of ssfx ({error}); remove the folder") from None
         counts.setdefault(case.experiment, Counter())[store.status(case)] += 1
@@ -180,7 +180,7 @@ def _fits(claim: PaperClaim, case: Case) -> bool:
         and case.world_size in (gpus if isinstance(gpus, list) else [gpus])
         and case.density in (None, stated.get("density", case.density))
         and case.compressor in (None, stated.get("compressor", case.compressor))
-        and not (timed and case.cluster == "local")
+        and not (timed and case.cluster.name == "local")
     )
 
 

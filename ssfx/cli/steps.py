@@ -11,8 +11,8 @@ import click
 from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
-    from ssfx.config.targets import Target
     from ssfx.core.case import Case
+    from ssfx.perf_model.target import Target
     from ssfx.simulator import Simulated
 
     Outcome = tuple[Case, Target, Simulated]
@@ -99,7 +99,7 @@ def plain(outcome: Outcome) -> dict[str, Any]:
     """Return a step as what JSON can hold."""
     case, target, step = outcome
     return {
-        "model": case.model, "cluster": case.cluster, "world_size": case.world_size, "batch_size": case.batch_size,
+        "model": case.model, "cluster": str(case.cluster), "world_size": case.world_size, "batch_size": case.batch_size,
         "scheme": case.scheme, "scheme_options": dict(case.scheme_options), "compressor": case.compressor,
         "density": case.density, "origin": "simulated", "metrics": _metrics(outcome),
         "scaling_factor": _scaling(outcome), "critical_s": step.critical_s(), "contention_s": step.slowdown_s(),
@@ -121,7 +121,7 @@ def _scaling(outcome: Outcome) -> float:
 def names_of(cases: Sequence[Case]) -> list[str]:
     """Return what tells the cases apart, another name for each."""
     parts = [
-        (case.scheme, case.model, case.cluster, f"x{case.world_size}", case.compressor or "",
+        (case.scheme, case.model, str(case.cluster), f"x{case.world_size}", case.compressor or "",
          f"{case.density}" if case.density else "", f"batch {case.batch_size}", case.optimizer,
          f"{case.accumulate} micro-steps",
          " ".join(f"{key}={value}" for key, value in sorted(case.scheme_options.items())))

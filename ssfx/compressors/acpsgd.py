@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.lowrank import LowRank, LowRankOptions, Matrix, Shapes, Split, add_plain, write_plain
-from ssfx.compressors.orthogonal import basis, normal, remembered_normal, revived
+from ssfx.compressors.orthogonal import basis, cached_normal, normal, revived
 from ssfx.compressors.random_keys import key
 from ssfx.core.lazy import torch
 
@@ -31,7 +31,7 @@ class ACPSGD(LowRank):
 
     name = "acpsgd"
     summary = "rank-r factors sent in turns: one all-reduce, half of PowerSGD's work"
-    source = "codecs spec 6.2; Zhang et al. 2023"
+    source = "Zhang et al. 2023 (ACP-SGD), Algorithm 2; D-26"
 
     options: ACPSGDOptions
 
@@ -59,7 +59,7 @@ class ACPSGD(LowRank):
         if parts.matrices:
             held = ctx.state["q" if sends_p else "p"]
             if self.options.warm_start:
-                fresh = remembered_normal(key(ctx.seed, ctx.tensor_id, ctx.step % 2), held.numel(), a.device)
+                fresh = cached_normal(key(ctx.seed, ctx.tensor_id, ctx.step % 2), held.numel(), a.device)
             else:
                 fresh = normal(key(ctx.seed, ctx.tensor_id, ctx.step), held.numel(), a.device)
             for matrix in parts.matrices:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ssfx.config.clusters import check_here, cluster_of, local_ranks
+from ssfx.config.clusters import check_here
 from ssfx.config.compose import compose
 from ssfx.config.groups import GROUPS
 from ssfx.config.overrides import check
 from ssfx.config.schema import KEYS
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.engines.hosts import Network
+from ssfx.perf_model.cluster_file import cluster_of, local_ranks
 
 NETWORK_KEYS = ("cluster", "world_size")
 COMPRESSOR_KEYS = ("ranks",)

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
-from ssfx.config.clusters import check_here, check_recorded, cluster_of, cluster_text
-from ssfx.config.components import Components, complete, components, on_nodes, without_sparse_keys
-from ssfx.config.compose import Point, chosen, compose
+from ssfx.config.clusters import check_here, check_recorded, choice_at
+from ssfx.config.components import Components, complete, completed, components, on_nodes
+from ssfx.config.compose import Point, chosen, compose, expanded
 from ssfx.config.data_keys import with_own_data, without_data_keys
+from ssfx.config.epochs import with_steps
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
-from ssfx.config.simulated import check_keys, simulated
+from ssfx.config.simulations import PLAN_KEYS, check_keys, simulated
 from ssfx.config.sweep import Grid, grid, single
-from ssfx.config.targets import Target, target_of
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
+from ssfx.core.paths import results_dir
 from ssfx.perf_model.cluster import Cluster
-from ssfx.schemes import schemes
-from ssfx.schemes.carrier import keeps_fraction
+from ssfx.perf_model.cluster_file import cluster_of
+from ssfx.perf_model.target import Target, target_of
+from ssfx.results.wandb_mirror import Mirror
 from ssfx.workloads import check_case, dataset_spec, models
-
-PLAN_KEYS = ("scheme", "compressor", "model", "workload", "cluster", "density", "world_size", "device")
-"""What a plan depends on."""
 
 NODE_KEYS = ("cluster.nodes", "cluster.devices_per_node", "cluster.device")
 """What Slurm is asked for."""
@@ -33,17 +32,19 @@ NODE_KEYS = ("cluster.nodes", "cluster.devices_per_node", "cluster.device")
 class Job:
     """What `ssfx run` was asked for: the cases in the order they run, on one engine, and what to say about them.
 
-    `baselines` are dense schemes beside sparse ones, `without_density` compressors that send every element beside
-    compressors that do not: what was asked of the others does not apply to them.
+    `configs` holds the complete configuration of each case, as composed. `baselines` are dense schemes among sparse
+    ones, `without_density` compressors that send every element among compressors that do not: what was asked of the
+    others does not apply to them.
     """
 
     experiment: str
     preset: str
     engine: str
-    wandb: Literal["off", "offline", "online"]
+    wandb: Mirror
     stall_timeout_s: float
     cluster: Cluster
     cases: tuple[Case, ...]
+    configs: tuple[Mapping[str, Any], ...]
     baselines: tuple[str, ...]
     without_density: tuple[str, ...]
     targets: tuple[Target, ...] = ()
@@ -65,7 +66,7 @@ def resolve_job(words: Iterable[str]) -> Job:
     Repeats are the outer loop, so that whatever disturbs the machine for a while hits all schemes alike.
     """
     request = with_own_data(read(without_data_keys(words)))
-    for key in ("preset", "wandb", "stall_timeout_s"):
+    for key in ("preset", "wandb", "wandb_project", "wandb_tags", "stall_timeout_s"):
         if len(request.get(key, ())) > 1:
             raise ConfigError(f"one command takes one {key}; start ssfx run once for each")
     found = grid(request)
@@ -79,16 +80,19 @@ def resolve_job(words: Iterable[str]) -> Job:
     resolved = [_resolve(point, found) for point in points]
     config, cluster, shared, _ = resolved[0]
     repeats = 1 if virtual else max(settings.repeats for _, _, settings, _ in resolved)
-    cases: dict[str, Case] = {}
+    found_cases: dict[str, tuple[Case, dict[str, Any]]] = {}
     for repeat in range(repeats):
-        for _, _, settings, case in resolved:
+        for composed, _, settings, case in resolved:
             if repeat < settings.repeats:
                 one = _repeated(case, repeat)
-                cases.setdefault(one.run_id, one)
-    targets = tuple({case.calibration: target_of(case) for case in cases.values() if virtual}.values())
+                found_cases.setdefault(one.run_id, (one, composed))
+    cases = tuple(case for case, _ in found_cases.values())
+    targets = tuple({case.calibration: target_of(case) for case in cases if virtual}.values())
     return Job(
-        found.experiment, config["preset"]["name"], found.engine, shared.wandb, shared.stall_timeout_s, cluster,
-        tuple(cases.values()), baselines, without_density, targets,
+        found.experiment, config["preset"]["name"], found.engine,
+        Mirror(shared.wandb, results_dir() / "wandb", shared.wandb_project, shared.wandb_tags),
+        shared.stall_timeout_s, cluster,
+        cases, tuple(composed for _, composed in found_cases.values()), baselines, without_density, targets,
     )  # fmt: skip
 
 
@@ -117,8 +121,7 @@ def resolve_plan(words: Iterable[str]) -> Planned:
         if key not in PLAN_KEYS and not key.startswith(("scheme.", "compressor.", "cluster.")):
             raise ConfigError(f"a plan does not depend on {key}; it takes {', '.join(PLAN_KEYS)}")
     point = single(request, "plan")
-    point.setdefault("scheme", chosen(point, "scheme"))
-    config = compose(complete(point))
+    config = compose(complete(expanded({"scheme": chosen(point, "scheme"), **point})))
     settings = Settings.of(config)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
     check_recorded(point, cluster)
@@ -127,20 +130,19 @@ def resolve_plan(words: Iterable[str]) -> Planned:
 
 
 def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settings, Case]:
-    config = compose(point)
+    config = with_steps(compose(point))
     settings = Settings.of(config)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
     parts = on_nodes(components(config, settings.density, asked="density" in point), cluster)
-    options = {key.partition(".")[2]: value for key, value in point.items() if key.startswith("cluster.")}
     if found.engine not in ("simulate", "slurm"):
-        check_here(cluster)
+        check_here(cluster, settings.threads)
     check_recorded(point, cluster)
     case = Case(
         experiment=found.experiment,
         model=models[config["model"]["name"]].name,
         dataset=dataset_spec(config["model"]["name"], config["dataset"]),
         scheme=parts.scheme,
-        cluster=cluster_text(cluster.name, options),
+        cluster=choice_at(point, cluster),
         world_size=cluster.world_size,
         batch_size=settings.batch_size,
         compressor=parts.compressor,
@@ -158,7 +160,7 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
         steps=settings.steps,
         warmup_steps=settings.warmup_steps,
         evaluate=settings.evaluate,
-        control=settings.control,
+        time_compute_only=settings.time_compute_only,
         checkpoint_every=settings.checkpoint_every,
         trace=settings.trace,
         threads=settings.threads,
@@ -177,32 +179,3 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
         case = simulated(case)
     check_case(case)
     return config, cluster, settings, case
-
-
-def completed(points: Sequence[Point]) -> tuple[list[Point], tuple[str, ...], tuple[str, ...]]:
-    """Return points with their compressors and memories, without what has no effect, and Job's two lists of whom.
-
-    Dense schemes beside sparse ones are baselines, to which compressor, density and memory do not apply; nor does
-    density to compressors that send every element beside others.
-    """
-    baselines = _baselines(points)
-    found = [complete(without_sparse_keys(point) if point["scheme"] in baselines else point) for point in points]
-    without_density = _without_density(found)
-    for point in found:
-        if point["compressor"] in without_density:
-            point.pop("density", None)
-    return found, baselines, without_density
-
-
-def _baselines(points: Iterable[Point]) -> tuple[str, ...]:
-    """Return the dense schemes of points of which some are sparse."""
-    names = list(dict.fromkeys(point["scheme"] for point in points))
-    dense = tuple(name for name in names if schemes[name].dense)
-    return dense if len(dense) < len(names) else ()
-
-
-def _without_density(points: Iterable[Point]) -> tuple[str, ...]:
-    """Return the compressors that send every element, if there are others among the points of a sweep."""
-    names = list(dict.fromkeys(point["compressor"] for point in points if point["compressor"] is not None))
-    whole = tuple(name for name in names if not keeps_fraction(name))
-    return whole if len(whole) < len(names) else ()

@@ -1,83 +1,24 @@
-"""The cluster of a configuration, and whether it is here."""
+"""Whether a cluster is here, which engine runs it, and what a point says of it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
 
-from ssfx.config.cluster_node import changes, number
-from ssfx.config.compose import Point, compose
+from ssfx.config.compose import Point
 from ssfx.core import machine
+from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.perf_model import devices
-from ssfx.perf_model.cluster import Cluster, Link
+from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.cluster_file import choice_of
 
-CPU_RANKS = 2
-
-_TEXT = re.compile(r"(?P<name>[^(]+)(?:\((?P<options>[^)]*)\))?")
-
-
-def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> Cluster:
-    """Return the cluster of a composed `cluster` node; "auto" becomes what is here, or `world_size` and `device`.
-
-    `world_size` 1 is one device of the cluster, alone: what scaling is measured against. ConfigError when a named
-    cluster has another number of devices than `world_size` asks for, or another kind.
-    """
-    here = node["device"] == "auto"
-    kind = local_device(device) if here else _device_name(node["device"])
-    nodes, per_node = _count("nodes", node["nodes"]), node["devices_per_node"]
-    if per_node == "auto":
-        per_node = _share(world_size, nodes) if world_size else local_ranks(kind)
-    try:
-        links = {key: _link(key, node[key]) for key in ("intra", "inter")}
-        cluster = Cluster(
-            node["name"], node["summary"], nodes,
-            _count("devices_per_node", per_node), kind, links["intra"], links["inter"], node["source"],
-            _count("nics_per_node", node["nics_per_node"]), node.get("factors", {}), node["calibration"],
-            node.get("codec_times", ""),
-        )  # fmt: skip
-    except (TypeError, ValueError):
-        raise ConfigError(f"cluster={node['name']}: rates, efficiency and latency of a link must be numbers") from None
-    for primitive in cluster.factors:
-        if primitive not in (known := cluster.exchange()):
-            raise unknown("primitive under cluster.factors", primitive, known)
-    if world_size == 1:
-        cluster = replace(cluster, nodes=1, devices_per_node=1)
-    if world_size not in (None, cluster.world_size):
-        raise ConfigError(
-            f"cluster={cluster.name} has {cluster.world_size} devices, so world_size={world_size} does not fit; "
-            f"drop it, or set cluster.nodes"
-        )
-    if not here and device not in ("auto", "cpu" if kind == "cpu" else "cuda"):
-        raise ConfigError(f"cluster={cluster.name} has {kind} devices, so device={device} does not fit; drop it")
-    return cluster
+MOST_RANKS_PER_CORE = 8
+"""More processes than these on a core take longer to start than they compute."""
 
 
-def cluster_text(name: str, options: Mapping[str, Any]) -> str:
-    """Return what Case.cluster says of the cluster `name` with `options`: only those that make it another one.
-
-    The calibration is compared with that of the file, all else with the numbers of the calibration that is chosen.
-    """
-    if not options:
-        return name
-    own = compose({"cluster": name})["cluster"]
-    chosen = options.get("calibration", own["calibration"])
-    base = own if chosen == own["calibration"] else compose({"cluster": name, "cluster.calibration": chosen})["cluster"]
-    changed = {key: value for key, value in options.items() if key != "calibration" and changes(base, key, value)}
-    if base is not own:
-        changed["calibration"] = chosen
-    inside = ",".join(f"{key}={number(value)}" for key, value in sorted(changed.items()))
-    return f"{name}({inside})" if inside else name
-
-
-def cluster_at(point: Point, node: Mapping[str, Any], world_size: int | None, device: str) -> Cluster:
-    """Return the cluster of a point and its composed `cluster` node; its name is that of Case.cluster."""
-    cluster = cluster_of(node, world_size, device)
-    check_recorded(point, cluster)
+def choice_at(point: Point, cluster: Cluster) -> ClusterChoice:
+    """Return what a case says of the cluster of a point."""
     options = {key.partition(".")[2]: value for key, value in point.items() if key.startswith("cluster.")}
-    return replace(cluster, name=cluster_text(cluster.name, options))
+    return choice_of(cluster.name, options)
 
 
 def check_recorded(point: Point, cluster: Cluster) -> None:
@@ -97,32 +38,10 @@ def check_recorded(point: Point, cluster: Cluster) -> None:
         )
 
 
-def cluster_named(text: str, world_size: int | None, device: str) -> Cluster:
-    """Return the cluster of a Case.cluster; its name is the whole text."""
-    match = _TEXT.fullmatch(text)
-    assert match is not None
-    given = [part.partition("=") for part in (match["options"] or "").split(",") if part]
-    options = {f"cluster.{key}": _value(value) for key, _, value in given}
-    node = compose({"cluster": match["name"], **options})["cluster"]
-    return replace(cluster_of(node, world_size, device), name=text)
-
-
-def local_device(device: str) -> str:
-    """Return "cpu" or "cuda" for auto, cpu or cuda; ConfigError for cuda without a GPU."""
-    if device == "cuda" and not machine.gpus():
-        raise ConfigError("device=cuda needs a GPU and nvidia-smi shows none here; use device=cpu")
-    if device == "auto":
-        return "cuda" if machine.gpus() else "cpu"
-    return device
-
-
-def local_ranks(device: str) -> int:
-    """Return how many ranks this machine has by default: one per GPU, or two on the CPU if it has two cores."""
-    return len(machine.gpus()) if device != "cpu" and machine.gpus() else min(machine.cores(), CPU_RANKS)
-
-
-def check_here(cluster: Cluster) -> None:
+def check_here(cluster: Cluster, threads: int = 1) -> None:
     """Raise ConfigError, saying what is missing, when real processes cannot be started on `cluster` from here."""
+    if cluster.device == "cpu":
+        _check_cores(cluster, threads)
     if cluster.name == "local":
         if cluster.device == "cuda" and cluster.world_size > len(machine.gpus()):
             raise ConfigError(
@@ -136,6 +55,17 @@ def check_here(cluster: Cluster) -> None:
         if problem := missing():
             raise ConfigError(f"cluster={cluster.name} cannot be emulated here, {problem}; use cluster=local")
         return
+
+
+def _check_cores(cluster: Cluster, threads: int) -> None:
+    cores = machine.cores()
+    if cluster.world_size > MOST_RANKS_PER_CORE * cores:
+        raise ConfigError(
+            f"world_size={cluster.world_size} is too much for the {cores} cores here; use at most "
+            f"world_size={MOST_RANKS_PER_CORE * cores}, or simulate a cluster such as cluster=64gpu"
+        )
+    if threads > cores:
+        raise ConfigError(f"threads={threads} of every rank is more than the {cores} cores here; use threads={cores}")
 
 
 def engine_of(name: str, clusters: Sequence[str]) -> str:
@@ -176,41 +106,3 @@ def engine_of(name: str, clusters: Sequence[str]) -> str:
         if name not in ("auto", fits):
             raise ConfigError(f"engine={name} does not run cluster={cluster}; use engine={fits}, or another cluster")
     return fitting[clusters[0]]
-
-
-def _count(key: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"cluster.{key} must be a whole number of at least 1, got {value!r}")
-    return value
-
-
-def _share(world_size: int, nodes: int) -> int:
-    """Return the ranks of each node; one rank is alone, wherever it is."""
-    if world_size > 1 and world_size % nodes:
-        raise ConfigError(
-            f"world_size={world_size} cannot be spread evenly over cluster.nodes={nodes}; use "
-            f"world_size={nodes * max(1, round(world_size / nodes))}"
-        )
-    return max(1, world_size // nodes)
-
-
-def _link(key: str, node: Mapping[str, Any]) -> Link:
-    try:
-        return Link(**{name: float(value) for name, value in node.items()})
-    except ConfigError as error:
-        raise ConfigError(f"cluster.{key}.{error}") from None
-
-
-def _device_name(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ConfigError(f"cluster.device must be the name of a device, got {value!r}")
-    return devices.device(value).name
-
-
-def _value(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ssfx.compressors import Compressor, build, compressors
 from ssfx.config.compose import Point
-from ssfx.config.groups import options
+from ssfx.config.groups import defaults
 from ssfx.core.errors import ConfigError
 from ssfx.memories import check_pair, memories
 from ssfx.perf_model.cluster import Cluster
@@ -43,6 +43,35 @@ def without_sparse_keys(point: Point) -> Point:
     return {key: value for key, value in point.items() if key.partition(".")[0] not in SPARSE_KEYS}
 
 
+def completed(points: Sequence[Point]) -> tuple[list[Point], tuple[str, ...], tuple[str, ...]]:
+    """Return points with their compressors and memories, without what has no effect, and Job's two lists of whom.
+
+    Dense schemes beside sparse ones are baselines, to which compressor, density and memory do not apply; nor does
+    density to compressors that send every element beside others.
+    """
+    baselines = _baselines(points)
+    found = [complete(without_sparse_keys(point) if point["scheme"] in baselines else point) for point in points]
+    without_density = _without_density(found)
+    for point in found:
+        if point["compressor"] in without_density:
+            point.pop("density", None)
+    return found, baselines, without_density
+
+
+def _baselines(points: Iterable[Point]) -> tuple[str, ...]:
+    """Return the dense schemes of points of which some are sparse."""
+    names = list(dict.fromkeys(point["scheme"] for point in points))
+    dense = tuple(name for name in names if schemes[name].dense)
+    return dense if len(dense) < len(names) else ()
+
+
+def _without_density(points: Iterable[Point]) -> tuple[str, ...]:
+    """Return the compressors that send every element, if there are others among the points of a sweep."""
+    names = list(dict.fromkeys(point["compressor"] for point in points if point["compressor"] is not None))
+    whole = tuple(name for name in names if not keeps_fraction(name))
+    return whole if len(whole) < len(names) else ()
+
+
 def complete(point: Point) -> Point:
     """Return `point` with the compressor and the memory it implies."""
     scheme = schemes[point["scheme"]]
@@ -65,8 +94,8 @@ def components(config: Mapping[str, Any], density: float | None, *, asked: bool)
     """
     scheme = schemes[config["scheme"]["name"]]
     given = {key: value for key, value in config["scheme"].items() if key != "name"}
-    defaults = options("scheme", scheme.name)
-    changed = {key: value for key, value in given.items() if value != defaults[key]}
+    usual = defaults("scheme", scheme.name)
+    changed = {key: value for key, value in given.items() if value != usual[key]}
     scheme.options(changed)  # refuses wrong types and values
     compressor = _node_spec(compressors, config.get("compressor"))
     if compressor is None:

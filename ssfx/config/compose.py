@@ -1,47 +1,100 @@
-"""The complete configuration of one point: Hydra joins the files of conf/, then components and values are put in place.
+"""The complete configuration of one point: Hydra joins the files, then components and values are put in their place.
 
-Joining takes Hydra a twentieth of a second, and the points of a grid share a few choices of files. So each choice is
-joined once, with the bare names of components, and its interpolations are resolved when the values are there. What was
-joined is remembered from command to command.
+Joining takes Hydra a twentieth of a second, and the points of a grid share a few choices of workload, preset and
+experiment. So each such choice is joined once, with the bare names of components; what a point adds is put on top, and
+OmegaConf resolves interpolations last, so that they see the values of the point. tests/config/test_compose.py holds the
+result equal to what Hydra alone makes of all files and all keys.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ssfx.config.cluster_node import calibrated
-from ssfx.config.groups import COMPONENT_GROUPS, GROUPS, YAML_GROUPS, choices, options
-from ssfx.config.remembered import remembered
-from ssfx.core.errors import ConfigError
-from ssfx.core.paths import conf_dir
+from ssfx.config.groups import (
+    COMPONENT_GROUPS,
+    GROUPS,
+    WITH_SPECS,
+    YAML_GROUPS,
+    choices,
+    defaults,
+    exists,
+    node,
+    options,
+    split_spec,
+)  # fmt: skip
+from ssfx.config.overrides import parsed_options
+from ssfx.core.component_file import merged
+from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.paths import conf_dirs
+from ssfx.perf_model.cluster_file import with_options
 
 Point = dict[str, Any]
 """One value for every key that the user or the experiment chose."""
 
-_REFERENCE = re.compile(r"\$\{(\w+(?:\.\w+)*)\}")
+NODE_GROUPS = ("cluster", *COMPONENT_GROUPS)
+"""Groups whose files describe one thing each, without saying anything of other groups."""
+_WORD = re.compile(r"\w+")
+_SEARCHED: ContextVar[tuple[Path, ...] | None] = ContextVar("_SEARCHED", default=None)
+"""The user's folders while ssfx joins; Hydra keeps plugins for all that its process does, and others have their own."""
+JOINED_GROUPS = tuple(group for group in YAML_GROUPS if group != "cluster")
 
 
 def compose(point: Mapping[str, Any]) -> dict[str, Any]:
     """Return the complete configuration of one point as plain data; ConfigError for an option its choice does not have.
 
-    A component is its defaults, then what files say about it, then the point's options. A group that is None is unset.
+    A component is its file, then what other files say about it, then the point's options. A group of None is unset.
     """
+    point = expanded(point)
     config = dict(_files(point))
-    for group in COMPONENT_GROUPS:
+    for group in NODE_GROUPS:
         said = config.get(group, {})
-        if name := point.get(group) or said.get("name"):
-            defaults = {} if name == "auto" else options(group, name)
-            config[group] = {**defaults, **said, "name": name}
-    if any(key.startswith("cluster.") for key in point):
-        config["cluster"] = calibrated(config["cluster"], point)
+        if choice := point.get(group) or said.get("name"):
+            own = node(group, choice)
+            config[group] = {**merged(own, said), "name": own["name"]}
+    cluster = {key.partition(".")[2]: value for key, value in point.items() if key.startswith("cluster.")}
+    if cluster:
+        config["cluster"] = with_options(config["cluster"], cluster)
     for key, value in point.items():
-        if key not in GROUPS:
-            config = _put(config, key.split("."), value, key)
+        group, _, option = key.partition(".")
+        if option and group != "cluster":
+            if option not in config.get(group, {}):
+                raise _no_option(key)
+            config[group] = {**config[group], option: value}
+        elif not option and key not in GROUPS:
+            config[key] = value
     return _resolved(config)
+
+
+def expanded(point: Mapping[str, Any]) -> Point:
+    """Return a point in which every component has the name it is registered by, and its options are keys of their own.
+
+    "dgc(value_dtype=float16)" becomes compressor=dgc compressor.value_dtype=float16, and so does a file of the user's
+    that says this. ConfigError for an option that is given in brackets and by its key.
+    """
+    found = dict(point)
+    for group in WITH_SPECS:
+        if (choice := found.get(group)) is None:
+            continue
+        name, text = split_spec(choice)
+        own = node(group, name)
+        usual = defaults(group, own["name"])
+        given = parsed_options(group, text)
+        for option in given:
+            if option not in usual:
+                raise unknown(f"option of {group} {own['name']}", option, usual)
+            if f"{group}.{option}" in point:
+                raise ConfigError(f"{group}={choice} and {group}.{option} give one option twice; drop one of them")
+        other = {option: value for option, value in own.items() if option != "name" and value != usual[option]}
+        found[group] = own["name"]
+        found = {**found, **{f"{group}.{key}": value for key, value in {**other, **given}.items()
+                             if f"{group}.{key}" not in point}}  # fmt: skip
+    return found
 
 
 def chosen(point: Mapping[str, Any], group: str) -> Any:
@@ -50,52 +103,82 @@ def chosen(point: Mapping[str, Any], group: str) -> Any:
 
 
 def _files(point: Mapping[str, Any]) -> Mapping[str, Any]:
-    return joined(conf_dir(), tuple((group, point[group]) for group in YAML_GROUPS if group in point))
+    return joined(conf_dirs(), tuple((group, point[group]) for group in JOINED_GROUPS if group in point))
 
 
 @cache
-def joined(folder: Path, files: tuple[tuple[str, str], ...]) -> Mapping[str, Any]:
-    """Return the join of the `files` chosen from groups of `folder` as plain data to be read only.
+def joined(folders: tuple[Path, ...], files: tuple[tuple[str, str], ...]) -> Mapping[str, Any]:
+    """Return the join of the `files` chosen from groups of `folders` as plain data to be read only.
 
-    Components are their name and what files say about them; interpolations are left as they are.
+    Clusters and components are their name and what other files say about them; interpolations are left as they are.
     """
-    sources = [*sorted(folder.rglob("*.yaml")), Path(__file__)]
-    return _plain(remembered(lambda: _join(folder, files), files, sources))
-
-
-def _join(folder: Path, files: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
-    from hydra.errors import MissingConfigException
+    from hydra.errors import HydraException
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
+    _register()
+    token = _SEARCHED.set(folders[:-1])
     words = [f"{group}='{name}'" for group, name in files]
-    for group in COMPONENT_GROUPS:
-        _register(group, ("auto",) if group == "engine" else choices(group))
-    with initialize_config_dir(config_dir=str(folder.resolve()), version_base="1.3"):
-        try:
+    try:
+        with initialize_config_dir(config_dir=str(folders[-1].resolve()), version_base="1.3"):
             config = hydra_compose("config", words)
-        except MissingConfigException:
-            _register("engine", choices("engine"))  # late: few files choose one, and importing all takes a while
-            config = hydra_compose("config", words)
-    return {str(key): value for key, value in _plain(OmegaConf.to_container(config)).items()}
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        where = " ".join(f"{group}={name}" for group, name in files) or "conf/config.yaml"
+        raise ConfigError(f"Hydra cannot join the files of {where}: {first}") from None
+    finally:
+        _SEARCHED.reset(token)
+    return _plain(OmegaConf.to_container(config))
 
 
 @cache
-def _register(group: str, names: tuple[str, ...]) -> None:
-    """Hydra accepts the name of a component in the defaults of a file; the node is the bare name."""
-    from hydra.core.config_store import ConfigStore
+def _register() -> None:
+    """Hydra finds the bare names of clusters and components first, then the user's folders, then the shipped one."""
+    from hydra.core.config_search_path import ConfigSearchPath
+    from hydra.core.object_type import ObjectType
+    from hydra.core.plugins import Plugins
+    from hydra.plugins.config_source import ConfigResult, ConfigSource
+    from hydra.plugins.search_path_plugin import SearchPathPlugin
+    from omegaconf import OmegaConf
 
-    for name in names:
-        ConfigStore.instance().store(group=group, name=name, node={"name": name}, provider="ssfx")
+    class Names(ConfigSource):  # type: ignore[misc]
+        @staticmethod
+        def scheme() -> str:
+            return "ssfx"
 
+        def load_config(self, config_path: str) -> ConfigResult:
+            name = {"name": config_path.partition("/")[2].removesuffix(".yaml")}
+            return ConfigResult(
+                config=OmegaConf.create(name), path=self.full_path(), provider=self.provider, header={"package": None}
+            )
 
-def _put(node: dict[str, Any], path: list[str], value: Any, key: str) -> dict[str, Any]:
-    """Return a copy of `node` with `value` at `path`, which must exist."""
-    head, *rest = path
-    if head not in node:
-        raise _no_option(key)
-    return {**node, head: _put(node[head], rest, value, key) if rest else value}
+        def available(self) -> bool:
+            return True
+
+        def is_group(self, config_path: str) -> bool:
+            return config_path in NODE_GROUPS
+
+        def is_config(self, config_path: str) -> bool:
+            group, _, name = config_path.removesuffix(".yaml").partition("/")
+            return group in NODE_GROUPS and exists(group, name)
+
+        def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+            return list(choices(config_path)) if config_path in NODE_GROUPS else []
+
+    class Folders(SearchPathPlugin):  # type: ignore[misc]
+        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+            own = _SEARCHED.get()
+            if own is None:
+                return
+            search_path.prepend("ssfx", "ssfx://", "main")
+            for folder in own:
+                search_path.prepend("ssfx", folder.as_uri(), "main")
+
+    Plugins.instance().register(Names)
+    Plugins.instance().register(Folders)
 
 
 def _no_option(key: str) -> ConfigError:
@@ -104,31 +187,31 @@ def _no_option(key: str) -> ConfigError:
     return ConfigError(f"the chosen {group} has no option {option}; {f'choose {have}, or ' * bool(have)}drop {key}")
 
 
-def _resolved(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of `config` with its interpolations replaced by what they refer to."""
+def _resolved(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of `config` with its interpolations replaced by what they refer to.
+
+    OmegaConf is given the top-level keys that hold interpolations, and those that these name: it takes six
+    milliseconds for a whole configuration, which a grid of a thousand cases would take a thousand times.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    texts = {key: list(_references(value)) for key, value in config.items()}
+    words = set(_WORD.findall(" ".join(text for found in texts.values() for text in found)))
+    part = {key: value for key, value in config.items() if texts[key] or key in words}
     try:
-        return _plain(_looked_up(config, config))
-    except (LookupError, TypeError):
-        from omegaconf import OmegaConf  # it knows every form and how to say what is wrong, but takes milliseconds
-
-        return _plain(OmegaConf.to_container(OmegaConf.create(config), resolve=True))
+        return {**deepcopy(dict(config)), **_plain(OmegaConf.to_container(OmegaConf.create(part), resolve=True))}
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"a reference cannot be resolved: {str(error).splitlines()[0]}") from None
 
 
-def _looked_up(value: Any, config: Mapping[str, Any]) -> Any:
-    """Return a copy of `value` with ${key} replaced; LookupError or TypeError for any other form."""
-    if isinstance(value, dict):
-        return {key: _looked_up(item, config) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_looked_up(item, config) for item in value]
-    if not isinstance(value, str) or "${" not in value:
-        return value
-    found: Any = config
-    reference = _REFERENCE.fullmatch(value)
-    for key in reference[1].split(".") if reference else ():
-        found = found[key]
-    if isinstance(found, (dict, list)) or "${" in str(found):
-        raise LookupError(value)
-    return found
+def _references(value: Any) -> Iterator[str]:
+    """Yield the texts in `value` that hold interpolations."""
+    if isinstance(value, str) and "${" in value:
+        yield value
+    elif isinstance(value, (Mapping, list)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _references(item)
 
 
 def _plain(value: Any) -> dict[str, Any]:

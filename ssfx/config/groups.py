@@ -1,54 +1,109 @@
-"""The configuration groups and their choices: YAML folders of conf/, and groups generated from the registries."""
+"""The configuration groups, the names that may be chosen from each, and what a chosen name stands for."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from ssfx.core.errors import unknown
-from ssfx.core.paths import conf_dir
+from ssfx.core.component_file import component_file, file_names, path_of
+from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.paths import conf_dirs
 
 YAML_GROUPS = ("cluster", "experiment", "preset", "workload")
+"""Groups whose choices are files and nothing else."""
 COMPONENT_GROUPS = ("compressor", "dataset", "engine", "memory", "model", "scheme")
+"""Groups whose choices are registered in Python; a file gives one of them other values, under a name of its own."""
 GROUPS = tuple(sorted(YAML_GROUPS + COMPONENT_GROUPS))
 OPTION_GROUPS = ("cluster", "compressor", "dataset", "memory", "scheme")
 """Groups whose choices have options of their own, written group.option=value."""
+WITH_SPECS = tuple(group for group in OPTION_GROUPS if group in COMPONENT_GROUPS)
+"""Groups whose choices may be written with their options, as in compressor=dgc(value_dtype=float16)."""
 
 CLUSTER_OPTIONS = (
     "nodes", "devices_per_node", "device", "nics_per_node", "calibration",
     *(f"{link}.{key}" for link in ("intra", "inter") for key in ("gbps", "efficiency", "latency_s")),
 )  # fmt: skip
 
+_SPEC = re.compile(r"(?P<name>[^()]+)(?:\((?P<options>.*)\))?")
 
-@cache
+
 def choices(group: str) -> tuple[str, ...]:
     """Return the names that may be written after `group=`, sorted."""
-    if group in YAML_GROUPS:
-        return tuple(sorted(path.stem for path in (conf_dir() / group).glob("*.yaml")))
-    names = [entry.name for entry in registry(group)]
-    return tuple(sorted(["auto", *names] if group == "engine" else names))
+    return _choices(group, conf_dirs())
+
+
+@cache
+def _choices(group: str, _folders: tuple[Path, ...]) -> tuple[str, ...]:
+    names = set(file_names(group))
+    return tuple(sorted(names if group in YAML_GROUPS else names.union(registry(group).names())))
 
 
 def file_summary(group: str, name: str) -> str:
     """Return the summary of a choice of a YAML group, read from its line: a listing need not import a YAML parser."""
-    lines = (conf_dir() / group / f"{name}.yaml").read_text().splitlines()
-    return next(text.strip() for key, _, text in (line.partition(":") for line in lines) if key.strip() == "summary")
+    path = path_of(group, name)
+    lines = path.read_text().splitlines() if path else []
+    found = (text.strip() for key, _, text in (line.partition(":") for line in lines) if key.strip() == "summary")
+    return next(found, "")
 
 
-def check_choice(group: str, name: Any) -> str:
-    """Return `name` when it is a choice of `group`; else ConfigError with the nearest one."""
-    if str(name) not in (choices(group) if group in YAML_GROUPS or name == "auto" else registry(group)):
-        raise unknown(group, str(name), choices(group))
-    return str(name)
+def check_choice(group: str, value: Any) -> str:
+    """Return `value` when it is a choice of `group`, with options where it may have some; else ConfigError."""
+    text = str(value)
+    name, options = split_spec(text) if group in WITH_SPECS else (text, "")
+    if not exists(group, name):
+        raise unknown(group, name, choices(group))
+    return text if options else name
+
+
+def exists(group: str, name: str) -> bool:
+    """Return whether `name` may be chosen from `group`: by a file, or because a component is registered so."""
+    return path_of(group, name) is not None or (group in COMPONENT_GROUPS and name in registry(group))
+
+
+def split_spec(text: str) -> tuple[str, str]:
+    """Return the name and the options of "name(option=value,...)", "" without any."""
+    match = _SPEC.fullmatch(text.strip())
+    return (match["name"].strip(), match["options"] or "") if match else (text, "")
+
+
+def options(group: str, choice: str) -> Mapping[str, Any]:
+    """Return the options that a choice has, by the values it gives them; see `node`."""
+    if group == "cluster":
+        return dict.fromkeys(CLUSTER_OPTIONS)
+    return {key: value for key, value in node(group, choice).items() if key != "name"}
+
+
+def node(group: str, choice: str) -> Mapping[str, Any]:
+    """Return the name of the component that `choice` stands for, and the value of each of its options.
+
+    Options that a file does not name are the component's defaults. ConfigError for one that the component has not.
+    """
+    return _node(group, choice, conf_dirs())
 
 
 @cache
-def options(group: str, name: str) -> Mapping[str, Any]:
-    """Return the options of one choice with their defaults, without `compressor` and `density`, which are keys."""
+def _node(group: str, choice: str, _folders: tuple[Path, ...]) -> Mapping[str, Any]:
+    path = path_of(group, choice)
+    said = component_file(group, choice) if path else {"name": choice}
     if group == "cluster":
-        return dict.fromkeys(CLUSTER_OPTIONS)
+        return {**said, "name": choice}
+    known = defaults(group, said["name"])
+    for key in said:
+        if key != "name" and key not in known:
+            error = unknown(f"option of {group} {said['name']}", key, known)
+            raise ConfigError(f"{path}: {error}")
+    return {"name": said["name"], **known, **said}
+
+
+@cache
+def defaults(group: str, name: str) -> Mapping[str, Any]:
+    """Return the options of a registered component, without `compressor` and `density`, which are keys of their own."""
+    if name == "auto" and group == "engine":
+        return {}
     entry = registry(group)[name]
     if group == "scheme":
         return {key: value for key, value in asdict(entry.defaults).items() if key not in ("compressor", "density")}
@@ -56,7 +111,7 @@ def options(group: str, name: str) -> Mapping[str, Any]:
 
 
 def registry(group: str) -> Any:
-    """Return the registry behind a generated group."""
+    """Return the registry behind a component group."""
     # Late imports: a command that completes `preset=` has no use for the compressors.
     if group == "scheme":
         from ssfx.schemes import schemes

@@ -1,4 +1,4 @@
-"""What the user typed, read and checked: key=value words become a mapping from keys to one or several values."""
+"""What the user typed, read by Hydra's grammar and checked: words become a mapping from keys to their values."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from ssfx.config.groups import GROUPS, OPTION_GROUPS, check_choice, choices, options
+from ssfx.config.groups import GROUPS, OPTION_GROUPS, WITH_SPECS, check_choice, choices, options
 from ssfx.config.schema import KEYS, typed
 from ssfx.core.errors import ConfigError, nearest, unknown
 
-_KEY = re.compile(r"[a-z_]+(\.[a-z_]+)*")
-_NAME = re.compile(r"(?!(true|false|null|nan|inf)$)[a-z][a-z0-9_]*|[0-9]+[a-df-z][a-z0-9_]*")
-_WHOLE = re.compile(r"0|[1-9][0-9]*")
-_REAL = re.compile(r"(0|[1-9][0-9]*)(\.[0-9]+)?(e-?[0-9]+)?")
-
 Request = dict[str, tuple[Any, ...]]
 """Keys in the order they were given, each with the values it shall take."""
+
+_CALL = re.compile(r"([a-z_]\w*)\(")
+_ENGINES = "ssfx starts the runs itself: write engine=torchrun, engine=slurm or engine=simulate"
+_RESULTS = "results are under ./results, or where SSFX_RESULTS says: write SSFX_RESULTS=DIR ssfx run ..."
 
 
 def read(words: Iterable[str]) -> Request:
@@ -43,6 +42,20 @@ def check(key: str, values: Iterable[Any]) -> tuple[Any, ...]:
     raise unknown("key", key, [*GROUPS, *KEYS])
 
 
+def parsed_options(group: str, text: str) -> dict[str, Any]:
+    """Return the options of a choice as written between its brackets, typed as Hydra types them."""
+    words = [part.strip() for part in text.split(",") if part.strip()]
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, _ = word.partition("=")
+        if not equals:
+            raise ConfigError(f"{word!r} is not option=value; write {group}=name(option=value)")
+        if key in found:
+            raise ConfigError(f"option {key} of {group} is given twice; keep one of them")
+        found[key.strip()] = _parse(f"{group}.{key.strip()}={word.partition('=')[2].strip()}")[1][0]
+    return found
+
+
 def _unset(key: str, value: Any) -> bool:
     return value is None and key in ("compressor", "memory")
 
@@ -58,49 +71,71 @@ def _check_option(group: str, option: str, key: str) -> None:
 
 
 def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
+    from hydra.core.override_parser.overrides_parser import OverridesParser, create_functions
+    from hydra.core.override_parser.types import Glob, IntervalSweep, OverrideType
+    from hydra.errors import HydraException
+
     key, equals, text = word.partition("=")
+    _refuse_habit(word, key, text)
     if not equals:
         raise ConfigError(_without_equals(word))
     if not key or not text:
         raise ConfigError(f"{word!r} is not key=value; write for example density=0.05")
-    if "(" in text:
-        raise ConfigError(
-            f"cannot read {word!r}; options are written apart, as in compressor=topk compressor.option=value"
-        )
-    if _KEY.fullmatch(key) and None not in (found := [_plain_value(one) for one in text.split(",")]):
-        return key, tuple(found)
-    return _by_grammar(word)
-
-
-def _plain_value(text: str) -> str | int | float | None:
-    """Return what Hydra's grammar makes of a name as they are here, or of a number without a sign; None for all else.
-
-    That is what most words hold, and importing the grammar takes longer than simulating a step.
-    """
-    if _NAME.fullmatch(text):
-        return text
-    if _WHOLE.fullmatch(text):
-        return int(text)
-    return float(text) if _REAL.fullmatch(text) and not text.isdecimal() else None
-
-
-def _by_grammar(word: str) -> tuple[str, tuple[Any, ...]]:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.core.override_parser.types import OverrideType
-    from hydra.errors import HydraException
-
+    functions = create_functions()
+    for name in set(_CALL.findall(text)) - set(functions.definitions) if key in WITH_SPECS else ():
+        functions.register(name, _spec_of(name))
     try:
-        override = OverridesParser.create().parse_override(word)
-    except HydraException:
-        raise ConfigError(f"cannot read {word!r}; write key=value, or key=a,b to run several") from None
+        override = OverridesParser(functions).parse_override(word)
+    except (HydraException, TypeError):
+        how = "options are written name(option=value)" if key in WITH_SPECS else f"write {key}=a,b to run several"
+        raise ConfigError(f"cannot read {word!r}; {how}, and range(), choice() and glob() are as in Hydra") from None
     if override.type != OverrideType.CHANGE or override.package is not None:
         raise ConfigError(f"cannot read {word!r}; keys are only changed, by key=value")
-    values = tuple(override.sweep_iterator()) if override.is_sweep_override() else (override.value(),)
-    return override.key_or_group, tuple(_plain(value) for value in values)
+    value = override.value()
+    if isinstance(value, IntervalSweep):
+        raise ConfigError(f"{word!r} names no values; write {key}=a,b, or {key}=range(start,stop,step)")
+    if isinstance(value, Glob):
+        if key not in GROUPS:
+            raise ConfigError(f"glob() chooses files and components, and {key} is a number or a word; write {key}=a,b")
+        values = tuple(value.filter(list(choices(key))))
+        if not values:
+            raise ConfigError(f"{word!r} fits no {key}; choose some of: {', '.join(choices(key))}")
+        return key, values
+    values = tuple(override.sweep_iterator()) if override.is_sweep_override() else (value,)
+    return override.key_or_group, tuple(_plain(one) for one in values)
+
+
+def _refuse_habit(word: str, key: str, text: str) -> None:
+    """Raise ConfigError, saying what to type instead, for what Hydra's own applications understand."""
+    if key.startswith("+"):
+        name = key.lstrip("+")
+        raise ConfigError(f"{word!r}: no key is added, all of them exist; write {name}={text or 'value'}")
+    if key.startswith("~"):
+        raise ConfigError(f"{word!r}: nothing is removed; where a key may be unset, write {key[1:]}=null")
+    if key.startswith(("hydra/", "hydra.")):
+        where = key.removeprefix("hydra")[1:]
+        if where.startswith(("launcher", "sweeper")):
+            raise ConfigError(f"{word!r} has no effect; {_ENGINES}")
+        if where.startswith(("run", "sweep", "job", "output")):
+            raise ConfigError(f"{word!r} has no effect; {_RESULTS}")
+        raise ConfigError(f"{word!r} has no effect: ssfx reads Hydra's files, without its application; drop it")
+
+
+def _spec_of(name: str) -> Any:
+    """Return what Hydra's grammar calls for name(option=value,...): it gives the text back, as one choice."""
+    from hydra.core.override_parser.types import QuotedString
+
+    def text(value: Any) -> str:
+        if value is None or isinstance(value, bool):
+            return {None: "null", True: "true", False: "false"}[value]
+        return str(value.text if isinstance(value, QuotedString) else value)
+
+    # A lambda has no annotations, which the grammar would check.
+    return lambda **given: f"{name}({','.join(f'{key}={text(value)}' for key, value in given.items())})"
 
 
 def _plain(value: Any) -> Any:
-    # The parser wraps quoted text; the sweep iterator returns the text of the elements.
+    # The parser wraps quoted text.
     from hydra.core.override_parser.types import QuotedString
 
     return value.text if isinstance(value, QuotedString) else value

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ssfx.config.clusters import local_device
 from ssfx.config.compose import Point, compose
 from ssfx.config.data_keys import with_own_data, without_data_keys
 from ssfx.config.groups import GROUPS, choices
@@ -13,6 +12,7 @@ from ssfx.config.overrides import read
 from ssfx.config.schema import KEYS, Settings
 from ssfx.config.sweep import single
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.perf_model.cluster_file import local_device
 from ssfx.workloads import dataset_spec, datasets, models
 
 PROFILE_KEYS = ("model", "workload", "dataset", "batch_size", "optimizer", "device", "ranks")

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import isfinite
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ssfx.core.case import Schedule
 from ssfx.core.errors import ConfigError, unknown
+
+MOST = {
+    "batch_size": 10**7, "world_size": 10**6, "threads": 1024, "steps": 10**9, "repeats": 10**4, "seed": 2**32 - 1,
+    "accumulate": 10**6,
+}  # fmt: skip
+"""Upper bounds of keys, beyond which a value can only be a slip."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +38,7 @@ class Settings:
     accumulate: int
     clip_norm: float | None
     evaluate: bool
-    control: bool
+    time_compute_only: bool
     checkpoint_every: int
     trace: bool
     schedule: Schedule
@@ -45,6 +52,8 @@ class Settings:
     data_workers: int
     stall_timeout_s: float
     wandb: Literal["off", "offline", "online"]
+    wandb_project: str
+    wandb_tags: tuple[str, ...]
 
     def __post_init__(self) -> None:
         for key in ("batch_size", "world_size", "threads", "steps", "repeats", "accumulate"):
@@ -56,6 +65,9 @@ class Settings:
         ):  # fmt: skip
             if getattr(self, key) < 0:
                 raise ConfigError(f"{key} must not be negative, got {getattr(self, key)}")
+        for key, most in MOST.items():
+            if (getattr(self, key) or 0) > most:
+                raise ConfigError(f"{key} must be at most {most}, got {getattr(self, key):g}")
         for key in ("lr", "clip_norm", "stall_timeout_s"):
             value = getattr(self, key)
             if value is not None and not value > 0:
@@ -95,7 +107,7 @@ class Settings:
 TYPES: dict[str, Any] = get_type_hints(Settings)
 KEYS = tuple(field.name for field in fields(Settings))
 
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 
 
 def typed(key: str, value: Any) -> Any:
@@ -108,11 +120,13 @@ def typed(key: str, value: Any) -> Any:
             raise unknown(key, str(value), choices)
         return value
     if get_origin(hint) is tuple:
-        return _numbers(key, value)
+        return _texts(key, value) if str in get_args(hint) else _numbers(key, value)
     kinds = get_args(hint) or (hint,)
     if value is None and type(None) in kinds:
         return None
     kind = kinds[0]
+    if isinstance(value, float) and not isfinite(value):
+        raise ConfigError(f"{key} must be a finite number, got {value:g}")
     if isinstance(value, bool) == (kind is bool):
         if isinstance(value, kind):
             return value
@@ -129,6 +143,12 @@ def word_choices(key: str) -> tuple[str, ...]:
     hint = TYPES[key]
     kinds = (hint, *get_args(hint)) if get_origin(hint) is not Literal else (hint,)
     return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+
+
+def _texts(key: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or any(not isinstance(one, str) for one in value):
+        raise ConfigError(f"{key} must be a list of words, as [first,second], got {value!r}")
+    return tuple(value)
 
 
 def _numbers(key: str, value: Any) -> tuple[float, ...]:

@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from ssfx.config.cases import PLAN_KEYS, completed
-from ssfx.config.clusters import cluster_at
-from ssfx.config.components import components, on_nodes
-from ssfx.config.compose import Point, chosen, compose
+from ssfx.config.clusters import check_recorded, choice_at
+from ssfx.config.components import completed, components, on_nodes
+from ssfx.config.compose import Point, chosen, compose, expanded
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
-from ssfx.config.simulated import simulated
 from ssfx.config.sweep import points_of
-from ssfx.core.case import Case
+from ssfx.core.case import LATER_FIELDS, Case
 from ssfx.core.errors import ConfigError
+from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.operator_counts import model_work
+from ssfx.perf_model.target import target_of
+
+PLAN_KEYS = ("scheme", "compressor", "model", "workload", "cluster", "density", "world_size", "device")
+"""What a plan depends on."""
 
 SIMULATION_KEYS = (*PLAN_KEYS, "batch_size", "optimizer", "accumulate")
 """What a simulated step depends on."""
+
+WITHOUT_EFFECT = (
+    "checkpoint_every", "clip_norm", "data_workers", "decay_only_matrices", "evaluate", "evaluate_every", "lr",
+    "lr_warmup", "memory", "milestones", "momentum", "preset", "repeats", "scale_lr_by_ranks", "schedule", "seed",
+    "stall_timeout_s", "steps", "target_metric", "target_value", "time_compute_only", "warmup_steps", "weight_decay",
+)  # fmt: skip
+"""Keys that, with their options, change nothing about a simulated step."""
+
+
+def check_keys(keys: Iterable[str]) -> None:
+    """Raise ConfigError for the first key that would have no effect on a simulation."""
+    for key in keys:
+        if key.partition(".")[0] in WITHOUT_EFFECT or key.startswith("dataset."):
+            raise ConfigError(f"{key} has no effect on a simulated step; drop it")
+
+
+def simulated(case: Case) -> Case:
+    """Return `case` as one step in virtual time, with the calibration that is here; ConfigError when there is none."""
+    if case.precision != "fp32":
+        raise ConfigError(f"precision={case.precision} cannot be simulated: profiles are of fp32; drop it")
+    if case.threads != 1:
+        raise ConfigError(f"threads={case.threads} cannot be simulated: profiles are of one thread per rank; drop it")
+    later = {name: default for name, default in LATER_FIELDS.items() if name != "calibration"}
+    one = replace(case, steps=1, warmup_steps=0, seed=0, repeat=0, evaluate=False, checkpoint_every=0, **later)
+    return replace(one, calibration=target_of(one).calibration)
 
 
 def resolve_simulations(words: Iterable[str]) -> list[Case]:
@@ -26,9 +55,7 @@ def resolve_simulations(words: Iterable[str]) -> list[Case]:
     for key in request:
         if key not in SIMULATION_KEYS and not key.startswith(("scheme.", "compressor.", "cluster.")):
             raise ConfigError(f"a simulated step does not depend on {key}; it takes {', '.join(SIMULATION_KEYS)}")
-    points = points_of(request)
-    for point in points:
-        point.setdefault("scheme", chosen(point, "scheme"))
+    points = [expanded({"scheme": chosen(point, "scheme"), **point}) for point in points_of(request)]
     cases = [_case(point) for point in completed(points)[0]]
     return list({case.run_id: case for case in cases}.values())
 
@@ -44,11 +71,12 @@ def with_custom(point: Point) -> Point:
 def _case(point: Point) -> Case:
     config = compose(with_custom(point))
     settings = Settings.of(config)
-    cluster = cluster_at(point, config["cluster"], settings.world_size, settings.device)
+    cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
+    check_recorded(point, cluster)
     parts = on_nodes(components(config, settings.density, asked="density" in point), cluster)
     case = Case(
         experiment="simulate", model=config["model"]["name"], dataset="", scheme=parts.scheme,
-        cluster=cluster.name, world_size=cluster.world_size, batch_size=settings.batch_size,
+        cluster=choice_at(point, cluster), world_size=cluster.world_size, batch_size=settings.batch_size,
         compressor=parts.compressor, density=parts.density, memory=parts.memory, scheme_options=parts.scheme_options,
         device="cpu" if cluster.device == "cpu" else "cuda", optimizer=settings.optimizer,
         accumulate=settings.accumulate,

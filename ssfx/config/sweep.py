@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from ssfx.config.clusters import engine_of
-from ssfx.config.compose import Point, compose
+from ssfx.config.compose import Point, chosen, compose, expanded
 from ssfx.config.groups import choices
 from ssfx.config.overrides import Request, check
 from ssfx.core import machine
@@ -46,7 +46,7 @@ def grid(request: Request) -> Grid:
         sweep = {**sweep, **experiment.get("real", {})}
     swept = {key: check(key, values) for key, values in sweep.items()}
     axes = {**swept, **request}
-    axes.setdefault("scheme", (base["scheme"]["name"],))
+    axes.setdefault("scheme", (chosen({"experiment": name} if name else {}, "scheme"),))
     for key in ("model", "dataset"):
         if key in request and len(axes.get("workload", ())) > 1:
             raise ConfigError(
@@ -72,7 +72,7 @@ def single(request: Request, command: str) -> Point:
             raise ConfigError(
                 f"ssfx {command} shows one case, got {len(values)} values of {key}; choose {key}={values[0]}"
             )
-    return {key: values[0] for key, values in request.items()}
+    return expanded({key: values[0] for key, values in request.items()})
 
 
 def _one(request: Request, key: str, default: Any) -> Any:
@@ -96,4 +96,4 @@ def _simulated(experiment: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _product(axes: Mapping[str, tuple[Any, ...]]) -> Iterator[Point]:
     for values in product(*axes.values()):
-        yield dict(zip(axes, values, strict=True))
+        yield expanded(dict(zip(axes, values, strict=True)))

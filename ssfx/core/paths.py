@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ssfx.core.errors import ConfigError
+
 _PACKAGE = Path(__file__).parents[1]
 _CHECKOUT = _PACKAGE.parent
 
@@ -15,8 +17,20 @@ def _own(in_checkout: str, in_wheel: str) -> Path:
 
 
 def conf_dir() -> Path:
-    """Directory of the Hydra configuration."""
+    """Directory of the Hydra configuration that comes with ssfx."""
     return _own("conf", "_conf")
+
+
+def conf_dirs() -> tuple[Path, ...]:
+    """Directories of the configuration: the user's own, which $SSFX_CONF lists as PATH does, then the shipped one.
+
+    ConfigError for one that does not exist.
+    """
+    own = [Path(name).expanduser().resolve() for name in os.environ.get("SSFX_CONF", "").split(os.pathsep) if name]
+    for folder in own:
+        if not folder.is_dir():
+            raise ConfigError(f"{folder} is no folder; --config-dir and SSFX_CONF name folders like conf/ of ssfx")
+    return (*own, conf_dir())
 
 
 def experiments_dir() -> Path:

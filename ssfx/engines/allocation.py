@@ -16,13 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ssfx.config.clusters import cluster_named
 from ssfx.core.case import Case
 from ssfx.core.errors import RunError, SsfxError
 from ssfx.engines.collect import collect
 from ssfx.engines.job import Job
 from ssfx.engines.launch import Launch, settings
 from ssfx.engines.torchrun import Torchrun
+from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
 
@@ -36,7 +36,7 @@ class NodesLaunch(Launch):
         """Return the row of a finished job, which says where it ran; RunError when that is not the case's cluster."""
         nodes = int(os.environ["SLURM_JOB_NUM_NODES"])
         row = collect(job, "measured", code, settings(job.case.threads, None), nodes=nodes)
-        cluster = cluster_named(job.case.cluster, job.case.world_size, job.case.device)
+        cluster = cluster_on(job.case.cluster, job.case.world_size, job.case.device)
         found = sorted({gpu for result in job.results() for gpu in result["gpus"]})
         for gpu in found:
             if cluster.device.partition("_")[0] not in gpu.replace(" ", "").lower():
@@ -80,7 +80,7 @@ class Allocation(Torchrun):
 def main(sweep_file: str, number: str) -> int:
     """Run the case of that number; return the exit code: 0, or 1 after saying what went wrong."""
     sweep = json.loads(Path(sweep_file).read_text())
-    case = Case(**sweep["cases"][int(number)])
+    case = Case.of(sweep["cases"][int(number)])
     try:
         Allocation(sweep["train"]).run([case], Store(Path(sweep["root"])), stall_timeout_s=sweep["stall_timeout_s"])
     except SsfxError as error:

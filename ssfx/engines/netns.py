@@ -29,7 +29,7 @@ class HostsLaunch(Launch):
 
     def __enter__(self) -> HostsLaunch:
         with ExitStack() as stack:
-            self._hosts = stack.enter_context(Hosts(_network(self._jobs[0].case.cluster)))
+            self._hosts = stack.enter_context(Hosts(_network(self._jobs[0].case.cluster.name)))
             self._measured_gbps = measure(self._hosts)
             super().__enter__()
             self._stack = stack.pop_all()

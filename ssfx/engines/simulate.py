@@ -14,8 +14,6 @@ from time import perf_counter
 from typing import Any
 
 from ssfx.compressors import build
-from ssfx.config.simulated import simulate_case
-from ssfx.config.targets import Target
 from ssfx.core import machine
 from ssfx.core.case import Case
 from ssfx.core.errors import RunError
@@ -26,10 +24,12 @@ from ssfx.perf_model.devices import device as data_sheet
 from ssfx.perf_model.devices import device_names
 from ssfx.perf_model.memory_footprint import memory_bytes
 from ssfx.perf_model.recorded_times import measured_on
+from ssfx.perf_model.target import Target
 from ssfx.results.manifest import code, now, versions
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
 from ssfx.simulator import Simulated
+from ssfx.simulator.cases import simulate_case
 from ssfx.simulator.trace import save as save_trace
 
 TOGETHER = 200

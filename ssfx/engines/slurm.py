@@ -11,7 +11,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ssfx.config.clusters import cluster_named
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.files import read_json, write_atomic
@@ -19,6 +18,7 @@ from ssfx.engines.base import Engine, engines
 from ssfx.engines.progress import Report
 from ssfx.engines.sbatch import Shape, missing, queued, script, submit
 from ssfx.engines.torchrun import TRAIN, check_measured
+from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.results.manifest import now
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
@@ -141,7 +141,7 @@ def _shapes(cases: Iterable[Case]) -> dict[Shape, list[Case]]:
     """Group cases by the nodes they need; the tasks of an array are all alike."""
     groups: dict[Shape, list[Case]] = {}
     for case in cases:
-        cluster = cluster_named(case.cluster, case.world_size, case.device)
+        cluster = cluster_on(case.cluster, case.world_size, case.device)
         shape = Shape(cluster.nodes, cluster.devices_per_node, case.device == "cuda")
         groups.setdefault(shape, []).append(case)
     return groups

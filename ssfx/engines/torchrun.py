@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from ssfx.core.case import Case
+from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.engines.base import Engine, engines
 from ssfx.engines.job import Job
@@ -123,7 +123,7 @@ def check_measured(cases: Iterable[Case]) -> None:
 
 def _batches(cases: Iterable[Case]) -> list[list[Case]]:
     """Group cases that can share a launch, in the order in which they come."""
-    groups: dict[tuple[str, int, str, int], list[Case]] = {}
+    groups: dict[tuple[ClusterChoice, int, str, int], list[Case]] = {}
     for case in cases:
         groups.setdefault((case.cluster, case.world_size, case.device, case.threads), []).append(case)
     return list(groups.values())

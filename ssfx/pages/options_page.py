@@ -9,9 +9,9 @@ from typing import Any
 
 from ssfx.collectives import collectives
 from ssfx.compressors import compressors
+from ssfx.config.option_text import added, described, layers, types, value
 from ssfx.memories import memories
 from ssfx.pages.markdown import NOTE, anchor, code, table
-from ssfx.pages.option_text import added, described, layers, types, value
 from ssfx.schemes import schemes
 
 INTRODUCTION = """\

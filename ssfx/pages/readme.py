@@ -8,7 +8,8 @@ from dataclasses import astuple
 from pathlib import Path
 
 from ssfx.core.paths import reference_dir
-from ssfx.figures.discovery import discover, draw_all
+from ssfx.figures.discovery import discover
+from ssfx.figures.drawing import MANIFEST, draw_all
 from ssfx.pages.emulated import emulated_block
 from ssfx.pages.markdown import NOTE, table
 from ssfx.pages.models import analytic_block, models_block
@@ -31,7 +32,10 @@ PROFILES = ROOT / "docs" / "profiles.md"
 REPRODUCTION = ROOT / "docs" / "reproduction.md"
 OPTIONS = ROOT / "docs" / "options.md"
 
-FIRST = "ssfusion.fig11"
+KEPT = (".png", ".csv")
+"""What the repository keeps of a figure; the rest is drawn in seconds."""
+
+FIRST = "ssfusion.fig16"
 WIDTH = 600
 """Pixels of the picture in the README, so that the table below it is near."""
 
@@ -41,8 +45,10 @@ def main() -> None:
     rows = reference_rows()
     for old in IMAGES.glob("*.*"):
         old.unlink()
-    for path in draw_all([], rows, IMAGES):
-        if path.suffix == ".pdf":
+    drawn = draw_all([], rows, IMAGES)
+    (IMAGES / MANIFEST).unlink(missing_ok=True)
+    for path in (path for one in drawn for path in one.files):
+        if path.suffix not in KEPT:
             path.unlink()
     README.write_text(updated(README.read_text(), rows))
     REPRODUCTION.write_text(reproduction_page(rows))
@@ -95,7 +101,7 @@ def caption(rows: Sequence[Row]) -> str:
     """Return how the rows were obtained, what follows for reading them, and what their ranges are."""
     kinds = "; ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
     parts = [f"{kinds[0].upper()}{kinds[1:]}."]
-    if all(row.case.cluster == "local" and not row.case.calibration and row.case.device == "cpu" for row in rows):
+    if all(row.case.cluster.name == "local" and not row.case.calibration and row.case.device == "cpu" for row in rows):
         ranks = " or ".join(map(str, sorted({row.case.world_size for row in rows} - {1}))) or "1"
         parts.append(f"{ranks} CPU ranks on one machine: there is little communication to save.")
     repeats = len({row.case.repeat for row in rows})

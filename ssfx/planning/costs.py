@@ -140,7 +140,7 @@ class Costs:
 
 
 def ring_exchange(world_size: int, alpha_s: float, beta_s_per_byte: float) -> dict[str, Curve]:
-    """Return ring-formula curves for the basic collectives (SSFusion Eq. 3-4; spec of schemes, section 0.2).
+    """Return ring-formula curves for the basic collectives (SSFusion Eq. 3-4; D-43).
 
     `alpha_s` is the latency of one message, `beta_s_per_byte` the inverse bandwidth of one link direction. Sizes are
     the bytes that one rank contributes.

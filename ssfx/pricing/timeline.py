@@ -1,6 +1,6 @@
 """The reference timeline F(plan): when a step's gradients are all exchanged, without contention.
 
-Every model-driven planner is judged by this one function, so schemes are comparable. Source: spec of schemes, 0.4.
+Every model-driven planner is judged by this one function, so schemes are comparable. Source: D-42.
 """
 
 from __future__ import annotations

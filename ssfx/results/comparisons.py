@@ -23,7 +23,7 @@ SCHEME_ORDER = (
 
 _SHARED = (
     "experiment", "cluster", "model", "dataset", "batch_size", "device", "precision", "optimizer", "lr", "momentum",
-    "weight_decay", "clip_norm", "accumulate", "threads", "steps", "warmup_steps", "evaluate", "control",
+    "weight_decay", "clip_norm", "accumulate", "threads", "steps", "warmup_steps", "evaluate", "time_compute_only",
 )  # fmt: skip
 """Case fields in which all runs of one panel agree."""
 
@@ -113,7 +113,7 @@ class Panel:
     def conditions(self) -> str:
         """What all bars have in common beside the workload: network, workers, device, compression."""
         case = self.case
-        here = case.cluster == "local" and not case.calibration
+        here = case.cluster.name == "local" and not case.calibration
         network = "workers on one machine" if here else f"cluster {case.cluster}"
         parts = [network, f"{case.device} {case.precision}"]
         if case.device == "cpu":
@@ -128,7 +128,7 @@ class Panel:
         """The first columns of a figure's CSV, saying which panel a line belongs to."""
         return {
             "workload": self.workload,
-            "cluster": self.case.cluster,
+            "cluster": str(self.case.cluster),
             "world_size": self.world_size,
             "batch_size": self.case.batch_size,
             "origin": self.how,

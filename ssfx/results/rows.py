@@ -91,6 +91,6 @@ class Row:
         """Return the row that `to_json` wrote; ValueError, TypeError or KeyError for a corrupt line."""
         raw = json.loads(line)
         return cls(
-            raw["run_id"], Case(**raw["case"]), raw["metrics"], Origin(**raw["origin"]), raw["manifest"],
+            raw["run_id"], Case.of(raw["case"]), raw["metrics"], Origin(**raw["origin"]), raw["manifest"],
             raw["samples"], raw.get("density_ratios", {}), raw.get("curve", {}),  # the first committed rows lack these
         )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,6 @@ from ssfx.core.case import Case
 from ssfx.results.comparisons import DENSE_BASELINE, SCHEME_ORDER, metric
 from ssfx.results.rows import Row
 
-_CLUSTER = re.compile(r"(?P<name>[^(]+)(?:\((?P<options>[^)]*)\))?")
 _SHARED = ("experiment", "model", "dataset", "cluster", "batch_size", "device", "optimizer", "accumulate")
 
 
@@ -48,12 +46,12 @@ class Cell:
     @property
     def cluster(self) -> str:
         """The name of the cluster, without options."""
-        return _cluster(self.case)[0]
+        return self.case.cluster.name
 
     @property
     def options(self) -> dict[str, str]:
         """The options of the cluster, without its calibration."""
-        return _cluster(self.case)[1]
+        return {key: str(value) for key, value in self.case.cluster.options.items() if key != "calibration"}
 
     def value(self, scheme: str, name: str) -> float:
         """Return a metric of a scheme's row; RunError when it has none."""
@@ -140,10 +138,3 @@ def position(label: str) -> tuple[int, str]:
 
 def _label(case: Case) -> str:
     return " ".join([case.scheme, *(f"{key}={value}" for key, value in sorted(case.scheme_options.items()))])
-
-
-def _cluster(case: Case) -> tuple[str, dict[str, str]]:
-    match = _CLUSTER.fullmatch(case.cluster)
-    assert match is not None
-    pairs = [part.partition("=") for part in (match["options"] or "").split(",") if part]
-    return match["name"], {key: value for key, _, value in pairs if key != "calibration"}

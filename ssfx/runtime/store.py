@@ -45,7 +45,7 @@ class Store:
             del state[buffer]
 
     def follow(self, loss_scale: float) -> None:
-        """Bring what memories keep to the loss scale of the gradients to come (codec specification 7.5)."""
+        """Bring what memories keep to the loss scale of the gradients to come (D-19)."""
         if loss_scale != self.loss_scale:
             self.scale(loss_scale / self.loss_scale)
             self.loss_scale = loss_scale

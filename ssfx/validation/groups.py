@@ -73,7 +73,7 @@ def recorded() -> list[Group]:
         raise RunError(f"no reference rows of experiment={EXPERIMENT}: ssfx run experiment={EXPERIMENT} cluster=...")
     scored = middle_runs(rows)
     found = comparisons(scored, recorded_plans())
-    clusters = sorted({(row.case.cluster, row.case.world_size) for row in rows})
+    clusters = sorted({(str(row.case.cluster), row.case.world_size) for row in rows})
     sets: list[tuple[str, Callable[[Pair], bool]]] = [
         (f"{cluster} x{ranks}", _ends_with(f" {cluster} x{ranks}")) for cluster, ranks in clusters
     ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ssfx.config.clusters import cluster_named
+from ssfx.core.case import ClusterChoice
 from ssfx.perf_model.build_timing_model import system_on
+from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.validation.published_steps import claims, number
 from ssfx.validation.scores import Pair
 
@@ -27,6 +28,7 @@ def growths() -> Iterator[Pair]:
 
 
 def _all_gather_s(gpus: int) -> float:
-    whole = cluster_named("64gpu(calibration=published)", None, "auto")
-    some = cluster_named(f"64gpu(calibration=published,nodes={gpus // whole.devices_per_node})", None, "auto")
+    whole = cluster_on(ClusterChoice("64gpu", {"calibration": "published"}), None, "auto")
+    nodes = gpus // whole.devices_per_node
+    some = cluster_on(ClusterChoice("64gpu", {"calibration": "published", "nodes": nodes}), None, "auto")
     return system_on(some).exchange["all_gather"](MESSAGE_BYTES)

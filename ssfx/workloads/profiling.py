@@ -13,7 +13,7 @@ from statistics import median
 import torch
 from torch import nn
 
-from ssfx.core.case import Case
+from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
 from ssfx.perf_model.shipped_profiles import shipped_dir
@@ -60,7 +60,7 @@ def record_profile(
     if device == "cuda" and torch.cuda.device_count() < ranks:
         raise ConfigError(f"ranks={ranks} needs as many GPUs and torch finds {torch.cuda.device_count()}; use fewer")
     case = Case(
-        "profile", model, dataset, scheme="ddp", cluster="local", world_size=ranks, batch_size=batch_size,
+        "profile", model, dataset, "ddp", ClusterChoice("local"), world_size=ranks, batch_size=batch_size,
         device="cuda" if device == "cuda" else "cpu", optimizer=optimizer, lr=_LR,
     )  # fmt: skip
     check_case(case)

@@ -75,7 +75,7 @@ class Stepper:
         self._device = device
         self._clock = Clock(device)
 
-    def control(self, step: int) -> tuple[float, float]:
+    def compute_only(self, step: int) -> tuple[float, float]:
         """Return the seconds of forward and backward of that step's first micro-batch, of which nothing is kept."""
         mark = self._clock.mark
         self._optimizer.zero_grad()

@@ -97,10 +97,10 @@ def train(
     metrics: dict[str, float | None] = {}
     stepper = Stepper(case, model, optimizer, sync, scaler, batches, device)
     while parts.step < case.steps:
-        control = _control(case, stepper, parts.step, group)
+        compute_only = _compute_only(case, stepper, parts.step, group)
         record = stepper.run(parts.step)
-        if control is not None:
-            record = replace(record, control_forward_s=control[0], control_backward_s=control[1])
+        if compute_only is not None:
+            record = replace(record, control_forward_s=compute_only[0], control_backward_s=compute_only[1])
         if due(case, parts.step):
             point = measure(case, data, model, sync, rank, group)
             metrics = {name: value for name, value in point.items() if name in QUALITY}
@@ -116,11 +116,11 @@ def train(
     return TrainResult({"skipped_steps": parts.skipped_steps, **metrics}, data.fingerprint(), first_step, notes)
 
 
-def _control(case: Case, stepper: Stepper, step: int, group: Any) -> tuple[float, float] | None:
+def _compute_only(case: Case, stepper: Stepper, step: int, group: Any) -> tuple[float, float] | None:
     """Return the times of a pass without exchange, if one is to precede `step`, which all ranks then begin together."""
-    if not case.control or step < case.warmup_steps:
+    if not case.time_compute_only or step < case.warmup_steps:
         return None
-    times_s = stepper.control(step)
+    times_s = stepper.compute_only(step)
     if group is not None:
         dist.barrier(group=group)  # or the step would begin with waiting for the rank whose pass took longest
     return times_s

@@ -66,6 +66,11 @@ def test_times_of_two_clusters_are_not_mixed() -> None:
         time_to_quality([quality_row(0, 10)], rows)
 
 
+def test_runs_with_other_samples_a_step_are_not_mixed() -> None:
+    with pytest.raises(ValueError, match="samples a step"):
+        time_to_quality([quality_row(0, 10), quality_row(0, 10, world_size=8)])
+
+
 def test_the_interval_covers_the_median_as_often_as_it_says() -> None:
     import numpy as np
 

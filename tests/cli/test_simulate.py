@@ -8,11 +8,11 @@ from dataclasses import asdict
 import pytest
 
 from ssfx.cli import main
-from ssfx.config.simulated import simulate_case
 from ssfx.config.simulations import resolve_simulations
-from ssfx.config.targets import target_of
 from ssfx.core import machine
 from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
+from ssfx.perf_model.target import target_of
+from ssfx.simulator.cases import simulate_case
 
 ONE = ["model=bert_large", "cluster=64gpu", "scheme=ssfusion_oi", "density=0.01"]
 TWO = ["model=resnet50", "cluster=16gpu", "scheme=ddp,per_tensor", "density=0.01"]
@@ -123,7 +123,7 @@ def test_what_a_real_run_has_shown_can_be_told(run):
     assert (more["known"], more["without_effect"]) == ({"achieved_density": 0.03}, [])
     assert "known" not in asked
     assert (more["plan_digest"], more["calibration"]) == (asked["plan_digest"], asked["calibration"])
-    assert "told: --achieved-density 0.03" in run(*words[:-1], "--achieved-density", "0.03").splitlines()
+    assert "given: --achieved-density 0.03" in run(*words[:-1], "--achieved-density", "0.03").splitlines()
 
 
 def test_whom_it_does_not_concern_is_said(run, capsys):

@@ -7,12 +7,12 @@ from ssfx.config.cases import resolve_job, resolve_plan
 from ssfx.config.compose import compose
 from ssfx.config.groups import choices
 from ssfx.config.plans import check_plans
-from ssfx.config.simulated import simulate_case
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core import machine
 from ssfx.core.errors import ConfigError
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
+from ssfx.simulator.cases import simulate_case
 
 
 @pytest.fixture(autouse=True)
@@ -212,6 +212,6 @@ def test_slurm_is_asked_for_the_nodes_of_the_cluster_whatever_is_here():
     assert found.engine == "slurm"
     here = job("scheme=ddp,oktopk preset=short")
     for case, alike in zip(found.cases, here.cases, strict=True):
-        assert (case.cluster, case.world_size, case.device) == ("16gpu(device=cpu,nodes=2)", 8, "cpu")
+        assert (str(case.cluster), case.world_size, case.device) == ("16gpu(device=cpu,nodes=2)", 8, "cpu")
         assert (case.steps, case.calibration) == (alike.steps, "")
     assert found.targets == ()

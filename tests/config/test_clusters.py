@@ -1,11 +1,15 @@
 """A cluster's options are in the name of its cases, all that count and no others, and the name gives it back."""
 
+from dataclasses import replace
+
 import pytest
 
-from ssfx.config.clusters import cluster_at, cluster_named, cluster_of, cluster_text
+from ssfx.config.clusters import choice_at
 from ssfx.config.compose import compose
 from ssfx.core import machine
+from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.errors import ConfigError
+from ssfx.perf_model.cluster_file import choice_of, cluster_of, cluster_on
 
 
 @pytest.fixture(autouse=True)
@@ -16,8 +20,11 @@ def cpu_only(monkeypatch):
 
 def at(name, world_size=None, on="cpu", **options):
     point = {"cluster": name, **{f"cluster.{key.replace('__', '.')}": value for key, value in options.items()}}
-    found = cluster_at(point, compose(point)["cluster"], world_size, on)
-    assert cluster_named(found.name, found.world_size, on) == found
+    cluster = cluster_of(compose(point)["cluster"], world_size, on)
+    choice = choice_at(point, cluster)
+    found = cluster_on(choice, cluster.world_size, on)
+    assert found == replace(cluster, name=str(choice))
+    assert ClusterChoice.parse(str(choice)) == choice
     return found
 
 
@@ -68,8 +75,23 @@ def test_gpus_that_are_named_are_all_used(monkeypatch):
 
 
 def test_nothing_changed_is_the_plain_name():
-    assert cluster_text("64gpu", {}) == "64gpu"
-    assert cluster_text("64gpu", {"nodes": 16, "inter.gbps": 200.0, "calibration": "nominal"}) == "64gpu"
+    assert choice_of("64gpu", {}) == ClusterChoice("64gpu")
+    same = {"nodes": 16, "inter.gbps": 200.0, "calibration": "nominal"}
+    assert choice_of("64gpu", same) == ClusterChoice("64gpu", {})
+
+
+def case(cluster):
+    return Case("e", "m", "d", "ddp", cluster, 2, 4)
+
+
+def test_a_case_is_the_same_by_data_by_object_and_by_the_text_that_old_rows_have():
+    old = case("64gpu(calibration=published,inter.gbps=10)")
+    new = case(ClusterChoice("64gpu", {"inter.gbps": 10.0, "calibration": "published"}))
+    assert old == new == case({"name": "64gpu", "options": {"calibration": "published", "inter.gbps": 10}})
+    assert old.run_id == new.run_id == Case.from_json(new.to_json()).run_id == "7d1ea70293ae"
+    assert case("local").run_id == "9ef7e6d0a91f"
+    with pytest.raises(ValueError, match="is not a cluster"):
+        case("64gpu)(")
 
 
 def test_a_factor_of_no_primitive_is_refused():

@@ -5,20 +5,18 @@ import shutil
 
 import hydra
 import pytest
-from hydra.core.config_store import ConfigStore
-from hydra.errors import ConfigCompositionException, MissingConfigException
+from hydra.errors import ConfigCompositionException
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from ssfx.config import cases
-from ssfx.config import compose as compose_module
 from ssfx.config.cases import resolve_job
-from ssfx.config.compose import compose, joined
-from ssfx.config.groups import COMPONENT_GROUPS, GROUPS, YAML_GROUPS, choices, options
+from ssfx.config.compose import JOINED_GROUPS, compose, joined
+from ssfx.config.groups import GROUPS, choices
 from ssfx.core import machine
 from ssfx.core.errors import ConfigError
-from ssfx.core.paths import conf_dir
+from ssfx.core.paths import conf_dir, conf_dirs
 
 WIDE = "scheme=ddp,per_tensor,fused_all,ssfusion_oi workload=digits_resnet,text_gpt2 density=0.1,0.01,0.001 seed="
 
@@ -30,9 +28,8 @@ def cpu_only(monkeypatch):
 
 
 @pytest.fixture
-def compositions(monkeypatch, tmp_path):
+def compositions(monkeypatch):
     """Forget earlier joins and record the words of every composition by Hydra."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     joined.cache_clear()
     seen = []
 
@@ -46,19 +43,10 @@ def compositions(monkeypatch, tmp_path):
 
 
 def hydra_alone(point, folder=None):
-    """Return what Hydra makes of a point when every key is an override and every component a complete node."""
-    store, before = ConfigStore.instance(), ConfigStore.instance().repo
-    store.repo = {name: node for name, node in before.items() if name not in COMPONENT_GROUPS}
-    for group in COMPONENT_GROUPS:
-        for name in choices(group):
-            node = {"name": name, **({} if name == "auto" else options(group, name))}
-            store.store(group=group, name=name, node=node)
+    """Return what Hydra makes of a point when every key is an override of the files in conf/."""
     words = [f"{key}={spelled(value)}" for key, value in point.items() if key not in GROUPS or value is not None]
-    try:
-        with hydra.initialize_config_dir(config_dir=str(folder or conf_dir()), version_base="1.3"):
-            return OmegaConf.to_container(hydra.compose("config", words), resolve=True)
-    finally:
-        store.repo = before
+    with hydra.initialize_config_dir(config_dir=str(folder or conf_dir()), version_base="1.3"):
+        return OmegaConf.to_container(hydra.compose("config", words), resolve=True)
 
 
 def spelled(value):
@@ -148,7 +136,7 @@ def test_a_grid_is_the_cases_of_its_points_composed_one_by_one(words, monkeypatc
 def test_files_are_joined_once_per_choice_of_files(words, count, compositions):
     resolve_job(words.split())
     assert len(compositions) == count
-    assert all(word.partition("=")[0] in YAML_GROUPS for words in compositions for word in words)
+    assert all(word.partition("=")[0] in JOINED_GROUPS for words in compositions for word in words)
 
 
 def test_a_thousand_cases_take_three_joins(compositions):
@@ -159,7 +147,7 @@ def test_a_thousand_cases_take_three_joins(compositions):
 
 def test_plan_joins_once(compositions):
     cases.resolve_plan(["model=bert_large", "cluster=64gpu"])
-    assert compositions == [["cluster='64gpu'"]]
+    assert compositions == [[]]
 
 
 def test_what_is_returned_may_be_changed():
@@ -199,23 +187,26 @@ def test_files_may_refer_to_values_and_patch_components(point, tmp_path, monkeyp
     folder = tmp_path / "conf"
     shutil.copytree(conf_dir(), folder)
     (folder / "experiment" / "probe.yaml").write_text(PROBE)
-    monkeypatch.setattr("ssfx.config.compose.conf_dir", lambda: folder)
+    monkeypatch.setattr("ssfx.config.compose.conf_dirs", lambda: (folder,))
     whole = {"experiment": "probe", **point}
     assert compose(whole) == hydra_alone(whole, folder)
 
 
-def test_a_file_may_choose_an_engine_and_a_wrong_one_is_hydras_to_name(tmp_path, monkeypatch):
-    store = ConfigStore.instance()
-    monkeypatch.setattr(store, "repo", {name: node for name, node in store.repo.items() if name != "engine"})
-    compose_module._register.cache_clear()  # a process that has composed before knows the engines
-    folder = tmp_path / "conf"
-    shutil.copytree(conf_dir(), folder)
+def test_a_file_may_choose_an_engine_and_a_wrong_one_is_named(tmp_path, monkeypatch):
+    (tmp_path / "experiment").mkdir()
+    monkeypatch.setenv("SSFX_CONF", str(tmp_path))
     for engine in ("netns", "nets"):
         text = f"# @package _global_\ndefaults:\n  - override /engine: {engine}\nexperiment: {{name: {engine}}}\n"
-        (folder / "experiment" / f"{engine}.yaml").write_text(text)
-    try:
-        assert joined(folder, (("experiment", "netns"),))["engine"] == {"name": "netns"}
-        with pytest.raises(MissingConfigException, match="engine/nets"):
-            joined(folder, (("experiment", "nets"),))
-    finally:
-        compose_module._register.cache_clear()
+        (tmp_path / "experiment" / f"{engine}.yaml").write_text(text)
+    assert joined(conf_dirs(), (("experiment", "netns"),))["engine"] == {"name": "netns"}
+    with pytest.raises(ConfigError, match=r"cannot join the files of experiment=nets: .*'engine/nets'"):
+        joined(conf_dirs(), (("experiment", "nets"),))
+
+
+def test_other_applications_of_hydra_in_the_process_are_left_alone(tmp_path):
+    compose({})
+    (tmp_path / "config.yaml").write_text("defaults: [_self_, {scheme: ddp}]\n")
+    (tmp_path / "scheme").mkdir()
+    (tmp_path / "scheme" / "ddp.yaml").write_text("theirs: true\n")
+    with hydra.initialize_config_dir(config_dir=str(tmp_path), version_base="1.3"):
+        assert OmegaConf.to_container(hydra.compose("config")) == {"scheme": {"theirs": True}}

@@ -2,11 +2,11 @@
 
 import pytest
 
-from ssfx.config.clusters import cluster_of
 from ssfx.config.compose import compose
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model import plan_costs as cost_tables
 from ssfx.perf_model.build_timing_model import system_on
+from ssfx.perf_model.cluster_file import cluster_of
 
 
 def cluster(name, **options):

@@ -1,12 +1,14 @@
 """Whatever is typed wrong is answered by exit 2 and one line that names the nearest thing that works."""
 
+import re
+
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from ssfx.cli import main
-from ssfx.config import overrides
+from ssfx.config import resolve_job
+from ssfx.config.overrides import read
 from ssfx.core import machine
+from ssfx.core.errors import ConfigError
 
 WRONG = [
     ("scheme=dpp", "did you mean 'ddp'?"),
@@ -27,8 +29,13 @@ WRONG = [
     ("density=0.1 density=0.2", "density is given twice; write density=a,b"),
     ("density", "did you mean density=...?"),
     ("=1", "is not key=value"),
-    ("+density=0.1", "keys are only changed"),
-    ("~density", "is not key=value"),
+    ("+density=0.1", "no key is added, all of them exist; write density=0.1"),
+    ("++scheme=ddp", "write scheme=ddp"),
+    ("~memory", "nothing is removed; where a key may be unset, write memory=null"),
+    ("hydra/launcher=joblib", "write engine=torchrun, engine=slurm or engine=simulate"),
+    ("hydra.run.dir=out", "write SSFX_RESULTS=DIR ssfx run"),
+    ("hydra.verbose=true", "ssfx reads Hydra's files, without its application; drop it"),
+    ("compressor@other=topk", "keys are only changed"),
     ("throughput", "did you mean experiment=throughput?"),
     ("ddp", "did you mean scheme=ddp?"),
     ("scheme=ddp density=0.1", "density=0.1 would have no effect; drop it or choose scheme=per_tensor"),
@@ -43,7 +50,10 @@ WRONG = [
     ("stall_timeout_s=0", "stall_timeout_s must be positive"),
     ("stall_timeout_s=60,90", "one command takes one stall_timeout_s"),
     ("compressor=topkk", "did you mean 'topk'?"),
-    ("compressor=topk(value_dtype=float16)", "options are written apart"),
+    ("compressor=topk(value_dtyp=float16)", "did you mean 'value_dtype'?"),
+    ("compressor=topk(value_dtype=float17)", "value_dtype must be one of float32"),
+    ("compressor=topkk(value_dtype=float16)", "did you mean 'topk'?"),
+    ("compressor=topk(value_dtype=float16) compressor.value_dtype=float32", "give one option twice"),
     ("compressor=topk compressor.value_dtyp=float16", "did you mean 'value_dtype'?"),
     ("compressor=topk compressor.value_dtype=float17", "value_dtype must be one of float32"),
     ("memroy.decay=1", "did you mean 'memory'?"),
@@ -89,6 +99,12 @@ WRONG = [
         "dataset.seq_len=64",
         "the chosen dataset has no option seq_len; choose dataset=",
     ),
+    ("world_size=500", "is too much for the 2 cores here; use at most world_size=16"),
+    ("threads=64", "more than the 2 cores here; use threads=2"),
+    ("batch_size=1e12", "batch_size must be at most 10000000"),
+    ("momentum=nan", "momentum must be a finite number, got nan"),
+    ("lr=inf", "lr must be a finite number, got inf"),
+    ("seed=1e20", "seed must be at most 4294967295"),
     ("world_size=0", "world_size must be at least 1"),
     ("world_size=1.5", "world_size must be a whole number or null"),
     ("steps=3", "leaves none of steps=3 to measure"),
@@ -163,24 +179,50 @@ def test_wrong_command_is_one_line_and_exit_2(argv, expected, capsys):
     assert expected in captured.err
 
 
-NAMES = r"[a-z0-9][a-z0-9_]{0,6}"
-NUMBERS = r"[0-9]{1,4}(\.[0-9]{1,3})?(e-?[0-9]{1,2})?"
+@pytest.mark.parametrize(
+    ("word", "values"),
+    [
+        ("seed=range(0,3)", (0, 1, 2)),
+        ("seed=range(1,9,4)", (1, 5)),
+        ("density=choice(0.1,1e-3)", (0.1, 0.001)),
+        ("scheme=glob(ssfusion_*)", ("ssfusion_i", "ssfusion_naive", "ssfusion_o", "ssfusion_oi")),
+        ("scheme=glob(ss*,exclude=ssf*)", ("ssgd",)),
+        ("seed=sort(3,1,2)", (1, 2, 3)),
+        ("cluster=64gpu,16gpu", ("64gpu", "16gpu")),
+        ("compressor=dgc(value_dtype=float16),topk", ("dgc(value_dtype=float16)", "topk")),
+        ("compressor=choice(dgc(capacity=1.5,mode=fast),topk)", ("dgc(capacity=1.5,mode=fast)", "topk")),
+        ("density='0.1'", "density must be a number"),
+        ("scheme=glob(xyz*)", "fits no scheme"),
+        ("seed=glob(*)", "glob() chooses files and components, and seed is a number or a word"),
+        ("density=interval(0,1)", "names no values"),
+        ("scheme=ddp(1)", "options are written name(option=value)"),
+        ("density=foo(1)", "range(), choice() and glob() are as in Hydra"),
+    ],
+)
+def test_values_are_what_hydras_grammar_says(word, values):
+    if isinstance(values, tuple):
+        assert read([word]) == {word.partition("=")[0]: values}
+    else:
+        with pytest.raises(ConfigError, match=re.escape(values)):
+            read([word])
 
 
-@given(values=st.lists(st.from_regex(NAMES, fullmatch=True) | st.from_regex(NUMBERS, fullmatch=True), min_size=1))
-@example(values=["true"])
-@example(values=["null", "nan", "inf", "false"])
-@example(values=["64gpu", "007", "1e5", "1e5x", "2e", "0", "00.5", "1_000"])
-def test_words_that_are_read_without_the_grammar_mean_what_it_says(values):
-    word = "cluster.a=" + ",".join(values)
-    key, found = overrides._parse(word)
-    assert (key, str(found)) == ("cluster.a", str(overrides._by_grammar(word)[1]))  # str: nan is not itself
+@pytest.mark.parametrize(
+    ("words", "apart"),
+    [
+        (
+            "scheme=per_tensor compressor=topk(value_dtype=float16)",
+            "scheme=per_tensor compressor=topk compressor.value_dtype=float16",
+        ),
+        ("scheme=spardl(teams=2,grouping=cap)", "scheme=spardl scheme.teams=2 scheme.grouping=cap"),
+        ("scheme=per_tensor memory=residual(decay=0.5)", "scheme=per_tensor memory=residual memory.decay=0.5"),
+        ("workload=text_gpt2 dataset=stdlib_text(seq_len=64)", "workload=text_gpt2 dataset.seq_len=64"),
+    ],
+)
+def test_options_in_brackets_are_those_of_the_choice(words, apart):
+    assert resolve_job(words.split()).cases == resolve_job(apart.split()).cases
 
 
-def test_common_words_do_not_need_the_grammar(monkeypatch):
-    monkeypatch.setattr(overrides, "_by_grammar", None)
-    words = ["model=bert_large", "cluster=64gpu,16gpu", "scheme=ssfusion_oi", "density=0.01,1e-3", "cluster.nodes=4"]
-    assert overrides.read(words) == {
-        "model": ("bert_large",), "cluster": ("64gpu", "16gpu"), "scheme": ("ssfusion_oi",), "density": (0.01, 0.001),
-        "cluster.nodes": (4,),
-    }  # fmt: skip
+def test_each_choice_of_a_sweep_has_its_own_options():
+    cases = resolve_job(["scheme=per_tensor", "compressor=topk(value_dtype=float16),topk,dgc(capacity=1.5)"]).cases
+    assert [case.compressor for case in cases] == ["topk(value_dtype=float16)", "topk", "dgc(capacity=1.5)"]

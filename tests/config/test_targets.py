@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from ssfx.config import targets
-from ssfx.config.targets import target_at
 from ssfx.core import machine
+from ssfx.core.case import ClusterChoice
+from ssfx.perf_model import target as targets
 from ssfx.perf_model.recorded_times import profile_name, recorded_profile, written_dir
 from ssfx.perf_model.roofline import analytic_profile
+from ssfx.perf_model.target import target_at
+
+LOCAL = ClusterChoice("local")
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +32,7 @@ def forget():
 
 def profile(optimizer, ranks=2, batch_size=32):
     forget()
-    return target_at("local", ranks, "cpu", "resnet_tiny", batch_size, optimizer).profile
+    return target_at(LOCAL, ranks, "cpu", "resnet_tiny", batch_size, optimizer).profile
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -43,9 +46,10 @@ def test_a_step_of_another_optimizer_is_not_taken_for_the_one_that_was_measured(
 
 
 def test_another_optimizer_is_another_calibration():
-    found = {optimizer: target_at("local", 2, "cpu", "resnet_tiny", 32, optimizer) for optimizer in ("sgd", "adam")}
+    found = {optimizer: target_at(LOCAL, 2, "cpu", "resnet_tiny", 32, optimizer) for optimizer in ("sgd", "adam")}
     assert found["sgd"].calibration != found["adam"].calibration
-    nominal = {target_at("16gpu", 16, "auto", "resnet50", 32, one).profile.step_s for one in ("sgd", "adam")}
+    cloud = ClusterChoice("16gpu")
+    nominal = {target_at(cloud, 16, "auto", "resnet50", 32, one).profile.step_s for one in ("sgd", "adam")}
     assert len(nominal) == 2
 
 

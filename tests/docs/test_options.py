@@ -8,9 +8,9 @@ import pytest
 from ssfx.collectives import collectives
 from ssfx.compressors import compressors
 from ssfx.config import resolve_job
+from ssfx.config.option_text import described, types, value
 from ssfx.memories import memories
 from ssfx.pages import readme as docs
-from ssfx.pages.option_text import described, types, value
 from ssfx.pages.options_page import options_page
 from ssfx.schemes import schemes
 from ssfx.schemes.per_tensor import PerTensorOptions

@@ -8,7 +8,7 @@ import pytest
 from engines.helpers import make_case
 
 from ssfx.config.cases import resolve_job
-from ssfx.config.clusters import cluster_of, engine_of
+from ssfx.config.clusters import engine_of
 from ssfx.config.compose import compose
 from ssfx.config.groups import choices
 from ssfx.core.errors import ConfigError, RunError
@@ -17,6 +17,7 @@ from ssfx.engines.failure import diagnose
 from ssfx.engines.hosts import Network, missing
 from ssfx.engines.job import Job
 from ssfx.engines.netns import Netns
+from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.results.run_lock import RunLock
 from ssfx.results.store import Store
 from ssfx.runtime.heartbeat import Heartbeat

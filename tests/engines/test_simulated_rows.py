@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from ssfx.config.cases import resolve_job
-from ssfx.config.targets import target_of
 from ssfx.core import machine
 from ssfx.engines import engines
+from ssfx.perf_model.target import target_of
 from ssfx.results.store import Store
 
 

@@ -10,13 +10,13 @@ from figures.synthetic_clusters import SPEEDS, clusters, growth, setting, simula
 from ssfx.claims.evidence import evidence
 from ssfx.claims.ledger import ledgers
 from ssfx.claims.simulated import claim_lines, judged, verdict_counts
+from ssfx.cli.reference import _committed
 from ssfx.config.cases import resolve_job
-from ssfx.config.simulated import simulate_case
 from ssfx.core.errors import RunError
 from ssfx.figures.discovery import discover
-from ssfx.results.reference import _committed
 from ssfx.results.simulated_cells import against_dense, cells, fastest
 from ssfx.results.store import Store
+from ssfx.simulator.cases import simulate_case
 
 PUBLISHED = "published:5e6f7a8b"
 FIGURES = {

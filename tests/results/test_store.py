@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import subprocess
 import sys
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -80,6 +83,18 @@ def test_reference_rows_come_back_and_a_corrupt_line_is_named(store, tmp_path):
     path.write_text("\n".join([lines[0], lines[1][:-20], lines[2]]))
     with pytest.raises(RunError, match=r"fig\.jsonl:2: not a row"):
         store.reference_rows()
+
+
+def test_rows_and_cases_of_earlier_versions_are_read_and_keep_their_ids():
+    row = make_row()
+    case = replace(row.case, time_compute_only=True)
+    raw = json.loads(replace(row, run_id=case.run_id, case=case).to_json())
+    raw["case"]["control"] = raw["case"].pop("time_compute_only")
+    assert Row.from_json(json.dumps(raw)).case == case == Case.from_json(json.dumps(raw["case"]))
+    first = {name: value for name, value in asdict(case).items() if name not in ("time_compute_only", "calibration")}
+    text = json.dumps(first | {"control": True, "cluster": "local"}, sort_keys=True, separators=(",", ":"))
+    assert case.run_id == hashlib.sha256(text.encode()).hexdigest()[:12]
+    assert case.run_id != row.case.run_id
 
 
 def test_a_value_that_is_no_number_is_no_row():

@@ -272,11 +272,11 @@ def _parameters_after_attach(group: Any, rank: int, world: int) -> dict[str, tor
 
 
 @pytest.mark.parametrize(("memory", "factor", "rate"), [("residual", 1.0, 0.0), ("lr_scaled", 10.0, 0.01)])
-def test_what_is_owed_keeps_the_learning_rate_it_was_computed_under(
+def test_a_carried_residual_keeps_the_learning_rate_it_was_computed_under(
     pool: Pool, memory: str, factor: float, rate: float
 ) -> None:
     for report in pool.run(work_momentum.follows_the_rate, 2, memory):
-        assert report["owed"] > 1e-3
+        assert report["carried"] > 1e-3
         assert report["factor"] == pytest.approx(factor, rel=1e-4)
         assert report["rate"] == pytest.approx(rate)
 

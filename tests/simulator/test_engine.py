@@ -9,17 +9,17 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from ssfx.config import targets
 from ssfx.config.cases import resolve_job
-from ssfx.config.clusters import cluster_named
 from ssfx.config.groups import choices
-from ssfx.config.simulated import simulate_case
-from ssfx.config.targets import target_of
-from ssfx.core.case import Case
+from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.errors import ConfigError
 from ssfx.engines import engines, simulate
+from ssfx.perf_model import target as targets
+from ssfx.perf_model.cluster_file import cluster_on
+from ssfx.perf_model.target import target_of
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
+from ssfx.simulator.cases import simulate_case
 
 WORDS = ["cluster=16gpu", "workload=text_lstm", "scheme=ddp,per_tensor", "density=0.01"]
 
@@ -177,11 +177,11 @@ def test_seeds_repeats_and_steps_are_no_part_of_a_simulated_run():
 def test_what_differs_from_a_clusters_file_is_in_its_name():
     plain, slow = cases()[0], cases("cluster.nodes=4", "cluster.inter.gbps=10")[0]
     assert cases("cluster.inter.gbps=200.0") == cases()
-    assert [case.cluster for case in cases("cluster.inter.gbps=10,200")] == ["16gpu(inter.gbps=10)", "16gpu"] * 2
-    assert (plain.cluster, slow.cluster) == ("16gpu", "16gpu(inter.gbps=10)")
-    here = cluster_named(slow.cluster, slow.world_size, slow.device)
-    assert (here.name, here.inter.gbps, here.nodes) == (slow.cluster, 10, 4)
-    assert here.inter.latency_s == cluster_named("16gpu", 16, "cuda").inter.latency_s
+    assert [str(case.cluster) for case in cases("cluster.inter.gbps=10,200")] == ["16gpu(inter.gbps=10)", "16gpu"] * 2
+    assert (str(plain.cluster), str(slow.cluster)) == ("16gpu", "16gpu(inter.gbps=10)")
+    here = cluster_on(slow.cluster, slow.world_size, slow.device)
+    assert (here.name, here.inter.gbps, here.nodes) == (str(slow.cluster), 10, 4)
+    assert here.inter.latency_s == cluster_on(ClusterChoice("16gpu"), 16, "cuda").inter.latency_s
 
 
 def test_several_clusters_in_one_command(store):
@@ -192,7 +192,7 @@ def test_several_clusters_in_one_command(store):
 
 def test_one_device_alone_is_the_ideal_and_exchanges_nothing(store):
     (row,) = run(resolve_job(["cluster=16gpu", "scheme=ssgd", "workload=text_lstm", "world_size=1"]).cases, store)
-    assert (row.case.cluster, row.case.world_size, row.metrics["sent_bytes"]) == ("16gpu", 1, 0)
+    assert (row.case.cluster.name, row.case.world_size, row.metrics["sent_bytes"]) == ("16gpu", 1, 0)
     assert row.metrics["iteration_s"] == pytest.approx(target_of(row.case).profile.alone_s())
 
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from ssfx.config.clusters import cluster_of
 from ssfx.config.compose import compose
 from ssfx.config.groups import choices
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model import build_timing_model as systems
 from ssfx.perf_model.build_timing_model import CORE_GBPS, GPU_OCCUPANCY, system_on
 from ssfx.perf_model.cluster import Cluster, Link
+from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.shipped_profiles import load_shipped
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.schemes.make_plan import make_plan
@@ -183,8 +183,8 @@ def test_gpus_that_are_here_never_get_the_times_of_a_cpu(calibration):
 
 def test_a_ring_goes_at_the_pace_of_its_slowest_link():
     plain, wide = cluster("64gpu"), cluster("64gpu", inter__gbps=1000)
-    assert (plain.bottleneck, plain.pace) == (plain.inter, "200 Gbit/s")
-    assert (wide.bottleneck, wide.pace) == (wide.intra, "252 Gbit/s inside a node")
+    assert (plain.bottleneck, plain.bottleneck_text) == (plain.inter, "200 Gbit/s")
+    assert (wide.bottleneck, wide.bottleneck_text) == (wide.intra, "252 Gbit/s inside a node")
     assert "252 Gbit/s inside a node" in system_on(wide).origin.note
     several = cluster("64gpu", nics_per_node=4)  # together they carry more than what joins the devices
     assert several.bottleneck == several.intra

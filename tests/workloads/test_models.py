@@ -11,7 +11,7 @@ from ssfx.workloads import datasets, models
 from ssfx.workloads.nets import torchvision_import
 from ssfx.workloads.objective import cross_entropy, logits
 
-# (trainable parameters, tensors) of the specification's table; tied weights count once.
+# (trainable parameters, tensors) of the worked table; tied weights count once.
 SIZES = {
     "resnet_tiny": (272_186, 65),
     "vgg_tiny": (2_720_778, 12),

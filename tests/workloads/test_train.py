@@ -87,7 +87,7 @@ def test_accumulation_equals_one_large_batch() -> None:
 
 
 def test_control_passes_precede_timed_steps_and_leave_nothing_behind() -> None:
-    recorder, _ = _train(make_case(steps=5, warmup_steps=2, control=True))
+    recorder, _ = _train(make_case(steps=5, warmup_steps=2, time_compute_only=True))
     assert recorder.sync.exchanges == 5
     assert recorder.sync.local_backwards == 3
     times = [(record.control_forward_s, record.control_backward_s) for record in recorder.records]

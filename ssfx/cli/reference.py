@@ -1,0 +1,62 @@
+"""Copy the finished rows of one `ssfx run` into results/reference/: python -m ssfx.cli.reference NAME WORD..."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from ssfx.config import resolve_job
+from ssfx.core.errors import RunError, SsfxError
+from ssfx.core.paths import reference_dir, results_dir
+from ssfx.results.rows import Row
+from ssfx.results.store import Store, export
+
+KEPT = (
+    "assumptions", "calibration", "code", "device_memory_bytes", "exit_reason", "extrapolated", "plan_digest",
+)  # fmt: skip
+"""What is kept of the manifest of a simulated row: the rest is computed again from the same commit."""
+
+
+KEPT_OF_QUALITY = (
+    "attempt", "background_cores", "code", "dataset_fingerprint", "exit_reason", "plan_digest", "resumed_from_step",
+    "seed", "started", "versions",
+)  # fmt: skip
+"""What is kept of the manifest of a row with a curve, whose subject is quality; the time of every step is not."""
+
+
+def main(name: str, words: list[str]) -> None:
+    """Write results/reference/<name>.jsonl, a row per case of `ssfx run WORDS`.
+
+    RunError if one is not finished, or if its code is in no commit: such a row cannot be made again.
+    """
+    store = Store(results_dir())
+    rows = []
+    for case in resolve_job(words).cases:
+        row = store.row(case)
+        if row is None:
+            raise RunError(f"{case.label} repeat {case.repeat} is not finished; run: ssfx run {' '.join(words)}")
+        if row.manifest["code"].get("dirty"):
+            raise RunError(
+                f"{case.label} repeat {case.repeat} ran with changes that are in no commit; commit and run it again"
+            )
+        rows.append(_committed(row))
+    path = reference_dir() / f"{name}.jsonl"
+    export(rows, path)
+    print(f"{path}: {len(rows)} rows")
+
+
+def _committed(row: Row) -> Row:
+    if row.curve:
+        manifest = {key: row.manifest[key] for key in KEPT_OF_QUALITY if key in row.manifest}
+        return replace(row, manifest=manifest, samples={}, origin=replace(row.origin, versions={}))
+    if row.origin.kind != "simulated":
+        return row
+    manifest = {key: row.manifest[key] for key in KEPT if key in row.manifest}
+    return replace(row, manifest=manifest, origin=replace(row.origin, versions={}))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1], sys.argv[2:])
+    except SsfxError as error:
+        sys.exit(str(error))

@@ -1,0 +1,167 @@
+"""The files of conf/cluster/: the Cluster that a ClusterChoice means, and the choice that a file and options make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, get_args
+
+from ssfx.core import machine
+from ssfx.core.case import ClusterChoice
+from ssfx.core.component_file import component_file
+from ssfx.core.errors import ConfigError, unknown
+from ssfx.perf_model import devices
+from ssfx.perf_model.cluster import Calibration, Cluster, Link
+
+CALIBRATIONS: tuple[str, ...] = get_args(Calibration)
+CPU_RANKS = 2
+_SHAPE = ("nodes", "devices_per_node")
+
+
+def cluster_on(choice: ClusterChoice, world_size: int | None, device: str) -> Cluster:
+    """Return the cluster that a case ran or runs on; its name is the text of the choice."""
+    node = with_options(component_file("cluster", choice.name), choice.options)
+    return replace(cluster_of(node, world_size, device), name=str(choice))
+
+
+def choice_of(name: str, options: Mapping[str, Any]) -> ClusterChoice:
+    """Return the choice of cluster `name` with `options`, keeping only those that make it another cluster.
+
+    The calibration is compared with that of the file, all else with the numbers of the calibration that is chosen.
+    """
+    own = component_file("cluster", name) if options else {}
+    chosen = options.get("calibration", own.get("calibration"))
+    base = own if chosen == own.get("calibration") else calibrated(own, {"calibration": chosen})
+    changed = {key: value for key, value in options.items() if key != "calibration" and changes(base, key, value)}
+    if base is not own:
+        changed["calibration"] = chosen
+    return ClusterChoice(name, changed)
+
+
+def with_options(node: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a cluster's node in the calibration that `options` choose, with the other options put in their place."""
+    found = calibrated(node, options)
+    for key, value in options.items():
+        link, dot, field = key.rpartition(".")
+        if dot:
+            found[link] = {**found[link], field: value}
+        elif key != "calibration":
+            found[key] = value
+    return found
+
+
+def calibrated(node: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a cluster's node with the numbers of the calibration that `options` choose, or else its file.
+
+    What was recorded describes the machine as it is: options that describe other devices or links than the file get
+    nominal times. ConfigError for a calibration that the cluster does not have.
+    """
+    own, printed = node["calibration"], node.get("published")
+    given = {key: value for key, value in options.items() if key != "calibration"}
+    changed = [key for key, value in given.items() if own == "recorded" and changes(node, key, value)]
+    wanted = options.get("calibration", "nominal" if changed else own)
+    if wanted not in CALIBRATIONS:
+        raise unknown("calibration", str(wanted), CALIBRATIONS)
+    if (wanted == "published" and not printed) or (wanted == "recorded" and own != "recorded"):
+        raise ConfigError(f"cluster={node['name']} has no {wanted} calibration; use cluster.calibration=nominal")
+    if wanted == "recorded" and changed:
+        raise ConfigError(f"cluster.{changed[0]} does not change what was recorded; use cluster.calibration=nominal")
+    found = dict(node)
+    if wanted == "published" and printed:
+        for key, value in printed.items():
+            found[key] = {**found.get(key, {}), **value} if isinstance(value, Mapping) else value
+        found["source"] = f"{node['source']}; {printed['source']}"
+    return {**found, "calibration": wanted}
+
+
+def changes(node: Mapping[str, Any], option: str, value: Any) -> bool:
+    """Return whether `option` with `value` describes another cluster than `node`, in its calibration.
+
+    The number of devices that a file leaves open is no property of the cluster, but the number of ranks. What was
+    recorded is no line rate, so that even the one in the file is another description.
+    """
+    if option in _SHAPE:
+        return node[option] not in ("auto", value)
+    if node["calibration"] == "recorded":
+        return True
+    link, dot, field = option.rpartition(".")
+    return bool((node[link][field] if dot else node[option]) != value)
+
+
+def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> Cluster:
+    """Return the cluster of a `cluster` node; "auto" becomes what is here, or `world_size` and `device`.
+
+    `world_size` 1 is one device of the cluster, alone: what scaling is measured against. ConfigError when a named
+    cluster has another number of devices than `world_size` asks for, or another kind.
+    """
+    here = node["device"] == "auto"
+    kind = local_device(device) if here else _device_name(node["device"])
+    nodes, per_node = _count("nodes", node["nodes"]), node["devices_per_node"]
+    if per_node == "auto":
+        per_node = _share(world_size, nodes) if world_size else local_ranks(kind)
+    try:
+        links = {key: _link(key, node[key]) for key in ("intra", "inter")}
+        cluster = Cluster(
+            node["name"], node["summary"], nodes,
+            _count("devices_per_node", per_node), kind, links["intra"], links["inter"], node["source"],
+            _count("nics_per_node", node["nics_per_node"]), node.get("factors", {}), node["calibration"],
+            node.get("codec_times", ""),
+        )  # fmt: skip
+    except (TypeError, ValueError):
+        raise ConfigError(f"cluster={node['name']}: rates, efficiency and latency of a link must be numbers") from None
+    for primitive in cluster.factors:
+        if primitive not in (known := cluster.exchange()):
+            raise unknown("primitive under cluster.factors", primitive, known)
+    if world_size == 1:
+        cluster = replace(cluster, nodes=1, devices_per_node=1)
+    if world_size not in (None, cluster.world_size):
+        raise ConfigError(
+            f"cluster={cluster.name} has {cluster.world_size} devices, so world_size={world_size} does not fit; "
+            f"drop it, or set cluster.nodes"
+        )
+    if not here and device not in ("auto", "cpu" if kind == "cpu" else "cuda"):
+        raise ConfigError(f"cluster={cluster.name} has {kind} devices, so device={device} does not fit; drop it")
+    return cluster
+
+
+def local_device(device: str) -> str:
+    """Return "cpu" or "cuda" for auto, cpu or cuda; ConfigError for cuda without a GPU."""
+    if device == "cuda" and not machine.gpus():
+        raise ConfigError("device=cuda needs a GPU and nvidia-smi shows none here; use device=cpu")
+    if device == "auto":
+        return "cuda" if machine.gpus() else "cpu"
+    return device
+
+
+def local_ranks(device: str) -> int:
+    """Return how many ranks this machine has by default: one per GPU, or two on the CPU if it has two cores."""
+    return len(machine.gpus()) if device != "cpu" and machine.gpus() else min(machine.cores(), CPU_RANKS)
+
+
+def _count(key: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"cluster.{key} must be a whole number of at least 1, got {value!r}")
+    return value
+
+
+def _share(world_size: int, nodes: int) -> int:
+    """Return the ranks of each node; one rank is alone, wherever it is."""
+    if world_size > 1 and world_size % nodes:
+        raise ConfigError(
+            f"world_size={world_size} cannot be spread evenly over cluster.nodes={nodes}; use "
+            f"world_size={nodes * max(1, round(world_size / nodes))}"
+        )
+    return max(1, world_size // nodes)
+
+
+def _link(key: str, node: Mapping[str, Any]) -> Link:
+    try:
+        return Link(**{name: float(value) for name, value in node.items()})
+    except ConfigError as error:
+        raise ConfigError(f"cluster.{key}.{error}") from None
+
+
+def _device_name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"cluster.device must be the name of a device, got {value!r}")
+    return devices.device(value).name

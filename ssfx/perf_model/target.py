@@ -1,0 +1,83 @@
+"""What a case is simulated with: the system of its cluster, and the profile of its model on the devices there."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+from ssfx.core.case import Case, ClusterChoice
+from ssfx.perf_model.build_timing_model import system_on
+from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.cluster_file import cluster_on
+from ssfx.perf_model.devices import device as data_sheet
+from ssfx.perf_model.operator_counts import model_work
+from ssfx.perf_model.recorded_times import recorded_profile, with_package
+from ssfx.perf_model.roofline import analytic_profile, step_s
+from ssfx.perf_model.shipped_profiles import optimizer_of, profile_on
+from ssfx.perf_model.timing_model import TimingModel
+from ssfx.planning.profile import Profile
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model on a cluster, as times."""
+
+    cluster: Cluster
+    system: TimingModel
+    profile: Profile
+
+    @cached_property
+    def calibration(self) -> str:
+        """The kind of the costs, and a digest of everything that a simulation on this target is computed from."""
+        text = self.system.to_json() + self.profile.to_json()
+        return f"{self.system.origin.kind}:{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+    @cached_property
+    def system_digest(self) -> str:
+        """The digest of the system alone."""
+        return self.system.digest
+
+
+def target_of(case: Case) -> Target:
+    """Return the target of `case`, whatever calibration it names; ConfigError when something was never calibrated."""
+    return target_at(case.cluster, case.world_size, case.device, case.model, case.batch_size, case.optimizer)
+
+
+@lru_cache(maxsize=256)
+def target_at(
+    choice: ClusterChoice, world_size: int | None, device: str, model: str, batch_size: int, optimizer: str
+) -> Target:
+    """Return the target of a model at `batch_size` per rank on a cluster."""
+    cluster, system = _on(choice, world_size, device)
+    profile = profile_for(model, cluster, batch_size, optimizer)
+    return Target(cluster, system, profile)
+
+
+def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str) -> Profile:
+    """Return the profile of `model` on the devices of `cluster` at `batch_size` samples per rank, with `optimizer`.
+
+    On a cluster that is recorded it is what was measured with as many ranks at once, if anything was; elsewhere what
+    was measured of such a device alone. What was measured of another batch size or optimizer does not count: then the
+    profile is analytic.
+    """
+    if cluster.calibration == "recorded":
+        ranks = cluster.world_size
+        if recorded := recorded_profile(model, cluster.device, ranks, batch_size=batch_size, optimizer=optimizer):
+            return recorded
+    found = profile_on(model, cluster.device, batch_size)
+    if found.origin.kind == "measured":
+        if optimizer_of(found) == optimizer:
+            return replace(found, origin=with_package(found.origin))
+        found = analytic_profile(model, cluster.device, batch_size)
+    # The roofline takes the customary optimizer's step, and says so.
+    work = model_work(model)
+    note = found.origin.note.replace(f"step: {work.optimizer}", f"step: {optimizer}")
+    seconds = round(step_s(work, data_sheet(cluster.device), optimizer), 9)
+    return replace(found, step_s=seconds, optimizer=optimizer, origin=replace(found.origin, note=note))
+
+
+@lru_cache(maxsize=64)
+def _on(choice: ClusterChoice, world_size: int | None, device: str) -> tuple[Cluster, TimingModel]:
+    cluster = cluster_on(choice, world_size, device)
+    return cluster, system_on(cluster)
