@@ -111,7 +111,7 @@ def published_codecs(paper: str, nominal: Mapping[str, CompressorTimes], world_s
     origin = Origin(**table["origin"])
     found = dict(nominal)
     every = table.get("every", {"as": "", "compressors": (), "note": ""})
-    curves = {**table["curves"], **dict.fromkeys(every["compressors"], table["curves"][every["as"]])}
+    curves = {**table["curves"], **{name: table["curves"][every["as"]] for name in every["compressors"]}}
     for name, printed in curves.items():
         notes = (origin.note, every["note"] if name in every["compressors"] else "", table.get("beyond", ""))
         note = "; ".join(filter(None, (*notes, f"decoding is nominal: {nominal[name].origin.note}")))
