@@ -96,8 +96,8 @@ def test_the_caption_says_what_the_bars_and_ranges_are():
     lines = docs.figure_block(throughput()).splitlines()
     assert lines[0].startswith('<img src="docs/img/ssfusion.fig11_here.png" alt="Throughput of small models')
     assert lines[-1] == (
-        "*Throughput of small models on this machine, beside dense DDP. Measured on Invented CPU, 2 cores. 2 CPU ranks on one machine: "
-        "there is little communication to save. Ranges are over 3 repeats.*"
+        "*Throughput of small models on this machine, beside dense DDP. Measured on Invented CPU, 2 cores. "
+        "2 CPU ranks on one machine: there is little communication to save. Ranges are over 3 repeats.*"
     )
 
 

@@ -1,4 +1,4 @@
-"""The README's table: a line for each paper, whose counts are those of the claims, and what the sentences before say."""
+"""The README's table: a line for each paper with the counts of its claims, and what the sentences before it say."""
 
 import re
 
