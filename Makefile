@@ -18,8 +18,10 @@ WHERE := s/^local_x/cluster=local world_size=/;s/^[24]x/cluster=emulated_&/;/=2$
 SIMULATED := breakdown compressors density bandwidth large_models selective collective_scaling \
   acpsgd_models acpsgd_fusion acpsgd_sweeps mergecomp_clusters mergecomp_groups micro_clusters s2_sparse
 
+LARGE := resnet152_cifar100 bert_base_squad gpt2_wikitext103
+
 .DEFAULT_GOAL := help
-.PHONY: committed help install figures demo test test-fast lint reference simulations calibration validation conf docs clean
+.PHONY: committed help install figures demo test test-fast smoke-large lint reference simulations calibration validation conf docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +46,11 @@ test: $(INSTALLED) ## every test
 
 test-fast: $(INSTALLED) ## the tests that take seconds
 	@$(BIN)/python -m pytest $(SHARED) -m "not slow and not torchrun"
+
+smoke-large: $(INSTALLED) ## ResNet-152, BERT-base and GPT-2 small, 3 timed steps on 2 ranks, dense and ssfusion_oi (20 GB)
+	@for workload in $(LARGE); do \
+	  $(BIN)/ssfx run workload=$$workload dataset=synthetic "scheme=ddp,ssfusion_oi(profile_iters=2)" batch_size=1 \
+	    world_size=2 device=cpu steps=6 warmup_steps=3 stall_timeout_s=1800 || exit 1; done
 
 lint: $(INSTALLED) ## style and types
 	@$(BIN)/ruff check .

@@ -58,11 +58,11 @@ def test_every_example_works_as_printed(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         files.append(name)
-    assert [name.split("/")[-2] for name in files] == ["schemes", "compressors", "collectives", "example"]
-    assert len(checks) == 5
+    assert [name.split("/")[-2] for name in files] == ["schemes", "compressors", "collectives", "example", "mine"]
+    assert len(checks) == 6
     checks[:0] = [SCRIPT, *python_blocks(ROOT / "README.md"), STEP]
-    # The last check writes files, which two ranks must not do at the same time.
-    checks[-1] = "if torch.distributed.get_rank() == 0:\n" + textwrap.indent(checks[-1], "    ")
+    # The figure's check writes files, which two ranks must not do at the same time.
+    checks[-2] = "if torch.distributed.get_rank() == 0:\n" + textwrap.indent(checks[-2], "    ")
 
     program = tmp_path / "checks.py"
     program.write_text(PREAMBLE.format(tests=str(ROOT / "tests"), here=str(tmp_path)) + "\n".join(checks))
