@@ -15,10 +15,11 @@ RECORDED ?= local_x2 local_x4 2x1gbit 4x1gbit 2x100mbit 4x100mbit
 # From a name in RECORDED to the words of its command. Two ranks have more steps: theirs are short, and their schemes
 # nearer to one another.
 WHERE := s/^local_x/cluster=local world_size=/;s/^[24]x/cluster=emulated_&/;/=2$$\|_2x/s/$$/ steps=60/;/=4$$\|_4x/s/$$/ steps=36/
-SIMULATED := breakdown compressors density bandwidth large_models selective collective_scaling
+SIMULATED := breakdown compressors density bandwidth large_models selective collective_scaling \
+  acpsgd_models acpsgd_fusion acpsgd_sweeps mergecomp_clusters mergecomp_groups micro_clusters s2_sparse
 
 .DEFAULT_GOAL := help
-.PHONY: committed help install figures demo test test-fast lint reference simulations calibration validation docs clean
+.PHONY: committed help install figures demo test test-fast lint reference simulations calibration validation conf docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,8 +33,8 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-figures: $(INSTALLED) ## draw every figure from results/ and results/reference/
-	@$(BIN)/ssfx figures
+figures: $(INSTALLED) ## draw every figure, and results/figures/report.html with what the papers claim
+	@$(BIN)/ssfx figures && $(BIN)/ssfx report
 
 demo: $(INSTALLED) ## one short run of every scheme on this machine and its figures (about 3 minutes)
 	@$(BIN)/ssfx run experiment=throughput cluster=local preset=smoke workload=digits_resnet
@@ -82,6 +83,9 @@ validation: $(INSTALLED) committed ## run what the simulator is checked against,
 	@cp $$(ls results/profiles/*-x[24].json) ssfx/data/systems/
 	@$(BIN)/python -m ssfx.validation plans
 	@$(MAKE) --no-print-directory docs
+
+conf: $(INSTALLED) ## write the files of conf/ that describe registered components
+	@$(BIN)/python -m ssfx.config.write_conf
 
 docs: $(INSTALLED) ## redraw docs/img and rewrite the generated tables and pages of the documentation
 	@$(BIN)/python -m ssfx.validation

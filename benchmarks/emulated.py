@@ -46,7 +46,7 @@ from ssfx.schemes import schemes
 LIMIT, BARRIER, DDP = "no communication", "barrier only", "torch DDP"
 REFERENCES = (LIMIT, BARRIER, DDP, f"{DDP} again", f"{DDP} fp16", f"{DDP} powersgd")
 MEASURES = ("step_s", "cpu_s", "compress_s", "decode_s", "wait_s", "sent_bytes")
-BESIDE = "limit_s"
+NEAREST_LIMIT = "limit_s"
 """What a step took without communication just before and after a visit, the mean of both."""
 DATASETS = {"resnet_tiny": "digits", "vgg_tiny": "digits", "lstm_tiny": "stdlib_text", "gpt2_tiny": "stdlib_text"}
 NETWORKS = ("loopback", "1gbit", "100mbit")
@@ -75,7 +75,7 @@ class Ratios:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What one process group measured: MEASURES and BESIDE of every visit by variant."""
+    """What one process group measured: MEASURES and NEAREST_LIMIT of every visit by variant."""
 
     model: str
     network: str
@@ -91,7 +91,7 @@ class Comparison:
 
     def _over_the_limit(self, variant: str) -> tuple[float, ...]:
         visits = self.visits[variant]
-        return tuple(step_s / limit_s for step_s, limit_s in zip(visits["step_s"], visits[BESIDE], strict=True))
+        return tuple(step_s / limit_s for step_s, limit_s in zip(visits["step_s"], visits[NEAREST_LIMIT], strict=True))
 
     def ranked(self, rounds: slice = slice(None)) -> list[str]:
         """Return the variants of ssfx, the fastest first."""
@@ -260,9 +260,9 @@ def main() -> None:
                 line = [model, name, str(workers), *found.verdict()]
                 summary.add_row(*line)
                 asked = {"model": model, "network": name, "workers": workers, "measured_gbps": rates}
-                told = {"origin": "emulated" if network else "measured", "date": now(), "summary": line}
+                about_run = {"origin": "emulated" if network else "measured", "date": now(), "summary": line}
                 if options.json:
-                    keep(options.json, asked | about_all | told | result)
+                    keep(options.json, asked | about_all | about_run | result)
     console.print(summary)
 
 

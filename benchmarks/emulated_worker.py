@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from emulated import BARRIER, BESIDE, DATASETS, LIMIT, MEASURES
+from emulated import BARRIER, DATASETS, LIMIT, MEASURES, NEAREST_LIMIT
 from runtime import Runner, loss
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
@@ -131,7 +131,7 @@ def attach(
 
 
 def measure(model: str, variants: list[str], rounds: int) -> dict[str, Any]:
-    """Return MEASURES and BESIDE of every visit by variant, and the cores that something else kept busy."""
+    """Return MEASURES and NEAREST_LIMIT of every visit by variant, and the cores that something else kept busy."""
     entry = models[model]
     batches = datasets.build(DATASETS[model]).train_loader(dist.get_rank(), dist.get_world_size(), entry.batch_size, 0)
     losses = [partial(loss, batch=batches[number]) for number in range(MOST_STEPS)]
@@ -144,7 +144,7 @@ def measure(model: str, variants: list[str], rounds: int) -> dict[str, Any]:
         if found := variant.costs():
             costs.setdefault(*found)
     visits: dict[str, list[list[float]]] = {name: [] for name in variants}
-    names = (*MEASURES, BESIDE)
+    names = (*MEASURES, NEAREST_LIMIT)
     before = perf_counter(), busy_s(), process_time()
     for turn in range(rounds):
         first = turn * len(variants) // rounds  # nobody always follows the same neighbour

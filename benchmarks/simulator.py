@@ -34,23 +34,23 @@ def main() -> None:
     """Print one line per goal."""
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     program = shutil.which("ssfx", path=str(Path(sys.executable).parent)) or "ssfx"
-    tell(
+    show(
         "one point, start-up included, the first time on a machine",
         *timed(lambda: for_the_first_time(program), repeats),
     )
-    tell("one point, start-up included", *timed(lambda: started(program, ONE), repeats))
-    tell("experiment=throughput cluster=64gpu, figures included", *timed(lambda: whole_command(program), 1))
+    show("one point, start-up included", *timed(lambda: started(program, ONE), repeats))
+    show("experiment=throughput cluster=64gpu, figures included", *timed(lambda: whole_command(program), 1))
     resolving = timed(lambda: resolve_job(GRID.split()), 1)  # what it reads is kept, so the first time counts
     cases = resolve_job(GRID.split()).cases
-    tell(f"the grid, {len(cases)} cases: resolving", *resolving)
+    show(f"the grid, {len(cases)} cases: resolving", *resolving)
     took = timed(lambda: grid(cases), 1)
-    tell(f"the grid, {len(cases)} cases: planning, simulating, saving", *took)
+    show(f"the grid, {len(cases)} cases: planning, simulating, saving", *took)
     print(f"{3600 * len(cases) / took[0]:10,.0f} points an hour; {3600 * len(cases) / took[1]:,.0f} of one core's time")
     for nodes in (16, 1024):
         words = f"cluster=64gpu cluster.nodes={nodes} workload=bert_large_squad scheme=ddp,oktopk,ssfusion_oi"
         large = resolve_job(words.split()).cases
         took = timed(lambda: [simulate_case(case) for case in large], repeats)  # noqa: B023
-        tell(f"three schemes of BERT-large on {4 * nodes} GPUs", *took)
+        show(f"three schemes of BERT-large on {4 * nodes} GPUs", *took)
 
 
 def grid(cases: Sequence[Case]) -> None:
@@ -65,7 +65,7 @@ def started(program: str, words: str, **environment: str) -> None:
 
 
 def for_the_first_time(program: str) -> None:
-    """Simulate one point without anything remembered."""
+    """Simulate one point without anything cached."""
     with tempfile.TemporaryDirectory() as folder:
         started(program, ONE, XDG_CACHE_HOME=folder)
 
@@ -93,7 +93,7 @@ def processor_s() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def tell(what: str, wall_s: float, processor_s: float) -> None:
+def show(what: str, wall_s: float, processor_s: float) -> None:
     """Print one line."""
     print(f"{wall_s:8.3f} s wall  {processor_s:8.3f} s processor  {what}", flush=True)
 

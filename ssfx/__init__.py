@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ssfx.runtime.sync import Sync, attach
+    from ssfx.runtime.attach import attach
+    from ssfx.runtime.sync import Sync
 
 __version__ = "0.1.0"
 __all__ = ["Sync", "__version__", "attach"]
@@ -14,7 +15,7 @@ __all__ = ["Sync", "__version__", "attach"]
 def __getattr__(name: str) -> Any:
     # The runtime needs torch; the vocabulary does not. Importing it on first use keeps `import ssfx` torch-free.
     if name in ("attach", "Sync"):
-        from ssfx.runtime import sync
+        from ssfx.runtime import attach
 
-        return getattr(sync, name)
+        return getattr(attach, name)
     raise AttributeError(f"module 'ssfx' has no attribute {name!r}")

@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("calibration", "integrations"),
     ("engines",),
     ("claims", "advice", "validation"),
-    ("figures",),
+    ("figures", "evaluation"),
     ("config",),
     ("pages", "cli"),
 )
@@ -32,8 +32,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 RANK = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
 UPWARD = {
     "calibration/calibrate_cluster.py": {"engines"},
-    "claims/simulated.py": {"figures"},
-    "claims/wording.py": {"figures"},
 }
 """Modules that still import from above, and what."""
 USES_TORCH = {

@@ -6,21 +6,26 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ssfx.claims.verdicts import Outcome, Verdict, as_printed
 from ssfx.figures.latency import COMMAND as COMMAND
-from ssfx.figures.latency import Point, conditions, points, published
-from ssfx.figures.style import CAPTION, COLUMN_IN, caption_text, save, style
+from ssfx.figures.latency import Point, points, published
+from ssfx.figures.style import COLUMN_IN, frame, save, style
 from ssfx.results.rows import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAME = "ssfusion.fig04"
-TITLE = "time to sparsify one tensor by size"
+NAME = "ssfusion.fig4"
+TITLE = "Fig. 4: time to sparsify one tensor, by its size"
 CLAIMS = ("ssfusion.fig4",)
 NEEDS = {"experiment": "compressors", "memory": None, "device": "cpu"}
 
 CODECS = {"dgc": "#0072b2", "gaussiank": "#e69f00", "redsync": "#009e73", "sidco": "#cc79a7", "randomk": "#5f5f5f"}
 """The paper's sparsifiers with their colours; rows of others are not drawn."""
+NAMES = {"dgc": "DGC", "gaussiank": "Gaussiank", "redsync": "RedSync", "sidco": "SIDCo", "randomk": "Randomk"}
+FLAT = 2.0
+"""Times that ten times the bytes may take where the time is nearly constant."""
+NOTES = ("Other hardware than the paper's, so levels do not compare. No GPU was measured here.",)
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
@@ -31,25 +36,16 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         return []
     import matplotlib.pyplot as plt
 
-    densities = sorted({row.case.density for row in used if row.case.density})
     machines = [list(group) for _, group in groupby(shown, key=lambda point: (point.kind, point.hardware))]
-    text = [
-        *conditions(shown, densities),
-        "Line: median; bars: 10th to 90th percentile. Open symbols, published: DGC of the paper's Table III on its GPU "
-        "and CPU, wall time. Other hardware, so levels do not compare. No GPU measured here.",
-    ]
-    width_in = COLUMN_IN if len(machines) == 1 else 2 * COLUMN_IN
-    below = caption_text(text, width_in)
+    width_in = 1.5 * COLUMN_IN if len(machines) == 1 else 2 * COLUMN_IN
     with style():
-        height_in = 2.6 + 0.11 * below.count("\n")
         figure, axes = plt.subplots(
-            1, len(machines), figsize=(width_in, height_in), squeeze=False, sharey=True, layout="constrained"
+            1, len(machines), figsize=(width_in, 3.4), squeeze=False, sharey=True, layout="constrained"
         )
-        figure.supxlabel(below, **CAPTION)
         for machine, axis in zip(machines, axes.flat, strict=True):
             _draw_machine(machine, axis)
-        handles, labels = axes.flat[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=3, columnspacing=1.2)
+        origin = "CPU time of one thread, median, 10th to 90th percentile. Open: printed in the paper, wall time."
+        frame(figure, TITLE, origin, ncols=4)
         return save(figure, NAME, lines(shown), used, out)
 
 
@@ -64,6 +60,23 @@ def finding(rows: list[Row]) -> str:
     if not parts:
         return "sizes from 1 KB to 100 MB are not all there"
     return f"ten times the bytes take, from 1 KB and from 10 MB on: {', '.join(parts)}"
+
+
+def judge(rows: list[Row]) -> list[Verdict]:
+    """Return whether every sparsifier's time is nearly constant for small tensors, and how many there are."""
+    seconds: dict[str, dict[int, float]] = {}
+    for point in points(_used(rows)):
+        seconds.setdefault(point.codec, {})[point.nbytes] = point.median_s
+    growths = {codec: _growth(found, 1_000) for codec, found in seconds.items()}
+    known = {codec: growth for codec, growth in growths.items() if growth}
+    flat = [codec for codec, growth in known.items() if growth < FLAT]
+    outcome: Outcome = "agrees" if len(flat) == len(CODECS) else "partly" if flat else "disagrees"
+    here = ", ".join(f"{codec} {growth:.1f}x" for codec, growth in known.items())
+    said = "Time for 10 KB over that for 1 KB, on this CPU; constant is less than twice."
+    return [
+        Verdict("ssfusion.fig4.shape", outcome, here, "measured", "", said, COMMAND, "half a minute on one core"),
+        as_printed("ssfusion.fig4.algos", 5, len(seconds), 0, command=COMMAND),
+    ]
 
 
 def lines(shown: list[Point]) -> list[dict[str, Any]]:
@@ -111,18 +124,28 @@ def _draw_machine(machine: list[Point], axis: Axes) -> None:
         ]
         sizes = [point.nbytes / 1000 for point in mine]
         axis.errorbar(
-            sizes, middle, spread, label=codec, color=colour, linewidth=1, elinewidth=0.6, marker="o", markersize=2.5
+            sizes,
+            middle,
+            spread,
+            label=NAMES[codec],
+            color=colour,
+            linewidth=1,
+            elinewidth=0.6,
+            marker="o",
+            markersize=2.5,
         )
     for device, marker in (("gpu", "s"), ("cpu", "^")):
         quoted = published(device)
         axis.plot(
             [nbytes / 1000 for nbytes in quoted], [seconds * 1e3 for seconds in quoted.values()], marker=marker,
             markersize=4, linestyle="none", markerfacecolor="none", markeredgecolor=CODECS["dgc"],
-            label=f"dgc, {device.upper()}, published",
+            label=f"DGC on {device.upper()}, paper",
         )  # fmt: skip
-    axis.set_title(f"{machine[0].hardware}, {machine[0].kind}", fontsize=6.5)
+    axis.set_title(f"{machine[0].kind} on {machine[0].hardware}", loc="left", fontsize=6.5)
     axis.set_xscale("log")
     axis.set_yscale("log")
-    axis.set_xlabel("tensor (KB, float32)")
+    ticks = {1: "1 KB", 10: "10 KB", 100: "100 KB", 1e3: "1 MB", 1e4: "10 MB", 1e5: "100 MB"}
+    axis.set_xticks(list(ticks), list(ticks.values()))
+    axis.set_xlabel("size of the tensor in float32")
     axis.set_ylabel("time (ms)")
     axis.grid()

@@ -6,27 +6,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ssfx.claims.ledger import ledgers
-from ssfx.claims.simulated import NAMES, claim_lines, judged
-from ssfx.figures.style import CAPTION, COLUMN_IN, caption_text, save, style
+from ssfx.claims.simulated import NAMES, judged
+from ssfx.figures.paper_words import MODELS, TIMES
+from ssfx.figures.style import COLUMN_IN, frame, save, style
 from ssfx.results.rows import Row
 from ssfx.results.simulated_cells import Cell, cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAME = "ssfusion.fig09"
-TITLE = "time of all-gather and all-reduce by number of GPUs"
+NAME = "ssfusion.fig9"
+TITLE = "Fig. 9: time of All-Gather and All-Reduce per iteration, by number of GPUs"
 CLAIMS = ("ssfusion.fig9",)
 NEEDS = {"experiment": "collective_scaling", "calibration": bool}
 
 COLLECTIVES = {"fused_all": ("all-gather", "#d55e00"), "ssgd": ("all-reduce", "#5f5f5f")}
+ORDER = {"modelA": "first", "modelB": "second"}
 MARKERS = {"bert_large": "o", "gpt2_large": "s"}
-NOTES = [
+NOTES = (
     "Both collectives move messages as long as the gradient: ssgd adds them up (dense), fused_all gathers half of the "
     "elements with their indices. The ideal is 0: one device exchanges nothing.",
     "Open symbols, published: the paper's first (circle) and second model, which it does not name, on clusters that it "
     "does not name; BERT-large and GPT2-large have 2.3 times the bytes of one another, its times 2.4 times.",
-]
+)
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
@@ -38,16 +40,15 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
 
     calibrations = sorted({cell.calibration for cell in shown})
     found = judged(CLAIMS[0], rows)
-    hardware = sorted({row.origin.hardware for cell in shown for row in cell.rows.values()})
-    below = caption_text([f"Simulated on {'; '.join(hardware)}.", *NOTES, *claim_lines(found)], 2 * COLUMN_IN)
     with style():
-        size_in = (2 * COLUMN_IN, 2.6 + 0.11 * below.count("\n"))
-        figure, grid = plt.subplots(1, len(calibrations), figsize=size_in, squeeze=False, layout="constrained")
-        figure.supxlabel(below, **CAPTION)
+        figure, grid = plt.subplots(
+            1, len(calibrations), figsize=(2 * COLUMN_IN, 3.0), squeeze=False, sharey=True, layout="constrained"
+        )
         for calibration, axis in zip(calibrations, grid.flat, strict=True):
             _draw_panel(axis, [cell for cell in shown if cell.calibration == calibration])
-        handles, labels = grid.flat[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=4, columnspacing=1.2)
+        grid.flat[0].set_ylabel("time per iteration (s)")
+        origin = "Simulated: one exchange of the whole gradient. Open: printed in the paper, for models without names."
+        frame(figure, TITLE, origin, ncols=4)
         table = [line for cell in shown for line in lines(cell)] + [one.columns() for one in found]
         return save(figure, NAME, table, rows, out)
 
@@ -86,7 +87,7 @@ def _draw_panel(axis: Axes, part: list[Cell]) -> None:
             points = sorted((cell.case.world_size, cell.value(scheme, "comm_s")) for cell in own)
             axis.plot(
                 *zip(*points, strict=True), color=colour, marker=MARKERS.get(model, "^"), markersize=4, linewidth=1,
-                linestyle=":", label=f"{collective}, {model}",
+                linestyle=":", label=f"{collective}, {MODELS.get(model, model)}",
             )  # fmt: skip
     for claim in (claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == CLAIMS[0]):
         if claim.metric == "time_s" and claim.bounds:
@@ -94,13 +95,12 @@ def _draw_panel(axis: Axes, part: list[Cell]) -> None:
             axis.plot(
                 claim.conditions["gpus"], claim.bounds[0], color=colour, linestyle="", fillstyle="none",
                 marker=MARKERS[NAMES[claim.conditions["model"]]], markersize=7,
+                label=f"{claim.subject}, paper's {ORDER[claim.conditions['model']]} model",
             )  # fmt: skip
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     sizes = sorted({cell.case.world_size for cell in part})
     axis.set_xticks(sizes, [str(size) for size in sizes])
     axis.set_xlabel("GPUs")
-    axis.set_ylabel("time per iteration (s)")
     axis.grid()
-    axis.set_title("one gradient", loc="left", fontweight="bold", pad=12)
-    axis.annotate(part[0].how, (0, 1), (0, 4), "axes fraction", textcoords="offset points", fontsize=6.5)
+    axis.set_title(TIMES.get(part[0].calibration, part[0].how), loc="left")

@@ -1,45 +1,82 @@
-"""SSFusion Fig. 12, its end points: quality on held-out data after training, per scheme. The curves are not drawn."""
+"""SSFusion Fig. 12 (Experiment 2): quality after training, relative to dense training, over seeds, and its curves."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from ssfx.claims.ledger import ledgers
+from ssfx.claims.values import METHODS
+from ssfx.claims.verdicts import Outcome, Verdict
 from ssfx.core.errors import RunError
-from ssfx.figures.style import drawn_panels, facts, save, scheme_colour, style
-from ssfx.results.comparisons import DENSE_BASELINE, Panel, Spread, metric, panels
+from ssfx.figures.paper_words import OWN, RIVALS, scheme_name
+from ssfx.figures.style import COLUMN_IN, frame, save, scheme_colour, style
+from ssfx.results.comparisons import DENSE_BASELINE, Panel, Spread, panels
 from ssfx.results.rows import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "ssfusion.fig12"
-TITLE = "quality after training per scheme"
-CLAIMS = ("ssfusion.fig12", "ssfusion.headline.accuracy")
-NEEDS = {"experiment": "convergence"}
-COMMAND = "ssfx run experiment=convergence preset=short repeats=1"
+TITLE = "Fig. 12: quality during and after training, small models of the paper's four families"
+CLAIMS = (NAME, "ssfusion.headline.accuracy")
+NEEDS = {"experiment": ("convergence", "time_to_quality").__contains__}
+COMMAND = "ssfx run experiment=time_to_quality"
+COST = "about an hour on two cores"
+NOTES = (
+    "The models are small members of the paper's families on embedded data: orders between schemes can be held against "
+    "the paper, levels cannot. On the right, every run relative to the median of dense training; a bar is the median.",
+)
 
-QUALITY = {"top1": "top-1 accuracy (higher is better)", "perplexity": "perplexity per byte (lower is better)"}
+QUALITY = {"f1": "F1", "top1": "top-1 accuracy", "perplexity": "perplexity"}
+"""Metrics of quality, the first that a row has; the last is better where it is lower."""
+FAMILIES = {"resnet": "resnet152", "vgg": "vgg19", "lstm": "lstm", "bert": "bert"}
+PANELS = {
+    "resnet": "(a) ResNet on digits",
+    "vgg": "(b) VGG on digits",
+    "lstm": "(c) LSTM on text",
+    "bert": "(d) BERT on questions",
+}
+SHOWN = (DENSE_BASELINE, *RIVALS, "per_tensor", "fused_all", OWN[-1])
+SEEDS = 3
+"""Runs of a scheme from which on an order is judged."""
+CLOSE = 0.02
+"""Relative difference within which quality is about equal."""
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
-    """Write one dot per run and a bar at the median of each scheme, beside the range of dense DDP."""
-    shown = panels(rows)
+    """Write, per task, the curves of the schemes and their final quality relative to dense training."""
+    shown = [panel for panel in panels(rows) if DENSE_BASELINE in panel.bars]
     if not shown:
         return []
-    tables = [lines(panel) for panel in shown]
-    steps = sorted({str(panel.case.steps) for panel in shown})
-    text = [
-        *facts(shown, spread=False),
-        f"Quality after {' or '.join(steps)} steps. One dot per run, a bar at the median; band: range of dense DDP.",
-    ]
+    import matplotlib.pyplot as plt
+
+    curves = any(_curve(row) for panel in shown for bar in panel.bars.values() for row in bar)
+    columns = 2 if curves else 1
     with style():
-        figure = drawn_panels(shown, tables, _draw_panel, text, "")
-        return save(figure, NAME, [line for table in tables for line in table], rows, out)
+        heights = [0.55 + 0.17 * len(_bars(panel)) for panel in shown]
+        figure, grid = plt.subplots(
+            len(shown), columns, figsize=((1 + 0.25 * (columns == 1)) * columns * COLUMN_IN, sum(heights) + 1.0),
+            squeeze=False, height_ratios=heights, layout="constrained",
+        )  # fmt: skip
+        for axes, panel in zip(grid, shown, strict=True):
+            if curves:
+                _draw_curves(axes[0], panel)
+            _draw_finals(axes[-1], panel)
+            axes[0].set_title(_title(panel), loc="left", fontweight="bold")
+        kinds = sorted({f"{panel.kind} on {panel.hardware}" for panel in shown})
+        runs = sorted({count for panel in shown for count in panel.runs})
+        said = f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
+        where = "; ".join(kinds)
+        origin = f"{where[0].upper()}{where[1:]}, {said} seeds per scheme. Diamonds: printed in the paper."
+        frame(figure, TITLE if columns == 2 else TITLE.replace("during and after", "after"), origin, ncols=4)
+        return save(figure, NAME, [line for panel in shown for line in lines(panel)], rows, out)
 
 
 def finding(rows: list[Row]) -> str:
-    """Return, per workload, the median quality of every scheme."""
+    """Return, per task, the median quality of every scheme."""
     parts = []
     for panel in panels(rows):
         values = ", ".join(f"{line['scheme']} {line['median']:.3g}" for line in lines(panel))
@@ -47,12 +84,36 @@ def finding(rows: list[Row]) -> str:
     return "; ".join(parts)
 
 
+def judge(rows: list[Row]) -> list[Verdict]:
+    """Return verdicts on the orders that the paper states, from tasks with enough seeds."""
+    found = []
+    finals = {_family(panel): _finals(panel) for panel in panels(rows) if _family(panel) and _seeds(panel) >= SEEDS}
+    for family, relative in finals.items():
+        claim = f"ssfusion.exp2.{FAMILIES[family]}.order"
+        rivals = [scheme for scheme in ("oktopk", "spardl", "omgs", "cupcake") if scheme in relative]
+        if OWN[-1] in relative and rivals:
+            found.append(_order(claim, relative, rivals))
+    same = [relative for relative in finals.values() if OWN[-1] in relative]
+    if same:
+        gaps = [median(relative[OWN[-1]]) - 1 for relative in same]
+        found.append(_equal("ssfusion.headline.accuracy", gaps, "that of dense training"))
+    layers = []
+    for relative in same:
+        others = [median(relative[name]) for name in ("hipress", "espresso") if name in relative]
+        layers += [median(relative[OWN[-1]]) / other - 1 for other in others]
+    if layers:
+        found.append(_equal("ssfusion.exp2.layerwise_equal", layers, "that of HiPress and Espresso"))
+    return found
+
+
 def lines(panel: Panel) -> list[dict[str, Any]]:
-    """Return one line of the figure's table per scheme."""
+    """Return one line of the figure's table per scheme: its final quality, also relative to dense training."""
     name = _quality(panel)
+    relative = _finals(panel) if DENSE_BASELINE in panel.bars else {}
     found = []
     for label, rows in panel.bars.items():
         spread = Spread.of(rows, name)
+        scheme = rows[0].case.scheme
         found.append(
             {
                 **panel.columns(),
@@ -62,29 +123,139 @@ def lines(panel: Panel) -> list[dict[str, Any]]:
                 "lowest": spread.low,
                 "highest": spread.high,
                 "runs": spread.runs,
+                "relative_to_dense": median(relative[scheme]) if scheme in relative else None,
+                "paper_relative_to_dense": _printed(panel).get(scheme),
             }
         )
+    return found
+
+
+def _order(claim: str, relative: Mapping[str, Sequence[float]], rivals: Sequence[str]) -> Verdict:
+    """Return whether SSFusion is not above dense training and above every rival, beyond the spread of seeds or not."""
+    ours = relative[OWN[-1]]
+    above = [rival for rival in rivals if median(ours) > median(relative[rival])]
+    clear = [rival for rival in above if min(ours) > max(relative[rival])]
+    outcome: Outcome = "agrees" if len(clear) == len(rivals) else "partly" if above else "disagrees"
+    here = f"above {len(above)} of {len(rivals)}, beyond the seeds in {len(clear)}"
+    said = f"Small model and data; the rivals that were run: {', '.join(map(scheme_name, rivals))}."
+    return Verdict(claim, outcome, here, "measured", "", said, COMMAND, COST)
+
+
+def _equal(claim: str, gaps: Sequence[float], what: str) -> Verdict:
+    close = [gap for gap in gaps if abs(gap) <= CLOSE]
+    outcome: Outcome = "agrees" if len(close) == len(gaps) else "partly" if close else "disagrees"
+    here = f"{100 * min(gaps):+.1f} to {100 * max(gaps):+.1f} %"
+    said = f"SSFusion's quality over {what}, on small models and data; equal within {100 * CLOSE:g} %."
+    return Verdict(claim, outcome, here, "measured", "", said, COMMAND, COST)
+
+
+def _family(panel: Panel) -> str:
+    return next((name for name in FAMILIES if name in panel.case.model), "")
+
+
+def _title(panel: Panel) -> str:
+    return PANELS.get(_family(panel), panel.case.model)
+
+
+def _seeds(panel: Panel) -> int:
+    return min(panel.runs)
+
+
+def _bars(panel: Panel) -> dict[str, list[Row]]:
+    """Return the runs of the schemes that are shown, by scheme; of several variants of one, the first."""
+    found: dict[str, list[Row]] = {}
+    for rows in panel.bars.values():
+        found.setdefault(rows[0].case.scheme, rows)
+    return {scheme: found[scheme] for scheme in SHOWN if scheme in found}
+
+
+def _finals(panel: Panel) -> dict[str, list[float]]:
+    """Return the final quality of every run over the median of dense training; inverted where lower is better."""
+    name = _quality(panel)
+    dense = Spread.of(panel.bars[DENSE_BASELINE], name).median if DENSE_BASELINE in panel.bars else 1.0
+    found = {}
+    for scheme, rows in _bars(panel).items():
+        values = [row.metrics[name] or 0.0 for row in rows]
+        found[scheme] = [dense / value if name == "perplexity" and value else value / dense for value in values]
     return found
 
 
 def _quality(panel: Panel) -> str:
     rows = [row for bar in panel.bars.values() for row in bar]
     for name in QUALITY:
-        if any(row.metrics.get(name) is not None for row in rows):
+        if all(row.metrics.get(name) is not None for row in rows):
             return name
     raise RunError(
-        f"row {rows[0].run_id} ({rows[0].case.label}) has neither top1 nor perplexity; run with evaluate=true"
+        f"row {rows[0].run_id} ({rows[0].case.label}) has neither f1 nor top1 nor perplexity; run with evaluate=true"
     )
 
 
-def _draw_panel(panel: Panel, table: list[dict[str, Any]], axis: Axes) -> None:
+def _curve(row: Row) -> Mapping[str, Sequence[float | None]]:
+    found: Mapping[str, Sequence[float | None]] = getattr(row, "curve", None) or {}
+    return found
+
+
+def _draw_curves(axis: Axes, panel: Panel) -> None:
+    """Draw the median over seeds of every scheme's curve, and the range between the seeds of dense and SSFusion."""
     name = _quality(panel)
-    for y, (line, rows) in enumerate(zip(table, panel.bars.values(), strict=True)):
-        colour = scheme_colour(rows[0].case.scheme)
-        values = [metric(row, name) for row in rows]
-        axis.scatter(values, [y] * len(rows), s=16, color=colour, edgecolors="black", linewidths=0.4, zorder=3)
-        axis.plot([line["median"]] * 2, [y - 0.32, y + 0.32], color="black", linewidth=1.2)
-        if line["scheme"] == DENSE_BASELINE:
-            axis.axvspan(line["lowest"], line["highest"], color="#ececec", zorder=0)
-    axis.set_xlabel(QUALITY[name])
-    axis.margins(x=0.12)
+    for scheme, rows in _bars(panel).items():
+        series = [_curve(row) for row in rows if name in _curve(row)]
+        if not series:
+            continue
+        steps = series[0]["step"]
+        values = [[one[name][i] for one in series if i < len(one[name])] for i in range(len(steps))]
+        known = [
+            (float(step or 0), [value for value in at if value is not None])
+            for step, at in zip(steps, values, strict=True)
+        ]
+        at_steps = [step for step, at in known if at]
+        own = scheme in (DENSE_BASELINE, OWN[-1])
+        colour = scheme_colour(scheme)
+        middle = [median(at) for _, at in known if at]
+        axis.plot(at_steps, middle, color=colour, linewidth=1.5 if own else 0.8, zorder=3 if own else 2)
+        if own:
+            low, high = [min(at) for _, at in known if at], [max(at) for _, at in known if at]
+            axis.fill_between(at_steps, low, high, color=colour, alpha=0.15, linewidth=0)
+    if name == "perplexity":
+        axis.set_yscale("log")
+    axis.set_ylabel(QUALITY[name])
+    axis.set_xlabel("optimizer steps")
+    axis.grid()
+
+
+def _draw_finals(axis: Axes, panel: Panel) -> None:
+    finals = _finals(panel)
+    printed = _printed(panel)
+    for y, (scheme, values) in enumerate(finals.items()):
+        colour = scheme_colour(scheme)
+        look: dict[str, Any] = {"s": 10, "color": colour, "linewidths": 0, "zorder": 3}
+        axis.scatter([100 * value for value in values], [y] * len(values), label="one run" if y == 0 else "", **look)
+        middle = 100 * median(values)
+        axis.plot([middle, middle], [y - 0.33, y + 0.33], color=colour, linewidth=2)
+        if scheme in printed:
+            mark: dict[str, Any] = {"color": "black", "fillstyle": "none", "markersize": 4}
+            axis.plot([100 * printed[scheme]], [y], "D", label="paper, over its dense training", **mark)
+    dense = [100 * value for value in finals[DENSE_BASELINE]]
+    axis.axvspan(min(dense), max(dense), color="#ececec", zorder=0, label="range of dense training")
+    axis.set_yticks(range(len(finals)), [scheme_name(scheme) for scheme in finals])
+    axis.set_ylim(len(finals) - 0.5, -0.5)
+    axis.set_xlabel("final quality over dense training (%)")
+    axis.grid(axis="x")
+
+
+def _printed(panel: Panel) -> dict[str, float]:
+    """Return the final quality that the paper prints for the panel's family, relative to its dense training."""
+    family = FAMILIES.get(_family(panel))
+    start = f"ssfusion.exp2.{family}."
+    found = {}
+    for claim in (claim for ledger in ledgers() for claim in ledger.claims if claim.id.startswith(start)):
+        if claim.bounds:
+            found["ddp" if claim.subject == "dense" else METHODS.get(claim.subject, "")] = claim.bounds[0], claim.unit
+    if DENSE_BASELINE not in found:
+        return {}
+    dense = found[DENSE_BASELINE][0]
+    return {
+        scheme: dense / value if unit == "ppl" else value / dense
+        for scheme, (value, unit) in found.items()
+        if scheme != DENSE_BASELINE
+    }

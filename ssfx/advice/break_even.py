@@ -10,7 +10,7 @@ from math import floor, inf, log10
 from ssfx.advice.setting import TUNED, Setting, Trial
 
 STEPS = 256
-"""Rates are told apart in steps of 10 ** (1 / STEPS), 0.9 %."""
+"""Rates are distinguished in steps of 10 ** (1 / STEPS), 0.9 %."""
 
 MARKS = range(-2 * STEPS, 4 * STEPS + 1, 3 * STEPS // 2)
 """The steps that are scanned: 0.01, 0.32, 10, 320 and 10000 Gbit/s."""

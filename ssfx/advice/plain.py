@@ -76,8 +76,8 @@ def _borrowed(advice: Advice) -> Iterator[str]:
 
 def _mixed(advice: Advice) -> Iterator[str]:
     if len(advice.codec_kinds) > 1:
-        told = "; ".join(f"{', '.join(names)} {kind}" for kind, names in advice.codec_kinds.items())
-        yield f"times of compressors are not of one kind ({told}): an order between those is not to be relied on"
+        listed = "; ".join(f"{', '.join(names)} {kind}" for kind, names in advice.codec_kinds.items())
+        yield f"times of compressors are not of one kind ({listed}): an order between those is not to be relied on"
 
 
 def _assumes_rows(entry: Entry) -> bool:

@@ -103,7 +103,7 @@ def run_counts(store: Store) -> dict[str, Counter[str]]:
     counts: dict[str, Counter[str]] = {}
     for path in sorted(store.runs.glob("*/case.json")):
         try:
-            case = Case(**read_json(path))
+            case = Case.of(read_json(path))
         except TypeError as error:
             raise RunError(f"{path}: not a case of this version of ssfx ({error}); remove the folder") from None
         counts.setdefault(case.experiment, Counter())[store.status(case)] += 1

@@ -71,6 +71,12 @@ def ledgers() -> tuple[Ledger, ...]:
     return tuple(_load(path.read_text(encoding="utf-8")) for path in sorted((data_dir() / "claims").glob("*.json")))
 
 
+@cache
+def claims_by_id() -> Mapping[str, PaperClaim]:
+    """Return every claim of every paper by its id, in the ledgers' order."""
+    return {claim.id: claim for ledger in ledgers() for claim in ledger.claims}
+
+
 def _load(text: str) -> Ledger:
     raw = json.loads(text)
     claims = tuple(PaperClaim(**claim) for claim in raw["claims"])

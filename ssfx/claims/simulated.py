@@ -6,19 +6,15 @@ not contradict the paper's other numbers, and whose setting the paper names; els
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from math import isfinite
 
 from ssfx.claims.evidence import MODELS, compare
 from ssfx.claims.ledger import PaperClaim, ledgers
 from ssfx.claims.values import METHODS, values
 from ssfx.results.rows import Row
 from ssfx.results.simulated_cells import Cell, cells
-
-if TYPE_CHECKING:
-    from ssfx.figures.discovery import Figure
 
 CLOUD = ("16gpu", "32gpu", "64gpu")
 TESTBEDS = {"ssfusion.fig5": ("ssfusion_local",), "ssfusion.fig17": ("64gpu", "64gpu_40gb")}
@@ -27,6 +23,7 @@ GBPS = 200.0
 """Line rate between their nodes where no option says otherwise and the paper names a rate."""
 NAMES = {**MODELS, "GPT2-XL": "gpt2_xl", "BLOOM-3B": "bloom_3b", "modelA": "bert_large", "modelB": "gpt2_large"}
 """Models of the ledger; the last two are not named in the paper and have about the ratio of sizes that its times do."""
+NO_RATIO = "no ratio: the other scheme has next to nothing to reduce here"
 FITTED = 0.10
 """Relative difference within which the ledger calls the growth of Fig. 9 reproduced."""
 
@@ -90,43 +87,15 @@ def judged(artifact: str, rows: Sequence[Row]) -> list[Judged]:
         if claim.type == "setup":
             continue
         for calibration in sorted({cell.calibration for cell in own}):
-            there = [cell for cell in own if cell.calibration == calibration and _meets(claim, cell)]
+            there = [cell for cell in own if cell.calibration == calibration and meets(claim, cell)]
             if given := tuple(values(claim, there)):
                 tolerance = FITTED if _is_growth(claim) else 0.0
-                found.append(Judged(claim, calibration, _stated(claim), given, _why_not(claim), tolerance))
+                why = _why_not(claim) or (NO_RATIO if not isfinite(min(given)) else "")
+                found.append(Judged(claim, calibration, _stated(claim), given, why, tolerance))
     return found
 
 
-def claim_lines(found: Sequence[Judged]) -> list[str]:
-    """Return caption lines: every claim id with the paper's value, and ours with its verdict for every calibration."""
-    lines = []
-    for claim in dict.fromkeys(one.claim.id for one in found):
-        same = [one for one in found if one.claim.id == claim]
-        ours = "; ".join(f"{one.calibration} {one.here} ({one.verdict})" for one in same)
-        lines.append(f"{claim.partition('.')[2]}: paper {same[0].there}; {ours}")
-    reasons = sorted({one.why for one in found if one.why})
-    return [
-        *(["Claims of the ledger beside simulated values, to which nothing was fitted:"] if lines else []),
-        *lines,
-        *([f"Not comparable: {'; '.join(reasons)}."] if reasons else []),
-    ]
-
-
-def verdict_counts(figures: Iterable[Figure], rows: Sequence[Row]) -> dict[str, Counter[str]]:
-    """Return, by calibration, how many claims of the figures got which verdict from simulated rows."""
-    found = {
-        (one.claim.id, one.calibration): one
-        for figure in figures
-        for artifact in figure.claims
-        for one in judged(artifact, figure.select(rows))
-    }
-    counts: dict[str, Counter[str]] = {}
-    for key in sorted(found):
-        counts.setdefault(key[1], Counter())[found[key].verdict] += 1
-    return counts
-
-
-def _meets(claim: PaperClaim, cell: Cell) -> bool:
+def meets(claim: PaperClaim, cell: Cell) -> bool:
     """True when the cell has what the claim's conditions name."""
     stated = claim.conditions
     models = {_model(claim, name) for name in stated.get("models", [stated.get("model")]) if name}
@@ -187,7 +156,9 @@ def _why_not(claim: PaperClaim) -> str:
 
 
 def _range(claim: PaperClaim, low: float, high: float) -> str:
-    """Return a range of values in the claim's unit; gains with their sign."""
+    """Return a range of values in the claim's unit, gains with their sign; "no ratio" where one has no end."""
+    if not isfinite(low):
+        return "no ratio"
     if claim.unit == "fraction":
         sign = "" if claim.metric == "ratio" else "+"
         ends = [f"{100 * value:{sign}.0f}" for value in (low, high)]

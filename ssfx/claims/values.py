@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
+from math import inf
 from statistics import mean
 
 from ssfx.claims.evidence import SCHEMES
@@ -27,6 +28,9 @@ SPEED = "throughput_samples_per_s"
 CLOSE = 0.10
 """Relative difference within which the ledger calls two times close."""
 
+LEAST = 0.02
+"""Share of an iteration below which a part is too small to be the base of a ratio; a reduction of it is -inf."""
+
 Rule = Callable[[PaperClaim, Sequence[Cell]], Iterable[float]]
 
 
@@ -45,7 +49,9 @@ def _reduction(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     # Four parts make up the paper's iteration, so its communication is what computing does not hide.
     part = "exposed_comm_s" if ".comm." in claim.id else "sparsify_s"
     for cell, subject, baseline in _pairs(claim, cells):
-        if cell.value(baseline, part):
+        if cell.value(baseline, part) < LEAST * cell.value(baseline, "iteration_s"):
+            yield -inf
+        else:
             yield 1 - cell.value(subject, part) / cell.value(baseline, part)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Outcome = Literal["agrees", "partly", "disagrees", "not comparable", "not attempted"]
-Source = Literal["computed", "measured", "emulated", "simulated", "published"]
-"""Where our value comes from; "computed" is exact from model shapes or formulas and needs no run."""
+Source = Literal["computed", "measured", "emulated", "simulated", "published", "none"]
+"""Where our value comes from: "computed" is exact, from shapes or formulas, and needs no run; "none" has no value."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,19 @@ def compared(
     return Verdict(claim, outcome, here, source, calibration, why, command, cost)
 
 
+def as_printed(
+    claim: str, stated: float, ours: float, decimals: int, *, unit: str = "", reason: str = "", command: str = "",
+    cost: str = "seconds on one core",
+) -> Verdict:  # fmt: skip
+    """Return the verdict on a number that is computed exactly: agrees where it rounds to what the paper prints."""
+    half = 0.5 * 10.0**-decimals * (1 + 1e-9)
+    found = compared(claim, (stated - half, stated + half), (ours, ours), unit=unit, reason=reason, command=command)
+    why = reason or (
+        "" if found.outcome == "agrees" else f"ours is {span(ours, ours, unit)}, the paper prints {stated:g}"
+    )
+    return replace(found, reason=why, cost=cost)
+
+
 def span(low: float, high: float, unit: str = "") -> str:
     """Return a range in words, "1.2 to 1.5 ms", or one number where both ends print alike; fractions as percent."""
     factor, name = (100.0, " %") if unit == "fraction" else (1.0, f" {unit}" if unit else "")
@@ -75,7 +88,7 @@ def headline(verdicts: Sequence[Verdict]) -> Mapping[str, Verdict]:
     Of simulated ones the nominal calibration counts, whatever others give: choosing by outcome would be choosing the
     result. A source that could not compare does not stand before one that could.
     """
-    rank = {"measured": 0, "emulated": 1, "computed": 2, "simulated": 3, "published": 4}
+    rank = {"measured": 0, "emulated": 1, "computed": 2, "simulated": 3, "published": 4, "none": 5}
 
     def key(one: Verdict) -> tuple[bool, int, bool, str]:
         compared = one.outcome not in ("not comparable", "not attempted")

@@ -64,7 +64,7 @@ def _answer(advice: Advice, overrides: tuple[str, ...]) -> None:
     answer = answer_of(advice)
     say(
         f"{setting.profile.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks at "
-        f"{setting.cluster.pace}, batch {setting.profile.batch_size} each, density {setting.density:g} "
+        f"{setting.cluster.bottleneck_text}, batch {setting.profile.batch_size} each, density {setting.density:g} "
         f"(simulated, {setting.system.origin.kind} times)",
         bold=True,
     )
@@ -130,11 +130,11 @@ def _break_evens(advice: Advice) -> None:
     from ssfx.advice import break_evens
 
     width = max(len(entry.scheme) for entry in advice.entries)
-    pace, found = advice.setting.cluster.pace.replace(" Gbit/s", ""), False
+    rate, found = advice.setting.cluster.bottleneck_text.replace(" Gbit/s", ""), False
     for scheme, one in break_evens(advice):
         if not found:
             click.secho(
-                f"{'scheme':{width}}  faster than tuned dense below (of 0.01 to 10000 Gbit/s; here {pace})",
+                f"{'scheme':{width}}  faster than tuned dense below (of 0.01 to 10000 Gbit/s; here {rate})",
                 bold=True,
             )
             found = True
@@ -159,7 +159,7 @@ def _origins(advice: Advice) -> None:
         say(f"left out: {name}: {reason}", "  ", fg="yellow")
 
 
-def _plain(advice: Advice, found: Mapping[str, BreakEven], told: list[str]) -> dict[str, Any]:
+def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str]) -> dict[str, Any]:
     from ssfx.advice.answer import answer_of
 
     setting, trust = advice.setting, advice.trust
@@ -177,7 +177,7 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven], told: list[str]) -> d
         },
         "compressor_times": advice.codec_kinds,
         "tuned_dense": advice.dense.scheme, "schemes": [_plain_entry(one, found) for one in advice.entries],
-        "sentences": told, "left_out": dict(advice.left_out),
+        "sentences": sentences, "left_out": dict(advice.left_out),
     }  # fmt: skip
 
 

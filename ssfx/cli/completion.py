@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import click
 from click.shell_completion import BashComplete, add_completion_class
 
@@ -14,7 +17,35 @@ def _override(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     return complete(given, incomplete)
 
 
-overrides_argument = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=_override)
+def _config_dir(_ctx: click.Context, _param: click.Parameter, folders: tuple[str, ...]) -> None:
+    if folders:
+        kept = os.environ.get("SSFX_CONF")
+        os.environ["SSFX_CONF"] = os.pathsep.join([*folders, kept] if kept else folders)
+
+
+def _plugin(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> None:
+    from ssfx.core.plugins import add_plugin
+
+    for name in names:
+        add_plugin(name)
+
+
+def own_components(command: Any) -> Any:
+    """Give a command the options that name the user's own folders and modules."""
+    command = click.option(
+        "--plugin", metavar="MODULE", multiple=True, callback=_plugin, expose_value=False, is_eager=True,
+        help="Import a module or .py file that registers components; may be given several times.",
+    )(command)  # fmt: skip
+    return click.option(
+        "--config-dir", metavar="DIR", multiple=True, callback=_config_dir, expose_value=False, is_eager=True,
+        help="A folder like conf/ with files of your own, before the shipped ones.",
+    )(command)  # fmt: skip
+
+
+def overrides_argument(command: Any) -> Any:
+    """Give a command its KEY=VALUE words, and the options that say where more of them are described."""
+    words = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=_override)
+    return words(own_components(command))
 
 
 def install_bash() -> None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ssfx.figures.drawing import Drawn
 
 
 def _figures(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -20,18 +27,46 @@ def _figures(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 )
 @click.option("--check", is_flag=True, help="Draw nothing; fail if a figure in the folder is not what the rows give.")
 def figures(names: tuple[str, ...], out: Path | None, check: bool) -> None:
-    """Draw figures, all or the named ones, from the rows of finished runs and of the reference."""
+    """Draw figures, all or the named ones, from the rows of finished runs and of the reference.
+
+    Names are like ssfusion.fig11, fig11 where one paper alone has it, or ssfusion for all of a paper. What has not
+    changed is not drawn again. Fails if a figure's rows cannot be used, or a named one has none.
+    """
+    from ssfx.core.errors import RunError
     from ssfx.core.paths import results_dir
-    from ssfx.figures.discovery import check_all, draw_all
+    from ssfx.figures.drawing import check_all, draw_all
     from ssfx.results.store import Store
 
-    store = Store(results_dir())
-    rows = [*store.reference_rows(), *store.rows()]
+    rows, unreadable = Store(results_dir()).readable()
     folder = out or results_dir() / "figures"
     if check:
-        for path in check_all(names, rows, folder):
-            click.echo(f"{path}: as the rows give it")
+        if unreadable:
+            raise RunError(unreadable[0].message)
+        paths = check_all(names, rows, folder)
+        click.echo(f"{len(paths)} figures in {folder} are what the rows give")
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in draw_all(names, rows, folder):
-        click.echo(str(path))
+    drawn = draw_all(names, rows, folder, unreadable=unreadable, placeholders=True)
+    _tell(drawn, folder)
+    told = {one.said for one in drawn}
+    for one in unreadable:
+        if one.message not in told:
+            click.secho(f"unreadable: {one.message}", fg="red", err=True)
+    failed = [one for one in drawn if one.state == "failed" or (names and one.state == "missing")]
+    if failed or unreadable:
+        raise RunError(f"{len(failed)} figures failed; {len(unreadable)} rows cannot be read")
+
+
+def _tell(drawn: Sequence[Drawn], folder: Path) -> None:
+    """Print what was drawn, then the figures that were not, each with its reason."""
+    for one in drawn:
+        if one.state == "drawn":
+            click.echo(f"{one.files[0]}")
+    for one in drawn:
+        if one.state == "missing":
+            click.echo(f"{one.name}: no rows yet: {one.said}")
+    for one in drawn:
+        if one.state == "failed":
+            click.secho(f"{one.name}: {one.said}", fg="red", err=True)
+    counts = Counter(one.state for one in drawn)
+    states = ", ".join(f"{counts[state]} {state}" for state in ("drawn", "unchanged", "missing", "failed"))
+    click.secho(f"{states}; each is a PNG, PDF, SVG and CSV in {folder}", bold=True)

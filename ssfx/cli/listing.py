@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ssfx.cli.completion import own_components
 from ssfx.cli.terminal import print_table
 
 KINDS = (
@@ -34,6 +35,7 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
 
 @click.command("list", short_help="List schemes, compressors, models, clusters, ...")
 @click.argument("kind", required=False, metavar="[KIND]", shell_complete=_kinds)
+@own_components
 def list_(kind: str | None) -> None:
     """Show what there is to choose from, of all kinds or of one.
 

@@ -52,7 +52,7 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
     this machine at the same time. For example: ssfx profile model=gpt2_tiny batch_size=4 ranks=2
 
     A neighbour on the same physical cores makes a machine slower for seconds or minutes. Measure again, some time
-    later, with --if-faster, and what is kept is the machine's own pace.
+    later, with --if-faster, and what is kept is the faster one.
     """
     from ssfx.config.profiles import resolve_profile
     from ssfx.core.files import write_atomic

@@ -17,6 +17,13 @@ KEPT = (
 """What is kept of the manifest of a simulated row: the rest is computed again from the same commit."""
 
 
+KEPT_OF_QUALITY = (
+    "attempt", "background_cores", "code", "dataset_fingerprint", "exit_reason", "plan_digest", "resumed_from_step",
+    "seed", "started", "versions",
+)  # fmt: skip
+"""What is kept of the manifest of a row with a curve, whose subject is quality; the time of every step is not."""
+
+
 def main(name: str, words: list[str]) -> None:
     """Write results/reference/<name>.jsonl, a row per case of `ssfx run WORDS`.
 
@@ -39,6 +46,9 @@ def main(name: str, words: list[str]) -> None:
 
 
 def _committed(row: Row) -> Row:
+    if row.curve:
+        manifest = {key: row.manifest[key] for key in KEPT_OF_QUALITY if key in row.manifest}
+        return replace(row, manifest=manifest, samples={}, origin=replace(row.origin, versions={}))
     if row.origin.kind != "simulated":
         return row
     manifest = {key: row.manifest[key] for key in KEPT if key in row.manifest}

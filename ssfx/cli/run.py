@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 @click.command(short_help="Run cases, skip finished ones, draw the figures.")
 @overrides_argument
 @click.option("--dry-run", is_flag=True, help="Check and list the cases; start nothing.")
-def run(overrides: tuple[str, ...], dry_run: bool) -> None:
+@click.option(
+    "--cfg", type=click.Choice(["job", "all"]), help="Print the complete configuration of the first or of every case."
+)
+@click.option(
+    "-m",
+    "--multirun",
+    is_flag=True,
+    expose_value=False,
+    help="Accepted for Hydra's sake: a comma list is a sweep in any case.",
+)
+def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None) -> None:
     """Run the cases that KEY=VALUE words describe, skip finished ones, draw the figures.
 
     A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1. Press Tab for keys and values.
@@ -31,10 +41,13 @@ def run(overrides: tuple[str, ...], dry_run: bool) -> None:
     from ssfx.core.paths import results_dir
     from ssfx.engines import engines
     from ssfx.results.store import Store
-    from ssfx.results.wandb_mirror import mirror
+    from ssfx.results.wandb_mirror import FILES, mirror
     from ssfx.simulator.cases import simulate_case
 
     job = resolve_job(overrides)
+    if cfg:
+        _print_configs(job, every=cfg == "all")
+        return
     if job.engine != "simulate":
         check_plans(job.cases, job.cluster)
     store = Store(results_dir())
@@ -54,14 +67,24 @@ def run(overrides: tuple[str, ...], dry_run: bool) -> None:
             engines[job.engine].run(job.cases, store, stall_timeout_s=job.stall_timeout_s)
         finally:
             # After the last run, so that no upload disturbs a measurement; also when one failed, as none is run twice.
-            for case in todo if job.wandb != "off" else ():
-                if (row := store.row(case)) is not None:
-                    mirror(row, job.wandb)
+            rows = [row for case in todo if (row := store.row(case)) is not None] if job.wandb.mode != "off" else []
+            copied = sum([mirror(row, job.wandb, store.attempt_files(row.case, FILES)) for row in rows])
+            if rows:
+                click.echo(f"{copied} of {len(rows)} rows mirrored to W&B ({job.wandb.mode}): {job.wandb.folder}/wandb")
     print_outcome([row for case in job.cases if (row := store.row(case)) is not None])
     click.echo()
     for path in _draw(job, store):
         if path.suffix == ".png":
             click.echo(f"figure: {path}")
+
+
+def _print_configs(job: Job, every: bool) -> None:
+    """Print the configuration of the first case, or of all of them as YAML documents, as composed and resolved."""
+    import yaml
+
+    for case, config in list(zip(job.cases, job.configs, strict=True))[: None if every else 1]:
+        click.echo(f"{'---' + chr(10) if every else ''}# {case.run_id} {case.label} repeat {case.repeat}")
+        click.echo(yaml.safe_dump(dict(config), sort_keys=False, width=100), nl=False)
 
 
 def _how(job: Job) -> str:
@@ -109,13 +132,17 @@ def _explain(job: Job) -> None:
 
 def _draw(job: Job, store: Store) -> list[Path]:
     from ssfx.core.paths import results_dir
-    from ssfx.figures.discovery import discover, draw_all
+    from ssfx.figures.discovery import discover
+    from ssfx.figures.drawing import draw_all
 
     names = [figure.name for figure in discover().values() if any(map(figure.shows, job.cases))]
-    rows = [*store.reference_rows(), *store.rows()]
+    rows, unreadable = store.readable()
     folder = results_dir() / "figures"
     if not names:
         click.echo(f"rows are in {store.runs}; ssfx status shows them, no figure needs experiment={job.experiment}")
         return []
-    folder.mkdir(parents=True, exist_ok=True)
-    return draw_all(names, rows, folder)
+    drawn = draw_all(names, rows, folder, unreadable=unreadable)
+    for one in drawn:
+        if one.state == "failed":
+            click.secho(f"{one.name}: {one.said}", fg="red", err=True)
+    return [path for one in drawn for path in one.files]

@@ -45,8 +45,8 @@ def show(run: str, as_json: bool) -> None:
     case, metrics = row.case, row.metrics
     say(f"{run_id}  {case.label}", bold=True)
     say(f"{row.origin.kind} on {row.origin.hardware}, {row.origin.date}; commit {_commit(row)}", "  ", "")
-    told = {name: value for name, value in json.loads(case.to_json()).items() if value not in (None, "", False, {}, 0)}
-    say("case: " + " ".join(f"{name}={value}" for name, value in sorted(told.items())), "  ", "")
+    shown = {name: value for name, value in json.loads(case.to_json()).items() if value not in (None, "", False, {}, 0)}
+    say("case: " + " ".join(f"{name}={value}" for name, value in sorted(shown.items())), "  ", "")
     total_s = metrics.get("iteration_s") or 0.0
     lines = [
         (METRICS[name], f"{1e3 * value:.3f}", f"{value / total_s:.1%}")

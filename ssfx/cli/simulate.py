@@ -52,16 +52,16 @@ def simulate(
     if explain and len(cases) < 2:
         raise ConfigError("--why compares, and there is one case; write for example scheme=ddp,ssfusion_oi")
     known = {"achieved_density": achieved_density, "build_up": build_up}
-    told = {name: value for name, value in known.items() if value is not None}
+    given = {name: value for name, value in known.items() if value is not None}
     outcomes = [(case, *simulate_case(case, behaviour_of(case, achieved_density, build_up))) for case in cases]
-    without_effect = _without_effect(outcomes, told)
+    without_effect = _without_effect(outcomes, given)
     names = names_of(cases)
     steps = [step for _, _, step in outcomes]
     later = zip(names[1:], steps[1:], strict=True)
     reasons = [[], *(why(steps[0], step, (names[0], name)) for name, step in later)]
     if as_json:
         for outcome, reason, idle in zip(outcomes, reasons, without_effect, strict=True):
-            said = {"known": told, "without_effect": idle} if told else {}
+            said = {"known": given, "without_effect": idle} if given else {}
             click.echo(json.dumps(plain(outcome) | said | ({"why": reason} if explain else {}), sort_keys=True))
     else:
         show(outcomes[0]) if len(outcomes) == 1 else compare(outcomes, names)
@@ -69,8 +69,8 @@ def simulate(
             critical_paths(steps, names)
             for line in (line for reason in reasons for line in reason):
                 click.echo(line)
-        if told:
-            click.echo("told: " + ", ".join(f"{_word(option)} {value:g}" for option, value in told.items()))
+        if given:
+            click.echo("given: " + ", ".join(f"{_word(option)} {value:g}" for option, value in given.items()))
         for name, idle in zip(names, without_effect, strict=True):
             for option in idle:
                 click.echo(f"{_word(option)} changes nothing about {name}")
@@ -81,13 +81,13 @@ def simulate(
             raise ConfigError(f"cannot write {trace}: {error.strerror}") from None
 
 
-def _without_effect(outcomes: Sequence[Outcome], told: Mapping[str, float]) -> list[tuple[str, ...]]:
+def _without_effect(outcomes: Sequence[Outcome], given: Mapping[str, float]) -> list[tuple[str, ...]]:
     """Return of each case the options that change nothing about it; ConfigError for one that does so of every case."""
     from ssfx.core.errors import ConfigError
     from ssfx.simulator.cases import unmoved
 
-    found = [unmoved(case, step, told) for case, _, step in outcomes]
-    for option in told:
+    found = [unmoved(case, step, given) for case, _, step in outcomes]
+    for option in given:
         if all(option in idle for idle in found):
             raise ConfigError(
                 f"{_word(option)} changes nothing here: messages have the size that was asked for, or their exchange "

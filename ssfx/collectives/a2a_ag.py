@@ -35,12 +35,12 @@ class A2aAg(Reducer):
     The vector is cut into one shard per aggregator. Every rank tells every other how many of its entries are for it (8
     bytes, which also say whether the rank is bad), then sends the pairs. The aggregator adds them in rank order, keeps
     its share of `kept` (at least one element of a shard that has any), leaves the rest in its own vector, and sends a
-    record of fixed capacity, that of the largest share, to all. Source: schemes spec 6.1 and 7.1.
+    record of fixed capacity, that of the largest share, to all. Source: D-50, D-51.
     """
 
     name = "a2a_ag"
     summary = "all-to-all of the selected elements, sum and new selection per shard, all-gather of the shards"
-    source = "schemes spec 6.1 and 7.1; HiPress (CaSync-PS), Espresso"
+    source = "HiPress (CaSync-PS), Espresso; D-50, D-51"
     decodes_once = False
 
     def __init__(self, options: A2aAgOptions) -> None:

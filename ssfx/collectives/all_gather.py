@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @collectives.register()
 class AllGather(Collective):
-    """All messages on every rank, one row each; sizes are equal and known from the plan (spec 2.1)."""
+    """All messages on every rank, one row each; sizes are equal and known from the plan (D-30)."""
 
     name = "all_gather"
     summary = "all-gather of equal-size messages: no size exchange, grows with the world size"
-    source = "collectives spec 2.1"
+    source = "D-30"
     additive_only = False
 
     def __init__(self, options: NoOptions) -> None:
@@ -39,7 +39,7 @@ class AllGatherTwice(AllGather):
 
     name = "all_gather_twice"
     summary = "all-gather in two halves, as codes do that send indices and values apart"
-    source = "schemes spec 0.2 and 4; OMGS-SGD, SSFusion"
+    source = "OMGS-SGD and SSFusion, public code; D-30"
 
     def start(self, message: torch.Tensor, comm: Comm) -> Pending:
         """Issue both gathers; rows come back whole."""
@@ -56,11 +56,11 @@ class AllGatherTwice(AllGather):
 
 @collectives.register()
 class AllGatherVariable(Collective):
-    """As AllGather for messages of different length: lengths first, then rows padded to the longest (spec 2.2)."""
+    """As AllGather for messages of different length: lengths first, then rows padded to the longest (D-30)."""
 
     name = "all_gather_v"
     summary = "all-gather of variable-size messages: 8 bytes of sizes first, then padded rows"
-    source = "collectives spec 2.2"
+    source = "D-30"
     additive_only = False
     variable = True
     blocking = True

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @collectives.register()
 class AllReduce(Collective):
-    """Sum of equal-size messages, left in place on every rank (collectives specification, section 1.1)."""
+    """Sum of equal-size messages, left in place on every rank (D-27)."""
 
     name = "all_reduce"
     summary = "dense ring all-reduce: the network adds, every rank gets the sum"
-    source = "collectives spec 1.1"
+    source = "D-27"
     additive_only = True
 
     def __init__(self, options: NoOptions) -> None:

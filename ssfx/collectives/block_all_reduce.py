@@ -41,7 +41,7 @@ class BlockAllReduce(Collective):
 
     name = "block_all_reduce"
     summary = "dense all-reduce of the blocks that are not zero on every rank, after one of their bitmap"
-    source = "collectives spec 7.2; Fei et al. 2021 (OmniReduce)"
+    source = "Fei et al. 2021 (OmniReduce); D-36"
     additive_only = True
     blocking = True
 

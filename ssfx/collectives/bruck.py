@@ -24,7 +24,7 @@ def gather(own: T, position: int, members: int, swap: Swap[T]) -> list[T]:
     """Return the parts of all members in order of position.
 
     Member w holds parts w, w + 1, ... (modulo `members`): in a round of distance D it sends the first ones that it
-    holds to w - D, and appends those of w + D. Source: collectives specification, 4.3.
+    holds to w - D, and appends those of w + D. Source: D-33.
     """
     held = [own]
     for distance, count in gather_rounds(members):

@@ -1,4 +1,4 @@
-"""gTop-k: ranks merge their top k in pairs along a tree, keep the k largest sums, and one rank tells all the result."""
+"""gTop-k: ranks merge their top k in pairs along a tree, keep the k largest sums, and one rank sends all the result."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class GTopKOptions:
 
 @collectives.register(GTopKOptions())
 class GTopK(Reducer):
-    """About the k largest sums, by 2 log2(P) messages of k pairs on the critical path (spec 7.3)."""
+    """About the k largest sums, by 2 log2(P) messages of k pairs on the critical path (D-37)."""
 
     name = "gtopk"
     summary = "binary tree of merges that keep k sums each, then a broadcast"
-    source = "collectives spec 7.3; Shi et al. 2019 (gTop-k)"
+    source = "Shi et al. 2019 (gTop-k); D-37"
     selects = True
     rules = ("topk",)
 
@@ -108,7 +108,7 @@ def _largest(a: torch.Tensor, k: int) -> torch.Tensor:
 
 
 def _record_bytes(k: int) -> int:
-    """Bytes of a record of up to `k` pairs; a fixed size, so that receivers know it (spec 0.4)."""
+    """Bytes of a record of up to `k` pairs; a fixed size, so that receivers know it (D-28)."""
     return 4 * (1 + 2 * k)
 
 

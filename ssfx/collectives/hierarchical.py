@@ -43,7 +43,7 @@ def node_size(ranks_per_node: int, world_size: int) -> int:
 
 @collectives.register(HierarchicalOptions())
 class HierarchicalAllReduce(Collective):
-    """The sum in place on every rank, of which it sent one shard to other nodes (collectives spec 1.2, H1).
+    """The sum in place on every rank, of which it sent one shard to other nodes (D-31).
 
     A rank sums one shard over its node, then one piece of that shard over the ranks of equal local index in all nodes,
     and both are gathered again. Messages go straight to their receivers, all of a phase at once; they are as many and
@@ -52,7 +52,7 @@ class HierarchicalAllReduce(Collective):
 
     name = "hierarchical_all_reduce"
     summary = "dense all-reduce in nodes and across them; only a shard of each rank leaves the node"
-    source = "collectives spec 1.2 (H1)"
+    source = "D-31"
     additive_only = True
     blocking = True
 

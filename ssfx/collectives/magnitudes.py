@@ -13,7 +13,7 @@ from ssfx.core.lazy import torch
 from ssfx.kernels import Bound, Rule, kernels
 
 CAP = 2
-"""A rank selects at most this many times k: a guard against ties in masses and thresholds gone stale (spec 0.8)."""
+"""A rank selects at most this many times k: a guard against ties in masses and thresholds gone stale (D-29)."""
 
 
 def passing(a: torch.Tensor, threshold: float, most: int, *, strict: bool = False) -> torch.Tensor:

@@ -11,7 +11,6 @@ from ssfx.collectives.pairs import COUNT_BYTES, gather_counts, gather_padded, po
 from ssfx.collectives.primitives import split_starts, traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction, State
 from ssfx.compressors.hard_threshold import threshold_for
-from ssfx.compressors.micro_rules import partition_of, threshold_scale
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
@@ -35,14 +34,14 @@ class MicroOptions:
 
 @collectives.register(MicroOptions())
 class Micro(Reducer):
-    """The dense sum at indices that no two ranks select; a threshold steers their number (spec 5).
+    """The dense sum at indices that no two ranks select; a threshold steers their number (MiCRO, Algorithm 1).
 
     The step that rotates the parts counts exchanges that were kept, so that a skipped step leaves out no part.
     """
 
     name = "micro"
     summary = "disjoint selection in rotating parts, gather of the indices, all-reduce of the values"
-    source = "collectives spec 5; Yoon & Oh 2023 (MiCRO), kljp/micro"
+    source = "Yoon & Oh 2023 (MiCRO), Algorithm 1, and kljp/micro; D-23"
     selects = True
     rules = ("topk",)
     state_names = ("threshold", "selected", "steps")
@@ -93,3 +92,18 @@ class Micro(Reducer):
         if self.options.force_one and part.numel() and not chosen.numel():
             chosen = torch.tensor([step % part.numel()], device=part.device)
         return chosen + starts[own]
+
+
+def partition_of(rank: int, step: int, world_size: int) -> int:
+    """Return the partition that `rank` selects from at `step`; no two ranks have the same one."""
+    return (rank + step) % world_size
+
+
+def threshold_scale(selected: int, k: int) -> float:
+    """Return the factor of the threshold after all ranks together selected `selected` elements where `k` were wanted.
+
+    Inside the band of a tenth the threshold always rises, as in the authors' code, until it leaves the band.
+    Source: the rule of kljp/micro; D-23.
+    """
+    ratio = selected / k
+    return 1.005 if ratio > 1.1 else 1.00125 if ratio > 0.909 else 0.995

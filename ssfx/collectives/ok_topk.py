@@ -54,14 +54,14 @@ class OkTopkOptions:
 
 @collectives.register(OkTopkOptions())
 class OkTopk(Reducer):
-    """About the k largest sums of what ranks selected, for some 4 k words per rank whatever the world size (spec 3).
+    """About the k largest sums of what ranks selected, for some 4 k words per rank whatever the world size (D-32).
 
     The steps that periods count are exchanges that were kept. Thresholds gone stale are evaluated in the next step.
     """
 
     name = "ok_topk"
     summary = "regions of equal work sum what was selected; sums above a global threshold are gathered"
-    source = "collectives spec 3; Li & Hoefler 2022 (Ok-Topk)"
+    source = "Li & Hoefler 2022 (Ok-Topk); D-32"
     selects = True
     rules = ("topk",)
     state_names = ("threshold_local", "threshold_global", "boundaries", "steps", "stale")

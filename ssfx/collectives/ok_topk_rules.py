@@ -1,6 +1,6 @@
 """The rules of Ok-Topk that need no other rank: selection, boundaries of regions, drifting thresholds, balancing.
 
-Source: collectives specification, sections 3.1 and 3.3; Li & Hoefler 2022 and their released code.
+Source: D-32; Li & Hoefler 2022 and their released code.
 """
 
 from __future__ import annotations

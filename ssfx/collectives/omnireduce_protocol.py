@@ -1,8 +1,9 @@
 """OmniReduce's own exchange, on paper: what its workers and aggregators send each other, round by round, and its cost.
 
 Blocks are dealt to parallel streams, block j to stream j mod streams. A worker sends its next block with a pointer to
-the one after it; the aggregator answers with the sum and the next block that any worker has. Source: collectives
-specification, section 7.2; Fei et al. 2021.
+the one after it; the aggregator answers with the sum and the next block that any worker has.
+
+Source: Fei et al. 2021; D-36.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What reducers share: pairs of index and value on the wire, and counts that tell every rank about a bad one.
 
-Indices travel as integers, never as floats (float32 is exact only up to 2^24). Source: collectives specification, 0.4.
+Indices travel as integers, never as floats (float32 is exact only up to 2^24). Source: D-28.
 """
 
 from __future__ import annotations

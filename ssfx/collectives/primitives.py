@@ -1,7 +1,7 @@
 """What one rank sends in each primitive: the convention by which all traffic is counted, planned and simulated.
 
 Libraries choose their own algorithms; these are the usual ones: rings for all_reduce, all_gather and reduce_scatter,
-one message to every peer for all_to_all, a binomial tree for broadcast. Source: collectives specification, 0.3 and 1.1.
+one message to every peer for all_to_all, a binomial tree for broadcast. Source: D-27.
 """
 
 from __future__ import annotations

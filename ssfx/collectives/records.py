@@ -1,7 +1,7 @@
 """Records of fixed capacity: lists of entries in messages whose size both sides know beforehand.
 
 A record is int32 [1 + 2 c]: how many entries there are, c slots for indices, c for the bits of float32 values. Unused
-slots are zero. Source: collectives specification, 0.4.
+slots are zero. Source: D-28.
 """
 
 from __future__ import annotations

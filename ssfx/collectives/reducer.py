@@ -1,8 +1,8 @@
 """Reducers: collectives that add up selected elements of a vector, and decide on the way which of them survive.
 
 A gather leaves the sum to the receivers and grows with the world size. A reducer has several phases, each rank works on
-a part of the vector, and elements that lose on the way go back into the memory of the rank that has them. Source:
-collectives specification, sections 0.5-0.8 and 3-7.
+a part of the vector, and elements that lose on the way go back into the memory of the rank that has them. Source: D-29,
+D-32 to D-37.
 """
 
 from __future__ import annotations

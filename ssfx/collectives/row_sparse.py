@@ -46,7 +46,7 @@ class RowSparse(Collective):
 
     name = "row_sparse"
     summary = "exact sum of a table of which ranks fill few rows: to the rows' owners, then to everyone"
-    source = "collectives spec 7.5; Kim et al. 2019 (Parallax)"
+    source = "Kim et al. 2019 (Parallax); D-39"
     additive_only = True
     blocking = True
 

@@ -45,13 +45,13 @@ class S2Sketch(Reducer):
     """Every rank sends its K = ceil(kept / block) blocks of largest norm; the sum is read back at their union.
 
     The sum is an unbiased estimate with a noise energy of about 1 / ratio times that of what was sent, more the less
-    ranks agree on blocks. Its error goes into no memory: fed back, it would grow below ratio 1 (spec 6). A vector keeps
+    ranks agree on blocks. Its error goes into no memory: fed back, it would grow below ratio 1 (D-34). A vector keeps
     what its rank did not send, so gradients equal what was sent, summed exactly, plus what is kept.
     """
 
     name = "s2_sketch"
     summary = "all-reduce of a count sketch of the largest blocks, and of a bitmap of them; the sum is an estimate"
-    source = "collectives spec 6; Ge et al. 2022 (S2 Reducer)"
+    source = "Ge et al. 2022 (S2 Reducer), Algorithm 1; D-34"
     selects = True
     rules = ("block_topk",)
 

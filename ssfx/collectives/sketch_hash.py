@@ -1,8 +1,9 @@
 """The count sketch: two hash families over element numbers, insertion and estimation.
 
 A sketch is float32 [rows, cols]. Row q adds every element, with a random sign, to one of its buckets; what a bucket
-holds, times the sign, estimates each of its elements. Sketches of one family add up. Source: collectives specification,
-section 6; Charikar et al. 2002.
+holds, times the sign, estimates each of its elements. Sketches of one family add up.
+
+Source: Charikar et al. 2002; D-34.
 """
 
 from __future__ import annotations

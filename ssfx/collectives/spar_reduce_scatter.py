@@ -55,7 +55,7 @@ def _power_of_two(number: int) -> bool:
 
 @collectives.register(SparReduceScatterOptions())
 class SparReduceScatter(Reducer):
-    """About k elements of the sum in 2 log2 P messages; each rank adds up one block (collectives spec 4).
+    """About k elements of the sum in 2 log2 P messages; each rank adds up one block (D-33).
 
     Rank team * Q + w holds block w of Q. Every message holds records of a fixed capacity: kept / Q entries a block, at
     least one, so that tiny vectors make progress. Residuals are collected globally: where the result has an element, a
@@ -64,7 +64,7 @@ class SparReduceScatter(Reducer):
 
     name = "spar_reduce_scatter"
     summary = "sparse reduce-scatter and all-gather with selection at every hop, optionally in teams"
-    source = "collectives spec 4; SparDL, Zhao et al. 2024"
+    source = "SparDL, Zhao et al. 2024; D-33"
     selects = True
     rules = ("topk",)
     state_names = ("share",)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class SparCml(Reducer):
-    """Sums what a compressor selected; nothing is dropped, so no rank keeps anything of it (collectives spec 7.1)."""
+    """Sums what a compressor selected; nothing is dropped, so no rank keeps anything of it (D-35)."""
 
-    source = "collectives spec 7.1; SparCML, Renggli et al. 2019"
+    source = "SparCML, Renggli et al. 2019; D-35"
     edits_memory = False
 
     def __init__(self, options: NoOptions) -> None:

@@ -1,6 +1,6 @@
 """The pure rules of SparDL: which blocks go where and when, and how many entries a team brings to a gather.
 
-Source: collectives specification, 4.1-4.2.
+Source: D-33.
 """
 
 from __future__ import annotations

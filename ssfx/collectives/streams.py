@@ -1,7 +1,7 @@
 """SparCML's streams: a vector in transit, sparse until a list of pairs would be no shorter than the vector itself.
 
 On the wire a stream is int32: a count, then as many indices and the bits of as many float32 values, or the bits of all
-values when the count equals the size of the vector. Source: collectives specification, 7.1.
+values when the count equals the size of the vector. Source: D-35.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @collectives.register()
 class UnionAllReduce(Reducer):
-    """At every index that some rank selected, the result is the dense sum, and no rank keeps anything (spec 2.3)."""
+    """At every index that some rank selected, the result is the dense sum, and no rank keeps anything (D-30)."""
 
     name = "union_all_reduce"
     summary = "gather of the indices, then an all-reduce of everybody's values at their union"
-    source = "collectives spec 2.3; kljp/micro"
+    source = "kljp/micro; D-30"
 
     def __init__(self, options: NoOptions) -> None:
         self.options = options

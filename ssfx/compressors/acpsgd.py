@@ -6,14 +6,19 @@ from dataclasses import dataclass
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.lowrank import LowRank, LowRankOptions, Matrix, Shapes, Split, add_plain, write_plain
-from ssfx.compressors.orthogonal import basis, remembered_normal, revived
+from ssfx.compressors.orthogonal import basis, cached_normal, normal, revived
 from ssfx.compressors.random_keys import key
 from ssfx.core.lazy import torch
 
 
 @dataclass(frozen=True)
 class ACPSGDOptions(LowRankOptions):
-    """As of every low-rank compressor."""
+    """As of every low-rank compressor; without `warm_start` every step starts from a new random basis.
+
+    That is what the paper's Fig. 7 takes away to show what the previous step's factor is good for.
+    """
+
+    warm_start: bool = True
 
 
 @compressors.register(ACPSGDOptions())
@@ -26,7 +31,9 @@ class ACPSGD(LowRank):
 
     name = "acpsgd"
     summary = "rank-r factors sent in turns: one all-reduce, half of PowerSGD's work"
-    source = "codecs spec 6.2; Zhang et al. 2023"
+    source = "Zhang et al. 2023 (ACP-SGD), Algorithm 2; D-26"
+
+    options: ACPSGDOptions
 
     def __init__(self, options: ACPSGDOptions) -> None:
         self.options = options
@@ -51,10 +58,14 @@ class ACPSGD(LowRank):
         sends_p = ctx.step % 2 == 0
         if parts.matrices:
             held = ctx.state["q" if sends_p else "p"]
-            fresh = remembered_normal(key(ctx.seed, ctx.tensor_id, ctx.step % 2), held.numel(), a.device)
+            if self.options.warm_start:
+                fresh = cached_normal(key(ctx.seed, ctx.tensor_id, ctx.step % 2), held.numel(), a.device)
+            else:
+                fresh = normal(key(ctx.seed, ctx.tensor_id, ctx.step), held.numel(), a.device)
             for matrix in parts.matrices:
                 kept = _held(matrix, held, sends_p)
-                kept.copy_(basis(revived(kept, _held(matrix, fresh, sends_p))))
+                new = _held(matrix, fresh, sends_p)
+                kept.copy_(basis(revived(kept, new) if self.options.warm_start else new))
                 wide = matrix.of(a) if sends_p else matrix.of(a).T
                 torch.mm(wide, kept, out=_sent(matrix, values, sends_p))
             values[parts.left if sends_p else parts.right :].zero_()

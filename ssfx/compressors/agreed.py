@@ -1,6 +1,6 @@
 """Shared scales: ranks agree on the largest of their scales first, so that levels add up as integers of one byte.
 
-Source: codec specification, sections 2, 5.1 and 5.2.
+Source: D-13, D-25.
 """
 
 from __future__ import annotations

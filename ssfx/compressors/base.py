@@ -6,7 +6,7 @@ the lane back to back (structure of arrays), the sections
     first int32 or float32 | counts int32 | scales float32 | indices int32 | values float32 or 16 bit | codes uint8
 
 so every 4-byte section is aligned. A compressor declares how much of each section a segment takes (`Layout`) and gets
-views of exactly that (`Payload`) to fill. Source: codec specification, sections 1.2, 1.5-1.9.
+views of exactly that (`Payload`) to fill. Source: D-1, D-4 to D-8.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Compressor(ABC):
     sparse: bool = False
     """The payload is (indices, values): decoding is an indexed add, done for a whole lane at once."""
     error_feedback: bool = True
-    """A residual memory may be used; False where it would diverge (codec specification 3.9)."""
+    """A residual memory may be used; False where it would diverge (D-14)."""
     lossless: bool = False
     """Nothing is left out, so no memory is kept for it."""
     rounds: int = 1

@@ -1,8 +1,8 @@
 """A batch: the segments that one call compresses, each with its own density, its own threshold and its own slots.
 
 All segments lie in one flat float32 vector, the first buffer of the memory; a segment consists of pieces, one per
-tensor. Treating a whole bucket at once keeps the quality of per-tensor selection at the price of one call (codec
-specification, 1.12). A single tensor is a batch of one.
+tensor. Treating a whole bucket at once keeps the quality of per-tensor selection at the price of one call (D-11). A
+single tensor is a batch of one.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Batch:
     def round_values(self, values: torch.Tensor) -> None:
         """Bring float32 `values`, laid out as the payload's, into the payload; only those of this batch's parts.
 
-        Other batches, on the host say, may fill their share of the same message meanwhile.
+        Other batches, on the host say, may fill their share of the same message at the same time.
         """
         if values is self.payload.values:
             return

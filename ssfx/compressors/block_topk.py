@@ -41,7 +41,7 @@ class BlockTopK(Compressor):
 
     name = "block_topk"
     summary = "blocks of neighbours with the largest norms, chosen per rank or agreed"
-    source = "codecs spec 4.10; Fei et al. 2021 (OmniReduce), Ge et al. 2022 (S2 Reducer)"
+    source = "Fei et al. 2021 (OmniReduce), Ge et al. 2022 (S2 Reducer); D-53"
 
     def __init__(self, options: BlockTopKOptions) -> None:
         self.options = options

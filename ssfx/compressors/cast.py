@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors
-from ssfx.compressors.blocks import blocks
 from ssfx.core.lazy import torch
+
+BLOCK = 1 << 17
+"""Elements of a piece of a long CPU tensor. Mixed-dtype operators make temporaries, which then stay in the cache;
+measured best between 2^16 and 2^18."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class CastOptions:
 
 
 class Cast(Compressor):
-    """Round to nearest even of a / world_size, so that a sum over all ranks stays in range (codec specification 4.1).
+    """Round to nearest even of a / world_size, so that a sum over all ranks stays in range (D-13).
 
     A value that overflows becomes infinite and makes the step one that all ranks skip.
     """
@@ -54,7 +58,7 @@ class FP16(Cast):
 
     name = "fp16"
     summary = "every element as IEEE half precision, summed by the network"
-    source = "codecs spec 4.1; Horovod fp16 compression, PyTorch DDP hooks"
+    source = "Horovod fp16 compression, PyTorch DDP hooks; D-13"
     value_dtype = "float16"
 
 
@@ -64,5 +68,13 @@ class BF16(Cast):
 
     name = "bf16"
     summary = "every element as bfloat16, summed by the network"
-    source = "codecs spec 4.1; PyTorch DDP hooks"
+    source = "PyTorch DDP hooks; D-13"
     value_dtype = "bfloat16"
+
+
+def blocks(x: torch.Tensor, y: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield matching views of two flat tensors of one length: pieces on the CPU, everything at once elsewhere."""
+    if x.numel() <= BLOCK or x.device.type != "cpu":
+        yield x, y
+    else:
+        yield from zip(torch.split(x, BLOCK), torch.split(y, BLOCK), strict=True)

@@ -39,7 +39,7 @@ class ChunkTopM(Selector):
 
     name = "chunk_topm"
     summary = "the m largest magnitudes of every chunk of m / density elements"
-    source = "codecs spec 4.11; Chen et al. 2020 (ScaleCom)"
+    source = "Chen et al. 2020 (ScaleCom); D-53"
 
     def __init__(self, options: ChunkTopMOptions) -> None:
         self.options = options

@@ -30,7 +30,7 @@ class CLTK(Compressor):
 
     name = "cltk"
     summary = "cyclic local top-k: a leader chooses, everybody's values are added"
-    source = "codecs spec 4.9; Chen et al. 2020 (ScaleCom)"
+    source = "Chen et al. 2020 (ScaleCom); D-38"
     additive = True
     rounds = 2
 

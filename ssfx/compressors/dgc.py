@@ -14,7 +14,7 @@ from ssfx.core.lazy import torch
 from ssfx.kernels import Bound, Rule, kernels
 
 TAIL = 64
-"""Samples above the threshold: its count is then right within about 12 % (codec specification 1.11)."""
+"""Samples above the threshold: its count is then right within about 12 % (D-10)."""
 _SAMPLE_AT_MOST = 1 / 16
 
 
@@ -57,11 +57,11 @@ class DGCOptions:
 
 @compressors.register(DGCOptions())
 class DGC(Selector):
-    """About k = ceil(density * n) of the largest magnitudes, in a payload of fixed capacity (codec spec 1.6, 4.4)."""
+    """About k = ceil(density * n) of the largest magnitudes, in a payload of fixed capacity (D-5, D-21)."""
 
     name = "dgc"
     summary = "DGC: sampled threshold, exact re-selection on overflow, fixed capacity"
-    source = "codecs spec 4.4; Lin et al. 2018"
+    source = "Lin et al. 2018; D-21"
 
     def __init__(self, options: DGCOptions) -> None:
         self.options = options
@@ -108,7 +108,7 @@ class DGC(Selector):
         bounds = Bounds(self.options.lower, self.options.upper, self.options.max_adaptation, self.options.resample)
         indices = select(a, plan, h % plan.stride, bounds).indices
         if not indices.numel() and a.any():
-            # a threshold that jumped over everything must not silence the tensor for ever (codec spec 1.3)
+            # a threshold that jumped over everything must not silence the tensor for ever (D-2)
             return ((torch.arange(k, device=a.device) + ctx.step * k) % a.numel()).sort().values
         return indices
 

@@ -1,7 +1,8 @@
 """The selection of the DGC authors' code, step by step: strided sample, threshold, adaptation loop.
 
-Kept for comparison with published results; the fast mode of `dgc` replaces it. Source: codec specification, section
-4.4; the rule is that of synxlin/deep-gradient-compression.
+Kept for comparison with published results; the fast mode of `dgc` replaces it.
+
+Source: the rule of synxlin/deep-gradient-compression; D-21.
 """
 
 from __future__ import annotations

@@ -23,11 +23,11 @@ class EFSignSGDOptions:
 
 @compressors.register(EFSignSGDOptions())
 class EFSignSGD(Quantizer):
-    """The projection of each block on its signs, so the error is |a|^2 - |a|_1^2 / n (codec specification 5.4)."""
+    """The projection of each block on its signs, so the error is |a|^2 - |a|_1^2 / n (D-24)."""
 
     name = "ef_signsgd"
     summary = "sign bits times the mean magnitude, made for error feedback"
-    source = "codecs spec 5.4; Karimireddy et al. 2019, Zheng et al. 2019"
+    source = "Karimireddy et al. 2019, Zheng et al. 2019; D-24"
 
     def __init__(self, options: EFSignSGDOptions) -> None:
         self.options = options

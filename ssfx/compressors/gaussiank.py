@@ -49,11 +49,11 @@ class GaussianKOptions(ThresholdOptions):
 
 @compressors.register(GaussianKOptions())
 class GaussianK(ThresholdSelector):
-    """About right for normal data only; the count of other distributions is far off (codec specification 4.5, 10.4)."""
+    """About right for normal data only; the count of other distributions is far off (D-22)."""
 
     name = "gaussiank"
     summary = "GaussianK: threshold of a normal fit, adjusted up to twice"
-    source = "codecs spec 4.5; Shi et al. 2019"
+    source = "Shi et al. 2019; D-22"
     options: GaussianKOptions
 
     def thresholds(self, batch: Batch, kernel: ModuleType) -> torch.Tensor:

@@ -30,14 +30,14 @@ class HardThresholdOptions(ThresholdOptions):
 
 @compressors.register(HardThresholdOptions())
 class HardThreshold(ThresholdSelector):
-    """No element of threshold or more is left behind unless capacity is short; density depends on the data (spec 4.8).
+    """No element of threshold or more is left behind unless capacity is short; density depends on the data (D-5).
 
     The smallest total error for a total budget over all steps, in the words of its authors.
     """
 
     name = "hard_threshold"
     summary = "hard threshold: all magnitudes from a constant on, up to 4 k"
-    source = "codecs spec 4.8; Strom 2015, Sahu et al. 2021"
+    source = "Strom 2015, Sahu et al. 2021; D-5"
     options: HardThresholdOptions
 
     def thresholds(self, batch: Batch, kernel: ModuleType) -> torch.Tensor:

@@ -39,11 +39,11 @@ class Bracket(NamedTuple):
 
 @compressors.register(MSTopKOptions())
 class MSTopK(Selector):
-    """Exact top-k once a probe counts k, which 30 halvings do for continuous data; kept for comparison (spec 4.12)."""
+    """Exact top-k once a probe counts k, which 30 halvings do for continuous data; kept for comparison (D-22)."""
 
     name = "mstopk"
     summary = "MSTopK: k elements by repeated counting above a threshold"
-    source = "codecs spec 4.12; Shi et al. 2020"
+    source = "Shi et al. 2020; D-22"
 
     def __init__(self, options: MSTopKOptions) -> None:
         self.options = options

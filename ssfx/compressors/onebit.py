@@ -34,14 +34,14 @@ class OneBitOptions:
 
 @compressors.register(OneBitOptions())
 class OneBit(Quantizer):
-    """Classes a < 0 and a >= 0 with their means; never worse than EF-SignSGD (codec specification 5.5).
+    """Classes a < 0 and a >= 0 with their means; never worse than EF-SignSGD (D-25).
 
     Means per column, as in the paper, never leave more behind than means per segment: their classes are finer.
     """
 
     name = "onebit"
     summary = "one bit per element, decoded by class means, made for error feedback"
-    source = "codecs spec 5.5; Seide et al. 2014"
+    source = "Seide et al. 2014; D-25"
 
     def __init__(self, options: OneBitOptions) -> None:
         self.options = options

@@ -1,4 +1,4 @@
-"""Orthonormal bases of factors, and columns that come back to life. Source: codec specification, section 6.1."""
+"""Orthonormal bases of factors, and columns that come back to life. Source: D-26."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def normal(key: int, numel: int, device: torch.device) -> torch.Tensor:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def remembered_normal(key: int, numel: int, device: torch.device) -> torch.Tensor:
+def cached_normal(key: int, numel: int, device: torch.device) -> torch.Tensor:
     """As `normal`, drawn once per process: every step may need it for a column that died. Not to be changed."""
     return normal(key, numel, device)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.lowrank import LowRank, LowRankOptions, Shapes, Split, add_plain, write_plain
-from ssfx.compressors.orthogonal import basis, normal, remembered_normal, revived
+from ssfx.compressors.orthogonal import basis, cached_normal, normal, revived
 from ssfx.compressors.random_keys import key
 from ssfx.core.lazy import torch
 
@@ -28,7 +28,7 @@ class PowerSGD(LowRank):
 
     name = "powersgd"
     summary = "rank-r factors by one power iteration, warm start, two all-reduces"
-    source = "codecs spec 6.1, 3.7 (B); Vogels et al. 2019"
+    source = "Vogels et al. 2019; D-26"
     rounds = 2
 
     def __init__(self, options: PowerSGDOptions) -> None:
@@ -46,7 +46,7 @@ class PowerSGD(LowRank):
         """Write A Q of every matrix."""
         parts = self.split(ctx.shapes)
         if self.options.warm_start:
-            fresh = remembered_normal(key(ctx.seed, ctx.tensor_id, 0), parts.right, a.device)
+            fresh = cached_normal(key(ctx.seed, ctx.tensor_id, 0), parts.right, a.device)
         else:
             fresh = normal(key(ctx.seed, ctx.tensor_id, ctx.step), parts.right, a.device)
         for matrix in parts.matrices:

@@ -42,15 +42,15 @@ class QSGDOptions:
 
 @compressors.register(QSGDOptions())
 class QSGD(Quantizer):
-    """Unbiased, with variance at most min(n / s^2, sqrt(n) / s) |a|^2 for s levels and buckets of n (codec spec 5.1).
+    """Unbiased, with variance at most min(n / s^2, sqrt(n) / s) |a|^2 for s levels and buckets of n (D-25).
 
-    The error may be fed back only where that is below 1, which is where a bucket is smaller than s^2 (spec 3.9), and
+    The error may be fed back only where that is below 1, which is where a bucket is smaller than s^2 (D-14), and
     not at all where another rank's norm counts, which may be larger by any factor.
     """
 
     name = "qsgd"
     summary = "stochastic quantisation to 2, 4 or 8 bits per element, unbiased"
-    source = "codecs spec 5.1; Alistarh et al. 2017"
+    source = "Alistarh et al. 2017; D-25"
 
     def __init__(self, options: QSGDOptions) -> None:
         self.options = options

@@ -1,6 +1,6 @@
 """Keys of private randomness: the same on every rank, device and restart, never the global generator.
 
-Source: codec specification, section 1.9.
+Source: D-8.
 """
 
 from __future__ import annotations

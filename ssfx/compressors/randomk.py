@@ -35,7 +35,7 @@ class RandomK(Sparsifier):
 
     name = "randomk"
     summary = "random-k from a shared seed (values only) or from one seed per rank"
-    source = "codecs spec 4.3; Stich et al. 2018, Wangni et al. 2018"
+    source = "Stich et al. 2018, Wangni et al. 2018; D-54"
     additive = True
     sparse = False
 

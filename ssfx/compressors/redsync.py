@@ -56,14 +56,14 @@ class RedSyncOptions(ThresholdOptions):
 
 @compressors.register(RedSyncOptions())
 class RedSync(ThresholdSelector):
-    """With the default resolution only three probes, so the count of a search may be far off (codec spec 4.6, 10.4).
+    """With the default resolution only three probes, so the count of a search may be far off (D-22).
 
     Small segments in mode=by_size have no indices, so positions on the wire count from each segment's own start.
     """
 
     name = "redsync"
     summary = "RedSync: threshold by binary search between mean and maximum, or trimmed exact top-k"
-    source = "codecs spec 4.6; Fang et al. 2019"
+    source = "Fang et al. 2019; D-22"
     options: RedSyncOptions
 
     def __init__(self, options: RedSyncOptions) -> None:

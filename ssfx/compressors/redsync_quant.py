@@ -18,7 +18,7 @@ class RedSyncQuant(Compressor):
 
     name = "redsync_quant"
     summary = "RedSync quantised: k positions of the sign whose turn it is, and their mean"
-    source = "codecs spec 4.6; Fang et al. 2019"
+    source = "Fang et al. 2019; D-22"
 
     def __init__(self, options: NoOptions) -> None:
         self.options = options

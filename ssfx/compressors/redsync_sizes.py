@@ -2,7 +2,7 @@
 
 What a segment's layout holds tells which it is: values alone, values with indices, or a count as well. The paper sends
 small tensors in an all-reduce of their own; here they travel beside the others, without indices, which costs the same
-for few ranks. Source: codec specification, section 4.6.
+for few ranks. Source: D-22.
 """
 
 from __future__ import annotations

@@ -73,14 +73,14 @@ class SIDCoOptions(ThresholdOptions):
 
 @compressors.register(SIDCoOptions())
 class SIDCo(ThresholdSelector):
-    """Right where the data is of the family; gpareto with two or three stages is the most reliable (spec 10.4).
+    """Right where the data is of the family; gpareto with two or three stages is the most reliable (D-22).
 
     Only what is not zero is fitted, for the ratio that is then wanted of it.
     """
 
     name = "sidco"
     summary = "SIDCo: threshold of an exponential, Pareto or gamma fit in several stages"
-    source = "codecs spec 4.7; Abdelmoniem et al. 2021"
+    source = "Abdelmoniem et al. 2021; D-22"
     options: SIDCoOptions
 
     def state_shapes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 After as many changes of the number of stages as half of those that may be tried, a mean ratio that has got worse moves
 the first ratio by 0.05 and the stages back to the middle; from a bound it goes back to where it started, and the
-direction turns. State is kept per segment. Source: codec specification, section 4.7, and the authors' code.
+direction turns. State is kept per segment. Source: D-22, and the authors' code.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Quantiles of the distributions that SIDCo fits by moments; vectors over segments, float64 [S].
 
-Source: codec specification, section 4.7; thresholds do not depend on the unit of a, so a is not normalised.
+Source: D-22; thresholds do not depend on the unit of a, so a is not normalised.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How many stages SIDCo fits: adapted after every few calls to the ratio of what was selected to what was wanted.
 
-State is kept per segment (the authors' code shares it among all tensors). Source: codec specification, section 4.7.
+State is kept per segment (the authors' code shares it among all tensors). Source: D-22.
 """
 
 from __future__ import annotations

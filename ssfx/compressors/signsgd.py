@@ -12,7 +12,7 @@ from ssfx.kernels import quantizers
 
 @compressors.register()
 class SignSGD(Quantizer):
-    """Bit = (a >= 0); receivers take the sign of the sum, 0 in a tie (codec specification 5.3).
+    """Bit = (a >= 0); receivers take the sign of the sum, 0 in a tie (D-24).
 
     The result has magnitude 1, so the learning rate is 10 to 100 times smaller than with SGD. The one scale of a
     segment is 1, and NaN where the segment is not finite: bits alone could not say so.
@@ -20,7 +20,7 @@ class SignSGD(Quantizer):
 
     name = "signsgd"
     summary = "one sign bit per element, combined by majority vote"
-    source = "codecs spec 5.3; Bernstein et al. 2018, 2019"
+    source = "Bernstein et al. 2018, 2019; D-24"
     error_feedback = False
     vote = True
 

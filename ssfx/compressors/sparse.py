@@ -21,7 +21,7 @@ def check_value_dtype(value_dtype: str) -> None:
 
 
 def predivisor(value_dtype: str, world_size: int) -> int:
-    """Return what values are divided by before ranks add them: 16-bit sums must stay in range (codec spec 2)."""
+    """Return what values are divided by before ranks add them: 16-bit sums must stay in range (D-13)."""
     return 1 if value_dtype == "float32" else world_size
 
 

@@ -29,14 +29,14 @@ class TernGradOptions:
 
 @compressors.register(TernGradOptions())
 class TernGrad(Quantizer):
-    """Each element is sign(a) * S with probability |a| / S, else 0; S is the largest magnitude (codec spec 5.2).
+    """Each element is sign(a) * S with probability |a| / S, else 0; S is the largest magnitude (D-25).
 
     Unbiased for the clipped gradient, with so large a variance that feeding the error back diverges.
     """
 
     name = "terngrad"
     summary = "ternary stochastic quantisation, two bits per element, unbiased"
-    source = "codecs spec 5.2; Wen et al. 2017"
+    source = "Wen et al. 2017; D-25"
     error_feedback = False
 
     def __init__(self, options: TernGradOptions) -> None:

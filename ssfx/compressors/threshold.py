@@ -37,7 +37,7 @@ class ThresholdSelector(Selector):
 
     What exceeds the capacity is cut to the largest by an exact choice. Where nothing reaches the threshold though not
     all is zero, k elements from an offset that moves with the step are sent, so that no tensor is silenced for ever.
-    k = n sends everything. Source: codec specification 1.3, 1.6.
+    k = n sends everything. Source: D-2, D-5.
     """
 
     options: ThresholdOptions

@@ -22,11 +22,11 @@ class TopKOptions:
 
 @compressors.register(TopKOptions())
 class TopK(Selector):
-    """Among all payloads of k elements the one that leaves the least behind (codec specification 4.2)."""
+    """Among all payloads of k elements the one that leaves the least behind (D-9)."""
 
     name = "topk"
     summary = "exact top-k by magnitude, ties to the lower index"
-    source = "codecs spec 4.2; Aji & Heafield 2017, Stich et al. 2018"
+    source = "Aji & Heafield 2017, Stich et al. 2018; D-9"
 
     def __init__(self, options: TopKOptions) -> None:
         self.options = options

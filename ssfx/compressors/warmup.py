@@ -7,7 +7,7 @@ def warmup_density(epoch: int, density: float, epochs: int, coefficient: float |
     """Return the density of `epoch` (from 0): coefficient^(epoch + 1), never below `density`, final after `epochs`.
 
     The default coefficient reaches `density` in equal ratios; 0.25 over 4 epochs is the schedule of the DGC paper.
-    Source: codec specification 4.4, Lin et al. 2018.
+    Source: D-21, Lin et al. 2018.
     """
     if epoch >= epochs:
         return density

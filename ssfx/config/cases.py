@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from ssfx.config.clusters import check_here, check_recorded, choice_at
 from ssfx.config.components import Components, complete, completed, components, on_nodes
 from ssfx.config.compose import Point, chosen, compose, expanded
+from ssfx.config.epochs import with_steps
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
 from ssfx.config.simulations import PLAN_KEYS, check_keys, simulated
 from ssfx.config.sweep import Grid, grid, single
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
+from ssfx.core.paths import results_dir
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.target import Target, target_of
+from ssfx.results.wandb_mirror import Mirror
 from ssfx.workloads import check_case, datasets, models
 
 NODE_KEYS = ("cluster.nodes", "cluster.devices_per_node", "cluster.device")
@@ -36,7 +39,7 @@ class Job:
     experiment: str
     preset: str
     engine: str
-    wandb: Literal["off", "offline", "online"]
+    wandb: Mirror
     stall_timeout_s: float
     cluster: Cluster
     cases: tuple[Case, ...]
@@ -62,7 +65,7 @@ def resolve_job(words: Iterable[str]) -> Job:
     Repeats are the outer loop, so that whatever disturbs the machine for a while hits all schemes alike.
     """
     request = read(words)
-    for key in ("preset", "wandb", "stall_timeout_s"):
+    for key in ("preset", "wandb", "wandb_project", "wandb_tags", "stall_timeout_s"):
         if len(request.get(key, ())) > 1:
             raise ConfigError(f"one command takes one {key}; start ssfx run once for each")
     found = grid(request)
@@ -80,14 +83,25 @@ def resolve_job(words: Iterable[str]) -> Job:
     for repeat in range(repeats):
         for composed, _, settings, case in resolved:
             if repeat < settings.repeats:
-                one = replace(case, repeat=repeat)
+                one = _repeated(case, repeat)
                 found_cases.setdefault(one.run_id, (one, composed))
     cases = tuple(case for case, _ in found_cases.values())
     targets = tuple({case.calibration: target_of(case) for case in cases if virtual}.values())
     return Job(
-        found.experiment, config["preset"]["name"], found.engine, shared.wandb, shared.stall_timeout_s, cluster,
+        found.experiment, config["preset"]["name"], found.engine,
+        Mirror(shared.wandb, results_dir() / "wandb", shared.wandb_project, shared.wandb_tags),
+        shared.stall_timeout_s, cluster,
         cases, tuple(composed for _, composed in found_cases.values()), baselines, without_density, targets,
     )  # fmt: skip
+
+
+def _repeated(case: Case, repeat: int) -> Case:
+    """Return the case's repeat of that number.
+
+    Of a run that measures quality it has another seed, because with the same one it would end at the same weights; of
+    a run that is timed the same one, so that repeats differ in time alone.
+    """
+    return replace(case, repeat=repeat, seed=case.seed + repeat if case.evaluate else case.seed)
 
 
 def _check_described(key: str, engine: str) -> None:
@@ -115,7 +129,7 @@ def resolve_plan(words: Iterable[str]) -> Planned:
 
 
 def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settings, Case]:
-    config = compose(point)
+    config = with_steps(compose(point))
     settings = Settings.of(config)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
     parts = on_nodes(components(config, settings.density, asked="density" in point), cluster)
@@ -146,11 +160,19 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
         steps=settings.steps,
         warmup_steps=settings.warmup_steps,
         evaluate=settings.evaluate,
-        control=settings.control,
+        time_compute_only=settings.time_compute_only,
         checkpoint_every=settings.checkpoint_every,
         trace=settings.trace,
         threads=settings.threads,
         seed=settings.seed,
+        schedule=settings.schedule,
+        milestones=settings.milestones,
+        lr_warmup=settings.lr_warmup,
+        scale_lr_by_ranks=settings.scale_lr_by_ranks,
+        decay_only_matrices=settings.decay_only_matrices,
+        evaluate_every=settings.evaluate_every,
+        target_metric=settings.target_metric,
+        target_value=settings.target_value,
     )
     if found.engine == "simulate":
         case = simulated(case)

@@ -97,7 +97,7 @@ def _node(group: str, choice: str, _folders: tuple[Path, ...]) -> Mapping[str, A
         if key != "name" and key not in known:
             error = unknown(f"option of {group} {said['name']}", key, known)
             raise ConfigError(f"{path}: {error}")
-    return {**known, **said}
+    return {"name": said["name"], **known, **said}
 
 
 @cache

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from ssfx.core.case import Schedule
 from ssfx.core.errors import ConfigError, unknown
 
 MOST = {
@@ -37,18 +38,28 @@ class Settings:
     accumulate: int
     clip_norm: float | None
     evaluate: bool
-    control: bool
+    time_compute_only: bool
     checkpoint_every: int
     trace: bool
+    schedule: Schedule
+    milestones: tuple[float, ...]
+    lr_warmup: float
+    scale_lr_by_ranks: bool
+    decay_only_matrices: bool
+    evaluate_every: int
+    target_metric: Literal["top1", "top5", "perplexity", "perplexity_per_word", "exact_match", "f1", "bleu"] | None
+    target_value: float | None
     stall_timeout_s: float
     wandb: Literal["off", "offline", "online"]
+    wandb_project: str
+    wandb_tags: tuple[str, ...]
 
     def __post_init__(self) -> None:
         for key in ("batch_size", "world_size", "threads", "steps", "repeats", "accumulate"):
             value = getattr(self, key)
             if value is not None and value < 1:
                 raise ConfigError(f"{key} must be at least 1, got {value}")
-        for key in ("momentum", "weight_decay", "warmup_steps", "seed", "checkpoint_every"):
+        for key in ("momentum", "weight_decay", "warmup_steps", "seed", "checkpoint_every", "evaluate_every"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"{key} must not be negative, got {getattr(self, key)}")
         for key, most in MOST.items():
@@ -60,11 +71,29 @@ class Settings:
                 raise ConfigError(f"{key} must be positive, got {value:g}")
         if self.density is not None and not 0 < self.density <= 1:
             raise ConfigError(f"density is the kept fraction and must be in (0, 1], got {self.density:g}")
+        self._check_schedule()
+        if self.evaluate_every and not self.evaluate:
+            raise ConfigError(f"evaluate_every={self.evaluate_every} needs evaluate=true")
+        if (self.target_metric is None) != (self.target_value is None):
+            raise ConfigError("a target is target_metric and target_value together; set both, or neither")
+        if self.target_metric is not None and not self.evaluate_every:
+            raise ConfigError("a target is looked for where quality is measured: set evaluate_every too")
         if self.warmup_steps >= self.steps:
             raise ConfigError(
                 f"warmup_steps={self.warmup_steps} leaves none of steps={self.steps} to measure; "
                 f"use warmup_steps={max(0, self.steps // 3)}"
             )
+
+    def _check_schedule(self) -> None:
+        if bool(self.milestones) != (self.schedule == "step"):
+            raise ConfigError(
+                f"milestones are where schedule=step lowers the learning rate, got schedule={self.schedule} "
+                f"milestones={list(self.milestones)}; use schedule=step milestones=[0.5,0.75], or neither"
+            )
+        if any(not 0 < at < 1 for at in self.milestones) or list(self.milestones) != sorted(self.milestones):
+            raise ConfigError(f"milestones are ascending fractions of the run in (0, 1), got {list(self.milestones)}")
+        if not 0 <= self.lr_warmup < 1:
+            raise ConfigError(f"lr_warmup is a fraction of the run and must be in [0, 1), got {self.lr_warmup:g}")
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Settings:
@@ -75,16 +104,20 @@ class Settings:
 TYPES: dict[str, Any] = get_type_hints(Settings)
 KEYS = tuple(field.name for field in fields(Settings))
 
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 
 
 def typed(key: str, value: Any) -> Any:
     """Return `value` as the type of the top-level key `key`; ConfigError when it is of another."""
     hint = TYPES[key]
     if choices := word_choices(key):
+        if value is None and type(None) in get_args(hint):
+            return None
         if value not in choices:
             raise unknown(key, str(value), choices)
         return value
+    if get_origin(hint) is tuple:
+        return _texts(key, value) if str in get_args(hint) else _numbers(key, value)
     kinds = get_args(hint) or (hint,)
     if value is None and type(None) in kinds:
         return None
@@ -105,4 +138,18 @@ def typed(key: str, value: Any) -> Any:
 def word_choices(key: str) -> tuple[str, ...]:
     """Return the words that a key may hold; empty for numbers and switches."""
     hint = TYPES[key]
-    return get_args(hint) if get_origin(hint) is Literal else ()
+    kinds = (hint, *get_args(hint)) if get_origin(hint) is not Literal else (hint,)
+    return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+
+
+def _texts(key: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or any(not isinstance(one, str) for one in value):
+        raise ConfigError(f"{key} must be a list of words, as [first,second], got {value!r}")
+    return tuple(value)
+
+
+def _numbers(key: str, value: Any) -> tuple[float, ...]:
+    listed = isinstance(value, list | tuple)
+    if not listed or any(isinstance(one, bool) or not isinstance(one, int | float) for one in value):
+        raise ConfigError(f"{key} must be a list of numbers, as [0.5,0.75], got {value!r}")
+    return tuple(float(one) for one in value)

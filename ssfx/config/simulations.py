@@ -11,7 +11,7 @@ from ssfx.config.compose import Point, chosen, compose, expanded
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
 from ssfx.config.sweep import points_of
-from ssfx.core.case import Case
+from ssfx.core.case import LATER_FIELDS, Case
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.operator_counts import model_work
@@ -24,8 +24,9 @@ SIMULATION_KEYS = (*PLAN_KEYS, "batch_size", "optimizer", "accumulate")
 """What a simulated step depends on."""
 
 WITHOUT_EFFECT = (
-    "checkpoint_every", "clip_norm", "control", "evaluate", "lr", "memory", "momentum", "preset", "repeats", "seed",
-    "stall_timeout_s", "steps", "warmup_steps", "weight_decay",
+    "checkpoint_every", "clip_norm", "decay_only_matrices", "evaluate", "evaluate_every", "lr", "lr_warmup", "memory",
+    "milestones", "momentum", "preset", "repeats", "scale_lr_by_ranks", "schedule", "seed", "stall_timeout_s", "steps",
+    "target_metric", "target_value", "time_compute_only", "warmup_steps", "weight_decay",
 )  # fmt: skip
 """Keys that, with their options, change nothing about a simulated step."""
 
@@ -43,7 +44,8 @@ def simulated(case: Case) -> Case:
         raise ConfigError(f"precision={case.precision} cannot be simulated: profiles are of fp32; drop it")
     if case.threads != 1:
         raise ConfigError(f"threads={case.threads} cannot be simulated: profiles are of one thread per rank; drop it")
-    one = replace(case, steps=1, warmup_steps=0, seed=0, repeat=0, evaluate=False, checkpoint_every=0, control=False)
+    later = {name: default for name, default in LATER_FIELDS.items() if name != "calibration"}
+    one = replace(case, steps=1, warmup_steps=0, seed=0, repeat=0, evaluate=False, checkpoint_every=0, **later)
     return replace(one, calibration=target_of(one).calibration)
 
 

@@ -10,8 +10,26 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from ssfx.core.old_files import up_to_date
+
 Device = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "bf16", "fp16"]
+Schedule = Literal["constant", "step", "linear", "cosine"]
+
+LATER_FIELDS: dict[str, Any] = {
+    "calibration": "",
+    "time_compute_only": False,
+    "schedule": "constant",
+    "milestones": (),
+    "lr_warmup": 0.0,
+    "scale_lr_by_ranks": False,
+    "decay_only_matrices": False,
+    "evaluate_every": 0,
+    "target_metric": None,
+    "target_value": None,
+}
+"""Fields that came after the first committed rows, with the value that says nothing: then they are left out of a case's
+identity, so that a run without them is identified by what it always was."""
 
 _CLUSTER = re.compile(r"(?P<name>[^(]+)(?:\((?P<options>[^)]*)\))?")
 
@@ -66,62 +84,103 @@ def _number(text: str) -> Any:
 
 @dataclass(frozen=True)
 class Case:
-    """Everything that determines a run's outcome; nothing else may influence it.
-
-    `compressor`, `memory` are specs (None: the scheme is dense or the compressor keeps nothing). `scheme_options` holds
-    what differs from the scheme's defaults, without compressor and density. `batch_size` is per rank. Timing statistics
-    leave out the first `warmup_steps` of `steps`. With `control`, a pass without exchange precedes every timed step and
-    is timed for itself: how fast the machine is just then. `cluster` may be given as its text. `calibration` is empty
-    for real runs; a simulated one names the kind of its costs and the digest of all it is computed from, as
-    "nominal:1a2b3c4d".
-    """
+    """Everything that determines a run's outcome; nothing else may influence it."""
 
     experiment: str
+    """Which experiment the run belongs to."""
     model: str
+    """Name of the model."""
     dataset: str
+    """Spec of the data set."""
     scheme: str
+    """Name of the scheme."""
     cluster: ClusterChoice
+    """Where it runs; may be given as its text."""
     world_size: int
+    """Number of ranks."""
     batch_size: int
+    """Samples per rank."""
     compressor: str | None = None
+    """Spec of the compressor; None: the scheme is dense."""
     density: float | None = None
+    """Share of elements kept, in (0, 1]; None where there is no choice."""
     memory: str | None = None
+    """Spec of the memory; None: the compressor keeps nothing."""
     scheme_options: Mapping[str, Any] = field(default_factory=dict)
+    """What differs from the scheme's defaults, without compressor and density."""
     device: Device = "cpu"
+    """What ranks compute on."""
     precision: Precision = "fp32"
+    """Numbers of forward and backward."""
     optimizer: str = "sgd"
+    """Name of the optimizer."""
     lr: float = 0.05
+    """Learning rate, that of one rank where it is scaled."""
     momentum: float = 0.9
+    """Of SGD."""
     weight_decay: float = 0.0
+    """Of the optimizer."""
     clip_norm: float | None = None
+    """Largest global norm of the gradient, applied after the exchange; None: not clipped."""
     accumulate: int = 1
+    """Micro-steps per optimizer step."""
     steps: int = 60
+    """Optimizer steps."""
     warmup_steps: int = 20
+    """How many of them, the first ones, are left out of timing statistics."""
     evaluate: bool = False
+    """Whether quality is measured, at the end at least."""
     checkpoint_every: int = 0
+    """Steps between checkpoints; 0: none."""
     trace: bool = False
+    """Whether every rank writes a Chrome trace."""
     threads: int = 1
+    """Threads that each rank computes with."""
     seed: int = 0
+    """Of weights, data and selections."""
     repeat: int = 0
+    """Number of this repetition of the same run."""
     calibration: str = ""
-    control: bool = False
+    """Empty for real runs; of a simulated one the kind of its costs and the digest of all it is computed from, as
+    "nominal:1a2b3c4d"."""
+    time_compute_only: bool = False
+    """Whether a pass without exchange precedes every timed step and is timed for itself: how fast the machine is."""
+    schedule: Schedule = "constant"
+    """How the learning rate goes on after its warm-up; see ssfx.workloads.schedule."""
+    milestones: tuple[float, ...] = ()
+    """Fractions of the run after which schedule=step takes a tenth of the learning rate."""
+    lr_warmup: float = 0.0
+    """Fraction of the run in which the learning rate rises."""
+    scale_lr_by_ranks: bool = False
+    """Whether the learning rate after the warm-up is `lr` times `world_size`."""
+    decay_only_matrices: bool = False
+    """Whether biases and norms are left without weight decay."""
+    evaluate_every: int = 0
+    """Steps between measurements of quality; 0: at the end only."""
+    target_metric: str | None = None
+    """Metric of quality in which the run has a target; None: it has none."""
+    target_value: float | None = None
+    """What counts as reached: a quality at least as good as this."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cluster", ClusterChoice.of(self.cluster))
+        object.__setattr__(self, "milestones", tuple(float(one) for one in self.milestones))
         # 1 and 1.0 are equal but differ in JSON; equal cases must have equal ids.
-        for name in ("density", "lr", "momentum", "weight_decay", "clip_norm"):
+        for name in ("density", "lr", "momentum", "weight_decay", "clip_norm", "lr_warmup", "target_value"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, float(value))
 
     @cached_property
     def run_id(self) -> str:
-        """First 12 hex digits of the SHA-256 of the canonical JSON of all fields, of the last two only where set."""
-        fields = {**asdict(self), "cluster": str(self.cluster)}
-        for name in ("calibration", "control"):
-            if not fields[name]:
-                del fields[name]  # so that a run without them is identified by what it always was
-        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        """First 12 hex digits of the SHA-256 of the canonical JSON of all fields, of LATER_FIELDS only where set."""
+        values = {**asdict(self), "cluster": str(self.cluster)}
+        for name, default in LATER_FIELDS.items():
+            if values[name] == default:
+                del values[name]
+        if "time_compute_only" in values:
+            values["control"] = values.pop("time_compute_only")  # its first name, which ids keep
+        text = json.dumps(values, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
@@ -144,4 +203,9 @@ class Case:
     @classmethod
     def from_json(cls, text: str) -> Case:
         """Return the case that `to_json` wrote; TypeError names an unknown field."""
-        return cls(**json.loads(text))
+        return cls.of(json.loads(text))
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Case:
+        """Return the case of a JSON object, of this version or an earlier one; TypeError names an unknown field."""
+        return cls(**up_to_date("Case", raw))

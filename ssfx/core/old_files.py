@@ -16,11 +16,16 @@ GONE: Mapping[str, tuple[str, ...]] = {
 """Class -> fields that are dropped: no prediction needs them (docs/validation.md)."""
 RENAMED: Mapping[str, Mapping[str, str]] = {
     "TimingModel": {"beside": "under_compute_s", "cpu": "under_compute_cpu_s"},
+    "Case": {"control": "time_compute_only"},
+    "Sync": {"told": "probe_times_s"},
 }
 """Class -> old name of a field -> its name now."""
 
 
 def up_to_date(kind: str, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a `kind` as they are called now, without those that are gone; others are left alone."""
+    """Return the fields of a `kind` as they are called now, without those that are gone; others are left alone.
+
+    TypeError or ValueError when `raw` is no JSON object.
+    """
     names = RENAMED.get(kind, {})
-    return {names.get(name, name): value for name, value in raw.items() if name not in GONE.get(kind, ())}
+    return {names.get(name, name): value for name, value in dict(raw).items() if name not in GONE.get(kind, ())}

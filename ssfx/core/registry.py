@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
 from ssfx.core.errors import unknown
+from ssfx.core.plugins import load_plugins
 
 
 class Named(Protocol):
@@ -29,7 +30,7 @@ class Registry(Generic[T]):
     """A table of components of one kind.
 
     A component that is asked for is looked for in the module of `package` that has its name or the beginning of it, so
-    that a hundred others need not be imported; if it is not there, and for every listing, all of them are.
+    that a hundred others need not be imported; if it is not there, and for every listing, all of them are, and plugins.
     """
 
     def __init__(self, kind: str, package: str) -> None:
@@ -76,6 +77,7 @@ class Registry(Generic[T]):
         try:
             for module in self._modules():
                 importlib.import_module(f"{self._package}.{module}")
+            load_plugins()
         except BaseException:
             self._loaded = False  # a module that failed must fail again, not leave a shorter table
             raise

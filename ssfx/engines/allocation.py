@@ -80,7 +80,7 @@ class Allocation(Torchrun):
 def main(sweep_file: str, number: str) -> int:
     """Run the case of that number; return the exit code: 0, or 1 after saying what went wrong."""
     sweep = json.loads(Path(sweep_file).read_text())
-    case = Case(**sweep["cases"][int(number)])
+    case = Case.of(sweep["cases"][int(number)])
     try:
         Allocation(sweep["train"]).run([case], Store(Path(sweep["root"])), stall_timeout_s=sweep["stall_timeout_s"])
     except SsfxError as error:

@@ -9,6 +9,7 @@ from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.lazy import statistics
 from ssfx.core.origin import Kind, Origin
+from ssfx.engines.curve import curve_of, target_metrics
 from ssfx.engines.job import Job
 from ssfx.results.density_bins import merged
 from ssfx.results.manifest import describe, hardware, versions
@@ -29,8 +30,9 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
     """
     results = job.results()
     first = results[0]
-    records, *others = (_measured(job, rank) for rank in range(job.case.world_size))
-    metrics = {**_statistics(job.case, records), **first["metrics"]}
+    whole, *other_ranks = (_records(job, rank) for rank in range(job.case.world_size))
+    records, *others = (each[job.case.warmup_steps :] for each in (whole, *other_ranks))
+    metrics = {**_statistics(job.case, records), **first["metrics"], **target_metrics(job.case, whole)}
     forward_s = (max(each.forward_s for each in step) for step in zip(records, *others, strict=True))
     metrics["slowest_forward_s"] = float(statistics.median(forward_s))
     samples = {name: [getattr(record, name) for record in records] for name in SAMPLED} | _beside([records, *others])
@@ -53,14 +55,15 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
         "plan_digest": _agreed(job, results, "plan_digest"),
         "background_cores": _background_cores(results[: max(1, len(results) // nodes)]),
         "faults": fired(job.run_dir),
+        "notes": list(dict.fromkeys(note for result in results for note in result["notes"])),
     }
     origin = Origin(kind, describe(machine), first["stopped"], versions=versions())
     ratios = merged(record.density_ratios for record in records if not record.skipped)
-    return Row(job.case.run_id, job.case, metrics, origin, manifest, samples, ratios)
+    return Row(job.case.run_id, job.case, metrics, origin, manifest, samples, ratios, curve_of(whole))
 
 
-def _measured(job: Job, rank: int) -> list[StepRecord]:
-    """The rank's records after warm-up, one a step; a step done twice counts as it was done last."""
+def _records(job: Job, rank: int) -> list[StepRecord]:
+    """The rank's records, one a step; a step done twice counts as it was done last."""
     by_step: dict[int, StepRecord] = {}
     for attempt in range(1, job.attempt + 1):
         path = job.run_dir / f"attempt-{attempt}" / f"rank{rank}.jsonl"
@@ -78,7 +81,7 @@ def _measured(job: Job, rank: int) -> list[StepRecord]:
     missing = set(range(job.case.steps)) - set(by_step)
     if missing:
         raise RunError(f"{job.attempt_dir / f'rank{rank}.jsonl'}: step {min(missing)} is missing")
-    return [by_step[step] for step in range(job.case.warmup_steps, job.case.steps)]
+    return [by_step[step] for step in range(job.case.steps)]
 
 
 def _beside(ranks: Sequence[Sequence[StepRecord]]) -> dict[str, list[float]]:

@@ -31,7 +31,7 @@ class Shape:
 def script(shape: Shape, tasks: int, command: Sequence[str], log: Path) -> str:
     """Return a batch script for `tasks` array tasks; each runs `command` with its number on the first of its nodes.
 
-    Nodes are asked for whole: what is measured beside others is not a measurement. Everything a site wants besides
+    Nodes are asked for whole: what is measured while others run is not a measurement. Everything a site wants besides
     (partition, account, time limit) is left to Slurm's own SBATCH_ variables.
     """
     gpus = [f"--gres=gpu:{shape.ranks_per_node}"] if shape.gpus else []

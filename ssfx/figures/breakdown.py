@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.claims.simulated import claim_lines, judged
-from ssfx.figures.style import ORIGIN_HATCHES, facts, panel_grid, save, style
+from ssfx.figures.style import ORIGIN_HATCHES, facts, few, panel_grid, save, style
 from ssfx.results.comparisons import Panel, Spread, metric, panels
 from ssfx.results.rows import Row
 
@@ -25,21 +24,12 @@ HIDDEN_COLOUR = "#d55e00"
 
 
 def draw_breakdown(name: str, rows: list[Row], out: Path) -> list[Path]:
-    """Write the figure `name`: stacked bars, one run per scheme; a hatched strip is communication that compute hides.
-
-    Below simulated bars stand the claims about the paper's Fig. 13.
-    """
-    shown = panels(rows)
+    """Write the figure `name`: stacked bars, one run per scheme; hatched is communication that compute hides."""
+    shown = [few(panel) for panel in panels(rows)]
     if not shown:
         return []
     tables = [lines(panel) for panel in shown]
-    found = judged("ssfusion.fig13", rows)
-    text = [
-        *facts(shown, spread=False),
-        "Bar: the run with the (lower) median iteration time. Its parts are medians over steps and need not add up to "
-        "that time (tick). Dashed line: ideal, the iteration of one worker alone.",
-        *claim_lines(found),
-    ]
+    text = facts(shown, spread=False)
     with style():
         figure, axes = panel_grid(shown, text, "time per iteration (ms)")
         for panel, table, axis in zip(shown, tables, axes, strict=True):
@@ -48,7 +38,7 @@ def draw_breakdown(name: str, rows: list[Row], out: Path) -> list[Path]:
         columns = 4 if len(axes) > 1 else 2
         figure.legend(handles, labels, loc="outside upper center", ncols=columns, columnspacing=1.2)
         figure.set_figheight(figure.get_figheight() + 0.14 * len(labels) / columns)
-        table = [line for table in tables for line in table] + [one.columns() for one in found]
+        table = [line for table in tables for line in table]
         return save(figure, name, table, rows, out)
 
 

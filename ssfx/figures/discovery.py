@@ -1,10 +1,10 @@
-"""Figures: found as experiments/<paper>/<figure>.py, drawn from rows, checked against earlier drawings. No torch."""
+"""Figures: found as experiments/<paper>/<figure>.py and called by the names of the papers' artifacts. No torch."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import tempfile
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.core.case import Case
-from ssfx.core.errors import RunError, unknown
+from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.paths import experiments_dir
 from ssfx.results.rows import Row
 
@@ -22,9 +22,10 @@ class Figure:
     """One figure script: what it is called, which rows it needs and how they become pictures.
 
     `needs` maps fields of a Case to the value they must have, or to a test of it; `command` makes such rows.
-    `draw(rows, out)` writes <name>.png, .pdf and .csv into `out` and returns their paths, none when the rows do not
-    suffice yet. `finding(rows)` is one line of plain text that says what the rows show. `judge(rows)` gives verdicts
-    on claims that the script computes itself; a figure whose `needs` are empty is computed and takes no rows.
+    `draw(rows, out)` writes <name>.png, .pdf, .svg and .csv into `out` and returns their paths, none when the rows do
+    not suffice yet. `finding(rows)` is one line of plain text that says what the rows show. `judge(rows)` gives
+    verdicts on claims that the script computes itself; a figure whose `needs` are empty is computed and takes no rows.
+    `notes` are sentences for pages that show the figure: what its marks mean, what the paper leaves open.
     """
 
     name: str
@@ -35,6 +36,8 @@ class Figure:
     finding: Callable[[list[Row]], str]
     command: str
     judge: Callable[[list[Row]], Sequence[Verdict]] | None = None
+    notes: tuple[str, ...] = ()
+    script: Path = Path()
 
     def shows(self, case: Case) -> bool:
         """True when the figure needs runs like that of `case`."""
@@ -66,12 +69,13 @@ def load(path: Path) -> Figure:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look their own module up
     spec.loader.exec_module(module)
     words = (f"{field}={value}" for field, value in module.NEEDS.items() if isinstance(value, str) and value)
     command = getattr(module, "COMMAND", None) or f"ssfx run {' '.join(words)}"
     return Figure(
         module.NAME, module.TITLE, tuple(module.CLAIMS), module.NEEDS, module.draw, module.finding, command,
-        getattr(module, "judge", None),
+        getattr(module, "judge", None), tuple(getattr(module, "NOTES", ())), path,
     )  # fmt: skip
 
 
@@ -79,53 +83,39 @@ def _fits(found: object, wanted: Any) -> bool:
     return bool(wanted(found)) if callable(wanted) else found == wanted
 
 
-def draw_all(names: Sequence[str], rows: Sequence[Row], out_dir: Path) -> list[Path]:
-    """Draw the named figures (all when none is named) into `out_dir` and return the files written.
+def chosen(names: Sequence[str]) -> list[Figure]:
+    """Return the figures of these names, all for none, in the papers' order.
 
-    A figure whose rows do not suffice is left out and told on standard output; RunError if it was asked for by name.
+    A name is "ssfusion.fig11"; "fig11" where one paper alone has it; or a paper's, for all of its figures. Leading
+    zeros and a panel's letter may be there or not. ConfigError for anything else, naming the nearest.
     """
-    written: list[Path] = []
-    for figure in _chosen(names):
-        chosen = figure.select(rows)
-        files = figure.draw(chosen, out_dir) if chosen or not figure.needs else []
-        missing = f"{figure.name}: no rows yet: {figure.command}"
-        if names and not files:
-            raise RunError(missing)
-        if not files:
-            print(missing)
-        written += files
-    return written
+    found = sorted(discover().values(), key=lambda figure: place(figure.name))
+    wanted = {name for word in names for name in _meant(word, [figure.name for figure in found])}
+    return [figure for figure in found if not names or figure.name in wanted]
 
 
-def check_all(names: Sequence[str], rows: Sequence[Row], out_dir: Path) -> list[Path]:
-    """Return the CSV files in `out_dir` once each was found equal to what `rows` give now; else RunError naming one.
-
-    A picture whose recorded CSV digest is not that of the CSV beside it counts as different too.
-    """
-    with tempfile.TemporaryDirectory() as scratch:
-        drawn = [path for path in draw_all(names, rows, Path(scratch)) if path.suffix == ".csv"]
-        checked = [out_dir / path.name for path in drawn]
-        for now, kept in zip(drawn, checked, strict=True):
-            again = f"draw it again: ssfx figures --out {out_dir} {now.stem}"
-            if not kept.exists() or kept.read_bytes() != now.read_bytes():
-                raise RunError(f"{kept} is not what the rows give now; {again}")
-            picture = kept.with_suffix(".png")
-            if not picture.exists() or recorded_digest(picture) != hashlib.sha256(kept.read_bytes()).hexdigest():
-                raise RunError(f"{picture} was not drawn from {kept.name}; {again}")
-    return checked
+def place(name: str) -> tuple[str, int, int, str]:
+    """Return where a figure stands among others: by paper, then as figures, tables and the rest, by number."""
+    paper, _, own = name.partition(".")
+    match = re.fullmatch(r"([a-z]+)(\d+)(.*)", own)
+    if match is None:
+        return paper, 9, 0, own
+    kinds = ("fig", "table", "alg", "eq")
+    return paper, kinds.index(match[1]) if match[1] in kinds else 8, int(match[2]), match[3]
 
 
-def recorded_digest(png: Path) -> str:
-    """Return the digest of the CSV that a picture was drawn with, as recorded in the picture."""
-    from PIL import Image
+def _meant(word: str, names: Sequence[str]) -> list[str]:
+    """Return the names that a word on the command line stands for; ConfigError if there is none, or no single one."""
+    if own := [name for name in names if name.startswith(f"{word}.")]:
+        return own
+    for plain in (word, _plain(word), re.sub(r"(?<=\d)[a-z]$", "", _plain(word))):
+        same = [name for name in names if plain in (name, name.partition(".")[2])]
+        if len(same) == 1:
+            return same
+        if same:
+            raise ConfigError(f"several papers have a {plain!r}; say which: {', '.join(same)}")
+    raise unknown("figure", word, names)
 
-    with Image.open(png) as image:
-        return str(image.info.get("Csv-Sha256", ""))
 
-
-def _chosen(names: Sequence[str]) -> list[Figure]:
-    found = discover()
-    for name in names:
-        if name not in found:
-            raise unknown("figure", name, found)
-    return [found[name] for name in names or sorted(found)]
+def _plain(word: str) -> str:
+    return re.sub(r"(?<=[a-z])0+(?=\d)", "", word)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.claims.simulated import claim_lines, judged
-from ssfx.figures.style import CAPTION, COLUMN_IN, ORIGIN_HATCHES, caption_text, save, scheme_colour, style
+from ssfx.claims.simulated import judged
+from ssfx.figures.paper_words import OWN, SCHEMES, TIMES, panel_order, panel_title, scheme_name
+from ssfx.figures.style import COLUMN_IN, frame, save, scheme_colour, style
 from ssfx.results.comparisons import DENSE_BASELINE
 from ssfx.results.rows import Row
-from ssfx.results.simulated_cells import Cell, against_dense, cells, position
+from ssfx.results.simulated_cells import Cell, against_dense, cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,49 +34,46 @@ class Groups:
     """
 
     name: str
-    artifact: str
+    title: str
     varied: str
     at: Callable[[Cell], tuple[float, str]]
-    panel: Callable[[Cell], str] = lambda cell: f"{cell.case.model} / {cell.case.dataset}, batch {cell.case.batch_size}"
+    panel: Callable[[Cell], str] = lambda cell: panel_title(cell, "")
     metric: str = SPEED
     label: str = "throughput (samples/s)"
+    schemes: tuple[str, ...] = tuple(SCHEMES)
+    paper: Callable[[Cell, str], float | None] = lambda _cell, _scheme: None
+    """The value that the paper prints for a scheme in a cell's setting, drawn as an open mark."""
 
-    def draw(self, rows: Sequence[Row], out: Path, notes: Sequence[str] = ()) -> list[Path]:
-        """Write the figure from the simulated rows, with the lines of `notes` in its caption; nothing without rows."""
+    def draw(self, rows: Sequence[Row], out: Path) -> list[Path]:
+        """Write the figure from the simulated rows; nothing without rows."""
         shown: dict[tuple[str, str], list[Cell]] = {}
-        for cell in sorted(cells(rows), key=lambda cell: (self.panel(cell), cell.calibration, self.at(cell))):
+        for cell in sorted(cells(rows), key=lambda cell: (panel_order(cell), cell.calibration, self.at(cell))):
             shown.setdefault((self.panel(cell), cell.calibration), []).append(cell)
         if not shown:
             return []
         import matplotlib.pyplot as plt
 
         drawn = [cell for part in shown.values() for cell in part]
-        found = judged(self.artifact, rows)
-        below = caption_text([*_facts(drawn), *notes, *claim_lines(found)], 2 * COLUMN_IN)
+        found = judged(self.name, rows)
         calibrations = sorted({calibration for _, calibration in shown})
-        columns = len(calibrations)
-        lines = len({panel for panel, _ in shown})
-        schemes = _schemes(drawn)
+        panels = list(dict.fromkeys(panel for panel, _ in shown))
+        schemes = [name for name in self.schemes if any(name in cell.rows for cell in drawn)]
         with style():
-            height_in = PANEL_IN * lines + 0.6 + 0.11 * below.count("\n")
+            size_in = (2 * COLUMN_IN, PANEL_IN * len(panels) + 0.75)
             figure, grid = plt.subplots(
-                lines, columns, figsize=(2 * COLUMN_IN, height_in), squeeze=False, layout="constrained"
+                len(panels), len(calibrations), figsize=size_in, squeeze=False, sharey="row", layout="constrained"
             )
-            figure.supxlabel(below, **CAPTION)
-            places = {panel: line for line, panel in enumerate(dict.fromkeys(panel for panel, _ in shown))}
-            empty = set(product(range(lines), range(columns)))
             for (panel, calibration), part in shown.items():
-                place = places[panel], calibrations.index(calibration)
-                empty.discard(place)
-                self._draw_panel(grid[place], panel, part, schemes)
-            for place in empty:
-                grid[place].remove()
-            keys = {
-                label: key for axis in figure.axes for key, label in zip(*axis.get_legend_handles_labels(), strict=True)
-            }
-            figure.legend(
-                [keys[scheme] for scheme in schemes], schemes, loc="outside upper center", ncols=6, columnspacing=1.2
-            )
+                axis = grid[panels.index(panel), calibrations.index(calibration)]
+                self._draw_panel(axis, panel, part, schemes)
+            for axis in [axis for axis in grid.flat if not axis.patches]:
+                axis.remove()
+            for axes in grid:
+                axes[0].set_ylabel(self.label)
+            origin = f"Simulated: one step in virtual time for each setting. {_batches(drawn)}"
+            if any(cell.extrapolated(scheme) for cell in drawn for scheme in cell.rows):
+                origin += " *: rests on costs beyond the range for which they are known."
+            frame(figure, self.title, origin, ncols=6)
             table = [line for cell in drawn for line in self.lines(cell)]
             return save(figure, self.name, [*table, *(one.columns() for one in found)], rows, out)
 
@@ -118,32 +115,44 @@ class Groups:
         for x, cell in enumerate(part):
             here = [scheme for scheme in schemes if scheme in cell.rows]
             start = x - width * (len(here) - 1) / 2
-            for i, scheme in enumerate(here):
-                at = start + i * width
-                colour = scheme_colour(cell.rows[scheme].case.scheme)
-                height = cell.value(scheme, self.metric) if cell.fits(scheme) else 0.0
-                axis.bar(
-                    at, height, 0.92 * width, color=colour, hatch=ORIGIN_HATCHES["simulated"],
-                    edgecolor="white", linewidth=0, label=scheme,
-                )  # fmt: skip
-                said = "" if cell.fits(scheme) else "does not fit"
-                said += "*" if height and cell.extrapolated(scheme) else ""
+            none_fits = not any(map(cell.fits, here))
+            if none_fits:
                 axis.annotate(
-                    said, (at, height), ha="center", va="bottom", fontsize=5, rotation=90 if height == 0 else 0
+                    "no scheme fits",
+                    (x, 0),
+                    (0, 4),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=6.5,
+                    color="#555555",
                 )
+            for i, scheme in enumerate(here):
+                self._draw_bar(axis, cell, scheme, start + i * width, width, quiet=none_fits)
             ends = x - 0.46, x + 0.46
-            if DENSE_BASELINE in cell.rows and cell.fits(DENSE_BASELINE):
-                axis.hlines(cell.value(DENSE_BASELINE, self.metric), *ends, color="black", linewidth=0.8)
             ideal = cell.ideal(self.metric)
             if ideal and any(map(cell.fits, cell.rows)):
-                axis.hlines(ideal, *ends, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
+                dashed: dict[str, Any] = {"color": "black", "linewidth": 0.8, "linestyle": (0, (4, 2))}
+                axis.hlines(ideal, *ends, label="ideal: no exchange" if x == 0 else "", **dashed)
         axis.set_xticks(range(len(part)), [self.at(cell)[1] for cell in part])
         axis.set_xlabel(self.varied)
-        axis.set_ylabel(self.label)
         axis.grid(axis="y")
-        axis.set_ylim(0, axis.get_ylim()[1] * 1.05)
-        axis.set_title(title, loc="left", fontweight="bold", pad=12)
-        axis.annotate(part[0].how, (0, 1), (0, 4), "axes fraction", textcoords="offset points", fontsize=6.5)
+        axis.set_title(title, loc="left", fontweight="bold", pad=14)
+        said = TIMES.get(part[0].calibration, part[0].how)
+        axis.annotate(said, (0, 1), (0, 4), "axes fraction", textcoords="offset points", fontsize=6.5)
+
+    def _draw_bar(self, axis: Axes, cell: Cell, scheme: str, at: float, width: float, *, quiet: bool) -> None:
+        height = cell.value(scheme, self.metric) if cell.fits(scheme) else 0.0
+        own = scheme == OWN[-1]
+        axis.bar(
+            at, height, 0.9 * width, color=scheme_colour(cell.rows[scheme].case.scheme), label=scheme_name(scheme),
+            edgecolor="black" if own else "white", linewidth=0.7 if own else 0,
+        )  # fmt: skip
+        if height and cell.extrapolated(scheme):
+            axis.annotate("*", (at, height), ha="center", va="bottom", fontsize=6)
+        if not height and not quiet:
+            axis.annotate("x", (at, 0), (0, 1), textcoords="offset points", ha="center", va="bottom", fontsize=6)
+        if (printed := self.paper(cell, scheme)) is not None:
+            axis.plot([at], [printed], "D", color="black", markersize=4, fillstyle="none", label="printed in the paper")
 
 
 def finding(rows: Sequence[Row]) -> str:
@@ -170,21 +179,7 @@ def _times(gain: tuple[float, str]) -> str:
     return f"{gain[0]:.2f}x ({gain[1]})"
 
 
-def _facts(drawn: Sequence[Cell]) -> list[str]:
-    """Return caption lines: what was simulated, and what the marks mean."""
-    hardware = sorted({row.origin.hardware for cell in drawn for row in cell.rows.values()})
-    batches = sorted({f"{cell.case.model} {cell.case.batch_size}" for cell in drawn})
-    sizes = sorted({cell.case.world_size for cell in drawn})
-    densities = sorted({row.case.density for cell in drawn for row in cell.rows.values() if row.case.density})
-    text = [
-        f"Simulated on {'; '.join(hardware)}: one step in virtual time; P = {', '.join(map(str, sizes))}; samples per "
-        f"device: {', '.join(batches)}; density {', '.join(f'{density:g}' for density in densities)}.",
-        "Solid line: dense DDP. Dashed line: ideal, one device alone, without any exchange.",
-    ]
-    if any(cell.extrapolated(scheme) for cell in drawn for scheme in cell.rows):
-        text.append("* extrapolated: some of its costs lie beyond the range for which they are known.")
-    return text
-
-
-def _schemes(drawn: Sequence[Cell]) -> list[str]:
-    return sorted({scheme for cell in drawn for scheme in cell.rows}, key=position)
+def _batches(drawn: Sequence[Cell]) -> str:
+    """Return how many samples a device has in a step, by model."""
+    found = sorted({f"{cell.case.model} {cell.case.batch_size}" for cell in drawn})
+    return f"Samples per device: {', '.join(found)}."

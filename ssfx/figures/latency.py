@@ -59,7 +59,7 @@ def conditions(shown: Sequence[Point], densities: Sequence[float]) -> list[str]:
     lines = sorted({f"{point.kind} on {point.hardware}; CPU time of one thread, no memory." for point in shown})
     disturbed = max(point.background_cores for point in shown)
     if disturbed >= 0.1:
-        lines.append(f"Other programs kept up to {disturbed:.1f} cores busy meanwhile.")
+        lines.append(f"Other programs kept up to {disturbed:.1f} cores busy during it.")
     fewest, most = min(point.n for point in shown), max(point.n for point in shown)
     spread = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     asked = ", ".join(f"{density:g}" for density in densities)

@@ -8,10 +8,12 @@ import io
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ssfx.core.origin import Kind
+from ssfx.figures.paper_words import SCHEMES
 from ssfx.results.comparisons import Panel
 from ssfx.results.rows import Row
 
@@ -24,13 +26,13 @@ if TYPE_CHECKING:
 COLUMN_IN = 3.5
 """Width of one column of a two-column paper, in inches."""
 
-COLOURS = 128
-"""Of the palette of an image file."""
+DPI = 200
+"""Of the PNG files, which have true colours: a palette would merge the colours of small marks."""
 
 CHARACTERS_PER_IN = 21
 """How much caption text fits on an inch."""
 
-# Okabe and Ito's colours, told apart with every common form of colour blindness; variants of a scheme share its hue.
+# Okabe and Ito's colours, distinct with every common form of colour blindness; variants of a scheme share its hue.
 SCHEME_COLOURS = {
     "ssgd": "#9a9a9a",
     "wfbp": "#c4c4c4",
@@ -48,14 +50,14 @@ SCHEME_COLOURS = {
     "omgs": "#d55e00",
     "cupcake": "#009e73",
     "hipress": "#8c564b",
-    "espresso": "#6a3d9a",
+    "espresso": "#17a2a2",
     "ssfusion": "#bfe0f5",
     "ssfusion_naive": "#bfe0f5",
     "ssfusion_o": "#8cc8ee",
     "ssfusion_i": "#56b4e9",
     "ssfusion_oi": "#0072b2",
     "oktopk": "#7a5195",
-    "spardl": "#a06cc0",
+    "spardl": "#e377c2",
     "micro": "#c9a0dc",
     "gtopk": "#5b4a8a",
     "sparcml": "#8e7cc3",
@@ -66,6 +68,15 @@ SCHEME_COLOURS = {
     "acpsgd": "#d46a7e",
 }
 OTHER_COLOUR = "#000000"
+
+MARKERS = {
+    "hipress": "o", "oktopk": "s", "spardl": "D", "espresso": "^", "omgs": "v", "cupcake": "P", "ddp": "X",
+    "ssfusion_naive": "<", "ssfusion_o": ">", "ssfusion_oi": "*",
+}  # fmt: skip
+"""Of schemes where points stand near to one another: colour is then not all that tells them apart."""
+
+BAND_COLOUR = "#e2e2e2"
+"""Of the range that a paper claims, behind our values."""
 
 ORIGIN_HATCHES: dict[Kind, str] = {
     "measured": "",
@@ -93,11 +104,23 @@ _STYLE = {
     "ytick.major.width": 0.6,
     "ytick.major.size": 0,
     "pdf.fonttype": 42,
-    "savefig.dpi": 144,
+    "savefig.dpi": DPI,
     "svg.hashsalt": "ssfx",
 }
 
 _EXTRAPOLATED = " *"
+
+OUTCOME_COLOURS = {
+    "agrees": "#00704a",
+    "partly": "#b36b00",
+    "disagrees": "#b3261e",
+    "not comparable": "#666666",
+    "not attempted": "#8a8a8a",
+}
+"""Of the outcomes of a verdict, as text on white."""
+
+ORIGIN_LINE: dict[str, Any] = {"fontsize": 5.8, "color": "#555555", "linespacing": 1.3}
+"""How the line of origin is set: where the numbers of an image come from."""
 
 CAPTION: dict[str, Any] = {"x": 0.01, "ha": "left", "fontsize": 6, "linespacing": 1.35}
 
@@ -122,6 +145,37 @@ def scheme_colour(scheme: str) -> str:
 def caption_text(lines: Sequence[str], width_in: float) -> str:
     """Return caption lines wrapped to the width of a figure, to be set below it in the style CAPTION."""
     return "\n".join(part for line in lines for part in textwrap.wrap(line, int(width_in * CHARACTERS_PER_IN)))
+
+
+def frame(figure: Figure, title: str, origin: str, ncols: int = 6) -> None:
+    """Set the title and one legend for all axes above them, and the line of origin below; called last.
+
+    A label that several axes have stands once in the legend.
+    """
+    keys: dict[str, Any] = {}
+    for axis in figure.axes:
+        handles, labels = axis.get_legend_handles_labels()
+        keys |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in keys}
+    height_in = figure.get_figheight()
+    below = caption_text([origin], figure.get_figwidth() * 1.2)
+    lines = -(-len(keys) // ncols)
+    top, bottom = 0.3 + 0.16 * lines, 0.14 + 0.1 * (below.count("\n") + 1)
+    figure.text(0.01, 1 - 0.07 / height_in, title, va="top", fontweight="bold", fontsize=8)
+    if keys:
+        look: dict[str, Any] = {"ncols": ncols, "columnspacing": 1.4, "handletextpad": 0.5, "borderpad": 0}
+        place = (0.01, 1 - 0.27 / height_in)
+        figure.legend(keys.values(), keys, loc="upper left", bbox_to_anchor=place, borderaxespad=0, **look)
+    figure.text(0.01, 0.05 / height_in, below, va="bottom", **ORIGIN_LINE)
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    rect = (0, bottom / height_in, 1, 1 - (top + bottom) / height_in)
+    engine.set(rect=rect)  # type: ignore[call-arg]  # of a constrained layout, which all figures here have
+
+
+def few(panel: Panel) -> Panel:
+    """Return a panel with the schemes that the SSFusion paper shows and dense DDP, as all of them are too many."""
+    bars = {label: rows for label, rows in panel.bars.items() if rows[0].case.scheme in SCHEMES}
+    return replace(panel, bars=bars) if bars else panel
 
 
 def drawn_panels(
@@ -230,9 +284,9 @@ def csv_text(table: Table) -> str:
 
 
 def save(figure: Figure, name: str, table: Table, rows: Sequence[Row], out: Path) -> list[Path]:
-    """Write out/name.{png,pdf,csv} and return the three paths.
+    """Write out/name.{png,pdf,svg,csv} and return the four paths.
 
-    The image files carry the run ids, the origins and the digest of the CSV; they hold no date, so that equal rows give
+    The images carry the run ids, the origins and the digest of the CSV; they hold no date, so that equal rows give
     equal bytes.
     """
     import matplotlib.pyplot as plt
@@ -242,36 +296,15 @@ def save(figure: Figure, name: str, table: Table, rows: Sequence[Row], out: Path
     kinds = ", ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
     runs = " ".join(sorted(row.run_id for row in rows))
     digest = hashlib.sha256(text.encode()).hexdigest()
-    png, pdf, data = (out / f"{name}.{ending}" for ending in ("png", "pdf", "csv"))
-    _save_png(figure, png, {"Title": name, "Origin": kinds, "Runs": runs, "Csv-Sha256": digest})
+    png, pdf, svg, data = (out / f"{name}.{ending}" for ending in ("png", "pdf", "svg", "csv"))
+    figure.savefig(
+        png, metadata={"Title": name, "Origin": kinds, "Runs": runs, "Csv-Sha256": digest, "Software": "ssfx"}
+    )
     figure.set_layout_engine("none")  # the layout is found by now, and takes as long as drawing
     keywords = f"runs: {runs}; csv sha256: {digest}"
-    figure.savefig(
-        pdf,
-        metadata={
-            "Title": name,
-            "Subject": kinds,
-            "Keywords": keywords,
-            "CreationDate": None,
-            "Producer": None,
-            "Creator": "ssfx",
-        },
-    )
+    pdf_facts = {"Subject": kinds, "Keywords": keywords, "CreationDate": None, "Producer": None}
+    figure.savefig(pdf, metadata={"Title": name, "Creator": "ssfx", **pdf_facts})
+    figure.savefig(svg, metadata={"Title": name, "Creator": "ssfx", "Description": keywords, "Date": None})
     plt.close(figure)
     data.write_text(text)
-    return [png, pdf, data]
-
-
-def _save_png(figure: Figure, path: Path, metadata: dict[str, str]) -> None:
-    """Write the image with a palette: a third of the size of true colours, as a repository keeps these images."""
-    from PIL import Image
-    from PIL.PngImagePlugin import PngInfo
-
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png")
-    info = PngInfo()
-    for key, value in metadata.items():
-        info.add_text(key, value)
-    with Image.open(drawn) as image:
-        flat = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
-        flat.save(path, "PNG", pnginfo=info, optimize=True, dpi=image.info["dpi"])
+    return [png, pdf, svg, data]

@@ -17,7 +17,8 @@ from transformers import TrainerCallback
 
 from ssfx.core.errors import ConfigError
 from ssfx.integrations.state_files import load_state, save_state
-from ssfx.runtime.sync import Sync, attach
+from ssfx.runtime.attach import attach
+from ssfx.runtime.sync import Sync
 
 
 class SsfxCallback(TrainerCallback):  # type: ignore[misc]

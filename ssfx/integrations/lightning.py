@@ -15,7 +15,8 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 
 from ssfx.integrations.state_files import load_state, save_state
-from ssfx.runtime.sync import Sync, attach
+from ssfx.runtime.attach import attach
+from ssfx.runtime.sync import Sync
 
 
 class SsfxStrategy(DDPStrategy):  # type: ignore[misc]

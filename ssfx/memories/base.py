@@ -2,7 +2,7 @@
 
 Every buffer exists twice: `old` is the committed state, `new` is written by the step under way. The runtime swaps them
 when the step is finite on all ranks and forgets `new` otherwise, so a rollback costs nothing and is exact.
-Source: codec specification, section 3.
+Source: D-14, D-15.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ memories: Catalog[Memory] = Catalog("memory", "ssfx.memories")
 
 
 def check_pair(memory: Memory, compressor: Compressor) -> None:
-    """Raise ConfigError when `memory` would diverge, keep nothing or not work with `compressor` (codec spec 3.9)."""
+    """Raise ConfigError when `memory` would diverge, keep nothing or not work with `compressor` (D-14)."""
     pair = (
         f"memory={memories.canonical(memory.name, asdict(memory.options))} with "
         f"compressor={compressors.canonical(compressor.name, asdict(compressor.options))}"

@@ -25,14 +25,14 @@ class DGCMemoryOptions:
 
 @memories.register(DGCMemoryOptions())
 class DGCMemory(Memory):
-    """u = m * u + g, v = v + u; v is compressed, and what is sent leaves v and, masked, u (codec specification 3.5).
+    """u = m * u + g, v = v + u; v is compressed, and what is sent leaves v and, masked, u (D-16).
 
     Nesterov: u = m * (u + g), v = v + u + g. The optimizer must run without momentum.
     """
 
     name = "dgc"
     summary = "momentum correction: local momentum before compression, cleared where sent"
-    source = "codecs spec 3.5; Lin et al. 2018"
+    source = "Lin et al. 2018; D-16"
     buffers = ("velocity", "momentum")
     needs_indices = True
     forbids_optimizer_momentum = True

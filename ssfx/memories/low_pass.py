@@ -22,14 +22,14 @@ class LowPassOptions:
 
 @memories.register(LowPassOptions())
 class LowPass(Memory):
-    """a = e + g; after sending, e <- e + beta (g - sent) = beta (a - sent) + (1 - beta) e (codec specification 3.6).
+    """a = e + g; after sending, e <- e + beta (g - sent) = beta (a - sent) + (1 - beta) e (D-17).
 
     The second buffer keeps (1 - beta) e during the step, because `sent` no longer sees e.
     """
 
     name = "low_pass"
     summary = "residual through a low-pass filter, for cltk with large batches"
-    source = "codecs spec 3.6; Chen et al. 2020 (ScaleCom)"
+    source = "Chen et al. 2020 (ScaleCom); D-17"
     buffers = ("residual", "held")
 
     def __init__(self, options: LowPassOptions) -> None:

@@ -11,11 +11,11 @@ from ssfx.memories.base import Memory, State, memories
 
 @memories.register()
 class NoMemory(Memory):
-    """The gradient itself is compressed (codec specification 3.1)."""
+    """The gradient itself is compressed."""
 
     name = "none"
     summary = "no error feedback: what is not sent is lost"
-    source = "codecs spec 3.1"
+    source = "no error feedback"
     buffers = ("accumulated",)
     stateful = False
     feedback = False

@@ -1,8 +1,7 @@
-"""The learning rates that residuals are scaled for: what is owed keeps the rate under which it was computed.
+"""The learning rates that residuals are scaled for: a carried residual keeps the rate under which it was computed.
 
 The optimizer multiplies everything it gets by its present rate. So when that changes from r' to r, what was kept back
-is multiplied by r' / r, and moves the parameters as if it had been multiplied by r' at once. Source: codec
-specification 3.4.
+is multiplied by r' / r, and moves the parameters as if it had been multiplied by r' at once. Source: D-15.
 """
 
 from __future__ import annotations

@@ -24,11 +24,11 @@ class ResidualOptions:
 
 @memories.register(ResidualOptions())
 class Residual(Memory):
-    """a = decay * e + gain * g; after sending, e = a - decoded payload (codec specification 3.2)."""
+    """a = decay * e + gain * g; after sending, e = a - decoded payload (D-6)."""
 
     name = "residual"
     summary = "residual error feedback: unsent mass is added to the next gradient"
-    source = "codecs spec 3.2; Seide et al. 2014, Stich et al. 2018"
+    source = "Seide et al. 2014, Stich et al. 2018; D-6"
     buffers = ("residual",)
     keeps_rest = True
 
@@ -46,5 +46,5 @@ class Residual(Memory):
         torch.add(grad, old["residual"], alpha=self.options.decay, out=out)
 
     def sent(self, compressor: Compressor, payload: Payload, new: State, ctx: Context) -> None:
-        """Subtract what receivers will decode, including the rounding of 16-bit values (spec 1.7)."""
+        """Subtract what receivers will decode, including the rounding of 16-bit values (D-6)."""
         compressor.decompress_add(payload, new["residual"], ctx, scale=-1.0)

@@ -23,7 +23,7 @@ class SignumOptions:
 
 @memories.register(SignumOptions())
 class Signum(Memory):
-    """m = beta * m + (1 - beta) * g, local and from zero; m is compressed (codec specification 5.5).
+    """m = beta * m + (1 - beta) * g, local and from zero; m is compressed (D-18).
 
     With compressor=signsgd this is Signum with majority vote. Nothing is fed back, so it goes with every compressor;
     tensors that are sent dense get the same momentum from their averaged gradient. The optimizer must run without.
@@ -31,7 +31,7 @@ class Signum(Memory):
 
     name = "signum"
     summary = "local momentum before compression, kept whole: Signum with signsgd"
-    source = "codecs spec 5.5; Bernstein et al. 2018"
+    source = "Bernstein et al. 2018; D-18"
     buffers = ("momentum",)
     feedback = False
     forbids_optimizer_momentum = True

@@ -8,7 +8,8 @@ from dataclasses import astuple
 from pathlib import Path
 
 from ssfx.core.paths import reference_dir
-from ssfx.figures.discovery import discover, draw_all
+from ssfx.figures.discovery import discover
+from ssfx.figures.drawing import MANIFEST, draw_all
 from ssfx.pages.emulated import emulated_block
 from ssfx.pages.markdown import NOTE, table
 from ssfx.pages.models import analytic_block, models_block
@@ -31,7 +32,10 @@ PROFILES = ROOT / "docs" / "profiles.md"
 REPRODUCTION = ROOT / "docs" / "reproduction.md"
 OPTIONS = ROOT / "docs" / "options.md"
 
-FIRST = "ssfusion.fig11"
+KEPT = (".png", ".csv")
+"""What the repository keeps of a figure; the rest is drawn in seconds."""
+
+FIRST = "ssfusion.fig16"
 WIDTH = 600
 """Pixels of the picture in the README, so that the table below it is near."""
 
@@ -41,8 +45,10 @@ def main() -> None:
     rows = reference_rows()
     for old in IMAGES.glob("*.*"):
         old.unlink()
-    for path in draw_all([], rows, IMAGES):
-        if path.suffix == ".pdf":
+    drawn = draw_all([], rows, IMAGES)
+    (IMAGES / MANIFEST).unlink(missing_ok=True)
+    for path in (path for one in drawn for path in one.files):
+        if path.suffix not in KEPT:
             path.unlink()
     README.write_text(updated(README.read_text(), rows))
     REPRODUCTION.write_text(reproduction_page(rows))

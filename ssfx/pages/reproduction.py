@@ -1,31 +1,52 @@
-"""The page docs/reproduction.md: every figure with its rows, what they say, and every claim that was put to them."""
+"""The page docs/reproduction.md: every artifact of the papers with its figure, its rows, and every claim about it."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
-from ssfx.claims.evidence import Evidence
-from ssfx.claims.simulated import Judged
-from ssfx.claims.wording import by_calibration, counted, label, real, simulated, summary, word
-from ssfx.figures.discovery import Figure, discover
+from ssfx.claims.every_claim import verdicts
+from ssfx.claims.ledger import Ledger, PaperClaim, ledgers
+from ssfx.claims.summary import paper_says, papers
+from ssfx.claims.verdicts import Verdict, headline
+from ssfx.figures.discovery import Figure, discover, place
 from ssfx.pages.markdown import NOTE, code, table
+from ssfx.pages.status_table import summary
 from ssfx.results.rows import Row
 
 INTRODUCTION = """\
-Every figure, the command that makes its rows, the rows that are committed, and what they say about the claims of the
-papers. [Experiments](experiments.md) has the settings, what the papers leave open, and when a verdict is agree, partly
-or disagree. "Not comparable" means that a claim cannot be held against our rows; the last column says why. Simulated
-and real rows are never mixed. The claims are those of `ssfx/data/claims/`, in our words.
+Every figure, table, algorithm and set-up of the papers: our figure, the command that makes its rows, the rows that are
+committed, and every claim about it with a verdict. [Experiments](experiments.md) has the settings and what the papers
+leave open. A claim *agrees* where our range lies inside the stated one, *partly* where they overlap, and *disagrees*
+where they do not. It is *not comparable* where our rows come from other conditions, and *not attempted* where nothing
+of ssfx speaks to it; then the last column says why. Simulated and real rows are never mixed, and no model of time was
+fitted to a claim. The claims are those of `ssfx/data/claims/`, in our words.
 
-None of these tables is typed: `make docs` writes them, and a test fails when the committed rows give others."""
+None of these tables is typed: `make docs` writes them, and a test fails when the committed rows give others.
+`ssfx report` makes one page of the same with all figures, for a browser."""
 
 
 def reproduction_page(rows: Sequence[Row]) -> str:
     """Return the whole page as `rows` give it."""
-    sections = [_section(figure, rows) for figure in discover().values()]
-    head = f"# Reproduction, figure by figure\n\n<!-- {NOTE} -->\n\n{INTRODUCTION}\n\n{summary(rows)}"
-    return "\n\n".join([head, *sections]) + "\n"
+    figures = sorted(discover().values(), key=lambda figure: place(figure.name))
+    found = verdicts(figures, rows)
+    by_claim: dict[str, list[Verdict]] = {}
+    for one in found:
+        by_claim.setdefault(one.claim, []).append(one)
+    said = textwrap.fill(summary(headline(found), rows), 120)
+    parts = [f"# Reproduction, paper by paper\n\n<!-- {NOTE} -->\n\n{INTRODUCTION}\n\n{said}"]
+    ledger = {one.paper: one for one in ledgers()}
+    for paper in papers():
+        parts.append(f"## {paper}\n\n{ledger[paper].title}, {ledger[paper].venue}.")
+        for artifact in ledger[paper].artifacts:
+            parts.append(_section(artifact, _about(artifact["id"], figures), ledger[paper], by_claim, rows))
+    named = {artifact["id"] for one in ledgers() for artifact in one.artifacts}
+    for figure in figures:
+        if not any(_is_of(figure, name) for name in named):
+            parts.append("\n\n".join(_figure(figure, rows)))
+    return "\n\n".join(parts) + "\n"
 
 
 def obtained(rows: Sequence[Row]) -> str:
@@ -40,60 +61,56 @@ def obtained(rows: Sequence[Row]) -> str:
     return f"{'; '.join(kinds)}: {len(rows)} runs, {took}{when}"
 
 
-def _section(figure: Figure, rows: Sequence[Row]) -> str:
+def _about(artifact: str, figures: Sequence[Figure]) -> list[Figure]:
+    return [figure for figure in figures if _is_of(figure, artifact)]
+
+
+def _is_of(figure: Figure, artifact: str) -> bool:
+    return figure.name == artifact or figure.name.startswith(f"{artifact}_")
+
+
+def _section(
+    artifact: Mapping[str, Any], figures: Sequence[Figure], ledger: Ledger, verdicts: Mapping[str, Sequence[Verdict]],
+    rows: Sequence[Row],
+) -> str:  # fmt: skip
+    parts = [f"### {artifact['id']}", f"In the paper: {artifact['title'][0].lower()}{artifact['title'][1:]}."]
+    for figure in figures:
+        parts += _figure(figure, rows, heading=figure.name != artifact["id"])
+    claims = [claim for claim in ledger.claims if claim.artifact == artifact["id"]]
+    if claims:
+        parts.append(claim_table(claims, verdicts))
+    return "\n\n".join(parts)
+
+
+def _figure(figure: Figure, rows: Sequence[Row], *, heading: bool = True) -> list[str]:
     chosen = figure.select(rows)
-    title = f"{label(figure)}: {figure.title}".removeprefix(": ")
-    parts = [f"## {figure.name}", f"{title[0].upper()}{title[1:]}.", f"    {figure.command}"]
-    parts.append(f"**Rows.** {obtained(chosen)}.")
-    if chosen:
+    title = f"{figure.title[0].upper()}{figure.title[1:]}."
+    parts = [f"### {figure.name}"] if heading else []
+    parts += [title, f"    {figure.command}"]
+    if figure.needs:
+        parts.append(f"**Rows.** {obtained(chosen)}.")
+    if chosen or not figure.needs:
         parts.append(f"![{figure.title}](img/{figure.name}.png)")
-        parts.append(f"**What they say.** {figure.finding(chosen)}.")
-    return "\n\n".join([*parts, *_claims(figure, rows)])
+        parts.append(f"**What it shows.** {figure.finding(chosen)}.")
+        parts += [" ".join(figure.notes)] if figure.notes else []
+    return parts
 
 
-def _claims(figure: Figure, rows: Sequence[Row]) -> list[str]:
-    """Return the counts and the tables of the claims that the figure's rows were held against."""
-    virtual, runs = simulated(figure, rows), real(figure, rows)
-    if not virtual and not runs:
-        return ["**Claims.** None could be put to these rows."]
-    groups = by_calibration(virtual)
-    counts = [f"simulated ({name}): {counted(one.verdict for one in found)}" for name, found in groups.items()]
-    counts += [f"{_kinds(runs)}: {counted(one.verdict for one in runs)}"] if runs else []
-    tables = ([_simulated_table(groups)] if virtual else []) + ([_real_table(runs)] if runs else [])
-    return [f"**Claims.** {'; '.join(counts)}.", *tables]
-
-
-def _simulated_table(groups: Mapping[str, Sequence[Judged]]) -> str:
+def claim_table(claims: Sequence[PaperClaim], verdicts: Mapping[str, Sequence[Verdict]]) -> str:
+    """Return the claims as a table, a line for each verdict."""
     lines = []
-    for claim in dict.fromkeys(one.claim.id for found in groups.values() for one in found):
-        ours = {name: one for name, found in groups.items() for one in found if one.claim.id == claim}
-        first = next(iter(ours.values()))
-        cells = [f"{ours[name].here}: {word(ours[name].verdict)}" if name in ours else "-" for name in groups]
-        lines.append((code(claim), first.claim.statement, first.there, *cells, first.why or "-"))
-    return table(("claim", "says", "paper", *groups, "why not comparable"), lines)
+    for claim in claims:
+        for number, one in enumerate(verdicts[claim.id]):
+            first = (code(claim.id), claim.statement, paper_says(claim)) if number == 0 else ("", "", "")
+            lines.append((*first, one.ours or "-", source(one), one.outcome, one.reason or "-"))
+    return table(("claim", "says", "paper", "here", "source", "verdict", "why"), lines)
 
 
-def _real_table(runs: Sequence[Evidence]) -> str:
-    lines = []
-    for one in runs:
-        assert one.claim.bounds is not None
-        assert one.low is not None
-        assert one.high is not None
-        paper, here = (_span(*ends, one.claim.unit) for ends in (one.claim.bounds, (one.low, one.high)))
-        ours = f"{here}: {word(one.verdict)}"
-        lines.append((code(one.claim.id), one.claim.statement, paper, ours, one.why or "-"))
-    return table(("claim", "says", "paper", _kinds(runs), "why not comparable"), lines)
-
-
-def _kinds(runs: Sequence[Evidence]) -> str:
-    return ", ".join(sorted({one.how for one in runs}))
-
-
-def _span(low: float, high: float, unit: str | None) -> str:
-    """Return a range in percent: all that real runs are compared in is a share, or a gain with its sign."""
-    scale, sign = (100, "+") if unit == "fraction" else (1, "")
-    ends = [f"{scale * value:{sign}.3g}" for value in (low, high)]
-    return f"{ends[0]} %" if ends[0] == ends[1] else f"{ends[0]} to {ends[1]} %"
+def source(one: Verdict) -> str:
+    """Return where a value comes from, in words; "-" for none."""
+    if one.source == "none":
+        return "-"
+    return f"{one.source} ({one.calibration})" if one.calibration else one.source
 
 
 def _seconds(row: Row) -> float:

@@ -1,76 +1,58 @@
-"""The README's table of claims: what a paper says, the command that puts it to the test here, and what came out."""
+"""The README's table of claims: what came of them, paper by paper."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
-from ssfx.claims.ledger import PaperClaim
-from ssfx.claims.simulated import Judged
-from ssfx.claims.wording import COMPARED, by_calibration, counted, label, named, real, simulated, summary, word
-from ssfx.figures.discovery import Figure, discover
-from ssfx.pages.markdown import anchor, code, cut, table
+from ssfx.claims.every_claim import headlines
+from ssfx.claims.summary import JUDGED, OUTCOMES, by_kind, by_paper, by_source, papers, total
+from ssfx.claims.verdicts import Outcome, Verdict
+from ssfx.figures.discovery import discover
+from ssfx.pages.markdown import table
 from ssfx.results.rows import Row
 
-CELL = 100
-"""Most characters of a cell, so that the table stays readable; `docs/reproduction.md` has room for the rest."""
 PAGE = "docs/reproduction.md"
+HEAD = ("paper", "claims", *OUTCOMES)
 
 
 def status_block(rows: Sequence[Row]) -> str:
-    """Return what simulations say about claims in one sentence, and the table: at most two claims a figure.
-
-    A figure that no claim can be put to has one line, too. The last line counts the claims that have none.
-    """
-    lines: list[Sequence[str]] = []
-    rest: list[Judged] = []
-    for figure in sorted(discover().values(), key=lambda figure: not label(figure)):  # those of no paper come last
-        found = simulated(figure, rows)
-        shown = named(found)
-        rest += [one for one in found if one.claim not in shown]
-        if shown:
-            lines += [_claim_line(figure, claim, found) for claim in shown]
-        else:
-            lines.append(_figure_line(figure, rows))
-    if rest:
-        lines.append(_rest_line(rest))
-    return f"{summary(rows)}\n\n{table(('claim', 'command', 'status'), lines)}"
+    """Return what came of all claims in a few sentences, and one line of counts for each paper."""
+    verdicts = headlines(discover().values(), rows)
+    names = papers()
+    lines = [_line(f"[{names[paper]}]({PAGE}#{paper})", found) for paper, found in by_paper(verdicts).items()]
+    return f"{textwrap.fill(summary(verdicts, rows), 120)}\n\n{table(HEAD, lines)}"
 
 
-def _claim_line(figure: Figure, claim: PaperClaim, found: Iterable[Judged]) -> Sequence[str]:
-    same = [one for one in found if one.claim == claim]
-    stated = "" if claim.metric == "ordering" else f": {same[0].there}"
-    head = f"{label(figure)}: "
-    said = head + cut(claim.statement, CELL - len(head + stated)) + stated
-    ours = ", ".join(f"{one.calibration} {one.here} ({word(one.verdict)})" for one in same)
-    return said, _command(figure), f"simulated: {ours}"
-
-
-def _figure_line(figure: Figure, rows: Sequence[Row]) -> Sequence[str]:
-    title = f"{label(figure)}: {figure.title}".removeprefix(": ")
-    chosen = figure.select(rows)
-    if not chosen:
-        return title, _command(figure), "not run yet"
-    kinds = "/".join(sorted({row.origin.kind for row in chosen}))
-    devices = "/".join(sorted({row.case.device.upper().replace("CUDA", "GPU") for row in chosen}))
-    verdicts = [one.verdict for one in real(figure, rows)] + [one.verdict for one in simulated(figure, rows)]
+def summary(verdicts: Mapping[str, Verdict], rows: Sequence[Row]) -> str:
+    """Return what came of the claims: how many were judged, from which source, by kind, and whether a GPU was used."""
+    found = total(verdicts)
+    judged = sum(found[outcome] for outcome in JUDGED)
+    sources = "; ".join(f"{name}: {_agree(counts)}" for name, counts in by_source(verdicts).items())
+    kinds = "; ".join(f"{name}: {_agree(counts)}" for name, counts in by_kind(verdicts).items() if _judged(counts))
     return (
-        title,
-        _command(figure),
-        f"{kinds} on {devices}, {len(chosen)} runs; claims: {counted(verdicts) or 'none judged'}",
+        f"**Of {found.total()} claims of {len(papers())} papers, {judged} were judged: {found['agrees']} agree, "
+        f"{found['partly']} partly, {found['disagrees']} disagree.** By source, {sources}. By kind, {kinds}. "
+        f"{_on_gpus(rows)}"
     )
 
 
-def _rest_line(rest: Sequence[Judged]) -> Sequence[str]:
-    able, unable = ({one.claim.id for one in rest if (one.verdict in COMPARED) == compared} for compared in (1, 0))
-    said = f"{len(able)} more claims of these figures, and {len(unable)} that cannot be compared"
-    groups = by_calibration(one for one in rest if one.verdict in COMPARED)
-    ours = "; ".join(f"{name} {counted(one.verdict for one in found)}" for name, found in groups.items())
-    return said, f"[one by one]({PAGE})", f"simulated: {ours}" if ours else "-"
+def _judged(counts: Counter[Outcome]) -> int:
+    return sum(counts[outcome] for outcome in JUDGED)
 
 
-def _command(figure: Figure) -> str:
-    """Return the command that makes the figure's rows; without its options, and where they are, if it is long."""
-    if len(code(figure.command)) <= CELL:
-        return code(figure.command)
-    program = figure.command.partition(" --")[0]
-    return f"{code(cut(program, CELL // 3))} ([options]({PAGE}#{anchor(figure.name)}))"
+def _agree(counts: Counter[Outcome]) -> str:
+    return f"{counts['agrees']} of {_judged(counts)} agree"
+
+
+def _line(name: str, counts: Counter[Outcome]) -> Sequence[str]:
+    return [name, str(counts.total()), *(str(counts[outcome]) for outcome in OUTCOMES)]
+
+
+def _on_gpus(rows: Sequence[Row]) -> str:
+    """Return a sentence on real runs on GPUs; a simulated row names the GPU that it stands for, so it is none."""
+    used = [row for row in rows if row.origin.kind != "simulated" and row.case.device != "cpu"]
+    if not used:
+        return "No claim was tested on GPUs: no row here comes from one."
+    return f"{len(used)} rows come from GPUs ({', '.join(sorted({row.origin.hardware for row in used}))})."

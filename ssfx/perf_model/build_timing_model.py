@@ -83,7 +83,7 @@ def _origin(cluster: Cluster, on: Device) -> Origin:
     factors = ", ".join(f"{name} x{factor:g}" for name, factor in sorted(cluster.factors.items()))
     formulas = "ring and tree formulas" if cluster.trees else "ring formulas"
     note = (
-        f"{formulas}, {cluster.pace} at {link.efficiency:.3g}, {link.latency_s * 1e6:g} us a step"
+        f"{formulas}, {cluster.bottleneck_text} at {link.efficiency:.3g}, {link.latency_s * 1e6:g} us a step"
         f"{f', by byte {factors}' if factors else ''} ({cluster.source})"
     )
     given = [f"{name}={getattr(cluster, name):g}" for name in MEASURABLE if getattr(cluster, name) is not None]
@@ -100,7 +100,7 @@ def _occupancy(cluster: Cluster, on: Device) -> float:
 
 
 def _overheads(on: Device) -> Overheads:
-    """Return what the runtime takes beside compression: passes over the gradient, and Python where it is not hidden.
+    """Return what the runtime takes besides compression: passes over the gradient, and Python where it is not hidden.
 
     A dense gradient is copied into its message (read, write); what arrives is looked at once and copied out. On a GPU
     the training thread runs ahead of the device, so a hook costs nothing there and a message two launches.

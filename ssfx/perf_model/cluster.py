@@ -104,7 +104,7 @@ class Cluster:
 
     @property
     def bottleneck(self) -> Link:
-        """The link that sets the pace of a ring over all devices: one inside a node, or a network card."""
+        """The link that limits a ring over all devices: one inside a node, or a network card."""
         return self.intra if self.slowest_inside else self.inter
 
     @property
@@ -115,7 +115,7 @@ class Cluster:
         return self.intra.beta_s_per_byte > self.inter.beta_s_per_byte / self.nics_per_node
 
     @property
-    def pace(self) -> str:
+    def bottleneck_text(self) -> str:
         """The line rate of the bottleneck in words, which say so where it is not the network."""
         return f"{self.bottleneck.gbps:g} Gbit/s{' inside a node' if self.nodes > 1 and self.slowest_inside else ''}"
 
@@ -150,9 +150,9 @@ def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:
     Rings run through all devices, node after node, and are as slow as their slowest link; every card carries one
     direction of the ring, several cards share it. Messages to arbitrary peers leave through the node's cards, all
     devices at once. Primitives that end in _inside stay in a node. Between nodes of GPUs an all-reduce may go up and
-    down a tree, whichever is faster, as NCCL chooses by size. Source: SSFusion Eq. 3-4 for
-    rings on one kind of link, which this equals with one device per node; for trees on two nodes what NCCL's authors
-    say (NVIDIA/nccl-tests#196).
+    down a tree, whichever is faster, as NCCL chooses by size. Source: SSFusion Eq. 3-4 and D-43
+    for rings on one kind of link, which this equals with one device per node; D-27 for trees, and for those on two
+    nodes what NCCL's authors say (NVIDIA/nccl-tests#196).
     """
     p, g, nodes = cluster.world_size, cluster.devices_per_node, cluster.nodes
     near_s, near_beta = cluster.intra.latency_s, cluster.intra.beta_s_per_byte
@@ -164,7 +164,7 @@ def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:
         shared_beta = g * far_beta
     if g == 1:
         near_s, near_beta = 0.0, 0.0
-    # A chunk on its way round passes every link once: latencies add up, while the slowest link sets the pace of bytes.
+    # A chunk on its way round passes every link once: latencies add up, while the slowest link limits the rate.
     alpha_s, beta = (nodes * far_s + (p - nodes) * near_s) / p, max(near_beta, far_beta)
     share = (p - 1) / p
     away = (p - g) / p if nodes > 1 else share

@@ -29,7 +29,7 @@ def file_name(name: str, world_size: int) -> str:
 
 
 def points_name(name: str, world_size: int) -> str:
-    """Return the name of the file of single measurements beside it, from which a TimingModel can be made again."""
+    """Return the name of the file of the single measurements, from which a TimingModel can be made again."""
     return f"{name}-x{world_size}-points.json"
 
 

@@ -101,23 +101,24 @@ class Curve:
 
 @dataclass(frozen=True)
 class CompressorTimes:
-    """Seconds of one compressor on one kind of device.
-
-    encode: work of a call (see `Compressor.work`; elements for most) -> seconds on the device, residual update
-    included. `segment_s` is added for every further segment of the same call, `piece_s` for every further piece of a
-    segment (see `Compressor.pieces`), `tensor_s` for every further tensor that is no piece. host: the same on the
-    host's cores; where `host_copies`, copying to the host and back is in it. decode: entries received -> seconds;
-    entries are pairs of index and value for sparse payloads, work units for others.
-    """
+    """Seconds of one compressor on one kind of device."""
 
     encode: Curve
+    """Work of a call (see `Compressor.work`; elements for most) -> seconds on the device, residual update included."""
     host: Curve
+    """The same on the host's cores."""
     decode: Curve
+    """Entries received -> seconds; entries are pairs of index and value for sparse payloads, work units for others."""
     origin: Origin
+    """Where the numbers come from."""
     segment_s: float = 0.0
+    """Seconds that every further segment of the same call adds."""
     piece_s: float = 0.0
+    """Seconds that every further piece of a segment adds (see `Compressor.pieces`)."""
     tensor_s: float = 0.0
+    """Seconds that every further tensor of a segment adds that is no piece."""
     host_copies: bool = False
+    """Whether copying to the host and back is in `host`."""
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> CompressorTimes:
@@ -128,25 +129,28 @@ class CompressorTimes:
 
 @dataclass(frozen=True)
 class Overheads:
-    """What the runtime itself costs a rank's training thread.
-
-    hook_s: one gradient that arrives. add_s: what it costs more if it is to be compressed. fill_s_per_byte: copying a
-    dense gradient into its message. lane_s: issuing a message. result_s, result_s_per_byte: checking what was received
-    and writing the average, per tensor and per byte of the whole gradient. finish_s: once a step. offload_s: handing a
-    segment over to the thread that compresses on the host, which has to wake up. sum_s: writing the average of a tensor
-    of which pairs of index and value were gathered, instead of result_s; decode_s: once where anything is decoded.
-    """
+    """What the runtime itself costs a rank's training thread."""
 
     hook_s: float = 0.0
+    """Seconds for one gradient that arrives."""
     add_s: float = 0.0
+    """Seconds more for one that is to be compressed."""
     fill_s_per_byte: float = 0.0
+    """Seconds per byte of copying a dense gradient into its message."""
     lane_s: float = 0.0
+    """Seconds of issuing a message."""
     result_s: float = 0.0
+    """Seconds per tensor of checking what was received and writing the average."""
     result_s_per_byte: float = 0.0
+    """The same per byte of the whole gradient."""
     finish_s: float = 0.0
+    """Seconds once a step."""
     offload_s: float = 0.0
+    """Seconds of handing a segment to the thread that compresses on the host, which has to wake up."""
     sum_s: float = 0.0
+    """Seconds, instead of `result_s`, per tensor of which pairs of index and value were gathered."""
     decode_s: float = 0.0
+    """Seconds once a step in which anything is decoded."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +261,7 @@ def times_of(spec: str, times: Mapping[str, CompressorTimes], where: str) -> Com
 
 
 def ring_exchange(world_size: int, alpha_s: float, beta_s_per_byte: float) -> dict[str, Curve]:
-    """Return ring-formula curves for the basic collectives (SSFusion Eq. 3-4; spec of schemes, section 0.2).
+    """Return ring-formula curves for the basic collectives (SSFusion Eq. 3-4; D-43).
 
     `alpha_s` is the latency of one message, `beta_s_per_byte` the inverse bandwidth of one link direction. Sizes are
     the bytes that one rank contributes.

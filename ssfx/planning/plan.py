@@ -1,7 +1,7 @@
 """The Plan: which gradients are compressed together, where and how hard, and which collective carries them, and when.
 
 Every scheme produces one, both executors walk it. It is plain immutable data: printable, serialisable, with a digest
-that all ranks compare. Sizes are elements unless the name says bytes. Source: spec of the plan, section 0.3.
+that all ranks compare. Sizes are elements unless the name says bytes. Source: D-41.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Plan:
 
     `tensors` lists every trainable tensor in backward order (0 = first gradient to become ready). `launch_order` holds
     (bucket, lane) positions. `overlap` False means no lane starts before backward has ended. Raises PlanError when an
-    invariant of the specification (section 0.3) does not hold.
+    invariant does not hold (D-41).
     """
 
     scheme: str

@@ -42,8 +42,8 @@ class SelectionStats:
             ratio = max(self.ratio(segment.compressor) for segment in lane.segments)
         for load in lane_rounds(plan, lane):
             kept = min(load.numel, round(load.kept * ratio))
-            told = replace(load, nbytes=round(load.nbytes * ratio), kept=kept, build_up=self.build_up)
-            yield load if ratio == 1 and self.build_up is None else told
+            longer = replace(load, nbytes=round(load.nbytes * ratio), kept=kept, build_up=self.build_up)
+            yield load if ratio == 1 and self.build_up is None else longer
 
     def sent_bytes(self, plan: Plan) -> int:
         """Return the bytes that one rank sends in one step."""
@@ -57,7 +57,7 @@ class SelectionStats:
         """Return the bytes that one rank hands over to the exchanges of one step."""
         more = ((lane_rounds(plan, lane), self.loads(plan, lane)) for _, lane in plan.lanes())
         return plan_bytes(plan) + sum(
-            told.nbytes - load.nbytes for planned, loads in more for load, told in zip(planned, loads, strict=True)
+            real.nbytes - load.nbytes for planned, loads in more for load, real in zip(planned, loads, strict=True)
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ssfx.pricing.task import RESOURCES, Task
 
 MOST_TAKEN = 0.9
-"""Exchanges never take all computing power from what runs beside them: schedulers are fair."""
+"""Exchanges never take all computing power from what runs at the same time: schedulers are fair."""
 
 
 def shares(demands: Sequence[float], power: float = 1.0) -> list[float]:

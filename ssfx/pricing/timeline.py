@@ -2,7 +2,7 @@
 
 Planners, `ssfx plan` and the simulator charge the same tasks (`lowering`) by the same prices (`plan_prices`). Here
 they run undisturbed; the simulator adds what tasks at the same time cost one another. Source: SSFusion section IV-A
-and Espresso section 4.2 for three serial resources: the compute stream, one host worker, the network.
+and Espresso section 4.2 for three serial resources: the compute stream, one host worker, the network (D-42).
 """
 
 from __future__ import annotations

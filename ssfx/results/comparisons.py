@@ -23,7 +23,7 @@ SCHEME_ORDER = (
 
 _SHARED = (
     "experiment", "cluster", "model", "dataset", "batch_size", "device", "precision", "optimizer", "lr", "momentum",
-    "weight_decay", "clip_norm", "accumulate", "threads", "steps", "warmup_steps", "evaluate", "control",
+    "weight_decay", "clip_norm", "accumulate", "threads", "steps", "warmup_steps", "evaluate", "time_compute_only",
 )  # fmt: skip
 """Case fields in which all runs of one panel agree."""
 

@@ -33,7 +33,14 @@ METRICS: dict[str, str] = {
     "peak_memory_bytes": "peak resident (CPU) or allocated (GPU) memory of the worst rank",
     "loss": "mean training loss of the last 10 measured steps",
     "top1": "top-1 accuracy on held-out data, in [0, 1]",
-    "perplexity": "perplexity per byte on held-out data",
+    "top5": "the right class is among the five first, share on held-out data, in [0, 1]",
+    "exact_match": "answers equal to a true one after SQuAD's normalisation, share on held-out data, in [0, 1]",
+    "f1": "F1 of an answer's words, best over true answers, mean over held-out questions, in [0, 1]",
+    "bleu": "BLEU of held-out sentences by sacrebleu, in [0, 100]",
+    "perplexity": "perplexity per token on held-out data; a token is a byte where the data set is bytes",
+    "perplexity_per_word": "perplexity per word on held-out data, from the same likelihood",
+    "steps_to_target": "optimizer steps until quality was first measured at the case's target, none if it never was",
+    "time_to_target_s": "seconds of those steps' iterations, none if the target was never reached",
     "compress_s": "median CPU time of compressing one tensor on one thread, nothing else (benchmarks/compressors.py)",
     "skipped_steps": "steps rolled back because a gradient was not finite",
 }
@@ -50,6 +57,7 @@ class Row:
     `samples` holds raw per-iteration times of rank 0 so that any statistic can be recomputed, and for a run with passes
     without exchange those of the slowest rank and the density of the rank that selected most. `density_ratios` counts
     rank 0's segments over all measured steps by achieved over target density, in the bins of ssfx.results.density_bins.
+    `curve` has equally long columns, a value per measurement of quality: see ssfx.results.curves.
     """
 
     run_id: str
@@ -59,6 +67,7 @@ class Row:
     manifest: Mapping[str, Any] = field(default_factory=dict)
     samples: Mapping[str, list[float]] = field(default_factory=dict)
     density_ratios: Mapping[str, int] = field(default_factory=dict)
+    curve: Mapping[str, list[float | None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if unknown := set(self.metrics) - set(METRICS):
@@ -72,13 +81,16 @@ class Row:
 
     def to_json(self) -> str:
         """Return the row as one line of JSON."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        fields = asdict(self)
+        if not self.curve:
+            del fields["curve"]
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str) -> Row:
         """Return the row that `to_json` wrote; ValueError, TypeError or KeyError for a corrupt line."""
         raw = json.loads(line)
         return cls(
-            raw["run_id"], Case(**raw["case"]), raw["metrics"], Origin(**raw["origin"]), raw["manifest"],
-            raw["samples"], raw.get("density_ratios", {}),  # which the first committed rows do not have
+            raw["run_id"], Case.of(raw["case"]), raw["metrics"], Origin(**raw["origin"]), raw["manifest"],
+            raw["samples"], raw.get("density_ratios", {}), raw.get("curve", {}),  # the first committed rows lack these
         )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +13,7 @@ from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.files import write_atomic
 from ssfx.core.paths import reference_dir
+from ssfx.results.curves import curves
 from ssfx.results.rows import Row
 from ssfx.results.run_lock import RunLock
 
@@ -20,6 +22,14 @@ if TYPE_CHECKING:
 
 Status = Literal["finished", "failed", "half", "new"]
 _ATTEMPT = re.compile(r"attempt-(\d+)")
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A line or file that should be a row and is none; `kin` are the cases that stand in the same place."""
+
+    message: str
+    kin: tuple[Case, ...]
 
 
 class Store:
@@ -47,6 +57,11 @@ class Store:
         found = [_ATTEMPT.fullmatch(path.name) for path in directory.iterdir()] if directory.is_dir() else []
         return sorted(int(match[1]) for match in found if match)
 
+    def attempt_files(self, case: Case, names: Iterable[str]) -> list[Path]:
+        """Return the paths of files of those names in the case's latest attempt, existing or not; [] without one."""
+        attempts = self.attempts(case)
+        return [self.run_dir(case) / f"attempt-{attempts[-1]}" / name for name in names] if attempts else []
+
     def status(self, case: Case) -> Status:
         """Return how far the case got: finished, failed (the last attempt died), half (it was cut off) or new."""
         if self.row(case) is not None:
@@ -71,16 +86,57 @@ class Store:
         found = (_read_row_file(path) for path in sorted(self.runs.glob("*/row.json")))
         return [row for row in found if experiment in (None, row.case.experiment)]
 
+    def curves(self, experiment: str | None = None) -> pd.DataFrame:
+        """Return the curves of `rows(experiment)` as a data frame, one line per point; see ssfx.results.curves."""
+        return curves(self.rows(experiment))
+
     def reference_rows(self, experiment: str | None = None) -> list[Row]:
         """Return the committed rows, in the order of file names and lines."""
         found = (row for path in sorted(self.reference.glob("*.jsonl")) for row in read_rows(path))
         return [row for row in found if experiment in (None, row.case.experiment)]
+
+    def readable(self) -> tuple[list[Row], list[Unreadable]]:
+        """Return the committed rows and those of finished runs, and apart from them what cannot be read."""
+        rows: list[Row] = []
+        broken: list[Unreadable] = []
+        for path in sorted(self.reference.glob("*.jsonl")):
+            good, bad = _read_lines(path)
+            rows += good
+            broken += [Unreadable(message, tuple(row.case for row in good)) for message in bad]
+        for path in sorted(self.runs.glob("*/row.json")):
+            try:
+                rows.append(_read_row_file(path))
+            except RunError as error:
+                broken.append(Unreadable(str(error), _case_beside(path)))
+        return rows, broken
 
 
 def read_rows(path: Path) -> list[Row]:
     """Return the rows of a JSONL file; RunError with file and line for the first corrupt one."""
     lines = _text(path).split("\n")
     return [_parse(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _read_lines(path: Path) -> tuple[list[Row], list[str]]:
+    """Return the rows of a JSONL file, and what is wrong with each line that is none."""
+    rows, wrong = [], []
+    try:
+        lines = _text(path).split("\n")
+    except RunError as error:
+        return [], [str(error)]
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows += [_parse(path, number, line)] if line.strip() else []
+        except RunError as error:
+            wrong.append(str(error))
+    return rows, wrong
+
+
+def _case_beside(path: Path) -> tuple[Case, ...]:
+    try:
+        return (Case(**json.loads((path.parent / "case.json").read_text())),)
+    except (OSError, ValueError, TypeError):
+        return ()
 
 
 def export(rows: Iterable[Row], path: Path) -> None:

@@ -1,99 +1,69 @@
-"""What is checked and settled before the first step: options, the model on every rank, the memory's demands."""
+"""attach(): gradient exchange by a plan, for any torch training script.
+
+    sync = ssfx.attach(model, optimizer, scheme="ssfusion_oi", density=0.01)
+
+From then on `loss.backward()` ends with averaged gradients in `.grad`, as with torch DDP: clipping, GradScaler and any
+optimizer work as usual. Nothing is subclassed or wrapped; `sync.detach()` removes every hook.
+"""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
 from typing import Any
-from weakref import WeakSet
 
 import torch
 
 from ssfx.collectives.comm import Comm
-from ssfx.compressors import build
-from ssfx.core.errors import ConfigError
-from ssfx.core.origin import Origin
-from ssfx.memories import Memory, memories
-from ssfx.memories.base import check_pair
-from ssfx.planning.costs import Costs, Curve, ring_exchange
-from ssfx.runtime.guards import Optimizers, check_module
-from ssfx.runtime.online import check_same
-
-_attached: WeakSet[torch.nn.Module] = WeakSet()
+from ssfx.planning.costs import Costs
+from ssfx.runtime.guards import check_held, unwrapped
+from ssfx.runtime.online import parameter_names
+from ssfx.runtime.setup import check_model, choose_memory, model_device, scheme_options
+from ssfx.runtime.sync import Sync
+from ssfx.schemes import schemes
 
 
-def model_device(model: torch.nn.Module) -> torch.device:
-    """Return the one device all trainable parameters are on; ConfigError if there are several, or no parameters."""
-    devices = {p.device for p in model.parameters() if p.requires_grad}
-    if not devices:
-        raise ConfigError("the model has no trainable parameters")
-    if len(devices) > 1:
-        raise ConfigError(f"parameters are on several devices ({', '.join(map(str, devices))}); put them on one")
-    return devices.pop()
+def attach(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    *,
+    scheme: str = "ddp",
+    compressor: str | None = None,
+    density: float | None = None,
+    memory: str | None = None,
+    scaler: torch.amp.GradScaler | None = None,
+    process_group: Any = None,
+    costs: Costs | None = None,
+    seed: int = 0,
+    trace: bool = False,
+    **options: Any,
+) -> Sync:
+    """Exchange the model's gradients by `scheme` at the end of every backward pass from now on; return the handle.
 
-
-def check_model(model: torch.nn.Module) -> None:
-    """Refuse what is no bare module, and models that already exchange gradients."""
-    check_module(model)
-    if model in _attached:
-        raise ConfigError("this model has an exchange attached already; detach() that one first")
-
-
-def claim_model(model: torch.nn.Module) -> None:
-    """Note that an exchange is attached to `model`."""
-    _attached.add(model)
-
-
-def release_model(model: torch.nn.Module) -> None:
-    """Note that `model` is free again."""
-    _attached.discard(model)
-
-
-def choose_memory(compressor: str | None, memory: str | None, optimizers: Optimizers) -> Memory | None:
-    """Return the memory for a compressor: the one asked for, or residual where error feedback is sound, else none."""
-    if compressor is None:
-        if memory not in (None, "none"):
-            raise ConfigError(f"memory={memory} has no effect without a compressor; drop it or choose compressor=topk")
-        return None
-    built = build(compressor)
-    if memory is None:
-        memory = "residual" if built.error_feedback and not built.lossless else "none"
-    chosen = memories.build(memory)
-    check_pair(chosen, built)
-    if chosen.forbids_optimizer_momentum:
-        for group in (group for one in optimizers for group in one.param_groups):
-            if group.get("momentum") or "betas" in group:
-                raise ConfigError(
-                    f"memory={chosen.name} applies momentum itself, so the optimizer must not; "
-                    "use SGD with momentum=0, or memory=residual"
-                )
-    return chosen
-
-
-def placeholder_costs(world_size: int) -> Costs:
-    """Return nominal costs for plans that do not consult them (10 Gbit/s, 20 us a message, compression for free)."""
-    free = Curve.zero()
-    origin = Origin("nominal", note="placeholder for schemes that need no costs")
-    return Costs(world_size, free, free, free, ring_exchange(world_size, 20e-6, 0.8e-9), origin)
-
-
-def broadcast_model(model: torch.nn.Module, comm: Comm) -> None:
-    """Make parameters and buffers of all ranks equal to rank 0's, as torch DDP does; ConfigError if they cannot be."""
-    tensors = [*model.parameters(), *model.buffers()]
-    shapes = ";".join(f"{t.dtype}{tuple(t.shape)}" for t in tensors)
-    check_same(comm, hashlib.sha256(shapes.encode()).hexdigest(), "the list of parameters and buffers")
-    with torch.no_grad():
-        for tensor in tensors:
-            if tensor.numel():
-                whole = tensor.detach().contiguous()
-                comm.broadcast(whole).wait()
-                tensor.copy_(whole)
-
-
-def scheme_options(compressor: str | None, density: float | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options given by the user, leaving out what was not given so that the scheme's defaults apply."""
-    given = dict(options)
-    if compressor is not None:
-        given["compressor"] = compressor
-    if density is not None:
-        given["density"] = density
-    return given
+    Call it on every rank, after the model is on its device and the process group is up (without one, or with one rank,
+    gradients pass through untouched). `optimizer`: the one that holds the model's parameters, or a list of all that do;
+    wrappers of accelerate and Lightning are seen through. Parameters and buffers are made equal to rank 0's.
+    `compressor` and `memory` are specs such as "topk" or "dgc(value_dtype=float16)"; None takes the scheme's default,
+    and residual error feedback.
+    `scaler`: pass the GradScaler if you use one, so that residuals follow its scale. `costs`: planning input for
+    profiled schemes; None measures it when planning. `process_group`: None makes one of all ranks for the exchange
+    alone; a group that is given must not be used by anything else during backward. Raises ConfigError when the
+    combination cannot work.
+    """
+    check_model(model)
+    optimizers = unwrapped(optimizer)
+    check_held(parameter_names(model), optimizers)
+    entry = schemes[scheme]
+    given = scheme_options(compressor, density, options)
+    chosen: Any = entry.options(given)
+    return Sync(
+        model,
+        optimizers,
+        scheme=scheme,
+        given=given,
+        memory=choose_memory(chosen.compressor, memory, optimizers),
+        scaler=scaler,
+        comm=Comm(process_group, model_device(model)),
+        costs=costs,
+        seed=seed,
+        trace=trace,
+    )

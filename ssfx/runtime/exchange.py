@@ -6,21 +6,23 @@ worker's thread, and exchanges of several phases run in the queue's.
 
 from __future__ import annotations
 
+import ctypes
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from time import perf_counter
 
 import torch
 
+from ssfx.collectives import Reducer, collectives
 from ssfx.collectives.comm import Comm
 from ssfx.core.errors import ConfigError
 from ssfx.memories import Memory
-from ssfx.planning.plan import Plan
-from ssfx.runtime.heap import release_freed
-from ssfx.runtime.lane import LaneExecutor, StepKey
-from ssfx.runtime.lanes import make_lane
+from ssfx.planning.plan import Lane, Plan
+from ssfx.runtime.lane import DenseLane, LaneExecutor, StepKey
 from ssfx.runtime.offload import HostWorker
+from ssfx.runtime.packed import PackedLane
 from ssfx.runtime.queue import ExchangeQueue
+from ssfx.runtime.reduced import ReducedLane
 from ssfx.runtime.stats import StepStats, Stopwatch
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
@@ -255,3 +257,36 @@ def all_finite(parts: Iterable[torch.Tensor]) -> bool:
         return True
     total = torch.stack([part.sum(dtype=torch.float32).reshape(()) for part in parts]).sum()
     return bool(torch.isfinite(total)) or all(bool(torch.isfinite(part).all()) for part in parts)
+
+
+def make_lane(
+    lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory | None
+) -> LaneExecutor:
+    """Return the executor of a lane: dense if none of its segments is compressed."""
+    collective = collectives.build(lane.collective)
+    if all(segment.dense for segment in lane.segments) and collective.additive_only:
+        return DenseLane(lane, plan, comm, device, store, memory)
+    assert memory is not None
+    kind = ReducedLane if isinstance(collective, Reducer) else PackedLane
+    return kind(lane, plan, comm, device, store, memory)
+
+
+def _find_trim() -> Callable[[int], int] | None:
+    try:
+        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library than glibc: it decides for itself
+        return None
+    return trim
+
+
+_trim = _find_trim()
+
+
+def release_freed() -> None:
+    """Freed host buffers are the operating system's again, as far as the C library can tell.
+
+    glibc keeps blocks below a threshold that grows with the blocks a program frees, up to 32 MiB: a whole gradient copy
+    of buckets that a new plan no longer needs would stay with the process in addition to the new ones.
+    """
+    if _trim is not None:
+        _trim(0)

@@ -40,7 +40,7 @@ class LaneExecutor(ABC):
         self.missing: list[int] = []
         self.pending: Pending | None = None
         self.nbytes = 0
-        self._owed: dict[str, torch.Tensor] = {}
+        self._carried: dict[str, torch.Tensor] = {}
 
     def begin(self, key: StepKey) -> None:
         """Reset for a new step: all tensors are missing."""
@@ -48,20 +48,20 @@ class LaneExecutor(ABC):
         self.pending = None
         self.key = key
 
-    def _collect_owed(self, names: Iterable[str], store: Store, memory: Memory | None, device: torch.device) -> None:
-        # A tensor compressed under an earlier plan and dense now still owes what it kept back (codec spec 7.6).
+    def _collect_carried(self, names: Iterable[str], store: Store, memory: Memory | None, device: torch.device) -> None:
+        # A tensor compressed under an earlier plan and dense now still holds what it kept back (D-20).
         if memory is None or not (memory.stateful and memory.feedback):
             return
-        self._owed_buffer, self._store = memory.buffers[0], store
+        self._carried_buffer, self._store = memory.buffers[0], store
         for name in names:
-            kept = store.get(name, self._owed_buffer)
+            kept = store.get(name, self._carried_buffer)
             if kept is not None:
-                self._owed[name] = kept.to(device)  # it may have lived on the host
+                self._carried[name] = kept.to(device)  # it may have lived on the host
 
     def _settle_owed(self) -> None:
-        for name in self._owed:
-            self._store.drop(name, self._owed_buffer)
-        self._owed = {}
+        for name in self._carried:
+            self._store.drop(name, self._carried_buffer)
+        self._carried = {}
 
     def arrived(self, segment: int) -> bool:
         """Note that one more tensor of a segment is in; return whether the segment is now complete."""
@@ -127,7 +127,7 @@ class LaneExecutor(ABC):
         return []
 
     def tensors_without_elements(self) -> int | None:
-        """Return how many tensors of the lane had nothing sent in the latest step; None if it cannot be told."""
+        """Return how many tensors of the lane had nothing sent in the latest step; None if it cannot be known."""
         return 0
 
 
@@ -147,7 +147,7 @@ class DenseLane(LaneExecutor):
             offset += spec.numel
         self.nbytes = self.flat.numel() * self.flat.element_size()
         self._share = 1.0 / comm.world_size
-        self._collect_owed(self.views, store, memory, device)
+        self._collect_carried(self.views, store, memory, device)
 
     def add(self, name: str, grad: torch.Tensor | None) -> None:
         """Write grad / world size, plus what an earlier plan kept back, into the flat buffer."""
@@ -156,8 +156,8 @@ class DenseLane(LaneExecutor):
             view.zero_()
         else:
             torch.mul(grad, self._share, out=view)
-        if self._owed and name in self._owed:
-            view.add_(self._owed[name].view(view.shape), alpha=self._share)
+        if self._carried and name in self._carried:
+            view.add_(self._carried[name].view(view.shape), alpha=self._share)
 
     def compress(self, segment: int) -> None:
         """Nothing to do: values travel as they are."""
@@ -173,7 +173,7 @@ class DenseLane(LaneExecutor):
         return [self.flat]
 
     def commit(self) -> None:
-        """Forget what was owed: it has been sent."""
+        """Forget the carried residual: it has been sent."""
         self._settle_owed()
 
     def decode(self, grads: Mapping[str, torch.Tensor]) -> Collection[str]:

@@ -3,7 +3,7 @@
 Sections hold all segments back to back: first, counts, scales, indices, then value sections (4-byte before 2-byte
 ones), then codes, so everything is aligned without padding. Compressed segments come before dense ones inside the value
 sections.
-Source: codec specification, section 1.5.
+Source: D-4.
 """
 
 from __future__ import annotations

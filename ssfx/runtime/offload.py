@@ -1,6 +1,6 @@
 """Compression on the host: one worker thread, pinned staging memory and a side stream when gradients live on a GPU.
 
-Source: SSFusion section IV-C; spec of schemes, 8.6. The memory of an offloaded segment lives on the host.
+Source: SSFusion section IV-C; SSFusion, section IV-C. The memory of an offloaded segment lives on the host.
 """
 
 from __future__ import annotations

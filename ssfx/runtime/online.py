@@ -1,6 +1,6 @@
 """Learning the plan's inputs from the running model: arrival order and times of gradients, agreed on by all ranks.
 
-Source: SSFusion section IV-B (online profiling in the first iterations); spec of schemes, 8.5 and 0.2.
+Source: SSFusion, section IV-B (online profiling in the first iterations); D-43.
 """
 
 from __future__ import annotations
@@ -143,8 +143,10 @@ def agree(comm: Comm, make: Callable[[], Any]) -> Any:
         except Exception as error:  # whatever it is, the other ranks are waiting for an answer
             failure = error
             known = "ConfigError" if isinstance(error, ConfigError) else "RunError"
-            told = str(error) if isinstance(error, SsfxError) else f"rank 0 failed with {type(error).__name__}: {error}"
-            text = json.dumps({known: told})
+            reason = (
+                str(error) if isinstance(error, SsfxError) else f"rank 0 failed with {type(error).__name__}: {error}"
+            )
+            text = json.dumps({known: reason})
     payload = torch.tensor(list(text.encode()), dtype=torch.uint8, device=comm.device)
     length = torch.tensor([payload.numel()], dtype=torch.int64, device=comm.device)
     comm.broadcast(length).wait()

@@ -1,7 +1,7 @@
 """Measuring Costs on the spot: compressor times and collective times of this group, once, before planning.
 
 The sizes cover what a plan of this model can ask for; every rank measures, the slowest counts for collectives, the mean
-for compression. Source: spec of schemes, 0.2 and 8.5.
+for compression. Source: SSFusion, section IV-B, D-43.
 """
 
 from __future__ import annotations

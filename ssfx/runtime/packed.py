@@ -98,7 +98,7 @@ class PackedLane(SentCounts):
         self._dense_at = self.packed_total
         plain = [name for i in self.layout.order if lane.segments[i].dense for name in lane.segments[i].tensors]
         self._plain = frozenset(plain)
-        self._collect_owed(plain, store, memory, device)
+        self._collect_carried(plain, store, memory, device)
         self._rows: torch.Tensor | None = None
 
     def _parts(self, plan: Plan) -> dict[int, Part]:
@@ -125,8 +125,8 @@ class PackedLane(SentCounts):
                 target.zero_()
             else:
                 target.view(self._shapes[name]).copy_(grad)
-            if name in self._owed:
-                target.add_(self._owed[name].view(-1))
+            if name in self._carried:
+                target.add_(self._carried[name].view(-1))
             return
         self._grads[name] = torch.zeros(hi - lo, device=self._device) if grad is None else grad.reshape(-1)
 

@@ -142,7 +142,7 @@ class ExchangeQueue:
                 error = raised
             with self._condition:
                 self._busy = False
-                if step == self._step:  # else the step was given up meanwhile and another one has begun
+                if step == self._step:  # else the step was given up before and another one has begun
                     self._error = self._error or error
                     self._next += self._error is None
                 self._pump()

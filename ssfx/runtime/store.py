@@ -45,7 +45,7 @@ class Store:
             del state[buffer]
 
     def follow(self, loss_scale: float) -> None:
-        """Bring what memories keep to the loss scale of the gradients to come (codec specification 7.5)."""
+        """Bring what memories keep to the loss scale of the gradients to come (D-19)."""
         if loss_scale != self.loss_scale:
             self.scale(loss_scale / self.loss_scale)
             self.loss_scale = loss_scale
@@ -61,6 +61,16 @@ class Store:
         """Return the Euclidean norm of one buffer over all parameters, 0 when there is none."""
         squares = [float(state[buffer].square().sum()) for state in self._buffers.values() if buffer in state]
         return math.sqrt(sum(squares))
+
+    def threshold(self) -> float | None:
+        """Return the mean of the thresholds that collectives steer, for a loss scale of 1; None when there is none."""
+        found = [
+            float(value)
+            for state in self._buffers.values()
+            for buffer, value in state.items()
+            if buffer.startswith(THRESHOLD) and value.numel() == 1
+        ]
+        return sum(found) / len(found) / self.loss_scale if found else None
 
     def names(self) -> Iterable[str]:
         """Return the parameter names that have state."""

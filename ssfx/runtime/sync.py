@@ -1,15 +1,9 @@
-"""attach(): gradient exchange by a plan, for any torch training script.
-
-    sync = ssfx.attach(model, optimizer, scheme="ssfusion_oi", density=0.01)
-
-From then on `loss.backward()` ends with averaged gradients in `.grad`, as with torch DDP: clipping, GradScaler and any
-optimizer work as usual. Nothing is subclassed or wrapped; `sync.detach()` removes every hook.
-"""
+"""Sync: the exchange that `attach` puts on a model: hooks, steps, re-planning, state."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -21,21 +15,12 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
+from ssfx.core.old_files import up_to_date
 from ssfx.memories import Memory, memories
 from ssfx.memories.rates import Rates
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.runtime.attach import (
-    broadcast_model,
-    check_model,
-    choose_memory,
-    claim_model,
-    model_device,
-    placeholder_costs,
-    release_model,
-    scheme_options,
-)
 from ssfx.runtime.backward import BackwardPass, nested
 from ssfx.runtime.exchange import Exchange, Slot
 from ssfx.runtime.guards import (
@@ -43,67 +28,24 @@ from ssfx.runtime.guards import (
     Optimizers,
     ParameterWatch,
     check_buffer_shapes,
-    check_held,
     check_state,
     refuse_inside_ddp,
-    unwrapped,
 )
 from ssfx.runtime.online import Observer, agree, check_same, parameter_names, registration_profile
 from ssfx.runtime.online_costs import calibrate
+from ssfx.runtime.setup import (
+    broadcast_model,
+    claim_model,
+    placeholder_costs,
+    release_model,
+    warm_up,
+)
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
 from ssfx.runtime.tuner import Tuner
-from ssfx.runtime.warm import warm_up
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
-
-
-def attach(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
-    *,
-    scheme: str = "ddp",
-    compressor: str | None = None,
-    density: float | None = None,
-    memory: str | None = None,
-    scaler: torch.amp.GradScaler | None = None,
-    process_group: Any = None,
-    costs: Costs | None = None,
-    seed: int = 0,
-    trace: bool = False,
-    **options: Any,
-) -> Sync:
-    """Exchange the model's gradients by `scheme` at the end of every backward pass from now on; return the handle.
-
-    Call it on every rank, after the model is on its device and the process group is up (without one, or with one rank,
-    gradients pass through untouched). `optimizer`: the one that holds the model's parameters, or a list of all that do;
-    wrappers of accelerate and Lightning are seen through. Parameters and buffers are made equal to rank 0's.
-    `compressor` and `memory` are specs such as "topk" or "dgc(value_dtype=float16)"; None takes the scheme's default,
-    and residual error feedback.
-    `scaler`: pass the GradScaler if you use one, so that residuals follow its scale. `costs`: planning input for
-    profiled schemes; None measures it when planning. `process_group`: None makes one of all ranks for the exchange
-    alone; a group that is given must not be used by anything else during backward. Raises ConfigError when the
-    combination cannot work.
-    """
-    check_model(model)
-    optimizers = unwrapped(optimizer)
-    check_held(parameter_names(model), optimizers)
-    entry = schemes[scheme]
-    given = scheme_options(compressor, density, options)
-    chosen: Any = entry.options(given)
-    return Sync(
-        model,
-        optimizers,
-        scheme=scheme,
-        given=given,
-        memory=choose_memory(chosen.compressor, memory, optimizers),
-        scaler=scaler,
-        comm=Comm(process_group, model_device(model)),
-        costs=costs,
-        seed=seed,
-        trace=trace,
-    )
 
 
 class Sync:
@@ -217,6 +159,7 @@ class Sync:
         }
         if self.memory is not None and self.memory.stateful:
             summary["residual_norm"] = self.store.norm(self.memory.buffers[0])
+            summary["threshold"] = self.store.threshold()
         if last is not None:
             for field in ("contributed_bytes", "sent_bytes", "comm_s", "sparsify_s", "decode_s", "exposed_comm_s"):
                 summary[field] = getattr(last, field)
@@ -241,7 +184,7 @@ class Sync:
             "rates": self._rates.state_dict() if self._rates else None,
             "memory": self.store.state_dict(),
             "costs": self.costs.to_json() if self.costs else None,
-            "told": list(self._tuner.told) if self._tuner else None,
+            "probe_times_s": list(self._tuner.probe_times_s) if self._tuner else None,
             "observed": (list(observer.records), list(observer.forward_s)) if observer else None,
         }
 
@@ -250,6 +193,7 @@ class Sync:
         mine = {"world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed, **self._identity()}
         shapes = {spec.name: spec.shape for spec in self._base.tensors}
         check_state(state, mine, shapes)
+        state = up_to_date("Sync", state)
         if self.memory is not None:
             check_buffer_shapes(state["memory"], shapes, self.memory.buffers)
         try:
@@ -275,9 +219,9 @@ class Sync:
         if state["costs"] is not None:
             self.costs = Costs.from_json(state["costs"])
         self._tuner = None
-        if state["told"] is not None:
+        if state["probe_times_s"] is not None:
             options = self.scheme.options(self.given)
-            self._tuner = Tuner(self.comm, options, len(self.profile.tensors), state["told"])
+            self._tuner = Tuner(self.comm, options, len(self.profile.tensors), state["probe_times_s"])
         self._install(plan)
 
     def detach(self) -> None:

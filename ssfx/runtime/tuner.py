@@ -13,22 +13,24 @@ from ssfx.schemes.search.measured_search import MeasuredSearch, probe_options
 
 
 class Tuner:
-    """Trains `probe_iters` iterations with each cut that the search proposes and tells it rank 0's mean seconds.
+    """Trains `probe_iters` iterations with each cut that the search proposes and hands it rank 0's mean seconds.
 
     The iteration in which a plan is installed does not count. Residuals belong to parameters and survive every change.
     """
 
-    def __init__(self, comm: Comm, options: Any, num_tensors: int, told: Sequence[float] = ()) -> None:
+    def __init__(self, comm: Comm, options: Any, num_tensors: int, probe_times_s: Sequence[float] = ()) -> None:
         self._comm = comm
         self._probe_iters: int = options.probe_iters
-        self._search = MeasuredSearch(num_tensors, step=options.step, warmup=options.probe_warmup, told=told)
+        self._search = MeasuredSearch(
+            num_tensors, step=options.step, warmup=options.probe_warmup, probe_times_s=probe_times_s
+        )
         self._iters = -1
         self._began = 0.0
 
     @property
-    def told(self) -> list[float]:
+    def probe_times_s(self) -> list[float]:
         """The seconds of all probes so far: all that a resumed search needs."""
-        return self._search.told
+        return self._search.probe_times_s
 
     @property
     def finished(self) -> bool:
@@ -51,5 +53,5 @@ class Tuner:
         mean_s = (perf_counter() - self._began) / self._probe_iters
         agreed = torch.tensor([mean_s], dtype=torch.float64, device=self._comm.device)
         before, self._iters = self._search.cut, -1
-        self._search.tell(float(self._comm.broadcast(agreed).wait()))
+        self._search.add(float(self._comm.broadcast(agreed).wait()))
         return self._search.cut != before

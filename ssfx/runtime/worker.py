@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -39,7 +39,6 @@ from ssfx.core.files import write_atomic
 from ssfx.results.manifest import busy_s, now
 from ssfx.runtime.faults import Injector
 from ssfx.runtime.heartbeat import Heartbeat
-from ssfx.runtime.phases import observe_phases
 from ssfx.runtime.sync import Sync
 from ssfx.workloads.record import StepRecord
 
@@ -191,14 +190,14 @@ def _join(case: Case) -> None:
         raise RunError(f"the case needs world size {case.world_size}, but {started} ranks were started")
     torch.set_num_threads(case.threads)
     timeout = timedelta(seconds=COLLECTIVE_TIMEOUT_S)
-    local, beside = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    local, on_machine = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     if case.device == "cpu":
-        machine.share_cores(local, beside)  # with GPUs it matters which cores are near
+        machine.share_cores(local, on_machine)  # with GPUs it matters which cores are near
         dist.init_process_group("gloo", timeout=timeout)
         return
     have = torch.cuda.device_count()
-    if beside > have:
-        raise RunError(f"{beside} ranks on one machine need as many GPUs, and {socket.gethostname()} has {have}")
+    if on_machine > have:
+        raise RunError(f"{on_machine} ranks on one machine need as many GPUs, and {socket.gethostname()} has {have}")
     torch.cuda.set_device(local)
     dist.init_process_group("nccl", timeout=timeout, device_id=torch.device("cuda", local))
 
@@ -240,6 +239,25 @@ def _gpus(device: str) -> list[str]:
     if device == "cpu":
         return []
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+
+
+def observe_phases(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, set_phase: Callable[[str], None]
+) -> list[Any]:
+    """Call `set_phase` with forward, backward, exchange and step as training reaches them; return the hooks' handles.
+
+    Register after the gradient exchange. The exchange phase begins with the gradient of the first parameter, which
+    backward reaches last: what follows is the rest of the compression and the wait for the exchange.
+    """
+    handles: list[Any] = [
+        model.register_forward_pre_hook(lambda *_: set_phase("forward")),
+        model.register_forward_hook(lambda *_: set_phase("backward")),
+        optimizer.register_step_pre_hook(lambda *_: set_phase("step")),
+    ]
+    first = next((p for p in model.parameters() if p.requires_grad), None)
+    if first is not None:
+        handles.append(first.register_post_accumulate_grad_hook(lambda _: set_phase("exchange")))
+    return handles
 
 
 if __name__ == "__main__":

@@ -22,11 +22,13 @@ from ssfx.schemes.search.factor_buffers import buffer_groups, factor_bytes, thre
 class ACPSGDOptions(CompressOptions):
     """`buffer_bytes` of dense gradient would fill one buffer; 0 gives every tensor its own message.
 
-    The rank is the compressor's: acpsgd(rank=4).
+    `overlap` False: no message starts before backward has ended, as in the paper's naive variant. The rank is the
+    compressor's: acpsgd(rank=4).
     """
 
     compressor: str = "acpsgd"
     buffer_bytes: int = BUCKET_CAP_BYTES
+    overlap: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,7 +39,7 @@ class ACPSGDOptions(CompressOptions):
 @scheme(
     "acpsgd",
     summary="rank-r factors P and Q in turns, one overlapped all-reduce per compressed buffer",
-    source="collectives spec 8.2, 8.3; Zhang et al. 2023 (ACP-SGD)",
+    source="Zhang et al. 2023 (ACP-SGD), Algorithm 2; D-40",
     defaults=ACPSGDOptions(),
     fusion_unit="bucket",
     collectives=("all_reduce",),
@@ -71,4 +73,4 @@ def plan_acpsgd(profile: Profile, costs: Costs, options: ACPSGDOptions) -> Plan:
         groups = [joined(tensors[g.start : g.stop]) for g in buffer_groups(mean_bytes, limit_bytes)]
         return [Bucket((lane_carrier(group).lane([group]),)) for group in groups]
 
-    return plan_per_dtype("acpsgd", profile, costs.world_size, buckets)
+    return plan_per_dtype("acpsgd", profile, costs.world_size, buckets, overlap=options.overlap)

@@ -12,7 +12,7 @@ from ssfx.schemes.search.whole_model import JointOptions, joint_plan
 @scheme(
     "cltk",
     summary="one rank's top-k positions in turn, everybody's values there in an all-reduce: no build-up",
-    source="collectives spec 7.4; Chen et al. 2020 (ScaleCom)",
+    source="Chen et al. 2020 (ScaleCom); D-38",
     defaults=JointOptions(compressor="cltk"),
     fusion_unit="model",
     collectives=("all_reduce",),

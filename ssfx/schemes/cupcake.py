@@ -1,7 +1,7 @@
 """Cupcake: contiguous groups, each compressed jointly, cut where the predicted step ends first.
 
 The planner is a reconstruction: the authors' FindOptFusion is not public, and their released code makes groups of equal
-counts (scheme equal_count). Source: spec of schemes, section 5; Cupcake, MLSys 2023.
+counts (scheme equal_count). Source: D-49; Cupcake, MLSys 2023.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CupcakeOptions(ProfiledOptions):
 @scheme(
     "cupcake",
     summary="the best contiguous groups, each compressed jointly (reconstructed planner)",
-    source="schemes spec 5; Cupcake, MLSys 2023",
+    source="Cupcake, MLSys 2023; D-49",
     defaults=CupcakeOptions(),
     fusion_unit="bucket",
     collectives=("all_gather", "all_gather_v", "all_reduce"),

@@ -31,7 +31,7 @@ class DdpOptions(DenseOptions):
 @scheme(
     "ddp",
     summary="dense all-reduces of tensors packed to 1 MiB, then 25 MiB, overlapped with backward",
-    source="schemes spec 1c; PyTorch DistributedDataParallel, Li et al. 2020",
+    source="PyTorch DistributedDataParallel, Li et al. 2020; D-45",
     defaults=DdpOptions(),
     fusion_unit="bucket",
     collectives=("all_reduce",),
@@ -40,7 +40,7 @@ class DdpOptions(DenseOptions):
 def plan_ddp(profile: Profile, costs: Costs, options: DdpOptions) -> Plan:
     """Return the dense plan with PyTorch DDP's buckets, in the profile's order.
 
-    The specification lists one dense segment per tensor; here a bucket is one segment, the form that the runtime can
+    One could list a dense segment per tensor; here a bucket is one segment, the form that the runtime can
     exchange without packing. The bytes and the timeline are the same.
     """
     carrier = dense_carrier("ddp", options.compressor)

@@ -1,7 +1,7 @@
 """Equal counts: groups of as many tensors each, compressed jointly; no profile, no costs.
 
 Two published baselines are of this kind: what the public code of MergeComp and Cupcake does without its planner, and
-what the SSFusion authors ran as OMGS. Source: spec of schemes, sections 3, 4 and 5.
+what the SSFusion authors ran as OMGS. Source: D-47 to D-49.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class OmgsFixedOptions(CallsOptions):
 @scheme(
     "equal_count",
     summary="a given number of groups of equally many tensors, each compressed jointly",
-    source="schemes spec 3 and 5; MergeComp and Cupcake, public code without a planner",
+    source="MergeComp and Cupcake, public code without a planner; D-47, D-49",
     defaults=EqualCountOptions(),
     fusion_unit="bucket",
     collectives=("all_gather", "all_gather_v", "all_reduce"),
@@ -66,7 +66,7 @@ def plan_equal_count(profile: Profile, costs: Costs, options: EqualCountOptions)
 @scheme(
     "omgs_fixed",
     summary="groups of a given number of tensors, each compressed jointly: what SSFusion's authors ran as OMGS",
-    source="schemes spec 4; SSFusion, public code",
+    source="SSFusion, public code; D-48",
     defaults=OmgsFixedOptions(),
     fusion_unit="bucket",
     collectives=("all_gather", "all_gather_twice", "all_gather_v", "all_reduce"),

@@ -77,7 +77,7 @@ def _default(name: str) -> object:
 @scheme(
     "espresso",
     summary="no fusion; a search over the timeline chooses per tensor: dense, compressed, divided, on the host",
-    source="schemes spec 7; Espresso, EuroSys 2023",
+    source="Espresso, EuroSys 2023, Algorithms 1 and 2; D-51",
     defaults=EspressoOptions(),
     fusion_unit="tensor",
     collectives=("a2a_ag", "all_gather", "all_gather_v", "all_reduce"),

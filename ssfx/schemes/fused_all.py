@@ -28,7 +28,7 @@ class FusedAllOptions(SparseOptions):
 @scheme(
     "fused_all",
     summary="one message for the whole model, all tensors (or fusion_degree percent of them) compressed jointly",
-    source="schemes spec 2; SSFusion section III-A",
+    source="SSFusion section III-A; D-46",
     defaults=FusedAllOptions(),
     fusion_unit="model",
     collectives=("all_gather", "all_gather_v", "all_reduce"),

@@ -23,7 +23,7 @@ class GTopkOptions(JointOptions):
 @scheme(
     "gtopk",
     summary="the model (or buckets) by gTop-k: lists are merged in pairs and cut to k, then broadcast",
-    source="collectives spec 7.3; Shi et al. 2019 (gTop-k)",
+    source="Shi et al. 2019 (gTop-k); D-37",
     defaults=GTopkOptions(),
     fusion_unit="model",
     collectives=("gtopk", "all_reduce"),

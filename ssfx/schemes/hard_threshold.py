@@ -12,7 +12,7 @@ from ssfx.schemes.search.whole_model import JointOptions, joint_plan
 @scheme(
     "hard_threshold",
     summary="all elements above a constant, jointly (or per bucket), in an all-gather of the sizes that ranks have",
-    source="collectives spec 2.2; Strom 2015, Sahu et al. 2021",
+    source="Strom 2015, Sahu et al. 2021; D-30",
     defaults=JointOptions(compressor="hard_threshold"),
     fusion_unit="model",
     collectives=("all_gather_v", "all_reduce"),

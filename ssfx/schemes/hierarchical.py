@@ -32,7 +32,7 @@ class HierarchicalOptions(DdpOptions):
 @scheme(
     "hierarchical",
     summary="DDP's buckets, summed inside nodes, then across them",
-    source="collectives spec 1.2 (H1)",
+    source="D-31",
     defaults=HierarchicalOptions(),
     fusion_unit="bucket",
     collectives=("hierarchical_all_reduce",),

@@ -77,7 +77,7 @@ class Choice(NamedTuple):
 @scheme(
     "hipress",
     summary="a cost formula per gradient decides on compression; small ones share messages",
-    source="schemes spec 6; HiPress, SOSP 2021 (CaSync and SeCoPa)",
+    source="HiPress, SOSP 2021 (CaSync and SeCoPa); D-50",
     defaults=HipressOptions(),
     fusion_unit="tensor",
     collectives=("a2a_ag", "all_gather", "all_gather_v", "all_reduce"),

@@ -1,6 +1,6 @@
 """MergeComp: very few contiguous groups, each compressed jointly; cuts are added while the step gets shorter.
 
-Source: spec of schemes, section 3. The searches are in `mergecomp_search` (by prediction) and `measured_search`.
+Source: D-47. The searches are in `mergecomp_search` (by prediction) and `measured_search`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class MergecompOptions(ProfiledOptions):
 @scheme(
     "mergecomp",
     summary="at most max_groups contiguous groups, each compressed jointly, cut where it shortens the step most",
-    source="schemes spec 3; MergeComp, Algorithm 2",
+    source="MergeComp, Algorithm 2; D-47",
     defaults=MergecompOptions(),
     fusion_unit="bucket",
     collectives=("all_gather", "all_gather_v", "all_reduce"),

@@ -23,7 +23,7 @@ class MicroOptions(JointOptions):
 @scheme(
     "micro",
     summary="the model (or buckets) by MiCRO: disjoint selection above one threshold, dense sums at the indices",
-    source="collectives spec 5; Yoon & Oh 2023 (MiCRO)",
+    source="Yoon & Oh 2023 (MiCRO), Algorithm 1; D-23",
     defaults=MicroOptions(),
     fusion_unit="model",
     collectives=("micro", "all_reduce"),

@@ -26,7 +26,7 @@ class OktopkOptions(JointOptions):
 @scheme(
     "oktopk",
     summary="the model (or buckets) by Ok-Topk: regions sum what was selected, thresholds find about k sums",
-    source="collectives spec 3; Li & Hoefler 2022 (Ok-Topk)",
+    source="Li & Hoefler 2022 (Ok-Topk); D-32",
     defaults=OktopkOptions(),
     fusion_unit="model",
     collectives=("ok_topk", "all_reduce"),

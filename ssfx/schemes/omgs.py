@@ -1,7 +1,7 @@
 """OMGS-SGD: a tensor is merged into the next one when the extra waiting costs less than the message it saves.
 
 One pass over the tensors in backward order, no search. The rule is local: the result is not the best grouping in the
-reference timeline, and docs/schemes.md says by how much. Source: spec of schemes, section 4 (OMGS-SGD, INFOCOM 2020,
+reference timeline, and docs/schemes.md says by how much. Source: D-48 (OMGS-SGD, INFOCOM 2020,
 read through its code).
 """
 
@@ -88,7 +88,7 @@ class Decision:
 @scheme(
     "omgs",
     summary="neighbours merged while waiting for the next one costs less than the message saved",
-    source="schemes spec 4; OMGS-SGD, INFOCOM 2020",
+    source="OMGS-SGD, INFOCOM 2020; D-48",
     defaults=OmgsOptions(),
     fusion_unit="bucket",
     collectives=("all_gather", "all_gather_twice", "all_gather_v", "all_reduce"),

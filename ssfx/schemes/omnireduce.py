@@ -28,7 +28,7 @@ class OmniReduceOptions(DenseOptions):
 @scheme(
     "omnireduce",
     summary="DDP's buckets, of which only blocks travel that are not zero on every rank",
-    source="collectives spec 7.2; Fei et al. 2021 (OmniReduce)",
+    source="Fei et al. 2021 (OmniReduce); D-36",
     defaults=OmniReduceOptions(),
     fusion_unit="bucket",
     collectives=("block_all_reduce", "all_reduce"),

@@ -34,7 +34,7 @@ class ParallaxOptions(DenseOptions):
 @scheme(
     "parallax",
     summary="embedding tables by touched rows through their owners, the rest in DDP's dense buckets",
-    source="collectives spec 7.5; Kim et al. 2019 (Parallax)",
+    source="Kim et al. 2019 (Parallax); D-39",
     defaults=ParallaxOptions(),
     fusion_unit="bucket",
     collectives=("row_sparse", "all_reduce"),

@@ -34,7 +34,7 @@ class PerTensorOptions(SparseOptions):
 @scheme(
     "per_tensor",
     summary="every tensor compressed on its own, payloads fused into buckets",
-    source="schemes spec 2; SSFusion section II-D, ACP-SGD section IV-B",
+    source="SSFusion section II-D, ACP-SGD section IV-B; D-46",
     defaults=PerTensorOptions(),
     fusion_unit="tensor",
     collectives=("all_gather", "all_gather_v", "all_reduce"),

@@ -31,7 +31,7 @@ class S2ReducerOptions(JointOptions):
 @scheme(
     "s2reducer",
     summary="the model's largest blocks in an all-reduce of a count sketch and a bitmap: the sum is an estimate",
-    source="collectives spec 6; Ge et al. 2022 (S2 Reducer)",
+    source="Ge et al. 2022 (S2 Reducer), Algorithm 1; D-34",
     defaults=S2ReducerOptions(),
     fusion_unit="model",
     collectives=("s2_sketch", "all_reduce"),

@@ -25,7 +25,7 @@ class SignSGDOptions(CompressOptions):
 @scheme(
     "signsgd",
     summary="one bit per element in an all-gather per bucket; every element moves with the majority",
-    source="codecs spec 5.3; Bernstein et al. 2019",
+    source="Bernstein et al. 2019; D-24",
     defaults=SignSGDOptions(),
     fusion_unit="bucket",
     collectives=("all_gather", "all_reduce"),

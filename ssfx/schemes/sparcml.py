@@ -25,7 +25,7 @@ class SparCmlOptions(JointOptions):
 @scheme(
     "sparcml",
     summary="exact sum of what ranks selected, in streams that turn dense when they have filled up",
-    source="collectives spec 7.1; SparCML, Renggli et al. 2019",
+    source="SparCML, Renggli et al. 2019; D-35",
     defaults=SparCmlOptions(),
     fusion_unit="model",
     collectives=("sparcml_rd", "sparcml_split", "sparcml_dsar", "all_reduce"),

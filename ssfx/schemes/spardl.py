@@ -32,7 +32,7 @@ class SparDlOptions(JointOptions):
 @scheme(
     "spardl",
     summary="sparse reduce-scatter and all-gather with selection at every hop; any number of ranks",
-    source="collectives spec 4; SparDL, Zhao et al. 2024",
+    source="SparDL, Zhao et al. 2024; D-33",
     defaults=SparDlOptions(),
     fusion_unit="model",
     collectives=("spar_reduce_scatter", "all_reduce"),

@@ -1,7 +1,7 @@
 """SSFusion: small tensors of a fusion buffer travel dense; large ones are compressed one by one, harder to make up.
 
 Four variants of one planner: naive, -O (some compression moves to the host), -I (dense tensors are all-reduced while
-the rest is still being compressed), and both. Source: spec of schemes, section 8.
+the rest is still being compressed), and both. Source: D-52.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _variant(name: str, summary: str, defaults: SsfusionOptions) -> Callable[[Pl
     return scheme(
         name,
         summary=summary,
-        source="schemes spec 8; SSFusion, ICDE 2026, section IV",
+        source="SSFusion, ICDE 2026, section IV; D-52",
         defaults=defaults,
         fusion_unit="large tensor",
         collectives=("all_gather", "all_gather_v", "all_reduce"),

@@ -23,7 +23,7 @@ class SsgdOptions(DenseOptions):
 @scheme(
     "ssgd",
     summary="dense all-reduce after backward, no overlap; one message, or one per tensor",
-    source="schemes spec 1a; ACP-SGD's naive baseline (variant=per_tensor)",
+    source="ACP-SGD's naive baseline (variant=per_tensor); D-45",
     defaults=SsgdOptions(),
     fusion_unit="bucket",
     collectives=("all_reduce",),

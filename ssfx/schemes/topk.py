@@ -25,7 +25,7 @@ class TopkOptions(JointOptions):
 @scheme(
     "topk",
     summary="exact top-k of the whole model (or of buckets) in an all-gather of fixed size",
-    source="collectives spec 2.1, 2.3; Aji & Heafield 2017, Lin et al. 2018",
+    source="Aji & Heafield 2017, Lin et al. 2018; D-30",
     defaults=TopkOptions(),
     fusion_unit="model",
     collectives=("all_gather", "union_all_reduce", "all_reduce"),

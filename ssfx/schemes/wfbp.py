@@ -13,7 +13,7 @@ from ssfx.schemes.search.byte_groups import plan_per_dtype, units
 @scheme(
     "wfbp",
     summary="wait-free backpropagation: one dense all-reduce per tensor, overlapped with backward",
-    source="schemes spec 1b; Poseidon, Zhang et al. 2017",
+    source="Poseidon, Zhang et al. 2017; D-45",
     defaults=DenseOptions(),
     fusion_unit="tensor",
     collectives=("all_reduce",),

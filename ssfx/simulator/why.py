@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ssfx.pricing.task import STAGES, Stage
 from ssfx.simulator.result import Simulated
 
-_TOLD = 3
+_MOST_NAMED = 3
 _FROM_SHARE = 0.05
 
 
@@ -40,12 +40,12 @@ def why(first: Simulated, second: Simulated, names: tuple[str, str] | None = Non
     more_s = second.iteration_s - first.iteration_s
     parts = sorted(differences(first, second), key=lambda part: -abs(part.more_s))
     moved_s = sum(abs(part.more_s) for part in parts)
-    told = [part for part in parts[:_TOLD] if part.more_s and abs(part.more_s) >= _FROM_SHARE * moved_s]
-    if not told:
+    named = [part for part in parts[:_MOST_NAMED] if part.more_s and abs(part.more_s) >= _FROM_SHARE * moved_s]
+    if not named:
         return [f"{other} takes as long as {one}, {_ms(first.iteration_s)}, and for the same reasons"]
     how = "longer" if more_s > 0 else "less"
-    listed = ", ".join(f"{_signed(part.more_s)} {_NAMES[part.stage]}" for part in told)
-    rest_s = more_s - sum(part.more_s for part in told)
+    listed = ", ".join(f"{_signed(part.more_s)} {_NAMES[part.stage]}" for part in named)
+    rest_s = more_s - sum(part.more_s for part in named)
     rest = f", {_signed(rest_s)} elsewhere" if round(1e6 * rest_s) else ""
     lines = [
         f"{other} takes {_ms(abs(more_s))} ({abs(more_s) / first.iteration_s:.1%}) {how} than {one}: on the critical "

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import cache
-from statistics import fmean
+from dataclasses import dataclass
 
-from ssfx.compressors.lowrank import LowRankOptions, split
-from ssfx.perf_model.target import Target
-from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
-from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, MIB, cap_groups
-from ssfx.simulator import Simulated
-from ssfx.validation.published_steps import claims, factor, number, planned, step, target
-from ssfx.validation.scores import Pair
+from ssfx.schemes.search.byte_groups import MIB
+from ssfx.validation.published_steps import (
+    Method,
+    Prediction,
+    Setting,
+    Steps,
+    claims,
+    exposed_over,
+    mean,
+    method,
+    number,
+    over,
+)
 
 MODELS = {
     "ResNet-50": ("resnet50", "resnet50", "resnet"),
@@ -38,14 +42,12 @@ class Setup:
     gpus: int | None = None
 
     @property
-    def target(self) -> Target:
+    def setting(self) -> Setting:
         """The model on the cluster."""
         model, batch, _ = MODELS[self.model]
-        changed = "calibration=published"
-        if self.gpus is not None:
-            changed += f",nodes={self.gpus // int(number('acpsgd.setup.gpus_per_node'))}"
-        batch_size = self.batch_size or number(f"acpsgd.setup.bs.{batch}")
-        return target(f"{NETWORKS[self.network]}({changed})", model, batch_size)
+        nodes = () if self.gpus is None else (("nodes", self.gpus // int(number("acpsgd.setup.gpus_per_node"))),)
+        batch_size = self.batch_size or int(number(f"acpsgd.setup.bs.{batch}"))
+        return Setting(NETWORKS[self.network], model, batch_size, nodes)
 
     @property
     def factors(self) -> int:
@@ -53,57 +55,44 @@ class Setup:
         return self.rank or int(number(f"acpsgd.setup.rank.{MODELS[self.model][2]}"))
 
 
-def _hook(at: Target, rank: int, fused: bool = True) -> Plan:
-    """Return what PyTorch's PowerSGD hook does, on which the paper's Power-SGD* is built.
-
-    For each of DDP's buckets, or each tensor, it sums the tensors that are not factored, then P, then Q, and waits for
-    the device at the end of every bucket. So backward stands still meanwhile, and the step takes as long as if all
-    exchanges came after it.
-    """
-    tensors = at.profile.tensors
-    caps = (FIRST_BUCKET_BYTES, BUCKET_CAP_BYTES) if fused else (0, 0)
-    buckets = []
-    for group in cap_groups([spec.nbytes for spec in tensors], *caps):
-        own = tensors[group.start : group.stop]
-        matrices = [bool(split((spec.shape,), LowRankOptions(rank)).matrices) for spec in own]
-        lanes = []
-        for factored, compressor in ((False, None), (True, f"powersgd(rank={rank})")):
-            names = [tensors[i].name for i, one in zip(group, matrices, strict=True) if one == factored]
-            if names:
-                lanes.append(Lane("all_reduce", (Segment(tuple(names), compressor),)))
-        buckets.append(Bucket(tuple(lanes)))
-    launch = launch_in_order(tuple(buckets), tensors)
-    return _late(Plan("powersgd", at.system.world_size, tensors, tuple(buckets), launch))
-
-
-def _late(plan: Plan) -> Plan:
-    """Return the plan with all exchanges after backward."""
-    return replace(plan, overlap=False)
-
-
 def _every_matrix(name: str, rank: int) -> str:
     """Return the compressor as section IV-C has it: only vectors are not compressed."""
     return f"{name}(min_compression_rate=0,rank={rank})"
 
 
-METHODS: dict[str, Callable[[Target, int], Plan]] = {
-    "ssgd": lambda at, _: planned(at, "ddp"),
-    "ssgd(WFBP)": lambda at, _: planned(at, "wfbp"),
-    "ssgd(naive)": lambda at, _: planned(at, "ssgd", variant="per_tensor"),
-    "signsgd": lambda at, _: planned(at, "fused_all", compressor="signsgd"),
-    "topk": lambda at, _: planned(
-        at, "fused_all", compressor="mstopk", density=claims()["acpsgd.intro.topk_ratio"].conditions["density"]
-    ),
-    "powersgd": lambda at, rank: planned(at, "powersgd", compressor=_every_matrix("powersgd", rank)),
-    "powersgd-star": _hook,
-    "powersgd-star(WFBP)": lambda at, rank: _hook(at, rank, fused=False),
-    "powersgd-star(naive)": lambda at, rank: _hook(at, rank, fused=False),
-    "acpsgd": lambda at, rank: planned(at, "acpsgd", compressor=_every_matrix("acpsgd", rank)),
-    "acpsgd(WFBP)": lambda at, rank: planned(at, "acpsgd", compressor=_every_matrix("acpsgd", rank), buffer_bytes=0),
-    "acpsgd(naive)": lambda at, rank: _late(METHODS["acpsgd(WFBP)"](at, rank)),
-    "acpsgd(1500MB)": lambda at, rank: planned(
-        at, "acpsgd", compressor=_every_matrix("acpsgd", rank), buffer_bytes=_largest_buffer_bytes()
-    ),
+def _power(rank: int, **options: object) -> Method:
+    return method("powersgd", compressor=_every_matrix("powersgd", rank), **options)
+
+
+def _hook(rank: int, **options: object) -> Method:
+    return method("powersgd", compressor=f"powersgd(rank={rank})", variant="hook", **options)
+
+
+def _acp(rank: int, **options: object) -> Method:
+    return method("acpsgd", compressor=_every_matrix("acpsgd", rank), **options)
+
+
+def _topk() -> Method:
+    density = claims()["acpsgd.intro.topk_ratio"].conditions["density"]
+    return method("fused_all", compressor="mstopk", density=density)
+
+
+METHODS: dict[str, Callable[[int], Method]] = {
+    "ssgd": lambda _: method("ddp"),
+    "ssgd(WFBP)": lambda _: method("wfbp"),
+    "ssgd(naive)": lambda _: method("ssgd", variant="per_tensor"),
+    "signsgd": lambda _: method("fused_all", compressor="signsgd"),
+    "topk": lambda _: _topk(),
+    "powersgd": _power,
+    # Power-SGD* is built on PyTorch's hook, which waits for the device at the end of every bucket: all its variants
+    # take as long as if their exchanges came after backward.
+    "powersgd-star": lambda rank: _hook(rank),
+    "powersgd-star(WFBP)": lambda rank: _hook(rank, buffer_bytes=0),
+    "powersgd-star(naive)": lambda rank: _hook(rank, buffer_bytes=0),
+    "acpsgd": _acp,
+    "acpsgd(WFBP)": lambda rank: _acp(rank, buffer_bytes=0),
+    "acpsgd(naive)": lambda rank: _acp(rank, buffer_bytes=0, overlap=False),
+    "acpsgd(1500MB)": lambda rank: _acp(rank, buffer_bytes=_largest_buffer_bytes()),
 }
 """The methods as the ledger calls them; without a remark they have both wait-free backpropagation and fusion."""
 
@@ -114,32 +103,23 @@ def _largest_buffer_bytes() -> int:
     return int(bounds[1]) * MIB
 
 
-@cache
-def simulated(method: str, setup: Setup) -> Simulated:
-    """Return one step of a method."""
-    at = setup.target
-    return step(at, METHODS[method](at, setup.factors))
+def timed(name: str, setup: Setup) -> tuple[Method, Setting]:
+    """Return a method of the paper in one of its set-ups."""
+    return METHODS[name](setup.factors), setup.setting
 
 
-def time_s(method: str, setup: Setup) -> float:
-    """Return the iteration time of a method."""
-    return simulated(method, setup).iteration_s
-
-
-def table_3() -> Iterator[Pair]:
+def table_3() -> Iterator[Prediction]:
     """Yield every iteration time."""
     for claim in claims().values():
         if claim.artifact == "acpsgd.table3" and claim.unit == "ms":
             model = claim.conditions["model"]
-            found = simulated(claim.subject, Setup(model))
-            extrapolated = bool(found.outside)
-            yield Pair(
-                f"Table III {model}", claim.subject, found.iteration_s, number(claim.id) / 1e3,
-                extrapolated=extrapolated, claim=claim.id,
-            )  # fmt: skip
+            where = timed(claim.subject, Setup(model))
+            yield Prediction(
+                claim.id, f"Table III {model}", claim.subject, _iteration_s(where), _in_seconds, settings=(where,)
+            )
 
 
-def ratios() -> Iterator[Pair]:
+def ratios() -> Iterator[Prediction]:
     """Yield what the text quotes of each figure, as ratios of two times of the same panel."""
     yield from _other_compressors()
     yield from _optimizations()
@@ -147,86 +127,97 @@ def ratios() -> Iterator[Pair]:
     yield from _clusters()
 
 
-def _other_compressors() -> Iterator[Pair]:
+def _in_seconds(claim_id: str) -> float:
+    return number(claim_id) / 1e3
+
+
+def _iteration_s(where: tuple[Method, Setting]) -> Callable[[Steps], float]:
+    return lambda steps: steps.step(*where).iteration_s
+
+
+def _other_compressors() -> Iterator[Prediction]:
     resnet, bert = Setup("ResNet-50"), Setup("BERT-Base")
-    for method, claim_id in (("signsgd", "acpsgd.fig2.sign"), ("topk", "acpsgd.fig2.topk")):
-        yield _pair("Fig. 2 time over S-SGD", method, claim_id, _speedup(resnet, method, "ssgd"))
-    exposed_s = {method: simulated(method, bert).exposed_comm_s for method in ("ssgd", "signsgd", "topk")}
-    over_dense = exposed_s["signsgd"] / exposed_s["ssgd"]
-    yield _pair(
-        "Fig. 3 exposed communication", "signsgd over ssgd", "acpsgd.fig3.sign_comm", over_dense, whole_step=False
-    )
-    over_topk = exposed_s["signsgd"] / exposed_s["topk"]
-    yield _pair(
-        "Fig. 3 exposed communication", "signsgd over topk", "acpsgd.fig3.topk_comm", over_topk, whole_step=False
-    )
+    for name, claim_id in (("signsgd", "acpsgd.fig2.sign"), ("topk", "acpsgd.fig2.topk")):
+        yield Prediction(claim_id, "Fig. 2 time over S-SGD", name, _speedup(resnet, name, "ssgd"))
+    for other, claim_id in (("ssgd", "acpsgd.fig3.sign_comm"), ("topk", "acpsgd.fig3.topk_comm")):
+        value = exposed_over(timed("signsgd", bert), timed(other, bert))
+        yield Prediction(
+            claim_id, "Fig. 3 exposed communication", f"signsgd over {other}", value, whole_step=False
+        )  # fmt: skip
 
 
-def _optimizations() -> Iterator[Pair]:
+def _optimizations() -> Iterator[Prediction]:
     setups = [Setup("ResNet-152"), Setup("BERT-Large")]
-    early = fmean(_speedup(at, f"{m}(naive)", f"{m}(WFBP)") for m in ("ssgd", "acpsgd") for at in setups)
-    yield _pair("Fig. 9 gain of WFBP", "ssgd and acpsgd", "acpsgd.fig9.wfbp", early)
-    late = fmean(_speedup(at, "powersgd-star(WFBP)", "powersgd-star(naive)") for at in setups)
-    yield _pair("Fig. 9 loss by WFBP", "powersgd-star", "acpsgd.fig9.power_wfbp", late)
-    for method in ("ssgd", "powersgd-star", "acpsgd"):
-        fused = fmean(_speedup(at, f"{method}(WFBP)", method) for at in setups)
-        yield _pair("Fig. 9 gain of fusion", method, f"acpsgd.fig9.tf.{method}", fused)
-    both = max(_speedup(at, "acpsgd(naive)", "acpsgd") for at in setups)
-    yield _pair("Fig. 9 gain of both", "acpsgd, the larger one", "acpsgd.headline.sysopt", both)
+    early = [_speedup(at, f"{name}(naive)", f"{name}(WFBP)") for name in ("ssgd", "acpsgd") for at in setups]
+    yield Prediction("acpsgd.fig9.wfbp", "Fig. 9 gain of WFBP", "ssgd and acpsgd", mean(early))
+    late = [_speedup(at, "powersgd-star(WFBP)", "powersgd-star(naive)") for at in setups]
+    yield Prediction("acpsgd.fig9.power_wfbp", "Fig. 9 loss by WFBP", "powersgd-star", mean(late))
+    for name in ("ssgd", "powersgd-star", "acpsgd"):
+        fused = mean([_speedup(at, f"{name}(WFBP)", name) for at in setups])
+        yield Prediction(f"acpsgd.fig9.tf.{name}", "Fig. 9 gain of fusion", name, fused)
+    both = [_speedup(at, "acpsgd(naive)", "acpsgd") for at in setups]
+    yield Prediction(
+        "acpsgd.headline.sysopt", "Fig. 9 gain of both", "acpsgd, the larger one",
+        lambda steps: max(value(steps) for value in both),
+    )  # fmt: skip
     dense = _speedup(setups[0], "ssgd(naive)", "ssgd")
-    yield _pair("Fig. 9 gain of both", "ssgd ResNet-152", "acpsgd.intro.ssgd_naive", dense)
+    yield Prediction("acpsgd.intro.ssgd_naive", "Fig. 9 gain of both", "ssgd ResNet-152", dense)
     large = Setup("BERT-Large", rank=claims()["acpsgd.fig10.default_gain"].conditions["rank"])
-    for method, size in (("acpsgd(WFBP)", "0 MB"), ("acpsgd(1500MB)", "1500 MB")):
-        gain = _speedup(large, method, "acpsgd")
-        yield _pair("Fig. 10 gain of 25 MB", f"over {size}", "acpsgd.fig10.default_gain", gain)
+    for name, size in (("acpsgd(WFBP)", "0 MB"), ("acpsgd(1500MB)", "1500 MB")):
+        gain = _speedup(large, name, "acpsgd")
+        yield Prediction("acpsgd.fig10.default_gain", "Fig. 10 gain of 25 MB", f"over {size}", gain)
 
 
-def _batch_and_rank() -> Iterator[Pair]:
+def _batch_and_rank() -> Iterator[Prediction]:
     small, large = (Setup("ResNet-152", batch_size=size) for size in (SMALLEST_BATCH, None))
     for name, at in (("b16", small), ("b32", large)):
-        for key, method in (("ssgd", "ssgd"), ("power", "powersgd-star")):
-            label = f"over {method}, batch {at.target.profile.batch_size}"
-            claim_id = f"acpsgd.fig11a.{name}.{key}"
-            yield _pair("Fig. 11a gain of ACP-SGD", label, claim_id, _speedup(at, method, "acpsgd"))
-    samples = large.target.profile.batch_size / small.target.profile.batch_size
-    for method in ("ssgd", "powersgd-star", "acpsgd"):
-        gain = samples * time_s(method, small) / time_s(method, large)
-        yield _pair("Fig. 11a throughput by batch", method, f"acpsgd.fig11a.thr.{method}", gain)
+        for key, other in (("ssgd", "ssgd"), ("power", "powersgd-star")):
+            label = f"over {other}, batch {at.setting.batch_size}"
+            value = _speedup(at, other, "acpsgd")
+            yield Prediction(f"acpsgd.fig11a.{name}.{key}", "Fig. 11a gain of ACP-SGD", label, value)
+    for name in ("ssgd", "powersgd-star", "acpsgd"):
+        yield Prediction(
+            f"acpsgd.fig11a.thr.{name}", "Fig. 11a throughput by batch", name, _more_samples(name, small, large)
+        )
     low, high = (
         Setup("BERT-Large", rank=claims()[f"acpsgd.fig11b.{name}"].conditions["rank"]) for name in ("r32", "r256")
     )
-    for method in ("powersgd-star", "acpsgd"):
-        growth = time_s(method, high) / time_s(method, low)
-        yield _pair("Fig. 11b growth by rank", method, f"acpsgd.fig11b.grow.{method}", growth)
-    for at, method, name in ((low, "powersgd-star", "r32"), (high, "powersgd-star", "r256"), (high, "ssgd", "ssgd")):
-        label = f"over {method}, rank {at.factors}"
-        yield _pair("Fig. 11b gain of ACP-SGD", label, f"acpsgd.fig11b.{name}", _speedup(at, method, "acpsgd"))
-    exposed = simulated("powersgd-star", high).exposed_comm_s / simulated("acpsgd", high).exposed_comm_s
-    label = "powersgd-star over acpsgd"
-    yield _pair("Fig. 11b exposed communication", label, "acpsgd.fig11b.comm", exposed, whole_step=False)
+    for name in ("powersgd-star", "acpsgd"):
+        growth = over(timed(name, high), timed(name, low))
+        yield Prediction(f"acpsgd.fig11b.grow.{name}", "Fig. 11b growth by rank", name, growth)
+    for at, other, name in ((low, "powersgd-star", "r32"), (high, "powersgd-star", "r256"), (high, "ssgd", "ssgd")):
+        label = f"over {other}, rank {at.factors}"
+        gain = _speedup(at, other, "acpsgd")
+        yield Prediction(f"acpsgd.fig11b.{name}", "Fig. 11b gain of ACP-SGD", label, gain)
+    yield Prediction(
+        "acpsgd.fig11b.comm", "Fig. 11b exposed communication", "powersgd-star over acpsgd",
+        exposed_over(timed("powersgd-star", high), timed("acpsgd", high)), whole_step=False,
+    )  # fmt: skip
 
 
-def _clusters() -> Iterator[Pair]:
-    for method in ("ssgd", "powersgd-star", "acpsgd"):
-        claim_id = f"acpsgd.fig12.{method}"
+def _clusters() -> Iterator[Prediction]:
+    for name in ("ssgd", "powersgd-star", "acpsgd"):
+        claim_id = f"acpsgd.fig12.{name}"
         few, many = claims()[claim_id].conditions["gpus"]
-        growth = fmean(
-            time_s(method, Setup(model, gpus=many)) / time_s(method, Setup(model, gpus=few)) for model in MODELS
+        growth = mean(
+            [over(timed(name, Setup(model, gpus=many)), timed(name, Setup(model, gpus=few))) for model in MODELS]
         )
-        yield _pair("Fig. 12 growth by GPUs", method, claim_id, growth)
-    for name, method in (
+        yield Prediction(claim_id, "Fig. 12 growth by GPUs", name, growth)
+    for key, name in (
         ("resnet50.power", "powersgd-star"), ("resnet50.acp", "acpsgd"), ("bertbase.power", "powersgd-star"),
         ("bertbase.acp", "acpsgd"), ("bertbase.ib", "acpsgd"),
     ):  # fmt: skip
-        claim_id = f"acpsgd.fig13.{name}"
-        model, network = (claims()[claim_id].conditions[key] for key in ("model", "network"))
-        gain = _speedup(Setup(model, network=network), "ssgd", method)
-        yield _pair(f"Fig. 13 gain over S-SGD, {model}", f"{method}, {network}", claim_id, gain)
+        claim_id = f"acpsgd.fig13.{key}"
+        model, network = (claims()[claim_id].conditions[word] for word in ("model", "network"))
+        gain = _speedup(Setup(model, network=network), "ssgd", name)
+        yield Prediction(claim_id, f"Fig. 13 gain over S-SGD, {model}", f"{name}, {network}", gain)
 
 
-def _speedup(setup: Setup, slower: str, faster: str) -> float:
-    return time_s(slower, setup) / time_s(faster, setup)
+def _speedup(setup: Setup, slower: str, faster: str) -> Callable[[Steps], float]:
+    return over(timed(slower, setup), timed(faster, setup))
 
 
-def _pair(panel: str, label: str, claim_id: str, predicted: float, whole_step: bool = True) -> Pair:
-    return Pair(panel, label, predicted, factor(claim_id), claim=claim_id, whole_step=whole_step)
+def _more_samples(name: str, small: Setup, large: Setup) -> Callable[[Steps], float]:
+    samples = large.setting.batch_size / small.setting.batch_size
+    ratio = over(timed(name, small), timed(name, large))
+    return lambda steps: samples * ratio(steps)

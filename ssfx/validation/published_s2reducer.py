@@ -4,48 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ssfx.perf_model.target import Target
-from ssfx.planning.plan import Plan
-from ssfx.simulator import Simulated
-from ssfx.validation.published_steps import factor, number, planned, remainder, step, target
-from ssfx.validation.scores import Pair
+from ssfx.core.case import ClusterChoice
+from ssfx.perf_model.cluster_file import cluster_on
+from ssfx.validation.published_steps import Method, Prediction, Setting, Steps, method, number, over, remainder
+
+CLUSTER = "s2reducer_1gbe"
+MODEL = "resnet50_cifar100"
 
 
-def _setup() -> Target:
-    return target("s2reducer_1gbe(calibration=published)", "resnet50_cifar100", number("s2reducer.table2.bs_cnn"))
+def setting() -> Setting:
+    """Return the model on the cluster."""
+    return Setting(CLUSTER, MODEL, int(number("s2reducer.table2.bs_cnn")))
 
 
-def _filled(at: Target) -> float:
+def filled() -> float:
     """Return the share of blocks that some rank sends when ranks choose independently: the paper prints no overlap."""
-    return 1 - (1 - number("s2reducer.setup.rate")) ** at.system.world_size
+    ranks = cluster_on(ClusterChoice(CLUSTER), None, "auto").world_size
+    return 1 - (1 - number("s2reducer.setup.rate")) ** ranks
 
 
-METHODS: dict[str, Callable[[Target, float], Plan]] = {
-    "s2reducer": lambda at, rate: planned(at, "s2reducer", density=rate),
-    "allgather": lambda at, rate: planned(at, "fused_all", compressor="block_topk", density=rate),
-    "sparcml": lambda at, rate: planned(at, "sparcml", density=rate),
-    "omnireduce": lambda at, _: planned(at, "omnireduce", filled=_filled(at)),
+METHODS: dict[str, Callable[[float], Method]] = {
+    "s2reducer": lambda rate: method("s2reducer", density=rate),
+    "allgather": lambda rate: method("fused_all", compressor="block_topk", density=rate),
+    "sparcml": lambda rate: method("sparcml", density=rate),
+    "omnireduce": lambda _: method("omnireduce", filled=filled()),
 }
 
 
-def simulated() -> dict[str, Simulated]:
-    """Return one step of each method."""
-    at, rate = _setup(), number("s2reducer.setup.rate")
-    return {name: step(at, plan(at, rate)) for name, plan in METHODS.items()}
+def timed(name: str) -> tuple[Method, Setting]:
+    """Return a method of the paper, of which there is one set-up."""
+    return METHODS[name](number("s2reducer.setup.rate")), setting()
 
 
-def ratios() -> Iterator[Pair]:
+def ratios() -> Iterator[Prediction]:
     """Yield what S2 Reducer leaves of the others' communication, and its speedups, on block-sparse ResNet-50."""
-    found = simulated()
-    ours = found["s2reducer"]
     for name, claim_id in (
         ("sparcml", "s2reducer.appB2.resnet50.sparcml"),
         ("allgather", "s2reducer.appB2.resnet50.allgather"),
         ("omnireduce", "s2reducer.fig3.d.comm"),
     ):
-        left = ours.comm_s / found[name].comm_s
-        yield Pair("communication left by S2 Reducer", f"of {name}", left, remainder(claim_id), claim=claim_id)
+        yield Prediction(claim_id, "communication left by S2 Reducer", f"of {name}", _left(name), remainder)
     for name in ("sparcml", "allgather"):
-        gain = found[name].iteration_s / ours.iteration_s
         claim_id = f"s2reducer.fig3.d.resnet50.{name}"
-        yield Pair("gain of S2 Reducer", f"over {name}", gain, factor(claim_id), claim=claim_id)
+        yield Prediction(claim_id, "gain of S2 Reducer", f"over {name}", over(timed(name), timed("s2reducer")))
+
+
+def _left(name: str) -> Callable[[Steps], float]:
+    return lambda steps: steps.step(*timed("s2reducer")).comm_s / steps.step(*timed(name)).comm_s

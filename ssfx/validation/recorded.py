@@ -167,7 +167,9 @@ def stepwise(row: Row, plan: Plan, profile: Profile, system: TimingModel) -> Ite
 def compute_times(row: Row, profile: Profile) -> list[ComputeTime]:
     """Return the compute times of the passes before the run's steps; RunError when it made none."""
     if "control_forward_s" not in row.samples:
-        raise RunError(f"run {row.run_id} has no passes without exchange before its steps; run it with control=true")
+        raise RunError(
+            f"run {row.run_id} has no passes without exchange before its steps; run it with time_compute_only=true"
+        )
     profiled_s = profile.forward_s + profile.backward_s
     return [
         ComputeTime(
@@ -182,7 +184,7 @@ def compute_times(row: Row, profile: Profile) -> list[ComputeTime]:
 def selected(case: Case, plan: Plan, density: float | None) -> SelectionStats:
     """Return how much the run's compressor let pass: a property of its gradients, of which no simulation knows.
 
-    Where some tensors are dense the density does not tell, because they count as sent. None: as much as it should.
+    Where some tensors are dense the density says nothing, because they count as sent. None: as much as it should.
     """
     dense = any(segment.dense for _, lane in plan.lanes() for segment in lane.segments)
     if case.compressor is None or case.density is None or dense or density is None:

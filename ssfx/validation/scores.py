@@ -47,7 +47,7 @@ class Inversion:
     predicted_gap: float
 
     @property
-    def tells(self) -> bool:
+    def matters(self) -> bool:
         """True when the actual gap is large enough to matter."""
         return self.gap > TELLING_GAP
 
@@ -71,7 +71,7 @@ class Scores:
     @property
     def telling(self) -> tuple[Inversion, ...]:
         """The inversions whose actual gap matters."""
-        return tuple(one for one in self.inversions if one.tells)
+        return tuple(one for one in self.inversions if one.matters)
 
 
 def score(pairs: Sequence[Pair]) -> Scores:

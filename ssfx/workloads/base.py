@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ssfx.core.component_spec import Catalog
 from ssfx.core.registry import Registry
+from ssfx.workloads.metrics.tally import Tally, quality_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -58,8 +59,16 @@ class Dataset(ABC):
         """Return the endless stream of this rank's training batches (inputs, targets), on the CPU."""
 
     @abstractmethod
+    def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
+        """Return the sums (ssfx.workloads.metrics) of `model` over this rank's share of the held-out samples.
+
+        Every sample is in the share of exactly one of `world_size` ranks; weights and mode of the model stay. All ranks
+        return the same names, whatever their shares hold.
+        """
+
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Return held-out metrics (keys of ssfx.results.rows.METRICS); weights and mode of the model stay."""
+        """Return the held-out metrics (keys of ssfx.results.rows.METRICS) of `model` over all samples."""
+        return quality_of(self.tally(model, 0, 1))
 
 
 models: Registry[Model] = Registry("model", "ssfx.workloads.catalog")

@@ -13,7 +13,8 @@ class StepRecord:
     `step` counts from 0. `comm_s` overlaps the others and is not part of the sum. `loss` is the mean over the rank's
     micro-batches, None when it is not finite. `skipped` is true when all ranks rolled the step back. `density_ratios`
     counts segments by achieved over target density, in the bins of ssfx.results.density_bins. `control_forward_s` and
-    `control_backward_s` are of the pass without exchange before the step, None where there was none.
+    `control_backward_s` are of the pass without exchange before the step, None where there was none. `evaluated` is
+    what ssfx.workloads.quality.measure found after the step, None where it was not due.
     """
 
     step: int
@@ -34,6 +35,7 @@ class StepRecord:
     density_ratios: dict[str, int] = field(default_factory=dict)
     control_forward_s: float | None = None
     control_backward_s: float | None = None
+    evaluated: dict[str, float | None] | None = None
 
     def to_json(self) -> str:
         """Return the record as one line of JSON without the line break."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,10 +16,12 @@ from ssfx.workloads.checks import OPTIMIZERS
 from ssfx.workloads.clock import Clock, Mark
 from ssfx.workloads.objective import cross_entropy
 from ssfx.workloads.record import StepRecord
+from ssfx.workloads.schedule import learning_rate
 from ssfx.workloads.stream import Stream
 from ssfx.workloads.sync import NoExchange, Stats, Sync
 
-_AUTOCAST = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+AUTOCAST = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""What forward passes compute in, by precision."""
 
 
 def make_optimizer(case: Case, model: nn.Module) -> torch.optim.Optimizer:
@@ -28,7 +31,7 @@ def make_optimizer(case: Case, model: nn.Module) -> torch.optim.Optimizer:
     slower, and twice that where most second moments are zero, as they are after sparse gradients
     (benchmarks/optimizers.py).
     """
-    parameters, decay = model.parameters(), case.weight_decay
+    parameters, decay = _groups(case, model), case.weight_decay
     if case.optimizer == "sgd":
         return torch.optim.SGD(parameters, lr=case.lr, momentum=case.momentum, weight_decay=decay, fused=True)
     betas = (case.momentum, 0.999)
@@ -37,6 +40,18 @@ def make_optimizer(case: Case, model: nn.Module) -> torch.optim.Optimizer:
     if case.optimizer == "adamw":
         return torch.optim.AdamW(parameters, lr=case.lr, betas=betas, weight_decay=decay, fused=True)
     raise unknown("optimizer", case.optimizer, OPTIMIZERS)
+
+
+def _groups(case: Case, model: nn.Module) -> list[dict[str, Any]]:
+    """Return all parameters, those with fewer than two dimensions apart and without weight decay if the case says so.
+
+    Biases and the scales of norms have one dimension in all models here; Devlin et al. 2019 decay neither.
+    """
+    parameters = list(model.parameters())
+    if not case.decay_only_matrices:
+        return [{"params": parameters}]
+    matrices, vectors = ([p for p in parameters if (p.ndim >= 2) is wide] for wide in (True, False))
+    return [group for group in ({"params": matrices}, {"params": vectors, "weight_decay": 0.0}) if group["params"]]
 
 
 class Stepper:
@@ -61,7 +76,7 @@ class Stepper:
         self._device = device
         self._clock = Clock(device)
 
-    def control(self, step: int) -> tuple[float, float]:
+    def compute_only(self, step: int) -> tuple[float, float]:
         """Return the seconds of forward and backward of that step's first micro-batch, of which nothing is kept."""
         mark = self._clock.mark
         self._optimizer.zero_grad()
@@ -82,6 +97,9 @@ class Stepper:
         backward: list[tuple[Mark, Mark]] = []
         losses = []
         began = mark()
+        rate = learning_rate(self._case, step)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
         self._optimizer.zero_grad()
         for micro in range(self._case.accumulate):
             inputs, targets = (t.to(self._device) for t in self._batches[step * self._case.accumulate + micro])
@@ -106,7 +124,7 @@ class Stepper:
         )  # fmt: skip
 
     def _forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        dtype = _AUTOCAST[self._case.precision]
+        dtype = AUTOCAST[self._case.precision]
         with torch.autocast(self._device.type, dtype=dtype) if dtype != torch.float32 else contextlib.nullcontext():
             return cross_entropy(self._model, inputs, targets)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -78,6 +78,9 @@ class Sync(Protocol):
     @property
     def last(self) -> Stats | None:
         """Statistics of the latest exchange; None if there is nobody to exchange with."""
+
+    def stats(self) -> Mapping[str, float | int | str | None]:
+        """Return, where there are such things, `residual_norm` of what was not sent yet and the `threshold` in use."""
 
     def no_sync(self) -> AbstractContextManager[Any]:
         """Backward inside this context adds to `.grad` and exchanges nothing."""

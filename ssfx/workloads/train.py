@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +19,11 @@ from ssfx.core.machine import batch_schedule_network_threads
 from ssfx.workloads.base import datasets, models
 from ssfx.workloads.checkpoint import Checkpoints
 from ssfx.workloads.checks import check_case
+from ssfx.workloads.metrics.tally import QUALITY
+from ssfx.workloads.nets.lstm_operator import slow_operators
+from ssfx.workloads.quality import due, measure
 from ssfx.workloads.record import StepRecord
-from ssfx.workloads.step import Stepper, make_optimizer
+from ssfx.workloads.step import AUTOCAST, Stepper, make_optimizer
 from ssfx.workloads.sync import Attach, Sync
 
 MAX_NON_FINITE = 3
@@ -32,10 +34,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a finished rank reports. `metrics` (keys of ssfx.results.rows.METRICS): skipped_steps and, on rank 0 of a
-    case with `evaluate`, the data set's own, None where the value is not finite.
+    """What a finished rank reports. `metrics` (keys of ssfx.results.rows.METRICS): skipped_steps and, of a case with
+    `evaluate`, the quality after the last step, None where the value is not finite.
 
-    `first_step` is 0 unless a checkpoint was resumed; `notes` say what was passed over to find it.
+    `first_step` is 0 unless a checkpoint was resumed. `notes` are for people: which layers have no fast operator on
+    this CPU, and what was passed over to find the checkpoint.
     """
 
     metrics: dict[str, float | None]
@@ -54,8 +57,9 @@ def train(
     """Train `case` on this rank to its last step, calling `on_step` after every one, and return the rank's result.
 
     The default process group must exist when world_size > 1. A complete checkpoint in `checkpoint_dir` is resumed when
-    the case writes checkpoints. The learning rate is constant; `repeat` does not change the seed. Raises ConfigError
-    for a case that cannot run here, RunError when the loss stays non-finite or data or checkpoint files fail.
+    the case writes checkpoints. Quality is measured by all ranks together where it is due; its time is in no record.
+    Raises ConfigError for a case that cannot run here, RunError when the loss stays non-finite or data or checkpoint
+    files fail.
     """
     check_case(case)
     if case.checkpoint_every and checkpoint_dir is None:
@@ -76,44 +80,45 @@ def train(
     )  # fmt: skip
     parts = _State(model, optimizer, sync, scaler, device)
     checkpoints = None
-    notes: tuple[str, ...] = ()
+    notes = slow_operators(model, AUTOCAST[case.precision]) if device.type == "cpu" else ()
     if checkpoint_dir is not None and case.checkpoint_every:
         identity = {"run": case.run_id, "data": data.fingerprint()}
         checkpoints = Checkpoints(checkpoint_dir, identity, rank=rank, world_size=case.world_size, group=group)
         loaded = checkpoints.load()
-        notes = loaded.skipped
-        for note in notes:
-            _log.warning("%s", note)
+        notes += loaded.skipped
         if loaded.state is not None:
             parts.load_state_dict(loaded.state)
+    for note in notes:
+        _log.warning("%s", note)
     first_step = parts.step
 
+    metrics: dict[str, float | None] = {}
     stepper = Stepper(case, model, optimizer, sync, scaler, batches, device)
     while parts.step < case.steps:
-        control = _control(case, stepper, parts.step, group)
+        compute_only = _compute_only(case, stepper, parts.step, group)
         record = stepper.run(parts.step)
-        if control is not None:
-            record = replace(record, control_forward_s=control[0], control_backward_s=control[1])
+        if compute_only is not None:
+            record = replace(record, control_forward_s=compute_only[0], control_backward_s=compute_only[1])
+        if due(case, parts.step):
+            point = measure(case, data, model, sync, rank, group)
+            metrics = {name: value for name, value in point.items() if name in QUALITY}
+            record = replace(record, evaluated=point)
         on_step(record)
         parts.count(record, rank)
         if checkpoints and parts.step % case.checkpoint_every == 0:
             checkpoints.save(parts.step, parts.state_dict())
+    if case.evaluate and not metrics:  # the checkpoint that was resumed is of the last step
+        point = measure(case, data, model, sync, rank, group)
+        metrics = {name: value for name, value in point.items() if name in QUALITY}
     sync.detach()
-
-    metrics: dict[str, float | None] = {"skipped_steps": parts.skipped_steps}
-    if case.evaluate:
-        average_buffers(model, case.world_size, group)
-        if rank == 0:
-            found = data.evaluate(model)
-            metrics |= {name: value if math.isfinite(value) else None for name, value in found.items()}
-    return TrainResult(metrics, data.fingerprint(), first_step, notes)
+    return TrainResult({"skipped_steps": parts.skipped_steps, **metrics}, data.fingerprint(), first_step, notes)
 
 
-def _control(case: Case, stepper: Stepper, step: int, group: Any) -> tuple[float, float] | None:
+def _compute_only(case: Case, stepper: Stepper, step: int, group: Any) -> tuple[float, float] | None:
     """Return the times of a pass without exchange, if one is to precede `step`, which all ranks then begin together."""
-    if not case.control or step < case.warmup_steps:
+    if not case.time_compute_only or step < case.warmup_steps:
         return None
-    times_s = stepper.control(step)
+    times_s = stepper.compute_only(step)
     if group is not None:
         dist.barrier(group=group)  # or the step would begin with waiting for the rank whose pass took longest
     return times_s
@@ -167,18 +172,6 @@ class _State:
         counters = state["counters"]
         self.step, self.skipped_steps = counters["step"], counters["skipped_steps"]
         self._non_finite = counters["non_finite"]
-
-
-def average_buffers(model: nn.Module, world_size: int, group: Any) -> None:
-    """Replace every floating-point buffer (running statistics) by its mean over ranks, with one all-reduce."""
-    buffers = [b for b in model.buffers() if b.is_floating_point()]
-    if world_size == 1 or not buffers:
-        return
-    flat = torch.cat([b.detach().float().flatten() for b in buffers]).cpu()
-    dist.all_reduce(flat, group=group)
-    flat /= world_size
-    for buffer, mean in zip(buffers, flat.split([b.numel() for b in buffers]), strict=True):
-        buffer.copy_(mean.view_as(buffer))
 
 
 def _place(case: Case) -> tuple[int, Any]:

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from statistics import median
 
-import psutil
 import pytest
 
 from ssfx.core.errors import ConfigError, RunError
@@ -27,7 +26,7 @@ def emulated():
 def compared(emulated, network, **step_s):
     times = dict.fromkeys(emulated.REFERENCES, [10.0] * 4) | {emulated.DDP: [20.0] * 4}
     times |= {f"ssfx {name}": values for name, values in step_s.items()}
-    visits = {variant: {"step_s": values, emulated.BESIDE: [10.0] * 4} for variant, values in times.items()}
+    visits = {variant: {"step_s": values, emulated.NEAREST_LIMIT: [10.0] * 4} for variant, values in times.items()}
     return emulated.Comparison("vgg_tiny", network, 2, visits)
 
 
@@ -57,7 +56,7 @@ def test_the_verdict(emulated, network, judged, verdict):
 
 def test_ratios_are_to_the_limit_beside_a_visit_and_compare_visits_of_the_same_round(emulated):
     found = compared(emulated, "1gbit", one=[10.0, 20.0, 40.0, 60.0])
-    found.visits["ssfx one"][emulated.BESIDE] = [10.0, 20.0, 20.0, 20.0]
+    found.visits["ssfx one"][emulated.NEAREST_LIMIT] = [10.0, 20.0, 20.0, 20.0]
     assert found.ratios("ssfx one", emulated.LIMIT).each == (1.0, 1.0, 2.0, 3.0)
     found.visits[emulated.DDP]["step_s"] = [10.0, 20.0, 20.0, 30.0]
     assert found.ratios("ssfx one", emulated.DDP).each == (1.0, 0.5, 1.0, 1.0)
@@ -106,10 +105,10 @@ def test_a_record_keeps_what_was_not_compared_again(emulated, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_rank_that_fails_is_reported_with_what_it_said_and_nothing_is_left(emulated):
+def test_a_rank_that_fails_is_reported_with_what_it_said_and_nothing_is_left(emulated, started):
     with pytest.raises(RunError, match=r"(?s)of vgg_tiny failed.*unknown compressor 'top'; did you mean 'topk'"):
         emulated.compared("vgg_tiny", 2, None, ["ssfx fused_all top"], 2)
-    assert not [p for p in psutil.Process().children(recursive=True) if "emulated_worker" in " ".join(p.cmdline())]
+    assert started.left() == []
 
 
 @pytest.mark.slow
@@ -126,7 +125,7 @@ def test_a_run_on_loopback_measures_every_variant(emulated, monkeypatch, tmp_pat
     assert (run["origin"], run["gradient_bytes"], run["batch_size"]) == ("measured", 10_883_112, 32)
     assert list(run["visits"]) == [*emulated.REFERENCES, "ssfx ddp", "ssfx mergecomp"]
     for visits in run["visits"].values():
-        assert list(visits) == [*emulated.MEASURES, emulated.BESIDE]
+        assert list(visits) == [*emulated.MEASURES, emulated.NEAREST_LIMIT]
         assert {len(values) for values in visits.values()} == {2}
         assert min(*visits["step_s"], *visits["cpu_s"]) > 0
     sent = {variant: median(visits["sent_bytes"]) for variant, visits in run["visits"].items()}

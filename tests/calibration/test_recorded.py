@@ -245,7 +245,7 @@ def test_ranks_measure_and_what_they_leave_is_a_system(results):
     assert isinstance(found, Calibrated)
     assert set(found.system.codecs) == {"signsgd"}
     assert found.system.codecs["signsgd"].encode.sizes == (256.0, 1024.0)
-    assert found.system.overheads.lane_s > 0
+    assert found.system.overheads.finish_s > 0
     assert "2 processes" in found.system.origin.note
 
 

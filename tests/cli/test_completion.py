@@ -10,7 +10,7 @@ from ssfx.config.groups import choices
     ("given", "incomplete", "expected"),
     [
         ([], "den", ["density="]),
-        ([], "wa", ["wandb=", "warmup_steps="]),
+        ([], "wa", ["wandb=", "wandb_project=", "wandb_tags=", "warmup_steps="]),
         ([], "tra", ["trace=false", "trace=true"]),
         ([], "preset=s", ["preset=short", "preset=smoke"]),
         ([], "preset=full,s", ["preset=full,short", "preset=full,smoke"]),
@@ -21,7 +21,7 @@ from ssfx.config.groups import choices
         (["scheme=ddp"], "scheme.b", ["scheme.bucket_cap_bytes="]),
         (["scheme", "=", "ddp"], "scheme.b", ["scheme.bucket_cap_bytes="]),
         (["preset", "="], "s", ["short", "smoke"]),
-        (["preset"], "", ["full", "short", "smoke"]),
+        (["preset"], "", ["full", "mini", "paper", "short", "smoke"]),
         (["scheme=ddp", "cluster", "="], "64", ["64gpu", "64gpu_40gb"]),
         (
             [],
@@ -35,7 +35,7 @@ def test_completions(given, incomplete, expected):
 
 
 def test_a_key_that_is_the_only_match_offers_its_values():
-    assert complete([], "sch") == [f"scheme={name}" for name in choices("scheme")]
+    assert complete([], "scheme") == [f"scheme={name}" for name in choices("scheme")]
 
 
 def test_only_options_of_the_chosen_component_are_offered():

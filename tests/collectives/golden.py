@@ -1,4 +1,4 @@
-"""The golden cases of the collectives specification, by id."""
+"""The golden cases of the collectives, by id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PowerSGD, ACP-SGD and CLT-k on real groups: the golden cases of the collectives specification, step by step."""
+"""PowerSGD, ACP-SGD and CLT-k on real groups: the golden cases of the collectives, step by step."""
 
 from __future__ import annotations
 

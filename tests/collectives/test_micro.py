@@ -11,8 +11,8 @@ from collectives import golden, work_reducers
 from runtime.pool import Pool
 
 from ssfx.collectives import Load, collectives
+from ssfx.collectives.micro import partition_of, threshold_scale
 from ssfx.collectives.primitives import split_starts
-from ssfx.compressors.micro_rules import partition_of, threshold_scale
 from ssfx.core.errors import ConfigError
 
 CASES = [

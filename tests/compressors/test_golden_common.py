@@ -38,7 +38,7 @@ def test_wire_bytes() -> None:
         assert nbytes("randomk") == row["randomk_shared_f32"]
         slots = capacity(k, n, 1.3)
         assert Layout(counts=1, indices=slots, values=slots).nbytes == row["threshold_cap_1p3"]
-        # DGC rounds k up (codec specification 1.2), so its payload follows the same formula from k_ceil
+        # DGC rounds k up (D-1), so its payload follows the same formula from k_ceil
         assert nbytes("dgc") == 4 + 8 * capacity(k_ceil(n, density), n, 1.3)
         assert nbytes("dgc(mode=faithful)") == 4 + 8 * k_ceil(n, density)
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from compressors.kit import context, decode, encode, golden
 
+from ssfx.collectives.micro import partition_of, threshold_scale
 from ssfx.collectives.primitives import split_sizes, split_starts
 from ssfx.compressors import Payload, build
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.gaussiank import normal_quantile
 from ssfx.compressors.hard_threshold import threshold_for
-from ssfx.compressors.micro_rules import partition_of, threshold_scale
 from ssfx.compressors.mstopk import MSTopK
 from ssfx.compressors.redsync import level_at
 from ssfx.compressors.sidco_fits import gamma_shape

@@ -161,7 +161,7 @@ def test_impossible_options_are_refused(name: str, option: str, said: str) -> No
         build(f"{name}({option})")
 
 
-@pytest.mark.parametrize("spec", ["powersgd", "acpsgd", "powersgd(warm_start=False)"])
+@pytest.mark.parametrize("spec", ["powersgd", "acpsgd", "powersgd(warm_start=False)", "acpsgd(warm_start=False)"])
 @given(rows=st.integers(30, 60), cols=st.integers(30, 60), seed=st.integers(0, 1000), rank=st.integers(1, 5))
 @settings(max_examples=25, deadline=None)
 def test_alone_it_is_an_orthogonal_projection(spec: str, rows: int, cols: int, seed: int, rank: int) -> None:
@@ -218,7 +218,7 @@ def test_steps_without_gradients_do_not_kill_a_tensor(spec: str) -> None:
     torch.testing.assert_close(update, a, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("spec", ["powersgd", "acpsgd", "powersgd(warm_start=False)"])
+@pytest.mark.parametrize("spec", ["powersgd", "acpsgd", "powersgd(warm_start=False)", "acpsgd(warm_start=False)"])
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_sent_and_kept_add_up_to_all_gradients_and_the_residual_stays_bounded(spec: str, world: int) -> None:
     generator = torch.Generator().manual_seed(world)

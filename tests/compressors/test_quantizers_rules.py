@@ -170,7 +170,7 @@ def test_error_feedback_is_allowed_where_it_contracts() -> None:
     [("terngrad", 10, 1e9), ("qsgd(bucket=0)", 10, 1e9), ("qsgd(bits=4)", 100, 1e9), ("qsgd", 0, 0.2)],
 )
 def test_the_refusal_is_not_caution(spec: str, least: float, most: float) -> None:
-    """codec specification 3.9: with the guard bypassed residuals grow; QSGD with buckets below s^2 stays put."""
+    """D-14: with the guard bypassed residuals grow; QSGD with buckets below s^2 stays put."""
     memory, compressor = memories.build("residual"), build(spec)
     numel, generator = 1 << 17, torch.Generator().manual_seed(0)
     old, new = {"residual": torch.zeros(numel)}, {"residual": torch.zeros(numel)}

@@ -212,6 +212,6 @@ def test_slurm_is_asked_for_the_nodes_of_the_cluster_whatever_is_here():
     assert found.engine == "slurm"
     here = job("scheme=ddp,oktopk preset=short")
     for case, alike in zip(found.cases, here.cases, strict=True):
-        assert (case.cluster, case.world_size, case.device) == ("16gpu(device=cpu,nodes=2)", 8, "cpu")
+        assert (str(case.cluster), case.world_size, case.device) == ("16gpu(device=cpu,nodes=2)", 8, "cpu")
         assert (case.steps, case.calibration) == (alike.steps, "")
     assert found.targets == ()

@@ -97,7 +97,7 @@ WRONG = [
     ("model=lstm_tiny", "use dataset=stdlib_text"),
     (
         "dataset.seq_len=64",
-        "the chosen dataset has no option seq_len; choose dataset=stdlib_spans or dataset=stdlib_text",
+        "the chosen dataset has no option seq_len; choose dataset=generated_questions or dataset=stdlib_spans or",
     ),
     ("world_size=500", "is too much for the 2 cores here; use at most world_size=16"),
     ("threads=64", "more than the 2 cores here; use threads=2"),

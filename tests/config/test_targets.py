@@ -48,9 +48,8 @@ def test_a_step_of_another_optimizer_is_not_taken_for_the_one_that_was_measured(
 def test_another_optimizer_is_another_calibration():
     found = {optimizer: target_at(LOCAL, 2, "cpu", "resnet_tiny", 32, optimizer) for optimizer in ("sgd", "adam")}
     assert found["sgd"].calibration != found["adam"].calibration
-    nominal = {
-        target_at(ClusterChoice("16gpu"), 16, "auto", "resnet50", 32, one).profile.step_s for one in ("sgd", "adam")
-    }
+    cloud = ClusterChoice("16gpu")
+    nominal = {target_at(cloud, 16, "auto", "resnet50", 32, one).profile.step_s for one in ("sgd", "adam")}
     assert len(nominal) == 2
 
 

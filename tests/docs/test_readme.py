@@ -9,9 +9,9 @@ import pytest
 from docs.markdown import ROOT
 from figures.synthetic import row, throughput
 from figures.synthetic_clusters import clusters
+from ssfx.pages.wording import summary
 
 from ssfx.claims.ledger import ledgers
-from ssfx.claims.wording import summary
 from ssfx.figures.discovery import check_all, discover
 from ssfx.pages import readme as docs
 from ssfx.pages.emulated import RECORD, emulated_block

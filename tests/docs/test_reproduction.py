@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from figures.synthetic import throughput
 from figures.synthetic_clusters import clusters
+from ssfx.pages.wording import real, simulated
 
-from ssfx.claims.wording import real, simulated
 from ssfx.figures.discovery import discover
 from ssfx.pages import readme as docs
 from ssfx.pages.markdown import anchor, cut, table

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from figures.synthetic import throughput
 from figures.synthetic_clusters import SPEEDS, clusters, setting, simulated
+from ssfx.pages.wording import COMPARED, NAMED, label, named
+from ssfx.pages.wording import simulated as claims_of
 
 from ssfx.claims.ledger import ledgers
 from ssfx.claims.simulated import judged
-from ssfx.claims.wording import COMPARED, NAMED, label, named
-from ssfx.claims.wording import simulated as claims_of
 from ssfx.figures.discovery import discover
 from ssfx.pages.readme import reference_rows
 from ssfx.pages.status_table import CELL, status_block

@@ -14,7 +14,7 @@ from ssfx.core.errors import RunError
 from ssfx.engines.collect import collect
 from ssfx.engines.job import Job
 from ssfx.figures.discovery import discover, draw_all
-from ssfx.results.run_lock import PaperClaim
+from ssfx.results.run_lock import RunLock
 from ssfx.workloads.record import StepRecord
 
 TABLE01 = "ssfusion.table01"
@@ -38,7 +38,7 @@ def said(rows):
 def test_a_row_holds_the_mean_over_measured_steps_without_the_warm_up(tmp_path, rates, mean):
     case = make_case()
     assert (case.steps, case.warmup_steps) == (6, 2)
-    job = Job(case, PaperClaim.take(tmp_path / case.run_id), 1)
+    job = Job(case, RunLock.take(tmp_path / case.run_id), 1)
     job.attempt_dir.mkdir()
     times = dict.fromkeys(("iteration_s", "forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s"), 1.0)
     steps = [

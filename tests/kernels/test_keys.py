@@ -1,4 +1,4 @@
-"""Keys made inside compiled kernels are those of the specification, whatever the seed."""
+"""Keys made inside compiled kernels are those of D-8, whatever the seed."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_no_rate_no_step() -> None:
     rank.step(torch.tensor([3.0, 1.0]), 1.0, 0.5)
     assert rank.old["residual"].tolist() == [0.0, 1.0]
     rank.step(torch.tensor([5.0, 5.0]), 0.0, 0.5)
-    assert rank.old["residual"].tolist() == [0.0, 1.0], "what is owed is held"
+    assert rank.old["residual"].tolist() == [0.0, 1.0], "the residual is held"
     rank.step(torch.zeros(2), 0.5, 0.5)
     assert rank.param.tolist() == [-3.0, -1.0], "and paid at the rate it was computed for"
 
@@ -119,7 +119,7 @@ def test_factor_is_limited(lr: float, factor: float) -> None:
     assert rank.rates.limited_steps == (factor != 4.0)
 
 
-def test_a_skipped_step_changes_nothing_that_is_owed() -> None:
+def test_a_skipped_step_changes_no_carried_residual() -> None:
     rank = Rank(2, 1.0)
     rank.step(torch.tensor([3.0, 1.0]), 1.0, 0.5)
     rank.step(torch.full((2,), math.nan), 0.5, 0.5, finite=False)

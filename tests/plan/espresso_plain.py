@@ -16,7 +16,7 @@ from ssfx.schemes.search.espresso_timeline import TICK_S, Timeline, Work
 
 
 def works(profile: Profile, costs: Costs, density: float = 0.01) -> list[Work]:
-    """The costs of none, gpu_ag and gpu_div by the formulas of spec 7.1; on the host both become cpu_ag."""
+    """The costs of none, gpu_ag and gpu_div by the formulas of D-51; on the host both become cpu_ag."""
     n = np.array(profile.numel, dtype=float)
     q = np.array([8.0 * max(1, int(density * size + 1e-6)) for size in profile.numel])
     p, encode, decode, host = costs.world_size, costs.encode.many(n), costs.decode.many(n), costs.host.many(n)
@@ -35,7 +35,7 @@ def works(profile: Profile, costs: Costs, density: float = 0.01) -> list[Work]:
 def simulated(
     gap_s: Sequence[float], options: list[Work], chosen: Sequence[int], host: Sequence[int] = ()
 ) -> tuple[float, int, list[tuple[float, float]], list[int]]:
-    """Spec 7.2 step by step: (F, last tensor with a bubble in front, start and end of each message, launch order)."""
+    """The timeline of D-51 step by step: (F, last tensor with a bubble in front, messages' spans, order)."""
     gpu = cpu = 0.0
     ready = []
     for i, option in enumerate(chosen):
@@ -81,7 +81,7 @@ def placements(groups: Sequence[np.ndarray]) -> Iterator[tuple[int, ...]]:
 
 
 def one_after_another(timeline: Timeline, groups: Sequence[np.ndarray]) -> tuple[int, ...]:
-    """The specification's replacement of Algorithm 2 for many groups: every count of every group, two passes."""
+    """The worked replacement of Algorithm 2 for many groups: every count of every group, two passes."""
     placed: set[int] = set()
     for _ in range(2):
         for group in groups:

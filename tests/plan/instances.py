@@ -1,4 +1,4 @@
-"""Models and cost tables for the plan tests: the specification's instance A, and random ones."""
+"""Models and cost tables for the plan tests: the worked instance A, and random ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cupcake and equal counts: the worked example, the specification's dynamic program, and every grouping tried."""
+"""Cupcake and equal counts: the worked example, the worked dynamic program, and every grouping tried."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_for_every_number_of_groups_the_best_of_all_groupings() -> None:
 
 
 def dynamic_program(profile: Profile, costs: Costs) -> list[float]:
-    """The specification's V[k][j] for affine costs, written out: F_k for k = 1, 2, ..."""
+    """The worked V[k][j] for affine costs, written out: F_k for k = 1, 2, ..."""
     num = len(profile.tensors)
     base_e, base_d = costs.encode(1e-12), costs.decode(1e-12)
     ready = [0.0, *accumulate(profile.ready_gap_s)]

@@ -1,6 +1,6 @@
-"""Espresso: the specification's instance B, the paper's algorithms written out, and every choice tried on small ones.
+"""Espresso: the worked instance B, the paper's algorithms written out, and every choice tried on small ones.
 
-The searches are compared with step-by-step simulations of spec 7.2; a strategy is an option's number per tensor and
+The searches are compared with step-by-step simulations of D-51; a strategy is an option's number per tensor and
 whether it is on the host.
 """
 

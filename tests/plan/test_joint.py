@@ -81,7 +81,7 @@ def test_small_buckets_are_dense_beside_compressed_ones() -> None:
 
 @pytest.mark.parametrize(
     ("scheme", "dense_from"),
-    # spec 9: top-k sends k against n / P, Ok-Topk 2 k, MiCRO 1.5 k against n
+    # top-k sends k against n / P, Ok-Topk 2 k, MiCRO 1.5 k against n
     [("topk", 1 / 8), ("oktopk", 1 / 2), ("micro", 2 / 3)],
 )
 def test_break_even_lies_where_the_specification_puts_it(scheme: str, dense_from: float) -> None:

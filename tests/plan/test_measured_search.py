@@ -17,7 +17,7 @@ def run(search: MeasuredSearch, seconds: Callable[[int], float]) -> list[int]:
     tried = []
     while not search.finished:
         tried.append(search.cut)
-        search.tell(seconds(search.cut))
+        search.add(seconds(search.cut))
     return tried
 
 
@@ -83,19 +83,19 @@ def test_no_times_make_it_longer_than_it_may_be() -> None:
         assert all(0 < cut < num_tensors for cut in [*tried, search.cut])
 
 
-def test_what_it_was_told_is_its_whole_state() -> None:
+def test_the_times_of_its_probes_are_its_whole_state() -> None:
     def seconds(cut: int) -> float:
         return 1.0 + 0.003 * abs(cut - 40)
 
     whole = MeasuredSearch(161)
     tried = run(whole, seconds)
     for stop in range(len(tried) + 1):
-        again = MeasuredSearch(161, told=whole.told[:stop])
+        again = MeasuredSearch(161, probe_times_s=whole.probe_times_s[:stop])
         assert again.cut == [*tried, whole.cut][stop]
         run(again, seconds)
-        assert (again.cut, again.told) == (whole.cut, whole.told)
+        assert (again.cut, again.probe_times_s) == (whole.cut, whole.probe_times_s)
     with pytest.raises(ValueError, match="the search has ended with cut"):
-        whole.tell(1.0)
+        whole.add(1.0)
     with pytest.raises(ValueError, match="nothing to cut in a model of 1 tensor"):
         MeasuredSearch(1)
 

@@ -1,4 +1,4 @@
-"""MergeComp: the specification's worked example, the paper's objective and Algorithm 2, against trying everything."""
+"""MergeComp: the worked worked example, the paper's objective and Algorithm 2, against trying everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OMGS and its fixed-count namesake: the specification's trace, the authors' bookkeeping, and the gap to the best."""
+"""OMGS and its fixed-count namesake: the worked trace, the authors' bookkeeping, and the gap to the best."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def gather_ms(alpha_ms: float) -> Seconds:
 
 
 def authors_loop(numel: list[float], gap_s: list[float], encode: Seconds, message: Seconds) -> list[Decision]:
-    """The specification's algorithm as written: four arrays, all start times anew after each merge."""
+    """The worked algorithm as written: four arrays, all start times anew after each merge."""
     n, gap = list(numel), list(gap_s)
     ts, tc = [encode(x) for x in n], [message(x) for x in n]
     found = []

@@ -1,4 +1,4 @@
-"""SSFusion's rules on random instances: the specification's tests S1 to S7 and S10."""
+"""SSFusion's rules on random instances: the worked tests S1 to S7 and S10."""
 
 from __future__ import annotations
 

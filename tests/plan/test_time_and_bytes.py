@@ -89,7 +89,7 @@ def test_decoding_on_the_network_stream_occupies_the_network() -> None:
 
 
 def test_the_overlap_identity() -> None:
-    """F = A + encode + decode + exchange - hidden exchange (spec of schemes, 0.4)."""
+    """F = A + encode + decode + exchange - hidden exchange (D-42)."""
     profile, costs = instance_a(), affine_costs()
     plan = two_groups()
     line = evaluate(plan, profile, costs)

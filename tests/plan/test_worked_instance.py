@@ -1,4 +1,4 @@
-"""The specification's instance A: every printed number of the dense, per-tensor, fused and SSFusion schemes.
+"""The worked instance A: every printed number of the dense, per-tensor, fused and SSFusion schemes.
 
 Times are in milliseconds. The specification printed some of them from values already rounded to four digits, hence the
 tolerance of 0.6 in the last place.

@@ -13,13 +13,13 @@ def test_the_search_ends_with_two_groups_on_which_all_ranks_agree(pool: Pool) ->
     reports = pool.run(work_tuner.searches, 2)
     first = reports[0]
     for report in reports:
-        for key in ("plans", "settled", "groups", "told"):
+        for key in ("plans", "settled", "groups", "probe_times_s"):
             assert report[key] == first[key], key
         assert all(torch.equal(report["weights"][n], first["weights"][n]) for n in first["weights"])
     assert len(first["groups"]) == 2
     assert len(set(first["plans"])) > 2  # the dense one of the first iterations, and more than one cut
     assert first["last"] == first["settled"]
-    assert len(first["told"]) <= most_probes(first["tensors"], step=2, warmup=1)
+    assert len(first["probe_times_s"]) <= most_probes(first["tensors"], step=2, warmup=1)
     assert len(first["kept"]) == first["tensors"]
 
 

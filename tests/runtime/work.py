@@ -227,7 +227,7 @@ def average_with_plan(
     names = [spec.name for spec in specs]
     groups = [tuple(names)] if fused else [(name,) for name in names]
     from ssfx.compressors import build as build_compressor
-    from ssfx.runtime.attach import choose_memory
+    from ssfx.runtime.setup import choose_memory
 
     memory = choose_memory(compressor, None, torch.optim.SGD(model.parameters(), lr=0.1))
     sync.memory = sync._exchange.memory = memory

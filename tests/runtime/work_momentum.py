@@ -128,14 +128,14 @@ def follows_the_rate(group: Any, rank: int, world: int, memory: str) -> dict[str
     optimizer.zero_grad()
     loss_of(model, rank, 0).backward()
     optimizer.step()
-    owed = {name: sync.store.get(name, "residual").clone() for name, _ in model.named_parameters()}
+    carried = {name: sync.store.get(name, "residual").clone() for name, _ in model.named_parameters()}
     optimizer.param_groups[0]["lr"] /= 10
     optimizer.zero_grad()
     (0 * loss_of(model, rank, 1)).backward()
     before, after = torch.zeros(()), torch.zeros(())
     for name, param in model.named_parameters():
         kept = sync.store.get(name, "residual")
-        total = torch.stack([owed[name].sum(), kept.sum()])
+        total = torch.stack([carried[name].sum(), kept.sum()])
         dist.all_reduce(total, group=group)
         before += total[0]
         after += total[1] + world * param.grad.sum()
@@ -143,4 +143,4 @@ def follows_the_rate(group: Any, rank: int, world: int, memory: str) -> dict[str
     state = sync.state_dict()
     sync.detach()
     rates = state["rates"]["rates"].values() if state["rates"] else []
-    return {"factor": float(after / before), "owed": float(before.abs()), "rate": max(rates, default=0.0)}
+    return {"factor": float(after / before), "carried": float(before.abs()), "rate": max(rates, default=0.0)}

@@ -28,7 +28,7 @@ def searches(group: Any, rank: int, world: int) -> dict[str, Any]:
     settled = sync.plan.digest
     train(model, optimizer, rank, range(steps, steps + 5))
     report = {
-        "plans": plans, "settled": settled, "last": sync.plan.digest, "told": sync._tuner.told,
+        "plans": plans, "settled": settled, "last": sync.plan.digest, "probe_times_s": sync._tuner.probe_times_s,
         "groups": [lane.tensors for _, lane in sync.plan.lanes()], "tensors": len(sync.plan.tensors),
         "weights": parameters(model), "kept": sorted(kept),
     }  # fmt: skip
@@ -37,17 +37,17 @@ def searches(group: Any, rank: int, world: int) -> dict[str, Any]:
 
 
 def goes_on_after_a_resume(group: Any, rank: int, world: int) -> tuple[list[float], list[float], bool]:
-    """Save in the middle of a search and load elsewhere; return what both have been told, and whether it ends."""
+    """Save in the middle of a search and load elsewhere; return the probe times of both, and whether it ends."""
     model, optimizer, sync = attached("mlp", group, world, OPTIONS)
     train(model, optimizer, rank, range(12))
     file = io.BytesIO()
     torch.save(sync.state_dict(), file)
     file.seek(0)
-    before = list(sync._tuner.told)
+    before = list(sync._tuner.probe_times_s)
     sync.detach()
     again, again_optimizer, again_sync = attached("mlp", group, world, OPTIONS)
     again_sync.load_state_dict(torch.load(file, weights_only=False))
-    loaded = list(again_sync._tuner.told)
+    loaded = list(again_sync._tuner.probe_times_s)
     train(again, again_optimizer, rank, range(12, 150))
     ended = again_sync._tuner.finished
     again_sync.detach()

@@ -1,4 +1,4 @@
-"""Without contention the simulator is the reference timeline F(plan) of the schemes specification, 0.4."""
+"""Without contention the simulator is the reference timeline F(plan) of D-42."""
 
 import random
 from dataclasses import replace

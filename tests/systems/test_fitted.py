@@ -1,4 +1,4 @@
-"""Calibrations that rest on a paper: what each used, and that nothing used is scored."""
+"""Calibrations that rest on a paper: what each used, that nothing used is scored, that the fit is what is shipped."""
 
 from __future__ import annotations
 

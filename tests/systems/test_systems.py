@@ -221,8 +221,8 @@ def test_gpus_that_are_here_never_get_the_times_of_a_cpu(calibration):
 
 def test_a_ring_goes_at_the_pace_of_its_slowest_link():
     plain, wide = cluster("64gpu"), cluster("64gpu", inter__gbps=1000)
-    assert (plain.bottleneck, plain.pace) == (plain.inter, "200 Gbit/s")
-    assert (wide.bottleneck, wide.pace) == (wide.intra, "252 Gbit/s inside a node")
+    assert (plain.bottleneck, plain.bottleneck_text) == (plain.inter, "200 Gbit/s")
+    assert (wide.bottleneck, wide.bottleneck_text) == (wide.intra, "252 Gbit/s inside a node")
     assert "252 Gbit/s inside a node" in system_on(wide).origin.note
     several = cluster("64gpu", nics_per_node=4)  # together they carry more than what joins the devices
     assert several.bottleneck == several.intra

@@ -8,13 +8,14 @@ import pytest
 
 from ssfx.core.case import ClusterChoice
 from ssfx.perf_model.cluster_file import cluster_on
-from ssfx.planning.plan import Bucket
+from ssfx.planning.plan import Bucket, Plan
+from ssfx.schemes.make_plan import make_plan
 from ssfx.validation import published_acpsgd as acpsgd
 from ssfx.validation import published_mergecomp as mergecomp
 from ssfx.validation import published_s2reducer as s2reducer
 from ssfx.validation import published_ssfusion as ssfusion
 from ssfx.validation.published import published
-from ssfx.validation.published_steps import claims, factor, number, remainder
+from ssfx.validation.published_steps import Simulations, claims, factor, number, remainder
 
 SOURCES = [Path(module.__file__) for module in (acpsgd, mergecomp, s2reducer, ssfusion)]
 
@@ -71,28 +72,33 @@ def test_no_number_of_a_claim_is_typed():
 
 def test_predictions_do_not_depend_on_the_ledgers_numbers(monkeypatch):
     """With other times in the ledger the same times are predicted: nothing was fitted to them."""
-    setup = acpsgd.Setup("ResNet-50")
-    before = acpsgd.time_s("ssgd", setup)
+    where = acpsgd.timed("ssgd", acpsgd.Setup("ResNet-50"))
+    before = Simulations().step(*where)
     scaled = {
         key: one if not key.startswith("acpsgd.table3") else type(one)(**{**vars(one), "value": 1.0})
         for key, one in claims().items()
     }
     monkeypatch.setattr("ssfx.validation.published_steps.claims", lambda: scaled)
-    acpsgd.simulated.cache_clear()
-    assert acpsgd.time_s("ssgd", setup) == before
-    acpsgd.simulated.cache_clear()
+    assert Simulations().step(*where) == before
+
+
+def plan_of(method: str, setup: acpsgd.Setup) -> Plan:
+    how, where = acpsgd.timed(method, setup)
+    at = Simulations().target(where)
+    options = dict(how.options)
+    costs = at.system.planning_costs(options.get("compressor"), options.get("density"))
+    return make_plan(how.scheme, at.profile, costs, options)
 
 
 def test_the_hook_hides_nothing_and_sends_three_messages_for_a_bucket():
-    at = acpsgd.Setup("ResNet-50").target
-    plan = acpsgd.METHODS["powersgd-star"](at, 4)
-    ddp = acpsgd.METHODS["ssgd"](at, 4)
+    setup = acpsgd.Setup("ResNet-50")
+    plan, ddp = plan_of("powersgd-star", setup), plan_of("ssgd", setup)
     assert not plan.overlap
     assert [bucket_tensors(one) for one in plan.buckets] == [bucket_tensors(one) for one in ddp.buckets]
     dense, factored = plan.buckets[0].lanes
     assert dense.segments[0].compressor is None
     assert factored.segments[0].compressor == "powersgd(rank=4)"
-    step = acpsgd.simulated("powersgd-star", acpsgd.Setup("ResNet-50"))
+    step = Simulations().step(*acpsgd.timed("powersgd-star", setup))
     assert step.exposed_comm_s == pytest.approx(step.comm_s)
 
 
@@ -101,19 +107,19 @@ def bucket_tensors(bucket: Bucket) -> set[str]:
 
 
 def test_without_fusion_every_tensor_is_a_message():
-    at = acpsgd.Setup("ResNet-152").target
+    setup = acpsgd.Setup("ResNet-152")
     for method in ("ssgd(WFBP)", "ssgd(naive)", "powersgd-star(WFBP)", "acpsgd(WFBP)", "acpsgd(naive)"):
-        plan = acpsgd.METHODS[method](at, 4)
-        assert len(list(plan.lanes())) == len(at.profile.tensors), method
+        plan = plan_of(method, setup)
+        assert len(list(plan.lanes())) == len(plan.tensors), method
         assert plan.overlap == (method in ("ssgd(WFBP)", "acpsgd(WFBP)"))
 
 
 def test_setups_are_the_papers():
-    at = acpsgd.Setup("BERT-Large", gpus=64).target
+    at = Simulations().target(acpsgd.Setup("BERT-Large", gpus=64).setting)
     assert (at.cluster.world_size, at.profile.batch_size, at.cluster.device) == (64, 8, "rtx2080ti")
     assert acpsgd.Setup("BERT-Large").factors == 32
     assert acpsgd.Setup("ResNet-152").factors == 4
-    four = mergecomp.Setup("ResNet50", "CIFAR10", 4).target
+    four = Simulations().target(mergecomp.Setup("ResNet50", "CIFAR10", 4).setting)
     assert (four.cluster.world_size, four.profile.batch_size, four.cluster.nodes) == (4, 64, 1)
     assert four.profile.step_s < at.profile.step_s
 

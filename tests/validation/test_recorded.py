@@ -39,7 +39,7 @@ def test_the_committed_runs_cover_what_is_claimed(rows):
     cases = [row.case for row in rows]
     assert len({case.model for case in cases}) >= 4
     assert len({case.scheme for case in cases}) >= 8
-    assert {(case.cluster.partition("x")[2], case.world_size) for case in cases} == {
+    assert {(case.cluster.name.partition("x")[2], case.world_size) for case in cases} == {
         (rate, ranks) for rate in ("", "1gbit", "100mbit") for ranks in (2, 4)
     }
     assert {row.origin.kind for row in rows} == {"measured", "emulated"}
@@ -144,7 +144,7 @@ def test_every_step_has_the_compute_time_of_the_pass_before_it(rows):
     samples = {"control_forward_s": [2.0, 1.0], "control_backward_s": [4.5, 3.0]}
     found = recorded.compute_times(replace(rows[0], samples=samples), profile)
     assert found == [ComputeTime(2.0, 1.5, 6.5 / 4), ComputeTime(1.0, 1.0, 1.0)]
-    with pytest.raises(RunError, match=f"{rows[0].run_id} has no passes without exchange .* control=true"):
+    with pytest.raises(RunError, match=f"{rows[0].run_id} has no passes without exchange .* time_compute_only=true"):
         recorded.compute_times(replace(rows[0], samples={}), profile)
 
 
@@ -159,7 +159,7 @@ def slower(row, factor, steps):
 
 
 def test_a_run_whose_machine_slows_down_midway_is_compared_step_by_step(rows):
-    row = next(row for row in rows if row.case.scheme == "ddp" and row.case.cluster == "local")
+    row = next(row for row in rows if row.case.scheme == "ddp" and row.case.cluster.name == "local")
     count = len(row.samples["iteration_s"])
     usual, later, always = (
         comparisons([one], recorded_plans())[0]
@@ -189,8 +189,8 @@ def test_what_a_compressor_lets_pass_is_known_from_the_same_training_on_other_ne
     assert recorded.density_elsewhere(own, [dense]) is None
     alone, *_ = comparisons([own], recorded_plans())
     assert alone.at_known_density == alone.simulated
-    same = replace(own.case, cluster="")
-    other = next(row for row in rows if replace(row.case, cluster="") == same and row != own)
+    same = replace(own.case, cluster="x")
+    other = next(row for row in rows if replace(row.case, cluster="x") == same and row != own)
     wide = [10 * own.case.density] * len(other.samples["greatest_density"])
     found, _ = comparisons([own, replace(other, samples=other.samples | {"greatest_density": wide})], recorded_plans())
     assert found.simulated.iteration_s == alone.simulated.iteration_s
@@ -213,11 +213,11 @@ def test_validation_takes_the_shipped_systems_whatever_was_measured_here(rows, t
     before = comparisons(rows[:1], recorded_plans())[0].simulated.iteration_s
     monkeypatch.setenv("SSFX_RESULTS", str(tmp_path))
     case = rows[0].case
-    system = recorded_system(case.cluster, case.world_size)
+    system = recorded_system(case.cluster.name, case.world_size)
     slow = replace(system, exchange={name: curve.scaled(100) for name, curve in system.exchange.items()})
     written_dir().mkdir(parents=True)
-    (written_dir() / file_name(case.cluster, case.world_size)).write_text(slow.to_json())
-    assert recorded_system(case.cluster, case.world_size) != system
+    (written_dir() / file_name(case.cluster.name, case.world_size)).write_text(slow.to_json())
+    assert recorded_system(case.cluster.name, case.world_size) != system
     assert comparisons(rows[:1], recorded_plans())[0].simulated.iteration_s == before
 
 

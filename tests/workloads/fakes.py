@@ -67,6 +67,9 @@ class FakeSync:
         yield
         self._enabled = True
 
+    def stats(self) -> dict[str, Any]:
+        return {"residual_norm": 0.5, "threshold": 0.25}
+
     def state_dict(self) -> dict[str, Any]:
         return {"residual": {name: value.clone() for name, value in self.residual.items()}, "steps": self.exchanges}
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from plan.options import usual
 from runtime.pool import Pool
 from workloads import work
+
+from ssfx.schemes import schemes
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +25,7 @@ def pair() -> Iterator[Pool]:
 
 
 def test_running_statistics_are_averaged(pair: Pool) -> None:
-    assert pair.run(work.average, 2) == [[0.5, 0.5]] * 2
+    assert pair.run(work.average, 2) == [([0.5, 0.5], [0.0, 0.0]), ([0.5, 0.5], [1.0, 1.0])]
 
 
 def test_ranks_agree_on_the_newest_whole_checkpoint(pair: Pool, tmp_path: Path) -> None:
@@ -46,8 +50,9 @@ def test_a_case_runs_and_resumes_on_two_ranks(pair: Pool, tmp_path: Path, change
     resumed = pair.run(work.run, 2, str(tmp_path / "cut"), changes, None)
 
     assert whole[0]["result"].metrics == resumed[0]["result"].metrics
-    assert set(whole[0]["result"].metrics) == {"skipped_steps", "perplexity" if "model" in changes else "top1"}
-    assert set(whole[1]["result"].metrics) == {"skipped_steps"}  # rank 0 evaluates
+    quality = {"perplexity", "perplexity_per_word"} if "model" in changes else {"top1", "top5"}
+    assert set(whole[0]["result"].metrics) == {"skipped_steps", *quality}
+    assert whole[0]["result"].metrics == whole[1]["result"].metrics  # each rank scored a half
     assert whole[0]["losses"] != whole[1]["losses"]  # each rank has its own samples
     for rank in range(2):
         assert resumed[rank]["result"].first_step == 2
@@ -59,6 +64,29 @@ def test_a_case_runs_and_resumes_on_two_ranks(pair: Pool, tmp_path: Path, change
         )
         for part in ("model", "optimizer", "sync", "rng", "counters"):
             _assert_same(one[part], two[part], part)
+
+
+@pytest.mark.parametrize("scheme", [entry.name for entry in schemes])
+def test_every_scheme_resumes_exactly_within_a_schedule(pair: Pool, tmp_path: Path, scheme: str) -> None:
+    steps = 9
+    cut = random.Random(scheme).randint(1, steps - 1)
+    options = usual(scheme, 0.05)
+    changes: dict[str, object] = {
+        "compressor": options.pop("compressor", None), "density": options.pop("density", None),
+        "scheme": scheme, "model": "vgg_mini", "steps": steps, "checkpoint_every": cut, "lr": 0.02,
+        "schedule": "step", "milestones": (0.5, 0.8), "lr_warmup": 0.3, "scale_lr_by_ranks": True,
+        "scheme_options": options | ({"profile_iters": 2} if schemes[scheme].profiled else {}),
+        "evaluate": True, "evaluate_every": 3,
+    }  # fmt: skip
+    whole = pair.run(work.run, 2, str(tmp_path), changes, None)
+    last = steps // cut * cut
+    resumed = pair.run(work.run, 2, str(tmp_path), changes, None)
+    for one, two in zip(whole, resumed, strict=True):
+        assert two["result"].first_step == last
+        assert two["losses"] == {step: one["losses"][step] for step in range(last, steps)}
+        assert two["points"] == {step: one["points"][step] for step in range(last, steps)}
+        assert two["weights"] == one["weights"]
+        assert two["result"].metrics == one["result"].metrics
 
 
 def _assert_same(one: object, two: object, where: str) -> None:

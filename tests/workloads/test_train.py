@@ -12,9 +12,10 @@ import ssfx
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.workloads import check_case, datasets, models
+from ssfx.workloads.quality import averaged_buffers
 from ssfx.workloads.record import StepRecord
 from ssfx.workloads.step import make_optimizer
-from ssfx.workloads.train import average_buffers, train
+from ssfx.workloads.train import train
 
 
 def _train(case: Case, folder: Path | None = None, nan_steps: set[int] | None = None) -> tuple[Recorder, Any]:
@@ -86,7 +87,7 @@ def test_accumulation_equals_one_large_batch() -> None:
 
 
 def test_control_passes_precede_timed_steps_and_leave_nothing_behind() -> None:
-    recorder, _ = _train(make_case(steps=5, warmup_steps=2, control=True))
+    recorder, _ = _train(make_case(steps=5, warmup_steps=2, time_compute_only=True))
     assert recorder.sync.exchanges == 5
     assert recorder.sync.local_backwards == 3
     times = [(record.control_forward_s, record.control_backward_s) for record in recorder.records]
@@ -249,9 +250,9 @@ def test_adam_takes_momentum_as_beta1() -> None:
 
 def test_buffers_of_one_rank_stay() -> None:
     model = torch.nn.BatchNorm2d(2)
-    average_buffers(model, 1, None)
     assert model.running_mean is not None
-    assert model.running_mean.tolist() == [0.0, 0.0]
+    with averaged_buffers(model, 1, None):
+        assert model.running_mean.tolist() == [0.0, 0.0]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +11,22 @@ from workloads.fakes import make_case
 
 import ssfx
 from ssfx.workloads.checkpoint import Checkpoints
+from ssfx.workloads.quality import averaged_buffers
 from ssfx.workloads.record import StepRecord
-from ssfx.workloads.train import average_buffers, train
+from ssfx.workloads.train import train
 
 
 class Interrupted(Exception):
     pass
 
 
-def average(group: Any, rank: int, world: int) -> list[float]:
+def average(group: Any, rank: int, world: int) -> tuple[list[float], list[float]]:
     model = torch.nn.BatchNorm1d(2)
     assert model.running_mean is not None
     model.running_mean.fill_(float(rank))
-    average_buffers(model, world, group)
-    return model.running_mean.tolist()
+    with averaged_buffers(model, world, group):
+        inside = model.running_mean.tolist()
+    return inside, model.running_mean.tolist()
 
 
 def save_and_load(group: Any, rank: int, world: int, folder: str) -> tuple[int, int, tuple[str, ...]]:
@@ -43,9 +46,11 @@ def run(
     group: Any, rank: int, world: int, folder: str, changes: dict[str, Any], stop_at: int | None
 ) -> dict[str, Any] | None:
     losses = {}
+    points = {}
 
     def on_step(record: StepRecord) -> None:
         losses[record.step] = record.loss
+        points[record.step] = record.evaluated
         if record.step == stop_at:
             raise Interrupted
 
@@ -60,4 +65,8 @@ def run(
     except Interrupted:
         attached[0].detach()
         return None
-    return {"result": result, "losses": losses, "plan": attached[0].plan.digest}
+    weights = b"".join(value.numpy().tobytes() for value in attached[0]._model.state_dict().values())
+    return {
+        "result": result, "losses": losses, "plan": attached[0].plan.digest, "points": points,
+        "weights": hashlib.sha256(weights).hexdigest(),
+    }  # fmt: skip

@@ -1,7 +1,7 @@
 """Loops over one chunk: numbers to codes of one byte each, and the sums that scales are made of; compiled.
 
 Magnitudes compare as int32 keys, sums are float64 in any order: of float32 numbers they are then exact enough to round
-to the float32 scale that the plain-torch path finds. Source: codec specification, section 5.
+to the float32 scale that the plain-torch path finds. Source: D-25.
 """
 
 from __future__ import annotations

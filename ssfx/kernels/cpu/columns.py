@@ -1,7 +1,6 @@
 """Two means per column of a matrix, and their decoding: the compiled path of 1-bit SGD's columns.
 
-Rows are contiguous, so a pass over the rows adds to all columns at once, as vector code. Source: codec specification,
-section 5.5.
+Rows are contiguous, so a pass over the rows adds to all columns at once, as vector code. Source: D-25.
 """
 
 from __future__ import annotations

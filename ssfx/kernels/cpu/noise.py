@@ -1,7 +1,7 @@
 """Uniform noise from a counter: a number depends on a 64-bit key and a position and on nothing else.
 
 So it is the same on every device, in any order and after a restart, no generator has state, and the loop vectorises.
-The hash is two rounds of multiply and shift with the key's halves put in before each. Source: codec specification 1.9.
+The hash is two rounds of multiply and shift with the key's halves put in before each. Source: D-8.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 The first element lies in a byte's highest bits, missing codes of the last byte are 0; 8 bits need no packing. Codes of
 a chunk wait as one byte each in the first-level cache; reading 2, 4 or 8 of them as one word lets a shift or a
-multiplication bring them together, without strided access, which would not vectorise. Source: codec specification,
-section 5.
+multiplication bring them together, without strided access, which would not vectorise. Source: D-25.
 """
 
 from __future__ import annotations

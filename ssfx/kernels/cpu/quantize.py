@@ -1,7 +1,7 @@
 """Quantising codecs on the CPU: one compiled call fills scales and codes of all segments of a batch.
 
 Same functions and results as `ssfx.kernels.reference.pack`. A chunk is read once; codes and noise stay in the
-first-level cache until they are packed. Source: codec specification, section 5.
+first-level cache until they are packed. Source: D-25.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Keys of private randomness inside compiled kernels: one per segment, without a step of Python each.
 
-Same numbers as `ssfx.compressors.random_keys`. Source: codec specification, section 1.9.
+Same numbers as `ssfx.compressors.random_keys`. Source: D-8.
 """
 
 from __future__ import annotations

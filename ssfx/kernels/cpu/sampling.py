@@ -1,6 +1,6 @@
 """Where a threshold's sample lies: runs of consecutive floats, one per stride, shifted by a number that looks random.
 
-Equal distances would meet equal columns of a weight matrix. Source: codec specification, section 1.11.
+Equal distances would meet equal columns of a weight matrix. Source: D-10.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A segment is a run of the flat vector and consists of pieces, one per tensor. Ch
 scanned while they lie in the first-level cache, so a step reads the gradient and the memory once and writes the memory
 once. Candidates go to a small buffer and leave the memory at once, while their place is in the cache; when the buffer
 fills up, an exact choice among them raises the threshold, and what is dropped goes back. So the result is exact however
-bad the first threshold was. Source: codec specification, sections 1.6, 1.10-1.12, 4.2, 4.4.
+bad the first threshold was. Source: D-5, D-9 to D-11, D-21.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def sampled_key(segment, pieces, vectors, weights, seed, scratch, sampled):  # t
 def rotated(keys, lo, n, offset, wanted, found, taken, clear):  # type: ignore[no-untyped-def]
     """Take `wanted` positions from a rotating offset on, unless all elements are zero; return how many.
 
-    A threshold above everything must not silence a tensor for ever (codec specification 1.3).
+    A threshold above everything must not silence a tensor for ever (D-2).
     """
     if not np.any(keys[lo : lo + n] & MAGNITUDE):
         return 0

@@ -1,7 +1,7 @@
 """The plain-torch path of quantising codecs: what the compiled loops must compute, on any device, no host reads.
 
 A batch's vector is accumulated first; then each segment's scales and packed codes are written. Where a group is not
-finite its scale is NaN, so that every receiver sees it. Source: codec specification, sections 1.9 and 5.
+finite its scale is NaN, so that every receiver sees it. Source: D-8, D-25.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Triton: what a segment's state says is chosen goes to its slots, in ascending order of position.
 
 Blocks count what they will write, one program per segment turns that into offsets, and blocks write. Nothing is read
-back by the host. Source: codec specification, sections 1.6, 1.7, 1.13.
+back by the host. Source: D-5, D-6, D-12.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs

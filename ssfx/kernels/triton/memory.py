@@ -1,7 +1,7 @@
 """Triton: one block of a batch's flat vector, with the gradient accumulated on the way, and the keys it is compared by.
 
 A block is a run of at most BLOCK elements of one piece; which run is a table made at plan time, so that one launch
-covers every tensor of a bucket. Source: codec specification, sections 1.10, 1.12, 3.2, 3.5.
+covers every tensor of a bucket. Source: D-6, D-9, D-11, D-16.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs

@@ -2,7 +2,7 @@
 
 The keys of the bracket that holds the threshold are counted in 2048 bins; the bin that holds the wanted rank is the
 next bracket. The first count is made while the gradient is accumulated; a segment whose threshold is settled is skipped
-from then on. `triton_compact` writes what is chosen. Source: codec specification, sections 1.6, 1.10, 1.12, 1.13.
+from then on. `triton_compact` writes what is chosen. Source: D-5, D-9, D-11, D-12.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs

@@ -1,7 +1,7 @@
 """Triton: sums over the segments of a batch, one partial result per block and one program per segment to add them up.
 
 Sums are float64 and always in the same order, so equal inputs give equal thresholds. Nothing is read back by the host.
-Source: codec specification, sections 1.12, 1.13, 4.5-4.12.
+Source: D-11, D-12, D-22, D-23, D-38.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs

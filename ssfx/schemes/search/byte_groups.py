@@ -26,7 +26,7 @@ def plan_per_dtype(
 ) -> Plan:
     """Return the plan whose buckets `buckets_of` chooses for each dtype on its own.
 
-    A message has one dtype, so every dtype is planned as if it were a model of its own (spec of schemes, 0.6). Buckets
+    A message has one dtype, so every dtype is planned as if it were a model of its own (D-44). Buckets
     are then ordered by the backward position of their last tensor, which is the order in which they become ready.
     """
     order = {spec.name: i for i, spec in enumerate(profile.tensors)}
@@ -72,7 +72,7 @@ def units(tensors: Sequence[TensorSpec]) -> list[Group]:
 
 
 def cap_groups(nbytes: Sequence[float], first_bytes: float, cap_bytes: float) -> list[range]:
-    """Return the positions of each bucket under PyTorch DDP's rule (spec of schemes, 1c).
+    """Return the positions of each bucket under PyTorch DDP's rule (D-45).
 
     A bucket is closed by the tensor that brings it to the cap, so buckets overshoot and no tensor is split. The first
     bucket has its own, smaller cap.

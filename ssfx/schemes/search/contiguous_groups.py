@@ -1,7 +1,7 @@
 """Joint groups: contiguous tensors that share one compressor call and one message, and what a grouping costs.
 
 What MergeComp, OMGS, Cupcake and their fixed-count variants have in common: they differ in where they cut the backward
-order. Source: spec of schemes, 0.4 and sections 3 to 5.
+order. Source: D-42, D-47 to D-49.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Both give what the paper's algorithms give that simulate the whole step for every candidate, faster: the first needs
 three maxima per candidate, because changing one tensor shifts the terms of the formula in `espresso_timeline` before
-and behind it by constants; the second skips moves that a bound rules out. Source: schemes spec 7.3 and 7.4; Espresso,
+and behind it by constants; the second skips moves that a bound rules out. Source: D-51; Espresso,
 algorithms 1 and 2.
 """
 

@@ -3,7 +3,7 @@
 The network idles only when nothing is ready, so the last message ends at the latest of r + (the seconds of all messages
 that become ready at r or later), over all moments r at which one does, or with the backward pass. Nothing has to be
 simulated step by step. Where that maximum is reached last, the network was idle ("bubble" in the paper) just before.
-Source: schemes spec 7.2.
+Source: D-51.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The best way to cut the backward order into a given number of jointly compressed groups: exact, one more at a time.
 
-It is the dynamic program V[k][j] of the specification (section 5) with the partial solutions of `fusion_search`, so it
+It is the dynamic program V[k][j] of D-49 with the partial solutions of `fusion_search`, so it
 is exact for curves of any shape too. Where the number of groups is free, that search is faster.
 """
 
@@ -23,7 +23,7 @@ def best_by_count(
     """Yield the best grouping into exactly 1, 2, 3, ... groups, as many as the cuts of `best_fusion` allow.
 
     Partial solutions of k groups extend those of k - 1; only equal counts are compared, so no bound drops any. With
-    affine curves every cut has a single one and this is V[k][j] of the specification.
+    affine curves every cut has a single one and this is V[k][j] (D-49).
     """
     cuts = candidate_cuts(np.asarray(gap_s, dtype=float), np.asarray(numel, dtype=float))
     ready_s = np.concatenate([[0.0], np.cumsum(gap_s)])[cuts]

@@ -1,6 +1,6 @@
 """The best way to cut the backward order into jointly compressed groups: an exact search.
 
-Every group is one compressor call and one message. In the reference timeline (spec of schemes, 0.4) a partial solution
+Every group is one compressor call and one message. In the reference timeline (D-42) a partial solution
 that has grouped the tensors before some cut is fully described by
 
     e = encode time so far,  E = when the network becomes free,  t = decode time so far
@@ -8,14 +8,13 @@ that has grouped the tensors before some cut is fully described by
 and every continuation ends at max(E + X, e + Y) + t + Z, where X, Y, Z depend on the continuation alone. So only the
 two sums p = E + t and q = e + t matter, smaller is never worse in either, and keeping per cut the partial solutions
 that no other one beats in both is exact for encode, decode and message curves of any shape. With affine curves q only
-counts the groups, and this is the dynamic program V[k][j] of the specification (section 5).
+counts the groups, and this is the dynamic program V[k][j] of D-49.
 
 To keep the fronts short, a partial solution is dropped when a lower bound of all its continuations exceeds the best
-known complete solution; a first pass over few of the cuts finds a good one. The number of groups is free: the
-specification's limit of 64 only bounded the work of its program. `fusion_counts` is that program, for those who want a
-given number of groups.
+known complete solution; a first pass over few of the cuts finds a good one. The number of groups is free;
+`exact_group_counts` is the program for those who want a given number of groups.
 
-Source: spec of schemes, section 5 (a reconstruction: the authors' FindOptFusion is not public).
+Source: D-49 (a reconstruction: the authors' FindOptFusion is not public).
 """
 
 from __future__ import annotations

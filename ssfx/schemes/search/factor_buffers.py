@@ -26,7 +26,7 @@ def threshold_bytes(nbytes: Sequence[float], model_bytes: float, buffer_bytes: f
 def buffer_groups(nbytes: Sequence[float], limit_bytes: float) -> list[range]:
     """Return the positions of each buffer: a tensor that would exceed the limit opens the next one.
 
-    A larger tensor is alone in a buffer; limit 0 gives every tensor its own. Source: collectives specification, 8.3.
+    A larger tensor is alone in a buffer; limit 0 gives every tensor its own. Source: D-40.
     """
     groups: list[range] = []
     start, filled = 0, 0.0

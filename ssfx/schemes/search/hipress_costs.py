@@ -34,7 +34,7 @@ class StepCosts:
 
 
 def fitted(costs: Costs) -> StepCosts:
-    """Return the steps on the cluster that `costs` describes (schemes spec 6.2).
+    """Return the steps on the cluster that `costs` describes (D-50).
 
     An aggregator exchanges as much with its workers as every rank does in an all-gather, and one hop is one of its
     world_size - 1 equal messages.

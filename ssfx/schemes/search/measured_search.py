@@ -1,7 +1,7 @@
 """MergeComp's search by measuring: which cut to train with next, given how long iterations took with earlier ones.
 
-The search itself knows no clock: it proposes a cut, is told the seconds, and proposes another. What it was told is its
-whole state, so every rank that hears the same times proposes the same cuts. Source: spec of schemes, section 3
+The search itself knows no clock: it proposes a cut, takes the seconds, and proposes another. The probes' times are its
+whole state, so every rank that takes the same times proposes the same cuts. Source: D-47
 (measured mode; MergeComp's public scheduler).
 """
 
@@ -20,28 +20,30 @@ _REPEATS = 2
 class MeasuredSearch:
     """The cut into two groups after which iterations are shortest: about 2 log2(num_tensors) probes, twice if close.
 
-    `cut` is what to train with now; `tell` takes the mean seconds of an iteration with it. `finished`: `cut` is the
-    answer. As in the public code the first `warmup` probes, of the middle cut, count for nothing, times are remembered,
+    `cut` is what to train with now; `add` takes the mean seconds of an iteration with it. `finished`: `cut` is the
+    answer. As in the public code the first `warmup` probes, of the middle cut, count for nothing, times are kept,
     and neighbours that are compared lie `step` apart; a last walk along the cuts that the stride skipped is ours.
-    `told` continues a search from what it was told before. Raises ValueError for fewer than two tensors.
+    `probe_times_s` continues a search from the probes it made before. Raises ValueError for fewer than two tensors.
     """
 
-    def __init__(self, num_tensors: int, *, step: int = 2, warmup: int = 5, told: Sequence[float] = ()) -> None:
+    def __init__(
+        self, num_tensors: int, *, step: int = 2, warmup: int = 5, probe_times_s: Sequence[float] = ()
+    ) -> None:
         if num_tensors < 2:
             raise ValueError(f"there is nothing to cut in a model of {num_tensors} tensor")
-        self.told: list[float] = []
+        self.probe_times_s: list[float] = []
         self.finished = False
         self.cut = num_tensors // 2
         self._search = _search(num_tensors, step, warmup)
         self._advance(None)
-        for seconds in told:
-            self.tell(seconds)
+        for seconds in probe_times_s:
+            self.add(seconds)
 
-    def tell(self, seconds: float) -> None:
+    def add(self, seconds: float) -> None:
         """Take the mean seconds of an iteration with `cut`, the same number on every rank; propose the next cut."""
         if self.finished:
             raise ValueError(f"the search has ended with cut {self.cut}")
-        self.told.append(seconds)
+        self.probe_times_s.append(seconds)
         self._advance(seconds)
 
     def _advance(self, seconds: float | None) -> None:

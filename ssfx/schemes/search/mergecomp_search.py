@@ -1,6 +1,6 @@
 """MergeComp's objective and Algorithm 2: the best cuts for one more group, until one more gains too little.
 
-Source: spec of schemes, section 3 (MergeComp, Algorithm 2).
+Source: D-47 (MergeComp, Algorithm 2).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SeCoPa, HiPress's rule: whether to compress a gradient and into how many partitions to cut it, by a cost formula.
 
-Each gradient is decided on its own; neither the others nor the backward pass enter. Source: schemes spec 6.2; the
+Each gradient is decided on its own; neither the others nor the backward pass enter. Source: D-50; the
 formulas of the authors' public code.
 """
 

@@ -2,7 +2,7 @@
 them go to the host, and where the buffer is split into an all-reduce and a gather.
 
 Plain functions on per-tensor lists in backward order (elements and seconds); positions count from 0 inside the buffer.
-Source: spec of schemes, 8.3, 8.4, 8.6, 8.7.
+Source: SSFusion, Eq. 2, SSFusion, section IV, SSFusion, section IV-C, SSFusion, section IV-D, D-52.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def joint_plan(scheme: str, profile: Profile, costs: Costs, options: JointOption
     """Return the plan that hands every joint group to one compressor call and then to `collective`, a spec.
 
     A group for which this would not send fewer bytes than an all-reduce travels dense, in DDP's buckets, and the notes
-    say so (collectives spec 0.8). One rank alone, or density 1 with a compressor that selects, is dense throughout.
+    say so (D-29). One rank alone, or density 1 with a compressor that selects, is dense throughout.
     ConfigError for a compressor that the scheme does not declare, or an option of it that would have no effect.
     """
     _check_compressor(scheme, options.compressor, collective)

@@ -11,12 +11,14 @@ from ssfx.core.errors import RunError
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.workloads.base import Dataset, datasets
+from ssfx.workloads.metrics.tally import added
 from ssfx.workloads.stream import Stream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
+    from ssfx.workloads.metrics.tally import Tally
     from ssfx.workloads.stream import Batch
 
 _KNOWN_SHA256 = "65e5b4619795efb40c1082f4c350c049e4ad552200d369b6ae99e21eef5e72c5"
@@ -34,7 +36,7 @@ class Digits(Dataset):
     """
 
     name = "digits"
-    summary = "scikit-learn's 1797 handwritten digits as 1x32x32 images, a fifth held out; top1"
+    summary = "scikit-learn's 1797 handwritten digits as 1x32x32 images, a fifth held out; top1, top5"
     source = "sklearn.datasets.load_digits (UCI, Alpaydin and Kaynak 1998)"
     inputs = "gray images 1x32x32 of 10 classes"
 
@@ -92,15 +94,16 @@ class Digits(Dataset):
             gather, num_samples=len(train), rank=rank, world_size=world_size, batch_size=batch_size, seed=seed
         )
 
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Return top1 over all held-out digits."""
+    def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
+        """Return the sums of top1 and top5 over every world_size-th held-out digit."""
+        from ssfx.workloads.metrics.networks import classes_tally
         from ssfx.workloads.objective import evaluating, logits
 
-        held_out = np.flatnonzero(self._held_out)
-        correct = 0
+        share = np.flatnonzero(self._held_out)[rank::world_size]
+        total: Tally = {"right1": 0.0, "samples": 0.0, "right5": 0.0}
         with evaluating(model) as device:
-            for start in range(0, len(held_out), _EVALUATION_BATCH):
-                chosen = held_out[start : start + _EVALUATION_BATCH]
-                predicted = logits(model, self._images[chosen].to(device)).argmax(-1)
-                correct += int((predicted == self._labels[chosen].to(device)).sum())
-        return {"top1": correct / len(held_out)}
+            for start in range(0, len(share), _EVALUATION_BATCH):
+                chosen = share[start : start + _EVALUATION_BATCH]
+                found = classes_tally(logits(model, self._images[chosen].to(device)), self._labels[chosen].to(device))
+                total = added(total, found)
+        return total

@@ -10,12 +10,14 @@ from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.workloads.base import datasets
 from ssfx.workloads.catalog.stdlib_text import StdlibText, StdlibTextOptions
+from ssfx.workloads.metrics.tally import added
 from ssfx.workloads.stream import Stream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
+    from ssfx.workloads.metrics.tally import Tally
     from ssfx.workloads.stream import Batch
 
 QUESTION_BYTES = 16
@@ -70,18 +72,18 @@ class StdlibSpans(StdlibText):
             rank=rank, world_size=world_size, batch_size=batch_size, seed=seed,
         )  # fmt: skip
 
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Return top1: the share of held-out questions whose first and last position are both right."""
+    def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
+        """Return the sums of top1 over every world_size-th held-out question: first and last position both right."""
         from ssfx.workloads.objective import evaluating, logits
 
-        samples = np.arange(len(self._held_out) // self._context)
-        correct = 0
+        share = np.arange(len(self._held_out) // self._context)[rank::world_size]
+        total: Tally = {"right1": 0.0, "samples": 0.0}
         with evaluating(model) as device:
-            for start in range(0, len(samples), _EVALUATION_BATCH):
-                tokens, spans = self._questions(self._held_out, samples[start : start + _EVALUATION_BATCH])
-                found = logits(model, tokens.to(device)).argmax(-1)
-                correct += int((found == spans.to(device)).all(-1).sum())
-        return {"top1": correct / len(samples)}
+            for start in range(0, len(share), _EVALUATION_BATCH):
+                tokens, spans = self._questions(self._held_out, share[start : start + _EVALUATION_BATCH])
+                right = (logits(model, tokens.to(device)).argmax(-1) == spans.to(device)).all(-1)
+                total = added(total, {"right1": float(right.sum()), "samples": float(len(right))})
+        return total
 
     def _questions(self, text: torch.Tensor, samples: NDArray[np.int64]) -> Batch:
         numbers = torch.from_numpy(samples)[:, None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import sysconfig
 from collections.abc import Iterator
@@ -16,12 +15,14 @@ from ssfx.core.errors import RunError
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.workloads.base import Dataset, datasets
+from ssfx.workloads.metrics.tally import added
 from ssfx.workloads.stream import Stream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
+    from ssfx.workloads.metrics.tally import Tally
     from ssfx.workloads.stream import Batch
 
 # Installed packages are not the standard library, and some distributions leave its tests and tools out.
@@ -102,18 +103,27 @@ class StdlibText(Dataset):
             rank=rank, world_size=world_size, batch_size=batch_size, seed=seed,
         )  # fmt: skip
 
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Return the perplexity per held-out byte, each window starting without context."""
-        from ssfx.workloads.objective import cross_entropy, evaluating
+    def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
+        """Return the sums of the perplexities over every world_size-th held-out window, each without context before it.
 
-        windows = np.arange((len(self._held_out) - 1) // self.seq_len)
-        nats = 0.0
+        A token is a byte. A word ends where a blank follows something else.
+        """
+        from ssfx.workloads.metrics.networks import tokens_tally
+        from ssfx.workloads.objective import evaluating, logits
+
+        share = np.arange((len(self._held_out) - 1) // self.seq_len)[rank::world_size]
+        total: Tally = {"nats": 0.0, "tokens": 0.0, "words": 0.0}
         with evaluating(model) as device:
-            for start in range(0, len(windows), _EVALUATION_BATCH):
-                inputs, targets = _windows(self._held_out, windows[start : start + _EVALUATION_BATCH], self.seq_len)
-                nats += len(inputs) * float(cross_entropy(model, inputs.to(device), targets.to(device)))
-        mean = nats / len(windows)
-        return {"perplexity": math.exp(mean) if mean < 700 else math.inf}
+            for start in range(0, len(share), _EVALUATION_BATCH):
+                inputs, targets = _windows(self._held_out, share[start : start + _EVALUATION_BATCH], self.seq_len)
+                ends = _is_blank(targets) & ~_is_blank(inputs)
+                found = tokens_tally(logits(model, inputs.to(device)), targets.to(device), float(ends.sum()))
+                total = added(total, found)
+        return total
+
+
+def _is_blank(tokens: torch.Tensor) -> torch.Tensor:
+    return (tokens <= ord(" ")) | (tokens == ord("\x7f"))
 
 
 def _sources() -> Iterator[bytes]:

@@ -1,0 +1,43 @@
+"""ACP-SGD Fig. 1: S-SGD without and with overlap, and with compressed communication."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.judging import complete
+from ssfx.evaluation.low_rank_example import EACH, step
+from ssfx.figures.timelines import draw_timelines
+from ssfx.results.rows import Row
+from ssfx.simulator import Simulated
+
+NAME = "acpsgd.fig1"
+TITLE = "Fig. 1: S-SGD without and with wait-free backpropagation, and compressed"
+CLAIMS = (NAME,)
+NEEDS: dict[str, str] = {}
+COMMAND = f"ssfx figures {NAME}"
+
+
+def draw(rows: list[Row], out: Path) -> list[Path]:
+    """Write one timeline a panel."""
+    return draw_timelines(NAME, TITLE, steps(), out)
+
+
+def steps() -> dict[str, Simulated]:
+    """Return one simulated step for every panel of the figure."""
+    return {
+        "(a) no overlap": step(EACH, overlap=False),
+        "(b) WFBP": step(EACH),
+        "(c) compressed communication": step(EACH, "acpsgd(rank=4)"),
+    }
+
+
+def judge(rows: list[Row]) -> Sequence[Verdict]:
+    """Return nothing: the ledger has no claim of this figure."""
+    return complete(NAME, [], COMMAND)
+
+
+def finding(rows: list[Row]) -> str:
+    """Return the time of each step."""
+    return ", ".join(f"{name} {1e3 * one.iteration_s:.2f} ms" for name, one in steps().items())

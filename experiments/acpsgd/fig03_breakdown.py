@@ -1,0 +1,65 @@
+"""ACP-SGD Fig. 3: where an iteration goes with S-SGD and three compressors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.acpsgd_panels import iteration_s, parts
+from ssfx.evaluation.judging import complete
+from ssfx.evaluation.pages import counted
+from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions
+from ssfx.evaluation.step_plots import draw_parts
+from ssfx.results.rows import Row
+from ssfx.validation.published_acpsgd import Setup, ratios, timed
+from ssfx.validation.published_steps import Prediction, Steps
+
+NAME = "acpsgd.fig3"
+TITLE = "Parts of an iteration: S-SGD and three compressors"
+CLAIMS = (NAME,)
+NEEDS = {"experiment": "acpsgd_models", "calibration": bool}
+COMMAND = "ssfx run experiment=acpsgd_models"
+
+METHODS = ("ssgd", "signsgd", "topk", "powersgd")
+MODELS = ("ResNet-50", "BERT-Base")
+
+
+def draw(rows: list[Row], out: Path) -> list[Path]:
+    """Write stacked parts, one panel a model."""
+    return draw_parts(NAME, {model: parts(rows, METHODS, model) for model in MODELS}, rows, out)
+
+
+def judge(rows: list[Row]) -> Sequence[Verdict]:
+    """Return verdicts on the ratios and orderings of the text."""
+    bert = Setup("BERT-Base")
+    own = [one for one in ratios() if one.claim.startswith("acpsgd.fig3.")]
+    own += [
+        Prediction(
+            "acpsgd.fig3.power", "", "",
+            lambda steps: iteration_s(steps, "ssgd", bert) / iteration_s(steps, "powersgd", bert),
+        ),
+        Prediction(
+            "acpsgd.fig3.topk_comp", "", "",
+            lambda steps: compressing(steps, "topk") / compressing(steps, "signsgd"),
+        ),
+    ]  # fmt: skip
+    return complete(NAME, [*judge_predictions(rows, own), *judge_orders(rows, ORDERS)], COMMAND)
+
+
+def compressing(steps: Steps, name: str) -> float:
+    """Return the seconds that compressing takes on the device, for BERT-Base."""
+    return steps.step(*timed(name, Setup("BERT-Base"))).sparsify_s
+
+
+def _cheap(steps: Steps) -> tuple[bool, str]:
+    times = {name: compressing(steps, name) for name in METHODS[1:]}
+    return min(times, key=times.__getitem__) == "signsgd", ", ".join(f"{n} {1e3 * t:.0f} ms" for n, t in times.items())
+
+
+ORDERS: dict[str, Rule] = {"acpsgd.fig3.sign_cheap": _cheap}
+
+
+def finding(rows: list[Row]) -> str:
+    """Return how many of the claims hold in simulation."""
+    return counted(judge(rows))

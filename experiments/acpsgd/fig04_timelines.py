@@ -1,0 +1,43 @@
+"""ACP-SGD Fig. 4: Power-SGD without and with overlap, and ACP-SGD with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.judging import complete
+from ssfx.evaluation.low_rank_example import EACH, TOGETHER, step
+from ssfx.figures.timelines import draw_timelines
+from ssfx.results.rows import Row
+from ssfx.simulator import Simulated
+
+NAME = "acpsgd.fig4"
+TITLE = "Fig. 4: Power-SGD after backward, Power-SGD and ACP-SGD during it"
+CLAIMS = (NAME,)
+NEEDS: dict[str, str] = {}
+COMMAND = f"ssfx figures {NAME}"
+
+
+def draw(rows: list[Row], out: Path) -> list[Path]:
+    """Write one timeline a panel."""
+    return draw_timelines(NAME, TITLE, steps(), out)
+
+
+def steps() -> dict[str, Simulated]:
+    """Return one simulated step for every panel of the figure."""
+    return {
+        "(a) Power-SGD": step(TOGETHER, "powersgd(rank=4)", overlap=False),
+        "(b) Power-SGD with WFBP": step(EACH, "powersgd(rank=4)"),
+        "(c) ACP-SGD with WFBP": step(EACH, "acpsgd(rank=4)"),
+    }
+
+
+def judge(rows: list[Row]) -> Sequence[Verdict]:
+    """Return that the slowdown by sharing one GPU was not measured."""
+    return complete(NAME, [], COMMAND, reason="asks for compression beside backward on one GPU; no GPU has run this")
+
+
+def finding(rows: list[Row]) -> str:
+    """Return the time of each step."""
+    return ", ".join(f"{name} {1e3 * one.iteration_s:.2f} ms" for name, one in steps().items())

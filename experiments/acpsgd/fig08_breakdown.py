@@ -1,0 +1,50 @@
+"""ACP-SGD Fig. 8: where an iteration goes with ACP-SGD and three other methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.acpsgd_panels import iteration_s, parts
+from ssfx.evaluation.judging import complete
+from ssfx.evaluation.pages import counted
+from ssfx.evaluation.row_steps import Rule, judge_orders
+from ssfx.evaluation.step_plots import draw_parts
+from ssfx.results.rows import Row
+from ssfx.validation.published_acpsgd import Setup
+from ssfx.validation.published_steps import Steps
+
+NAME = "acpsgd.fig8"
+TITLE = "Parts of an iteration: ACP-SGD and three other methods"
+CLAIMS = (NAME,)
+NEEDS = {"experiment": "acpsgd_models", "calibration": bool}
+COMMAND = "ssfx run experiment=acpsgd_models"
+
+METHODS = ("ssgd", "powersgd", "powersgd-star", "acpsgd")
+MODELS = ("ResNet-50", "BERT-Base")
+ALMOST = 0.9
+"""Share of linear scaling from which it counts as almost linear."""
+
+
+def draw(rows: list[Row], out: Path) -> list[Path]:
+    """Write stacked parts, one panel a model."""
+    return draw_parts(NAME, {model: parts(rows, METHODS, model) for model in MODELS}, rows, out)
+
+
+def judge(rows: list[Row]) -> Sequence[Verdict]:
+    """Return the verdict on linear scaling."""
+    return complete(NAME, judge_orders(rows, ORDERS), COMMAND)
+
+
+def _linear(steps: Steps) -> tuple[bool, str]:
+    shares = [steps.alone_s(Setup(m).setting) / iteration_s(steps, "acpsgd", Setup(m)) for m in MODELS]
+    return min(shares) > ALMOST, f"{100 * min(shares):.0f} to {100 * max(shares):.0f} % of linear"
+
+
+ORDERS: dict[str, Rule] = {"acpsgd.fig8.linear": _linear}
+
+
+def finding(rows: list[Row]) -> str:
+    """Return how many of the claims hold in simulation."""
+    return counted(judge(rows))

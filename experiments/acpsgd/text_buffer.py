@@ -1,0 +1,52 @@
+"""ACP-SGD section IV-B: how large the buffers of ResNet-50 are and how many of them it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.judging import complete, held
+from ssfx.evaluation.low_rank import compressed_buffer_bytes, compressed_buffers, dense_buffers, mib, of
+from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.results.rows import Row
+from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, MIB
+
+NAME = "acpsgd.text.buffer"
+TITLE = "Buffers of ResNet-50 at rank 4, MB meaning MiB"
+CLAIMS = (NAME,)
+NEEDS: dict[str, str] = {}
+COMMAND = f"ssfx figures {NAME}"
+
+
+def draw(rows: list[Row], out: Path) -> list[Path]:
+    """Write the numbers of the passage beside ours."""
+    return draw_claims(NAME, TITLE, judge(rows), out)
+
+
+def judge(rows: list[Row]) -> Sequence[Verdict]:
+    """Return a verdict on every number of the passage."""
+    found, name = of("ResNet-50"), "acpsgd.iv.buf"
+    by_size, filled, ddp = dense_buffers(found)
+    verdicts = [
+        held(f"{name}.default", BUCKET_CAP_BYTES / MIB),
+        held(f"{name}.resnet50_size", mib(found.numel)),
+        held(
+            f"{name}.m_buffers", (by_size, max(filled, ddp)), tolerance=0.0,
+            reason=f"{by_size} by size alone; tensors filled in one after the other need {filled}, DDP's rule {ddp}",
+        ),
+    ]  # fmt: skip
+    for key, sizes in (("p", found.p), ("q", found.q)):
+        buffer_bytes = compressed_buffer_bytes(sizes, found)
+        verdicts += [
+            held(f"{name}.{key}_size", mib(sum(sizes))),
+            held(f"{name}.{key}_rate", 100 * sum(sizes) / found.numel),
+            held(f"{name}.{key}_buf", buffer_bytes / MIB),
+            held(f"{name}.{key}_n", compressed_buffers(sizes, found), tolerance=0.0),
+        ]
+    return complete(NAME, verdicts, COMMAND)
+
+
+def finding(rows: list[Row]) -> str:
+    """Return how many of the numbers hold."""
+    return counted(judge(rows))

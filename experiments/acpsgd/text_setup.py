@@ -1,0 +1,64 @@
+"""ACP-SGD sections III-A and V: the testbed and the settings, beside what conf/ has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.configured import NOWHERE, cluster, judge_setup, memory_gb, workload
+from ssfx.evaluation.judging import complete
+from ssfx.evaluation.low_rank import MODELS
+from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.perf_model.operator_counts import model_work
+from ssfx.results.rows import Row
+
+NAME = "acpsgd.text.setup"
+TITLE = "Testbed and training settings of ACP-SGD"
+CLAIMS = (NAME,)
+NEEDS: dict[str, str] = {}
+COMMAND = f"ssfx figures {NAME}"
+
+TESTBED = "acpsgd_10gbe"
+CONVERGENCE = "the convergence runs use networks and schedules that a CPU can train, not the paper's 300 epochs"
+
+
+def draw(rows: list[Row], out: Path) -> list[Path]:
+    """Write every setting beside what is configured here."""
+    return draw_claims(NAME, TITLE, judge(rows), out, origin="From the configuration of ssfx (conf/); no run.")
+
+
+def judge(rows: list[Row]) -> Sequence[Verdict]:
+    """Return a verdict on every setting."""
+    key = "acpsgd.setup"
+    here = {
+        f"{key}.gpus": lambda: float(cluster(TESTBED).world_size),
+        f"{key}.nodes": lambda: float(cluster(TESTBED).nodes),
+        f"{key}.gpus_per_node": lambda: float(cluster(TESTBED).devices_per_node),
+        f"{key}.bw": lambda: cluster(TESTBED).inter.gbps,
+        f"{key}.gpu_mem": lambda: memory_gb(TESTBED),
+        f"{key}.bs.resnet50": lambda: float(workload("resnet50_imagenet")["batch_size"]),
+        f"{key}.bs.resnet152": lambda: float(workload("resnet152_imagenet")["batch_size"]),
+        f"{key}.bs.bertbase": lambda: float(workload("bert_base_pretraining")["batch_size"]),
+        f"{key}.bs.bertlarge": lambda: float(workload("bert_large_pretraining")["batch_size"]),
+        f"{key}.img": lambda: float(words("resnet50").split("x")[1]),
+        f"{key}.seq": lambda: float(words("bert_base_pretraining").split()[0]),
+        f"{key}.rank.resnet": lambda: float(MODELS["ResNet-50"][1]),
+        f"{key}.rank.bert": lambda: float(MODELS["BERT-Base"][1]),
+        f"{key}.conv.mom": lambda: float(workload("resnet18_cifar10")["momentum"]),
+        f"{key}.conv.lr": lambda: float(workload("resnet18_cifar10")["lr"]),
+    }
+    why = {f"{key}.conv.epochs": NOWHERE["epochs"]}
+    for name in ("gpus", "epochs", "bs", "warm", "decay1", "decay2", "decayf", "rank"):
+        why.setdefault(f"{key}.conv.{name}", CONVERGENCE)
+    return complete(NAME, judge_setup(NAME, here, why), COMMAND)
+
+
+def words(model: str) -> str:
+    """Return what a sample of a shipped model is, in words, such as 3x224x224 images."""
+    return model_work(model).inputs
+
+
+def finding(rows: list[Row]) -> str:
+    """Return how many of the settings are configured here."""
+    return counted(judge(rows))

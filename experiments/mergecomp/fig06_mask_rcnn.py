@@ -1,0 +1,34 @@
+"""MergeComp Fig. 6: scaling factors for Mask R-CNN on COCO."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.judging import complete
+from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.results.rows import Row
+
+NAME = "mergecomp.fig6"
+TITLE = "Scaling factors of Mask R-CNN"
+CLAIMS = (NAME,)
+NEEDS: dict[str, str] = {}
+COMMAND = f"ssfx figures {NAME}"
+
+WHY = "Mask R-CNN is not among the models here: which of its tensors are trained is not stated (MC-03)"
+
+
+def draw(rows: list[Row], out: Path) -> list[Path]:
+    """Write what the text prints; there is nothing of ours beside it."""
+    return draw_claims(NAME, TITLE, judge(rows), out, origin="The paper's printed numbers; nothing was run here.")
+
+
+def judge(rows: list[Row]) -> Sequence[Verdict]:
+    """Return that none of the claims was attempted."""
+    return complete(NAME, [], COMMAND, reason=WHY)
+
+
+def finding(rows: list[Row]) -> str:
+    """Return how many of the claims hold."""
+    return counted(judge(rows))

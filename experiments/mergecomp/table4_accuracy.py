@@ -1,0 +1,87 @@
+"""MergeComp Table 4: accuracy of FP32, layer-wise and merged compression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.judging import absent, complete, number
+from ssfx.evaluation.pages import counted
+from ssfx.evaluation.quality_curves import SCALE, compared, grouped, judged_order, origin, values
+from ssfx.figures.tables import draw_table
+from ssfx.results.rows import Row
+
+NAME = "mergecomp.table4"
+TITLE = "Accuracy of layer-wise and merged compression"
+CLAIMS = (NAME,)
+NEEDS = {"experiment": "mergecomp_quality", "calibration": ""}
+COMMAND = "ssfx run experiment=mergecomp_quality"
+
+CELLS = {"cifar10": ("ResNet50 on CIFAR10", "dgc"), "imagenet": ("ResNet50 on ImageNet", "ef_signsgd")}
+WAYS = {"fp32": "ddp", "layerwise": "per_tensor", "mergecomp": "mergecomp"}
+
+
+def draw(rows: list[Row], out: Path) -> list[Path]:
+    """Write the paper's accuracies beside those of the small task here."""
+    if not rows:
+        return []
+    table = []
+    for key, (task, compressor) in CELLS.items():
+        for way, scheme in WAYS.items():
+            own = top1(rows, scheme, compressor)
+            spread = f"{min(own):.1f} to {max(own):.1f}" if own else ""
+            table.append(
+                {
+                    "task": task,
+                    "method": way,
+                    "compressor": compressor if way != "fp32" else "",
+                    "paper": number(f"{NAME}.{key}.{way}"),
+                    "here": round(fmean(own), 1) if own else "",
+                    "range": spread,
+                    "seeds": len(own),
+                }
+            )
+    columns = {
+        "task": "paper: task",
+        "method": "method",
+        "compressor": "compressor",
+        "paper": "paper (%)",
+        "here": "ssfx, small\nnetwork (%)",
+        "range": "range",
+        "seeds": "seeds",
+    }
+    return draw_table(NAME, TITLE, columns, table, out, origin=origin(rows), used=rows)
+
+
+def judge(rows: list[Row]) -> Sequence[Verdict]:
+    """Return that levels are of other networks, and whether merging keeps the accuracy."""
+    found, pairs = [], []
+    for key, (_, compressor) in CELLS.items():
+        for way, scheme in WAYS.items():
+            if own := top1(rows, scheme, compressor):
+                mean = f"{fmean(own):.1f} percent"
+                found.append(
+                    absent(f"{NAME}.{key}.{way}", f"another network and data: {SCALE}", "not comparable", mean)
+                )
+        merged, apart = (top1(rows, scheme, compressor) for scheme in ("mergecomp", "per_tensor"))
+        if merged and apart:
+            pairs.append((compressor, *compared(merged, apart), "equal"))
+    if pairs:
+        found.append(judged_order(f"{NAME}.preserve", pairs))
+    return complete(NAME, found, COMMAND, cost="minutes on two cores")
+
+
+def top1(rows: list[Row], scheme: str, compressor: str) -> list[float]:
+    """Return the final accuracies of one method, in percent, a value for every seed."""
+    own = grouped(
+        [row for row in rows if row.case.scheme == scheme and row.case.compressor in (None, compressor)],
+        lambda row: row.case.scheme,
+    )
+    return [100 * value for methods in own.values() for part in methods.values() for value in values(part, "top1")]
+
+
+def finding(rows: list[Row]) -> str:
+    """Return how many of the claims hold."""
+    return counted(judge(rows))

@@ -1,0 +1,56 @@
+"""MiCRO Fig. 2: error over training of Top-k and hard threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.judging import absent, complete, says
+from ssfx.evaluation.micro_runs import COLOURS, GROUP, method
+from ssfx.evaluation.pages import counted
+from ssfx.evaluation.quality_curves import SCALE, curve, draw_curves, grouped
+from ssfx.results.rows import Row
+
+NAME = "micro.fig2"
+TITLE = "Error over steps of Top-k and hard threshold"
+CLAIMS = (NAME,)
+NEEDS = {"experiment": "micro_quality", "calibration": ""}
+COMMAND = "ssfx run experiment=micro_quality"
+
+METHODS = ("Top-k", "hard threshold")
+
+
+def draw(rows: list[Row], out: Path) -> list[Path]:
+    """Write the mean norm of what workers have not sent, over steps."""
+    return draw_curves(NAME, shown(rows), COLOURS, "error_norm", rows, out, labels=("step", "mean error norm"))
+
+
+def judge(rows: list[Row]) -> Sequence[Verdict]:
+    """Return in how many steps the error of hard threshold is lower."""
+    found = [absent("micro.fig2.gpus", f"ours ran on {GROUP} CPU workers")]
+    for methods in shown(rows).values():
+        if set(METHODS) <= set(methods):
+            pairs = [
+                (a, b)
+                for one, other in zip(methods["hard threshold"], methods["Top-k"], strict=False)
+                for a, b in zip(curve(one).get("error_norm", []), curve(other).get("error_norm", []), strict=False)
+                if a is not None and b is not None
+            ]
+            if pairs:
+                share = sum(a < b for a, b in pairs) / len(pairs)
+                text = f"lower in {100 * share:.0f} % of the measured steps"
+                found.append(says("micro.fig2.order", share > 0.5, text, f"{SCALE}: {text}", source="measured"))
+                break
+    return complete(NAME, found, COMMAND, cost="minutes on two cores")
+
+
+def shown(rows: list[Row]) -> dict[str, dict[str, list[Row]]]:
+    """Return model -> method -> rows of the two methods."""
+    own = [row for row in rows if row.case.world_size == GROUP]
+    return grouped(own, lambda row: name if (name := method(row)) in METHODS else "")
+
+
+def finding(rows: list[Row]) -> str:
+    """Return how many of the claims hold."""
+    return counted(judge(rows))

@@ -1,0 +1,85 @@
+"""MiCRO Fig. 5: density over training of four sparsifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.configured import workload
+from ssfx.evaluation.judging import complete, held, number, says
+from ssfx.evaluation.micro_runs import COLOURS, GROUP, late, method
+from ssfx.evaluation.pages import counted
+from ssfx.evaluation.quality_curves import SCALE, draw_curves, grouped
+from ssfx.results.rows import Row
+
+NAME = "micro.fig5"
+TITLE = "Density over steps of four sparsifiers"
+CLAIMS = (NAME,)
+NEEDS = {"experiment": "micro_quality", "calibration": ""}
+COMMAND = "ssfx run experiment=micro_quality"
+
+BAND = 0.1
+"""Relative difference within which a density counts as the one that was set."""
+TRAINING_IMAGES, WORKERS = 50_000, 16
+"""Of CIFAR-10 and CIFAR-100, and of the paper."""
+
+
+def draw(rows: list[Row], out: Path) -> list[Path]:
+    """Write the density that all workers sent together over steps, and the one that was set as a dashed line."""
+    set_to = {row.case.model: row.case.density or 0.0 for row in rows}
+    return draw_curves(
+        NAME, shown(rows), COLOURS, "union_density", rows, out, labels=("step", "density sent by all"), paper=set_to
+    )
+
+
+def judge(rows: list[Row]) -> Sequence[Verdict]:
+    """Return densities over the one that was set, in the second half of training."""
+    batch, epochs = workload("resnet18_cifar10")["batch_size"], int(number("micro.setup.decay_epoch"))
+    images = TRAINING_IMAGES // WORKERS
+    first, last = epochs * (images // batch), epochs * -(-images // batch)
+    found = [
+        held("micro.iii.hard_fixed", 1.0, tolerance=0.0, reason="the threshold is an option of the compressor"),
+        says("micro.fig5.drop", first <= number("micro.fig5.drop") <= last, f"{first:,} to {last:,} iterations",
+             "150 epochs of 97 or 98 iterations: when the paper's learning rate decays (MI-04)"),
+    ]  # fmt: skip
+    for methods in shown(rows).values():
+        ratio = {name: late(runs) for name, runs in methods.items()}
+        if all(value is not None for value in ratio.values()) and {"Top-k", "MiCRO", "hard threshold"} <= set(ratio):
+            micro, topk, hard = (ratio[name] or 0.0 for name in ("MiCRO", "Top-k", "hard threshold"))
+            texts = {name: f"{value:.2f}x of what was set" for name, value in ratio.items()}
+            found += [
+                says(
+                    "micro.fig5.micro",
+                    abs(micro - 1) <= BAND,
+                    texts["MiCRO"],
+                    f"{SCALE}: {texts['MiCRO']}",
+                    source="measured",
+                ),
+                says(
+                    "micro.fig5.topk",
+                    1 < topk <= GROUP,
+                    texts["Top-k"],
+                    f"{GROUP} workers, {SCALE}: {texts['Top-k']}",
+                    source="measured",
+                ),
+                says(
+                    "micro.fig5.hard",
+                    hard > 1 + BAND,
+                    texts["hard threshold"],
+                    f"{SCALE}: {texts['hard threshold']}",
+                    source="measured",
+                ),
+            ]
+            break
+    return complete(NAME, found, COMMAND, cost="minutes on two cores")
+
+
+def shown(rows: list[Row]) -> dict[str, dict[str, list[Row]]]:
+    """Return model -> method -> rows on as many workers."""
+    return grouped([row for row in rows if row.case.world_size == GROUP], method)
+
+
+def finding(rows: list[Row]) -> str:
+    """Return how many of the claims hold."""
+    return counted(judge(rows))

@@ -1,0 +1,70 @@
+"""MiCRO Fig. 8: threshold and error over training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.judging import complete, says
+from ssfx.evaluation.micro_runs import GROUP, follows, method, scaled
+from ssfx.evaluation.pages import counted
+from ssfx.evaluation.quality_curves import SCALE, origin
+from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from ssfx.results.rows import Row
+
+NAME = "micro.fig8"
+TITLE = "Threshold and scaled error of MiCRO"
+CLAIMS = (NAME,)
+NEEDS = {"experiment": "micro_quality", "calibration": ""}
+COMMAND = "ssfx run experiment=micro_quality"
+
+
+def draw(rows: list[Row], out: Path) -> list[Path]:
+    """Write the threshold over steps beside the error, rescaled by the ratio of their sums as in the paper."""
+    own = chosen(rows)
+    if not own:
+        return []
+    import matplotlib.pyplot as plt
+
+    table = []
+    with style():
+        figure, axis = plt.subplots(figsize=(1.4 * COLUMN_IN, 2.5), layout="constrained")
+        for seed, row in enumerate(own):
+            steps, threshold, error = scaled(row)
+            axis.plot(steps, threshold, color="#5b2a86", linewidth=1.1, label="threshold" if seed == 0 else None)
+            axis.plot(steps, error, color="#d55e00", linewidth=0.9, label="error, rescaled" if seed == 0 else None)
+            table += [
+                {"seed": row.case.seed, "step": step, "threshold": a, "scaled_error": b}
+                for step, a, b in zip(steps, threshold, error, strict=True)
+            ]
+        axis.set_xlabel("step")
+        axis.set_ylabel("threshold")
+        axis.set_title(own[0].case.model, loc="left", fontweight="bold")
+        axis.legend()
+        axis.grid()
+        figure.supxlabel(origin(own), x=0.01, ha="left", **ORIGIN_LINE)
+        return save(figure, NAME, table, own, out)
+
+
+def judge(rows: list[Row]) -> Sequence[Verdict]:
+    """Return the correlation of the ranks of threshold and error."""
+    found = []
+    if own := chosen(rows):
+        scale = "the rescaling of the figure is done as the text says: sum of thresholds over sum of errors"
+        found.append(says("micro.fig8.scale", "agrees", "applied in the figure", scale, source="measured"))
+        ranks = [follows(row) for row in own]
+        text = f"rank correlation {min(ranks):.2f} to {max(ranks):.2f}"
+        found.append(says("micro.fig8.track", min(ranks) > 0, text, f"{SCALE}: {text}", source="measured"))
+    return complete(NAME, found, COMMAND, cost="minutes on two cores")
+
+
+def chosen(rows: list[Row]) -> list[Row]:
+    """Return the rows of MiCRO that recorded thresholds and errors."""
+    own = [row for row in rows if method(row) == "MiCRO" and row.case.world_size == GROUP]
+    return [row for row in own if scaled(row)[0]]
+
+
+def finding(rows: list[Row]) -> str:
+    """Return how many of the claims hold."""
+    return counted(judge(rows))

@@ -1,0 +1,102 @@
+"""MiCRO Table I: seven weaknesses of five sparsifiers, tried on made-up gradients of 16 workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.judging import absent, claims_of, complete, held, says
+from ssfx.evaluation.operators import bytes_per_element
+from ssfx.evaluation.pages import counted
+from ssfx.evaluation.selection_example import SPARSIFIERS, WORKERS, run
+from ssfx.figures.tables import draw_table
+from ssfx.results.rows import Row
+
+NAME = "micro.table1"
+TITLE = f"Weaknesses of sparsifiers, tried with error feedback on {WORKERS} made-up workers"
+CLAIMS = (NAME,)
+NEEDS: dict[str, str] = {}
+COMMAND = f"ssfx figures {NAME}"
+
+NAMES = {"topk": "Top-k", "cltk": "CLT-k", "hardthr": "hard threshold", "sidco": "SIDCo", "micro": "MiCRO"}
+OURS = {"topk": "topk", "cltk": "cltk", "hardthr": "hard_threshold", "sidco": "sidco"}
+CRITERIA = {
+    "buildup": "gradient\nbuild-up", "density": "unpredictable\nhigh density", "tuning": "tuning of\na threshold",
+    "fidelity": "loss of\nfidelity", "idling": "worker\nidling", "selection": "selection\ncost",
+    "overhead": "further\noverhead",
+}  # fmt: skip
+FAR = 1.1
+"""More than this times the density that was set counts as high, and as another density."""
+OTHER_SCALE = 4.0
+"""How much larger gradients are in the second run, where a hand-set threshold is no longer right."""
+
+
+def draw(rows: list[Row], out: Path) -> list[Path]:
+    """Write one line per sparsifier: the paper's word, and ours with the number behind it."""
+    found = {one.claim: one for one in judge(rows)}
+    table = []
+    for key, name in NAMES.items():
+        line: dict[str, str] = {"sparsifier": name}
+        for criterion in CRITERIA:
+            one = found[f"{NAME}.{key}.{criterion}"]
+            line[f"paper_{criterion}"] = word(f"{NAME}.{key}.{criterion}")
+            line[criterion] = one.ours or "-"
+            line[f"outcome_{criterion}"] = one.outcome
+        table.append(line)
+    columns = {"sparsifier": "sparsifier"}
+    for criterion, heading in CRITERIA.items():
+        columns |= {f"paper_{criterion}": "paper:\n" + heading, criterion: "ssfx"}
+    origin = (
+        "Computed by ssfx: rules of its compressors on made-up gradients, last quarter of the steps; no training run."
+    )
+    return draw_table(NAME, TITLE, columns, table, out, origin=origin)
+
+
+def judge(rows: list[Row]) -> Sequence[Verdict]:
+    """Return a verdict on every cell of the table and on the two sentences about CLT-k."""
+    found = [verdict for key in SPARSIFIERS for verdict in cells(key)]
+    leading = run("cltk")
+    found += [
+        held("micro.iii.cltk_equal", leading.ratio),
+        held("micro.iii.cltk_idle", leading.deciding / WORKERS),
+    ]
+    assert len(found) == len(claims_of(NAME))
+    return complete(NAME, found, COMMAND)
+
+
+def cells(key: str) -> list[Verdict]:
+    """Return the verdicts on one line of the table."""
+    here, larger = run(key), run(key, OTHER_SCALE)
+    moves = abs(larger.ratio / here.ratio - 1)
+    properties = {
+        "buildup": (here.overlap > 0 or (key != "cltk" and here.ratio > FAR), f"{here.ratio:.1f}x selected"),
+        "density": (here.ratio > FAR, f"{here.ratio:.1f}x of what was set"),
+        "tuning": (moves > FAR - 1, f"{100 * moves:.0f} % other density with {OTHER_SCALE:g}x larger gradients"),
+        "fidelity": (here.deciding < WORKERS, f"{here.deciding:.0f} of {WORKERS} decide"),
+        "idling": (here.idle > 0, f"{here.idle:.0f} of {WORKERS} wait"),
+    }
+    found = []
+    for criterion, (yes, ours) in properties.items():
+        claim = f"{NAME}.{key}.{criterion}"
+        stated = word(claim)
+        found.append(says(claim, (stated == "yes") == yes, ours, "" if (stated == "yes") == yes else f"here: {ours}"))
+    if key in OURS:
+        moved = f"{bytes_per_element(OURS[key]):.0f} bytes moved per element"
+    else:
+        moved = f"1/{WORKERS} of the elements read"
+    slower = "levels of the paper's implementations on GPUs; ours select without sorting, and no GPU has run them"
+    found.append(absent(f"{NAME}.{key}.selection", slower, "not comparable", moved))
+    found.append(absent(f"{NAME}.{key}.overhead", "asks for times of the paper's implementations on GPUs"))
+    return found
+
+
+def word(claim_id: str) -> str:
+    """Return what the cell says: the ledger's statement behind its equals sign."""
+    statement = next(claim.statement for claim in claims_of(NAME) if claim.id == claim_id)
+    return statement.rpartition("= ")[2]
+
+
+def finding(rows: list[Row]) -> str:
+    """Return how many of the cells hold."""
+    return counted(judge(rows))

@@ -1,0 +1,59 @@
+"""MiCRO section V-A: the cluster and the optimiser's settings, beside what conf/ has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssfx.claims.verdicts import Verdict
+from ssfx.compressors import build
+from ssfx.compressors.hard_threshold import threshold_for
+from ssfx.evaluation.configured import cluster, judge_setup
+from ssfx.evaluation.judging import complete, says
+from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.evaluation.selection_example import DENSITY
+from ssfx.perf_model.operator_counts import model_work
+from ssfx.results.rows import Row
+
+NAME = "micro.text.setup"
+TITLE = "Cluster and settings of MiCRO"
+CLAIMS = (NAME,)
+NEEDS: dict[str, str] = {}
+COMMAND = f"ssfx figures {NAME}"
+
+
+def draw(rows: list[Row], out: Path) -> list[Path]:
+    """Write every setting beside what is configured here."""
+    return draw_claims(NAME, TITLE, judge(rows), out, origin="From the configuration of ssfx (conf/); no run.")
+
+
+def judge(rows: list[Row]) -> Sequence[Verdict]:
+    """Return a verdict on every setting and on the two formulas."""
+    key = "micro.setup"
+    here = {
+        f"{key}.gpus": lambda: float(cluster("micro").world_size),
+        f"{key}.nodes": lambda: float(cluster("micro").nodes),
+        f"{key}.gpus_per_node": lambda: float(cluster("micro").devices_per_node),
+    }
+    host = "the host's memory and cores are no part of the description of a cluster here"
+    why = {
+        f"{key}.ram": host,
+        f"{key}.cores": host,
+        f"{key}.seeds": "how often the paper repeats its timings; a simulated step has no spread",
+        f"{key}.decay_epoch": "no run of 150 epochs is configured here",
+    }
+    formulas = ("micro.def.density", "micro.setup.delta0")
+    found = [one for one in judge_setup(NAME, here, why) if one.claim not in formulas]
+    numel = model_work("resnet18_cifar10").numel
+    k = build("topk").layout(numel, DENSITY).values
+    found += [
+        says("micro.def.density", abs(k / numel - DENSITY) < 1 / numel, f"k = {k:,} of {numel:,} elements"),
+        says("micro.setup.delta0", "agrees", f"{threshold_for(k):.3g}, the same rule for both",
+             "the paper prints no rule; ours is that of the authors' code, 1 / (2 sqrt k)"),
+    ]  # fmt: skip
+    return complete(NAME, found, COMMAND)
+
+
+def finding(rows: list[Row]) -> str:
+    """Return how many of the settings are configured here."""
+    return counted(judge(rows))

@@ -1,0 +1,56 @@
+"""SSFusion Fig. 1: three ways to exchange four gradients, as simulated steps of a small example."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ssfx.claims.verdicts import Verdict, as_printed
+from ssfx.figures.example import Example, reduced
+from ssfx.figures.timelines import draw_timelines
+from ssfx.results.rows import Row
+from ssfx.simulator import Simulated
+
+NAME = "ssfusion.fig1"
+TITLE = "Fig. 1: three ways to exchange the gradients of four tensors"
+CLAIMS = (NAME,)
+NEEDS: dict[str, object] = {}
+COMMAND = "ssfx figures ssfusion.fig1"
+
+EXAMPLE = Example(
+    {"4": 400_000, "3": 500_000, "2": 400_000, "1": 300_000}, (0.6, 0.6, 0.6, 0.6), ms_per_megabyte=0.8,
+    latency_ms=0.06, encode_ms=(0.35, 0.1e-6),
+)  # fmt: skip
+PAIRS = (("4", "3"), ("2", "1"))
+
+
+def draw(rows: list[Row], out: Path) -> list[Path]:
+    """Write the three timelines."""
+    return draw_timelines(NAME, TITLE, steps(), out)
+
+
+def finding(rows: list[Row]) -> str:
+    """Return the time of each."""
+    return ", ".join(f"{name} {1e3 * step.iteration_s:.2f} ms" for name, step in steps().items())
+
+
+def judge(rows: list[Row]) -> list[Verdict]:
+    """Return whether the order of the three times is the paper's, and the number of tensors."""
+    wfbp, fused, joint = (step.iteration_s for step in steps().values())
+    holds = joint < fused < wfbp
+    said = f"In the example: {finding(rows)}."
+    return [
+        as_printed("ssfusion.fig1.tensors", 4, len(EXAMPLE.tensors), 0, command=COMMAND),
+        Verdict("ssfusion.fig1.order", "agrees" if holds else "disagrees", "holds" if holds else "does not hold",
+                "computed", reason=said, command=COMMAND, cost="seconds on one core"),
+    ]  # fmt: skip
+
+
+def steps() -> dict[str, Simulated]:
+    """Return a simulated step of each way."""
+    each = [EXAMPLE.gathered(*((name,) for name in pair)) for pair in PAIRS]
+    joint = [EXAMPLE.gathered(pair) for pair in PAIRS]
+    return {
+        "(a) WFBP": EXAMPLE.step(EXAMPLE.plan(*(reduced(name) for name in EXAMPLE.tensors))),
+        "(b) Per-tensor sparsification with tensor fusion": EXAMPLE.step(EXAMPLE.plan(*each)),
+        "(c) Multi-tensor sparsification with tensor fusion": EXAMPLE.step(EXAMPLE.plan(*joint)),
+    }

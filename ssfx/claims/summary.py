@@ -1,0 +1,86 @@
+"""Counts of verdicts and claims in words: what README, documentation, status and report say in the same way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Literal, get_args
+
+from ssfx.claims.ledger import PaperClaim, ledgers
+from ssfx.claims.verdicts import Outcome, Verdict, span
+
+Kind = Literal["orderings", "ranges", "numbers", "set-ups and formulas"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+JUDGED: tuple[Outcome, ...] = ("agrees", "partly", "disagrees")
+PAPERS = {
+    "ssfusion": "SSFusion", "acpsgd": "ACP-SGD", "mergecomp": "MergeComp", "micro": "MiCRO", "s2reducer": "S2 Reducer",
+}  # fmt: skip
+"""Papers by the name of their ledger, in the order in which they are shown."""
+
+
+def kind(claim: PaperClaim) -> Kind:
+    """Return what a claim says: that something is larger than something else, a range, a number, or a setting."""
+    if claim.type in ("setup", "background", "formula"):
+        return "set-ups and formulas"
+    if claim.bounds is None:
+        return "orderings"
+    return "numbers" if claim.bounds[0] == claim.bounds[1] else "ranges"
+
+
+def paper_says(claim: PaperClaim) -> str:
+    """Return the paper's value in words, "as stated" where there is no number."""
+    if claim.bounds is None:
+        return "as stated"
+    unit = {"percent": "%", "qualitative": "", "count": ""}.get(claim.unit or "", claim.unit or "")
+    return span(*claim.bounds, unit)
+
+
+def papers() -> dict[str, str]:
+    """Return the papers that have a ledger, in the order in which they are shown, with their names."""
+    return {name: PAPERS.get(name, name) for name in sorted({ledger.paper for ledger in ledgers()}, key=_place)}
+
+
+def counts(claims: Iterable[PaperClaim], verdicts: Mapping[str, Verdict]) -> Counter[Outcome]:
+    """Return how many of the claims have which outcome."""
+    return Counter(verdicts[claim.id].outcome for claim in claims)
+
+
+def by_paper(verdicts: Mapping[str, Verdict]) -> dict[str, Counter[Outcome]]:
+    """Return the counts of every paper's claims."""
+    claims = {ledger.paper: ledger.claims for ledger in ledgers()}
+    return {paper: counts(claims[paper], verdicts) for paper in papers()}
+
+
+def by_kind(verdicts: Mapping[str, Verdict]) -> dict[Kind, Counter[Outcome]]:
+    """Return the counts of orderings, ranges, numbers and set-ups, of all papers."""
+    every = [claim for ledger in ledgers() for claim in ledger.claims]
+    return {one: counts([claim for claim in every if kind(claim) == one], verdicts) for one in KINDS}
+
+
+def by_source(verdicts: Mapping[str, Verdict]) -> dict[str, Counter[Outcome]]:
+    """Return the counts of the judged claims by where our value comes from; simulated ones with their calibration."""
+    found: dict[str, Counter[Outcome]] = {}
+    for one in verdicts.values():
+        if one.outcome in JUDGED:
+            source = f"{one.source} ({one.calibration})" if one.calibration else one.source
+            found.setdefault(source, Counter())[one.outcome] += 1
+    return dict(sorted(found.items()))
+
+
+def sentence(found: Counter[Outcome]) -> str:
+    """Return counts in words: how many of the judged claims agree, partly and not, and how many were not judged."""
+    judged = sum(found[outcome] for outcome in JUDGED)
+    return (
+        f"{found['agrees']} of {judged} judged claims agree, {found['partly']} partly, {found['disagrees']} disagree; "
+        f"{found['not comparable']} not comparable, {found['not attempted']} not attempted"
+    )
+
+
+def total(verdicts: Mapping[str, Verdict]) -> Counter[Outcome]:
+    """Return the counts of all claims."""
+    return sum(by_paper(verdicts).values(), Counter())
+
+
+def _place(name: str) -> tuple[int, str]:
+    return (list(PAPERS).index(name) if name in PAPERS else len(PAPERS), name)

@@ -1,0 +1,55 @@
+"""The compressors of the MergeComp paper as its figures show them, from simulated rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ssfx.evaluation.row_steps import NoRow, by_calibration
+from ssfx.evaluation.step_plots import Line, Lines
+from ssfx.results.rows import Row
+from ssfx.validation.published_mergecomp import Setup, scaling_factor, timed
+from ssfx.validation.published_steps import Steps
+
+LABELS = {
+    "fp16": "FP16", "dgc": "DGC", "topk": "Top-k", "randomk": "Rand-k", "ef_signsgd": "EFSignSGD", "qsgd": "QSGD",
+    "signsgd": "SignSGD, SigNUM", "onebit": "OneBit",
+}  # fmt: skip
+"""SigNUM is SignSGD of a momentum: on the wire and in time it is the same."""
+COLOURS = {
+    "fp16": "#56b4e9", "dgc": "#d55e00", "topk": "#b8860b", "randomk": "#8c564b", "ef_signsgd": "#009e73",
+    "qsgd": "#cc79a7", "signsgd": "#74b06f", "onebit": "#7a5195",
+}  # fmt: skip
+DENSE = "#000000"
+GPUS = (2, 4, 8)
+NETWORKS = ("PCIe", "NVLink")
+
+
+def factor_panels(rows: Sequence[Row], way: str, model: str, dataset: str) -> list[Lines]:
+    """Return scaling factors over GPUs, a panel for each network and calibration, a line for each compressor."""
+    panels = []
+    for network in NETWORKS:
+        for calibration, steps in by_calibration(rows).items():
+            lines = [_line(steps, "fp32", "", "FP32", DENSE, model, dataset, network)]
+            lines += [
+                _line(steps, way, name, label, COLOURS[name], model, dataset, network) for name, label in LABELS.items()
+            ]
+            title = f"{network}, {calibration} times"
+            panels.append(Lines(title, lines, "GPUs", "scaling factor", log_x=True))
+    return panels
+
+
+def factor(steps: Steps, way: str, compressor: str, setup: Setup) -> float:
+    """Return the scaling factor of a method of the paper."""
+    return scaling_factor(timed(way, compressor, setup))(steps)
+
+
+def _line(
+    steps: Steps, way: str, compressor: str, label: str, colour: str, model: str, dataset: str, network: str
+) -> Line:
+    points = []
+    for gpus in GPUS:
+        try:
+            points.append((float(gpus), factor(steps, way, compressor, Setup(model, dataset, gpus, network))))
+        except NoRow:
+            continue
+    return Line(label, colour, {"published": points})

@@ -1,0 +1,41 @@
+"""Pages of claims: what a passage, a set-up or an algorithm states, beside what is computed here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.judging import paper_value
+from ssfx.figures.tables import COMPUTED, draw_table
+from ssfx.results.rows import Row
+from ssfx.validation.published_steps import claims
+
+ORDER = ("agrees", "partly", "disagrees", "not comparable", "not attempted")
+COLUMNS = {"what": "what the paper states", "paper": "paper", "here": "ssfx", "outcome": "outcome", "why": "why"}
+
+
+def draw_claims(
+    name: str, title: str, verdicts: Sequence[Verdict], out: Path, *, origin: str = COMPUTED, used: Sequence[Row] = ()
+) -> list[Path]:
+    """Write a table of the verdicts, one line a claim, and return the paths."""
+    lines = [
+        {
+            "what": claims()[one.claim].statement,
+            "paper": paper_value(claims()[one.claim]),
+            "here": one.ours,
+            "outcome": one.outcome,
+            "why": one.reason,
+            "claim": one.claim,
+        }
+        for one in verdicts
+    ]
+    shown = {key: heading for key, heading in COLUMNS.items() if any(line[key] for line in lines)}
+    return draw_table(name, title, shown, lines, out, origin=origin, used=used)
+
+
+def counted(verdicts: Sequence[Verdict]) -> str:
+    """Return how many verdicts came out how, in words."""
+    counts: Counter[str] = Counter(one.outcome for one in verdicts)
+    return ", ".join(f"{counts[word]} {word}" for word in ORDER if counts[word]) or "no claims"

@@ -1,0 +1,123 @@
+"""The count sketch of S2 Reducer on small made-up vectors: what adds up, what is biased, how noisy it is.
+
+Hash functions are those of collective s2_sketch, evaluated on arrays without torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ssfx.collectives.sketch_hash import PRIME, HashRow, draw
+
+Array = NDArray[np.float64]
+
+ELEMENTS, BLOCK = 4_096, 64
+WORKERS = 4
+BUCKETS = 256
+DRAWS = 400
+"""Hash functions over which means are taken."""
+
+
+def buckets(row: HashRow, at: NDArray[np.int64], cols: int) -> NDArray[np.int64]:
+    """Return the bucket of every element number."""
+    return (at * row.a + row.b) % PRIME % cols
+
+
+def signs(row: HashRow, at: NDArray[np.int64]) -> Array:
+    """Return the sign of every element number, by the cubic polynomial of the row."""
+    value = np.full_like(at, row.q[0])
+    for coefficient in row.q[1:]:
+        value = (value * at + coefficient) % PRIME
+    found: Array = (1 - 2 * (value % 2)).astype(np.float64)
+    return found
+
+
+def sketch(rows: Sequence[HashRow], vector: Array, at: NDArray[np.int64], cols: int = BUCKETS) -> Array:
+    """Return the sketch of the elements `at` of a vector."""
+    return np.array([np.bincount(buckets(row, at, cols), signs(row, at) * vector[at], cols) for row in rows])
+
+
+def queried(rows: Sequence[HashRow], filled: Array, at: NDArray[np.int64]) -> Array:
+    """Return what the sketch says about the elements `at`: the median over its rows."""
+    said = [signs(row, at) * one[buckets(row, at, len(one))] for row, one in zip(rows, filled, strict=True)]
+    found: Array = np.median(said, axis=0)
+    return found
+
+
+def hashes(number: int) -> tuple[HashRow, ...]:
+    """Return the one row of hash functions of draw `number`."""
+    return draw(1, 7, ELEMENTS, number)
+
+
+def block_sparse(seed: int, kept: int = 4) -> tuple[Array, NDArray[np.int64]]:
+    """Return a vector of which `kept` blocks are not zero, and the numbers of those blocks."""
+    rng = np.random.default_rng(seed)
+    chosen = np.sort(rng.choice(ELEMENTS // BLOCK, kept, replace=False))
+    vector = np.zeros(ELEMENTS)
+    for block in chosen:
+        vector[block * BLOCK : (block + 1) * BLOCK] = rng.standard_normal(BLOCK)
+    return vector, chosen
+
+
+def linearity() -> float:
+    """Return the largest difference between the sum of the workers' sketches and the sketch of their sum."""
+    rows, every = hashes(0), np.arange(ELEMENTS)
+    vectors = [block_sparse(seed)[0] for seed in range(WORKERS)]
+    together = sum(sketch(rows, vector, every) for vector in vectors)
+    return float(np.abs(together - sketch(rows, np.sum(vectors, axis=0), every)).max())
+
+
+def zeros_skipped() -> float:
+    """Return the largest difference between the sketch of all elements and of those that are not zero."""
+    rows, (vector, _) = hashes(0), block_sparse(0)
+    dense, sparse = sketch(rows, vector, np.arange(ELEMENTS)), sketch(rows, vector, np.flatnonzero(vector))
+    return float(np.abs(dense - sparse).max())
+
+
+def wrong_blocks() -> int:
+    """Return how many blocks the summed bitmap misses or adds."""
+    chosen = [block_sparse(seed)[1] for seed in range(WORKERS)]
+    bitmap = np.zeros(ELEMENTS // BLOCK, dtype=np.uint8)
+    for blocks in chosen:
+        bitmap[blocks] += 1
+    return len(set(np.flatnonzero(bitmap)) ^ set(np.concatenate(chosen).tolist()))
+
+
+def bias() -> tuple[float, float]:
+    """Return the slope of the mean of many queries over the vector, less 1, and its standard error."""
+    vector, _ = block_sparse(0)
+    at = np.flatnonzero(vector)
+    slopes = [
+        float(queried(rows, sketch(rows, vector, at), at) @ vector[at] / (vector[at] @ vector[at]))
+        for rows in map(hashes, range(DRAWS))
+    ]
+    return float(np.mean(slopes) - 1), float(np.std(slopes) / DRAWS**0.5)
+
+
+def relative_noise(ratio: float) -> float:
+    """Return the mean squared error of a query over the vector's energy, with `ratio` buckets an element."""
+    vector, _ = block_sparse(0)
+    at = np.flatnonzero(vector)
+    cols = int(ratio * len(at))
+    energy = float(vector @ vector)
+    noise = [
+        float(((queried(rows, sketch(rows, vector, at, cols), at) - vector[at]) ** 2).sum()) / energy
+        for rows in map(hashes, range(DRAWS // 4))
+    ]
+    return float(np.mean(noise))
+
+
+def collisions(cols: int = 32) -> tuple[float, float]:
+    """Return how often two elements share a bucket with equal and with opposite signs."""
+    first, second = np.array([5]), np.array([3001])
+    equal = opposite = 0
+    number = 40 * DRAWS
+    for rows in map(hashes, range(number)):
+        row = rows[0]
+        if buckets(row, first, cols)[0] == buckets(row, second, cols)[0]:
+            same = signs(row, first)[0] == signs(row, second)[0]
+            equal, opposite = equal + bool(same), opposite + (not same)
+    return equal / number, opposite / number

@@ -1,0 +1,113 @@
+"""What is checked and settled before the first step: options, the model on every rank, the memory's demands."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+from weakref import WeakSet
+
+import torch
+
+from ssfx.collectives.comm import Comm
+from ssfx.compressors import Compressor, build
+from ssfx.compressors.blank import blank_batch, run
+from ssfx.core.errors import ConfigError
+from ssfx.core.origin import Origin
+from ssfx.memories import Memory, memories
+from ssfx.memories.base import check_pair
+from ssfx.planning.costs import Costs, Curve, ring_exchange
+from ssfx.runtime.guards import Optimizers, check_module
+from ssfx.runtime.online import check_same
+
+_WARM_SHAPE = (8, 8)
+_attached: WeakSet[torch.nn.Module] = WeakSet()
+
+
+def model_device(model: torch.nn.Module) -> torch.device:
+    """Return the one device all trainable parameters are on; ConfigError if there are several, or no parameters."""
+    devices = {p.device for p in model.parameters() if p.requires_grad}
+    if not devices:
+        raise ConfigError("the model has no trainable parameters")
+    if len(devices) > 1:
+        raise ConfigError(f"parameters are on several devices ({', '.join(map(str, devices))}); put them on one")
+    return devices.pop()
+
+
+def check_model(model: torch.nn.Module) -> None:
+    """Refuse what is no bare module, and models that already exchange gradients."""
+    check_module(model)
+    if model in _attached:
+        raise ConfigError("this model has an exchange attached already; detach() that one first")
+
+
+def claim_model(model: torch.nn.Module) -> None:
+    """Note that an exchange is attached to `model`."""
+    _attached.add(model)
+
+
+def release_model(model: torch.nn.Module) -> None:
+    """Note that `model` is free again."""
+    _attached.discard(model)
+
+
+def choose_memory(compressor: str | None, memory: str | None, optimizers: Optimizers) -> Memory | None:
+    """Return the memory for a compressor: the one asked for, or residual where error feedback is sound, else none."""
+    if compressor is None:
+        if memory not in (None, "none"):
+            raise ConfigError(f"memory={memory} has no effect without a compressor; drop it or choose compressor=topk")
+        return None
+    built = build(compressor)
+    if memory is None:
+        memory = "residual" if built.error_feedback and not built.lossless else "none"
+    chosen = memories.build(memory)
+    check_pair(chosen, built)
+    if chosen.forbids_optimizer_momentum:
+        for group in (group for one in optimizers for group in one.param_groups):
+            if group.get("momentum") or "betas" in group:
+                raise ConfigError(
+                    f"memory={chosen.name} applies momentum itself, so the optimizer must not; "
+                    "use SGD with momentum=0, or memory=residual"
+                )
+    return chosen
+
+
+def placeholder_costs(world_size: int) -> Costs:
+    """Return nominal costs for plans that do not consult them (10 Gbit/s, 20 us a message, compression for free)."""
+    free = Curve.zero()
+    origin = Origin("nominal", note="placeholder for schemes that need no costs")
+    return Costs(world_size, free, free, free, ring_exchange(world_size, 20e-6, 0.8e-9), origin)
+
+
+def broadcast_model(model: torch.nn.Module, comm: Comm) -> None:
+    """Make parameters and buffers of all ranks equal to rank 0's, as torch DDP does; ConfigError if they cannot be."""
+    tensors = [*model.parameters(), *model.buffers()]
+    shapes = ";".join(f"{t.dtype}{tuple(t.shape)}" for t in tensors)
+    check_same(comm, hashlib.sha256(shapes.encode()).hexdigest(), "the list of parameters and buffers")
+    with torch.no_grad():
+        for tensor in tensors:
+            if tensor.numel():
+                whole = tensor.detach().contiguous()
+                comm.broadcast(whole).wait()
+                tensor.copy_(whole)
+
+
+def scheme_options(compressor: str | None, density: float | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options given by the user, leaving out what was not given so that the scheme's defaults apply."""
+    given = dict(options)
+    if compressor is not None:
+        given["compressor"] = compressor
+    if density is not None:
+        given["density"] = density
+    return given
+
+
+def warm_up(compressor: Compressor, memory: Memory, device: torch.device, world_size: int) -> None:
+    """One tensor of zeros has been compressed and decoded, so that every kernel is compiled.
+
+    On a machine that never did, that takes about 20 seconds, which the first step shall not wait for.
+    """
+    batch = blank_batch(compressor, [[_WARM_SHAPE]], 0.5, memory, device)
+    batch.world_size = world_size
+    batch.grads = [torch.zeros(64, device=device)]
+    run(batch, compressor)
+    compressor.decompress_add(batch.payload, torch.zeros(64, device=device), batch.context(batch.parts[0]))

@@ -1,0 +1,95 @@
+"""The four families of SSFusion's Fig. 12 at a size that trains on two CPU cores in seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ssfx.workloads.base import Model, models
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def _resnet_mini() -> nn.Module:
+    from ssfx.workloads.nets.mini import MiniResNet
+
+    return MiniResNet(channels=1, stages=(16, 32, 64), num_classes=10)
+
+
+def _vgg_mini() -> nn.Module:
+    from ssfx.workloads.nets.mini import MiniVgg
+
+    return MiniVgg(channels=1, stages=(32, 64), side=8, width=256, num_classes=10)
+
+
+def _lstm_mini() -> nn.Module:
+    from ssfx.workloads.nets.lstm import LstmLm
+
+    return LstmLm(vocabulary=256, embedding=64, hidden=96, layers=2)
+
+
+def _gpt2_mini() -> nn.Module:
+    from ssfx.workloads.nets.hugging_face import gpt2
+
+    return gpt2(width=64, layers=2, heads=2, vocabulary=256, positions=64, dropout=0.0)
+
+
+def _bert_mini() -> nn.Module:
+    from ssfx.workloads.catalog.generated_questions import VOCABULARY
+    from ssfx.workloads.nets.mini import mini_bert
+
+    return mini_bert(width=64, layers=2, heads=2, vocabulary=VOCABULARY, positions=32)
+
+
+models.add(
+    Model(
+        name="resnet_mini",
+        summary="residual network of three blocks for 1x32x32 digits, batch norm, 78 k parameters",
+        inputs="gray images 1x32x32 of 10 classes",
+        build=_resnet_mini,
+        batch_size=16,
+        source="the blocks of He et al. 2016, section 4.2, one a stage, on a quarter of the size",
+    )
+)
+models.add(
+    Model(
+        name="vgg_mini",
+        summary="VGG-like network for 1x32x32 digits, 2 convolutions, 150 k parameters, most of them in two layers",
+        inputs="gray images 1x32x32 of 10 classes",
+        build=_vgg_mini,
+        batch_size=16,
+        source="in the manner of Simonyan and Zisserman 2015: few large tensors and many small ones",
+    )
+)
+models.add(
+    Model(
+        name="lstm_mini",
+        summary="byte-level LSTM language model, 2 layers of 96 units, 178 k parameters",
+        inputs="bytes",
+        build=_lstm_mini,
+        batch_size=16,
+        source="the paper's LSTM with fewer units and a byte vocabulary",
+    )
+)
+models.add(
+    Model(
+        name="gpt2_mini",
+        summary="byte-level GPT-2, 2 layers of width 64, tied head, 121 k parameters",
+        inputs="bytes",
+        build=_gpt2_mini,
+        batch_size=16,
+        source="transformers GPT2LMHeadModel",
+        max_seq_len=64,
+    )
+)
+models.add(
+    Model(
+        name="bert_mini",
+        summary="BERT of 2 layers of width 64 with a question-answering head, 98 k parameters",
+        inputs="words of a question and a context, with the answer's span",
+        build=_bert_mini,
+        batch_size=16,
+        source="transformers BertForQuestionAnswering",
+        max_seq_len=32,
+    )
+)

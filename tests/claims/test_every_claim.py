@@ -1,0 +1,74 @@
+"""Every claim of the ledger has a verdict, from whatever speaks to it, or the reason why nothing does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from figures.synthetic import row
+from figures.synthetic_clusters import clusters
+
+from ssfx.claims.every_claim import headlines, verdicts, why_not_attempted
+from ssfx.claims.ledger import ledgers
+from ssfx.claims.verdicts import Verdict
+from ssfx.core.errors import RunError
+from ssfx.figures.discovery import discover
+
+CLAIMS = {claim.id: claim for ledger in ledgers() for claim in ledger.claims}
+
+
+@dataclass(frozen=True)
+class Script:
+    """A figure that judges what it is told to."""
+
+    given: tuple[Verdict, ...] = ()
+    name: str = "ssfusion.eq1"
+    claims: tuple[str, ...] = ("ssfusion.eq1",)
+    needs: Mapping[str, Any] = field(default_factory=dict)
+    command: str = "ssfx figures eq1"
+    error: str = ""
+
+    def select(self, rows):
+        return list(rows) if self.needs else []
+
+    def judge(self, rows):
+        if self.error:
+            raise RunError(self.error)
+        return self.given
+
+
+def test_without_anything_every_claim_is_not_attempted_and_says_why():
+    found = verdicts([], [])
+    assert [one.claim for one in found] == list(CLAIMS)
+    assert {(one.outcome, one.source, one.ours) for one in found} == {("not attempted", "none", "")}
+    assert all(one.reason.endswith(".") for one in found)
+
+
+@pytest.mark.parametrize("claim", list(CLAIMS)[::7])
+def test_the_reason_is_one_short_sentence(claim):
+    assert 20 < len(why_not_attempted(CLAIMS[claim])) < 170
+
+
+def test_a_script_that_computes_without_rows_is_heard():
+    said = Verdict("ssfusion.eq1.form", "agrees", "1", "computed")
+    assert headlines([Script((said,))], [])["ssfusion.eq1.form"] == said
+    assert said not in verdicts([Script((said,), needs={"experiment": "none"})], [])
+
+
+def test_a_script_that_judges_an_unknown_claim_is_an_error():
+    with pytest.raises(ValueError, match=r"'nobody.said' *, which is in no ledger"):
+        verdicts([Script((Verdict("nobody.said", "agrees", "1", "computed"),))], [])
+
+
+def test_a_script_whose_rows_cannot_be_used_takes_only_its_own_claims_along():
+    found = headlines([Script(error="row r1 has no value for loss")], [])
+    assert found["ssfusion.eq1.form"].reason == "row r1 has no value for loss"
+    assert found["ssfusion.design.eq2"].reason == why_not_attempted(CLAIMS["ssfusion.design.eq2"])
+
+
+def test_simulated_rows_speak_once_for_each_calibration_and_real_rows_too():
+    found = verdicts(discover().values(), [*clusters(), row(scheme="ssfusion_naive"), row(scheme="ssfusion_o")])
+    said = {(one.source, one.calibration) for one in found if one.claim == "ssfusion.exp1.o_vs_naive"}
+    assert {source for source, _ in said} == {"simulated", "measured"}
+    assert {one.claim for one in found} == set(CLAIMS)
+    assert len({(one.claim, one.source, one.calibration) for one in found}) == len(found)

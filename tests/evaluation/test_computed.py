@@ -1,0 +1,88 @@
+"""Computed values beside numbers derived by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.judging import claims_of, complete, half_digit, held, says
+from ssfx.evaluation.low_rank import compressed_buffers, dense_buffers, factors, of, share_below
+from ssfx.evaluation.quality_curves import compared
+from ssfx.evaluation.selection_example import WORKERS, build_up_without_common_part, run
+from ssfx.evaluation.sketch_example import bias, linearity, relative_noise, wrong_blocks, zeros_skipped
+from ssfx.evaluation.word_models import gnmt, lstm
+
+
+def test_factors_of_a_model_follow_from_its_shapes() -> None:
+    found = factors("resnet50", 4)
+    assert found.numel == 25_557_032
+    classifier = 2048 * 1000
+    at = found.whole.index(classifier)
+    assert (found.p[at], found.q[at]) == (4 * 1000, 4 * 2048)
+    assert found.vectors == 53_120 + 1000  # of all batch norms, and the bias of the classifier
+
+
+def test_ratios_count_vectors_once() -> None:
+    found = of("ResNet-50")
+    sent = sum(found.p) + sum(found.q) - found.vectors
+    assert found.power_ratio == found.numel / sent
+    assert found.turns_ratio > 1.7 * found.power_ratio
+
+
+def test_buffers_of_factors_are_as_many_as_the_paper_has() -> None:
+    found = of("ResNet-50")
+    assert compressed_buffers(found.p, found) == compressed_buffers(found.q, found) == 4
+    assert dense_buffers(found) == (4, 5, 5)
+    assert share_below([1, 10, 100, 1000], 100) == 50
+
+
+def test_one_lstm_layer_has_eight_matrices_and_two_biases() -> None:
+    assert lstm(3, 2) == 4 * (2 * 3 + 2 * 2) + 2 * 4 * 2
+    embeddings, rest = gnmt(1024, 4)
+    assert embeddings == 2 * 32_317 * 1024
+    assert rest > gnmt(512, 4)[1] * 3
+
+
+def test_digits_that_are_printed_decide_what_is_equal() -> None:
+    assert (half_digit(25.6), half_digit(67.0), half_digit(0.001)) == (0.05, 0.5, 0.0005)
+    assert held("acpsgd.table1.resnet50.params", 25.557).outcome == "agrees"
+    assert held("acpsgd.table1.resnet50.params", 25.7).outcome == "disagrees"
+    assert held("mergecomp.alg2.iters", 19).outcome == "agrees"  # an upper bound
+    assert held("s2reducer.appB1.ratio", (12.0, 20.0)).outcome == "agrees"  # a lower bound
+
+
+def test_a_claim_is_never_left_out_nor_judged_twice() -> None:
+    one = says("mergecomp.lemma1", True, "2048")
+    done = complete("mergecomp.text.theory", [one], "ssfx figures mergecomp.text.theory")
+    assert [verdict.claim for verdict in done] == [claim.id for claim in claims_of("mergecomp.text.theory")]
+    assert all(verdict.outcome == "not attempted" for verdict in done if verdict.claim != one.claim)
+    with pytest.raises(ValueError, match="twice"):
+        complete("mergecomp.text.theory", [one, one], "")
+    with pytest.raises(ValueError, match="elsewhere"):
+        complete("mergecomp.text.setup", [one], "")
+    assert isinstance(done[0], Verdict)
+
+
+def test_sparsifiers_select_as_their_rules_say() -> None:
+    topk, cltk, micro = run("topk"), run("cltk"), run("micro")
+    assert 1 < topk.ratio <= WORKERS
+    assert topk.overlap > 0
+    assert (cltk.ratio, cltk.deciding, cltk.idle) == (1, 1, WORKERS - 1)
+    assert (micro.overlap, micro.idle) == (0, 0)
+    assert 0.9 < micro.ratio < 1.1
+    assert build_up_without_common_part() == pytest.approx(100 * (1 - 0.99**16))
+
+
+def test_a_sketch_is_linear_and_unbiased_but_noisy() -> None:
+    assert linearity() < 1e-9
+    assert zeros_skipped() == 0
+    assert wrong_blocks() == 0
+    mean, error = bias()
+    assert abs(mean) < 3 * error
+    assert relative_noise(0.5) == pytest.approx(2.0, rel=0.2)  # one over lambda
+
+
+def test_equal_means_within_the_noise_of_seeds() -> None:
+    assert compared([0.9, 0.91, 0.92], [0.905, 0.915, 0.91])[0] == "equal"
+    assert compared([0.9, 0.91, 0.92], [0.5, 0.51, 0.52])[0] == "above"
+    assert compared([0.9], [0.5])[0] == "unknown"
