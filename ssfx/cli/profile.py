@@ -59,7 +59,7 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
     from ssfx.perf_model.recorded_times import profile_name, written_dir
 
     asked = resolve_profile(overrides)
-    if "(" in asked.dataset and out is None:
+    if "(" in asked.dataset and not asked.dataset.startswith("synthetic(") and out is None:
         raise ConfigError(
             f"dataset={asked.dataset} has options, and simulations would take its times for those of the data set as "
             "it comes; name a file with --out, or drop them"

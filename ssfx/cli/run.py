@@ -122,6 +122,14 @@ def _explain(job: Job) -> None:
             say(text)
     else:
         say(f"experiment={job.experiment} preset={job.preset} engine={job.engine} world_size={job.cluster.world_size}")
+    if job.engine == "slurm":
+        nodes, cases = job.cluster.nodes, len(job.cases)
+        say(
+            f"{cases} runs x {nodes} exclusive nodes, at most: {cases * nodes} node-hours if a run of "
+            f"{max(case.steps for case in job.cases)} steps takes an hour, {cases * nodes / 12:.0f} if five minutes"
+        )
+    if any(case.dataset.startswith("synthetic(") for case in job.cases):
+        say("dataset=synthetic: random samples of the models' shapes, to measure throughput; nothing is learned")
     sparse = sorted({case.scheme for case in job.cases} - set(job.baselines))
     if job.baselines:
         say(f"compressor, density and memory apply to {', '.join(sparse)}; dense: {', '.join(job.baselines)}")

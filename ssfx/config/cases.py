@@ -9,6 +9,7 @@ from typing import Any
 from ssfx.config.clusters import check_here, check_recorded, choice_at
 from ssfx.config.components import Components, complete, completed, components, on_nodes
 from ssfx.config.compose import Point, chosen, compose, expanded
+from ssfx.config.data_keys import with_own_data, without_data_keys
 from ssfx.config.epochs import with_steps
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
@@ -21,7 +22,7 @@ from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.target import Target, target_of
 from ssfx.results.wandb_mirror import Mirror
-from ssfx.workloads import check_case, datasets, models
+from ssfx.workloads import check_case, dataset_spec, models
 
 NODE_KEYS = ("cluster.nodes", "cluster.devices_per_node", "cluster.device")
 """What Slurm is asked for."""
@@ -64,7 +65,7 @@ def resolve_job(words: Iterable[str]) -> Job:
 
     Repeats are the outer loop, so that whatever disturbs the machine for a while hits all schemes alike.
     """
-    request = read(words)
+    request = with_own_data(read(without_data_keys(words)))
     for key in ("preset", "wandb", "wandb_project", "wandb_tags", "stall_timeout_s"):
         if len(request.get(key, ())) > 1:
             raise ConfigError(f"one command takes one {key}; start ssfx run once for each")
@@ -136,11 +137,10 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
     if found.engine not in ("simulate", "slurm"):
         check_here(cluster, settings.threads)
     check_recorded(point, cluster)
-    dataset = {key: value for key, value in config["dataset"].items() if key != "name"}
     case = Case(
         experiment=found.experiment,
         model=models[config["model"]["name"]].name,
-        dataset=datasets.canonical(config["dataset"]["name"], dataset),
+        dataset=dataset_spec(config["model"]["name"], config["dataset"]),
         scheme=parts.scheme,
         cluster=choice_at(point, cluster),
         world_size=cluster.world_size,
@@ -173,6 +173,7 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
         evaluate_every=settings.evaluate_every,
         target_metric=settings.target_metric,
         target_value=settings.target_value,
+        data_workers=settings.data_workers,
     )
     if found.engine == "simulate":
         case = simulated(case)

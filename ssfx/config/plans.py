@@ -11,7 +11,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.memories import memories
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.devices import device_names
-from ssfx.perf_model.operator_counts import counted
+from ssfx.perf_model.operator_counts import is_counted
 from ssfx.perf_model.plan_costs import costs_on, nominal_costs
 from ssfx.perf_model.shipped_profiles import is_shipped, load_shipped, profile_on
 from ssfx.planning.costs import Costs
@@ -79,7 +79,7 @@ def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
     ConfigError when one is not shipped. The others do not look at them.
     """
     model, on = planned.model, planned.cluster.device
-    profile = profile_on(model, on) if model in counted() and on in device_names() else load_shipped(model)
+    profile = profile_on(model, on) if is_counted(model) and on in device_names() else load_shipped(model)
     found: Costs | str
     try:
         found = costs = costs_on(planned.cluster, planned.parts.compressor, planned.parts.density)

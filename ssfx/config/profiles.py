@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ssfx.config.compose import Point, compose
+from ssfx.config.data_keys import with_own_data, without_data_keys
 from ssfx.config.groups import GROUPS, choices
 from ssfx.config.overrides import read
 from ssfx.config.schema import KEYS, Settings
 from ssfx.config.sweep import single
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.perf_model.cluster_file import local_device
-from ssfx.workloads import datasets
+from ssfx.workloads import dataset_spec, datasets, models
 
 PROFILE_KEYS = ("model", "workload", "dataset", "batch_size", "optimizer", "device", "ranks")
 """What a measured profile depends on."""
@@ -36,7 +37,7 @@ def resolve_profile(words: Iterable[str]) -> Measurement:
     A model without a workload or data set is measured as in the workload that trains it.
     """
     others, ranks = [], 0
-    for word in words:
+    for word in without_data_keys(words):
         key, _, value = word.partition("=")
         if key == "ranks":
             if ranks:
@@ -46,21 +47,17 @@ def resolve_profile(words: Iterable[str]) -> Measurement:
             raise unknown("key", key, PROFILE_KEYS)
         else:
             others.append(word)
-    request = read(others)
+    request = with_own_data(read(others))
     for key in request:
         if key not in PROFILE_KEYS and not key.startswith("dataset."):
             raise ConfigError(f"a profile does not depend on {key}; it takes {', '.join(PROFILE_KEYS)}")
     point = _with_workload(single(request, "profile"))
     config = compose(point)
     settings = Settings.of(config)
-    model = config["model"]["name"]
-    options = {key: value for key, value in config["dataset"].items() if key != "name"}
-    dataset = datasets.canonical(config["dataset"]["name"], options)
-    if not datasets.build(dataset).here:
-        raise ConfigError(
-            f"dataset={dataset} is known by name only, so model={model} cannot be measured here; plans and simulations "
-            "take its analytic profile"
-        )
+    model = models[config["model"]["name"]].name
+    dataset = dataset_spec(model, config["dataset"])
+    if why := datasets.build(dataset).missing():
+        raise ConfigError(why)
     device = local_device(settings.device)
     return Measurement(model, dataset, settings.batch_size, settings.optimizer, device, ranks or 1)
 

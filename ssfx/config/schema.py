@@ -29,7 +29,7 @@ class Settings:
     density: float | None
     world_size: int | None
     device: Literal["auto", "cpu", "cuda"]
-    precision: Literal["fp32", "bf16", "fp16"]
+    precision: Literal["fp32", "tf32", "bf16", "fp16"]
     threads: int
     steps: int
     warmup_steps: int
@@ -49,6 +49,7 @@ class Settings:
     evaluate_every: int
     target_metric: Literal["top1", "top5", "perplexity", "perplexity_per_word", "exact_match", "f1", "bleu"] | None
     target_value: float | None
+    data_workers: int
     stall_timeout_s: float
     wandb: Literal["off", "offline", "online"]
     wandb_project: str
@@ -59,7 +60,9 @@ class Settings:
             value = getattr(self, key)
             if value is not None and value < 1:
                 raise ConfigError(f"{key} must be at least 1, got {value}")
-        for key in ("momentum", "weight_decay", "warmup_steps", "seed", "checkpoint_every", "evaluate_every"):
+        for key in (
+            "momentum", "weight_decay", "warmup_steps", "seed", "checkpoint_every", "evaluate_every", "data_workers",
+        ):  # fmt: skip
             if getattr(self, key) < 0:
                 raise ConfigError(f"{key} must not be negative, got {getattr(self, key)}")
         for key, most in MOST.items():

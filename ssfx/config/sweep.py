@@ -11,6 +11,7 @@ from ssfx.config.clusters import engine_of
 from ssfx.config.compose import Point, chosen, compose, expanded
 from ssfx.config.groups import choices
 from ssfx.config.overrides import Request, check
+from ssfx.core import machine
 from ssfx.core.errors import ConfigError
 
 
@@ -28,8 +29,8 @@ def grid(request: Request) -> Grid:
     """Return the grid of the requested experiment; a value that the user gave replaces the experiment's axis.
 
     Where it is simulated, the axes under `simulated` replace those of the same name; ConfigError for an experiment
-    without that key, which is about what real gradients do. An `also` entry adds points outside the grid; it is left
-    out when the user chose one of its keys.
+    without that key, which is about what real gradients do. Where GPUs run it, those under `real` do. An `also` entry
+    adds points outside the grid; it is left out when the user chose one of its keys.
     """
     name = _one(request, "experiment", None)
     base = compose({"experiment": name} if name else {})
@@ -41,6 +42,8 @@ def grid(request: Request) -> Grid:
         sweep = {**sweep, **_simulated(experiment)}
     elif len(clusters) > 1:
         raise ConfigError("one command runs on one cluster; start ssfx run once for each")
+    elif engine == "slurm" or (engine == "torchrun" and _one(request, "device", "auto") != "cpu" and machine.gpus()):
+        sweep = {**sweep, **experiment.get("real", {})}
     swept = {key: check(key, values) for key, values in sweep.items()}
     axes = {**swept, **request}
     axes.setdefault("scheme", (chosen({"experiment": name} if name else {}, "scheme"),))

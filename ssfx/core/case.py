@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ssfx.core.old_files import up_to_date
 
 Device = Literal["cpu", "cuda"]
-Precision = Literal["fp32", "bf16", "fp16"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Schedule = Literal["constant", "step", "linear", "cosine"]
 
 LATER_FIELDS: dict[str, Any] = {
@@ -27,6 +27,7 @@ LATER_FIELDS: dict[str, Any] = {
     "evaluate_every": 0,
     "target_metric": None,
     "target_value": None,
+    "data_workers": 0,
 }
 """Fields that came after the first committed rows, with the value that says nothing: then they are left out of a case's
 identity, so that a run without them is identified by what it always was."""
@@ -161,6 +162,8 @@ class Case:
     """Metric of quality in which the run has a target; None: it has none."""
     target_value: float | None = None
     """What counts as reached: a quality at least as good as this."""
+    data_workers: int = 0
+    """Processes of each rank that read and prepare its samples; 0: the rank itself does."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cluster", ClusterChoice.of(self.cluster))

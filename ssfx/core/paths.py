@@ -56,3 +56,13 @@ def results_dir() -> Path:
 def cache_dir() -> Path:
     """Directory of what can be made again at any time: $XDG_CACHE_HOME/ssfx if that is set, else ~/.cache/ssfx."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "ssfx").expanduser()
+
+
+DATA_VARIABLE = "SSFX_DATA"
+DOWNLOAD_VARIABLE = "SSFX_DOWNLOAD"
+
+
+def data_root() -> Path | None:
+    """Directory of the user's data sets: $SSFX_DATA, which data.root=DIR sets; None when nobody named one."""
+    named = os.environ.get(DATA_VARIABLE)
+    return Path(named).expanduser().resolve() if named else None

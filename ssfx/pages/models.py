@@ -8,9 +8,8 @@ from ssfx.pages.markdown import code, table
 from ssfx.perf_model.devices import device
 from ssfx.perf_model.operator_counts import counted, model_work
 from ssfx.perf_model.roofline import analytic_profile
-from ssfx.perf_model.shipped_profiles import load_shipped
 from ssfx.planning.profile import Profile
-from ssfx.workloads.base import datasets, models
+from ssfx.workloads.base import Model, datasets, models
 
 
 @dataclass(frozen=True)
@@ -44,17 +43,26 @@ def models_block() -> str:
     """Return a line for each model: parameters, tensors, customary batch size, inputs, and the data that it fits."""
     lines = []
     for model in models:
-        shape = model_work(model.name) if model.name in counted() else load_shipped(model.name)
-        numel = sum(spec.numel for spec in shape.tensors)
+        sizes = _sizes(model)
         length = f", at most {model.max_seq_len}" if model.max_seq_len else ""
         fits = [code(data.name) for data in datasets if data.cls.here and data.cls.inputs == model.inputs]
         lines.append(
             (
-                code(model.name), f"{numel:,}", str(len(shape.tensors)), str(model.batch_size), model.inputs + length,
+                code(model.name), f"{sum(sizes):,}", str(len(sizes)), str(model.batch_size), model.inputs + length,
                 ", ".join(fits) or "-",
             )
         )  # fmt: skip
     return table(("model", "parameters", "tensors", "customary batch", "inputs", "data here"), lines)
+
+
+def _sizes(model: Model) -> list[int]:
+    """Return the number of elements of each trainable tensor."""
+    if model.name in counted():
+        return [spec.numel for spec in model_work(model.name).tensors]
+    import torch  # late: few models cannot be counted
+
+    with torch.device("meta"):
+        return [p.numel() for p in model.build().parameters() if p.requires_grad]
 
 
 def analytic_block() -> str:

@@ -6,14 +6,19 @@ of the forward pass, what is done from the use of one tensor to the use of the n
 
 from __future__ import annotations
 
+import hashlib
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.core.paths import data_dir
+from ssfx.core.own_code import is_own, own_code
+from ssfx.core.paths import cache_dir, data_dir
 from ssfx.planning.plan import TensorSpec
 
 COLUMNS = (
@@ -25,25 +30,30 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class ModelWork:
-    """What one training step of a model takes, on any device.
-
-    `tensors` are in backward order; `forward` and `backward` hold for each of them the number of its row of `rows`,
-    whose columns are COLUMNS. `activation_bytes` is what autograd keeps of one sample from forward for backward, of
-    which `attention_bytes` are the matrices of scores that fused attention does not keep. `inputs` says what a sample
-    is, `batch_size` and `optimizer` are the customary ones, `versions` counted it.
-    """
+    """What one training step of a model takes, on any device."""
 
     model: str
+    """Its name."""
     inputs: str
+    """What a sample is."""
     batch_size: int
+    """The customary one."""
     optimizer: str
+    """The customary one."""
     tensors: tuple[TensorSpec, ...]
+    """Trainable tensors in backward order."""
     rows: tuple[tuple[float, ...], ...]
+    """Counts of one sample, each different one once; columns are COLUMNS."""
     forward: tuple[int, ...]
+    """For each tensor the number of its row in forward."""
     backward: tuple[int, ...]
+    """The same in backward."""
     activation_bytes: int
+    """What autograd keeps of one sample from forward for backward."""
     attention_bytes: int
+    """How much of it are matrices of scores, which fused attention does not keep."""
     versions: dict[str, str]
+    """What counted it."""
 
     @property
     def numel(self) -> int:
@@ -97,11 +107,37 @@ def counted() -> list[str]:
     return sorted(path.stem for path in work_dir().glob("*.json"))
 
 
+def is_counted(model: str) -> bool:
+    """Return whether `model_work` can have the work of `model`: it is shipped, or the model is the user's own."""
+    return is_own(model) or model in counted()
+
+
 def model_work(model: str) -> ModelWork:
-    """Return the shipped work of `model`; ConfigError with the nearest model that has one."""
+    """Return the work of `model`: shipped, or counted now if it is the user's own and was not counted before.
+
+    ConfigError with the nearest model that has one, or with why an own model cannot be counted.
+    """
+    if is_own(model):
+        return _own_work(model)
     path = work_dir() / f"{model}.json"
     if not path.exists():
         raise unknown("model", model, counted())
+    return _read(path)
+
+
+@cache
+def _own_work(model: str) -> ModelWork:
+    """Return the work of an own model, counted in a process of its own: counting imports torch, and this may not."""
+    code = own_code(model)
+    key = f"{code.name} {code.path} {metadata.version('torch')} {COLUMNS}"
+    path = cache_dir() / "models" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "ssfx.workloads.analytic", "--own", code.name, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            why = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+            raise ConfigError(f"the work of {model} cannot be counted: {why}")
     return _read(path)
 
 

@@ -6,6 +6,7 @@ compressors and the runtime take when so many ranks share it. The latter serves 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TypeVar
 from ssfx.core.errors import RunError
 from ssfx.core.origin import Origin
 from ssfx.core.paths import data_dir, results_dir
-from ssfx.perf_model.operator_counts import counted, model_work
+from ssfx.perf_model.operator_counts import is_counted, model_work
 from ssfx.perf_model.shipped_profiles import optimizer_of
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.profile import Profile
@@ -35,10 +36,15 @@ def points_name(name: str, world_size: int) -> str:
 
 def profile_name(profile: Profile) -> str:
     """Return the name of a profile's file; it names batch size and optimizer where they are not the customary ones."""
-    work = model_work(profile.model) if profile.model in counted() else None
+    work = model_work(profile.model) if is_counted(profile.model) else None
     batch = "" if work and profile.batch_size == work.batch_size else f"-b{profile.batch_size}"
     step = "" if work and optimizer_of(profile) == work.optimizer else f"-{optimizer_of(profile)}"
-    return f"{profile.model}-{profile.device}-x{profile.ranks}{batch}{step}.json"
+    return f"{_stem(profile.model)}-{profile.device}-x{profile.ranks}{batch}{step}.json"
+
+
+def _stem(model: str) -> str:
+    """Return the name of a model as part of a file's: that of an own model holds a path."""
+    return re.sub(r"[^\w.-]", "_", model)
 
 
 def written_dir() -> Path:
@@ -76,7 +82,7 @@ def recorded_profile(
     (None: any) is passed over; what a file holds counts, not its name.
     """
     for folder in _folders(shipped):
-        stem = f"{model}-{device}-x{ranks}"
+        stem = f"{_stem(model)}-{device}-x{ranks}"
         for path in (*folder.glob(f"{stem}.json"), *sorted(folder.glob(f"{stem}-*.json"))):
             found = read(path, Profile.from_json)
             if batch_size in (None, found.batch_size) and optimizer in (None, optimizer_of(found)):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import data_dir
-from ssfx.perf_model.operator_counts import counted, model_work, work_dir
+from ssfx.perf_model.operator_counts import counted, is_counted, model_work, work_dir
 from ssfx.perf_model.roofline import analytic_profile
 from ssfx.planning.profile import Profile
 
@@ -29,7 +29,7 @@ def load_shipped(model: str) -> Profile:
     """
     if found := measured_profile(model):
         return found
-    if model not in counted():
+    if not is_counted(model):
         have = ", ".join(sorted({*counted(), *(path.stem for path in shipped_dir().glob("*.json"))})) or "none"
         raise ConfigError(f"no profile is shipped for model {model!r}; shipped: {have}")
     return analytic_profile(model)
@@ -56,4 +56,4 @@ def optimizer_of(profile: Profile) -> str:
     """Return the optimizer whose step `profile` timed; older files timed the model's customary one."""
     if profile.optimizer:
         return profile.optimizer
-    return model_work(profile.model).optimizer if profile.model in counted() else "sgd"
+    return model_work(profile.model).optimizer if is_counted(profile.model) else "sgd"

@@ -29,15 +29,15 @@ def behaviour_of(case: Case, achieved_density: float | None, build_up: float | N
     return SelectionStats(((case.compressor.partition("(")[0], achieved_density / case.density),), build_up)
 
 
-def unmoved(case: Case, step: Simulated, told: Mapping[str, float]) -> tuple[str, ...]:
-    """Return which of what behaviour_of was `told` by name, beyond what is assumed anyway, change nothing about `step`.
+def unmoved(case: Case, step: Simulated, given: Mapping[str, float]) -> tuple[str, ...]:
+    """Return which options of behaviour_of, `given` by name, change nothing about `step` beyond what is assumed anyway.
 
     Messages may have the size that was asked for, or be exchanged by something that was measured as a whole.
     """
     assumed = {"achieved_density": case.density, "build_up": case.world_size}
     found = []
-    for name, value in told.items():
-        others: dict[str, float | None] = {**dict.fromkeys(assumed), **told, name: None}
+    for name, value in given.items():
+        others: dict[str, float | None] = {**dict.fromkeys(assumed), **given, name: None}
         if value != assumed[name]:
             _, without = simulate_case(case, behaviour_of(case, **others))
             if without.tasks == step.tasks:

@@ -7,62 +7,34 @@ The step runs on torch's meta device, which knows shapes and computes nothing, s
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ssfx.core.errors import SsfxError
+from ssfx.core.files import write_atomic
 from ssfx.perf_model.operator_counts import ModelWork, work_dir
 from ssfx.planning.plan import TensorSpec
 from ssfx.workloads.as_on_gpu import as_on_gpu
 from ssfx.workloads.base import models
+from ssfx.workloads.samples import SAMPLES, sample_of
 from ssfx.workloads.tracing import Trace, Work
+
+COUNTABLE = tuple(name for name, sample in SAMPLES.items() if sample.targets != "boxes")
+"""Models that can be counted; what detection does depends on values, of which the meta device has none."""
 
 _BATCHES = (2, 4)  # batch norm needs two samples; two sizes tell what grows with the batch
 
 
-@dataclass(frozen=True)
-class Sample:
-    """What one sample of a model is: the shape of an image, or of a sequence of tokens, and who updates the model."""
-
-    shape: tuple[int, ...]
-    optimizer: str
-
-    def __str__(self) -> str:
-        size = "x".join(map(str, self.shape))
-        return f"{size} tokens" if len(self.shape) == 1 else f"{size} images"
-
-    def batch(self, batch_size: int) -> Tensor:
-        """Return a batch on the meta device."""
-        kind = torch.int64 if len(self.shape) == 1 else torch.float32
-        return torch.zeros(batch_size, *self.shape, dtype=kind, device="meta")
-
-
-_DIGIT, _CIFAR, _IMAGENET = Sample((1, 32, 32), "sgd"), Sample((3, 32, 32), "sgd"), Sample((3, 224, 224), "sgd")
-SAMPLES = {
-    **dict.fromkeys(("resnet_tiny", "vgg_tiny", "resnet152_digits"), _DIGIT),
-    **dict.fromkeys(("resnet50", "resnet101", "resnet152", "vgg19"), _IMAGENET),
-    "vit_large": Sample((3, 224, 224), "adamw"),
-    **dict.fromkeys(
-        ("resnet18_cifar10", "resnet50_cifar10", "resnet101_cifar10", "resnet50_cifar100", "resnet152_cifar100",
-         "googlenet_cifar10", "senet18_cifar10", "densenet40_cifar100"), _CIFAR
-    ),
-    "lstm_tiny": Sample((128,), "sgd"),
-    **dict.fromkeys(("gpt2_tiny", "bert_large_narrow"), Sample((128,), "adamw")),
-    **dict.fromkeys(("bert_base", "bert_large"), Sample((384,), "adamw")),
-    **dict.fromkeys(("bert_base_pretraining", "bert_large_pretraining"), Sample((64,), "adamw")),
-    **dict.fromkeys(("gpt2_large", "gpt2_xl", "bloom_3b"), Sample((1024,), "adamw")),
-    "lstm_wikitext2": Sample((70,), "adam"),
-    "lstm_650": Sample((30,), "sgd"),
-}  # fmt: skip
-"""Sequence lengths and images of the papers and of the authors' scripts; 30 is PowerSGD's."""
-
-
 def count_work(name: str) -> ModelWork:
-    """Return the work of model `name` (a key of SAMPLES) per sample, in the order in which gradients become ready."""
-    sample = SAMPLES[name]
+    """Return the work of model `name` per sample, in the order in which gradients become ready.
+
+    It is one of COUNTABLE, or a function of the user's.
+    """
+    sample = sample_of(name)
     with torch.device("meta"):
         model = models[name].build().train()
     small, large = (_trace(model, sample.batch(batch_size)) for batch_size in _BATCHES)
@@ -80,7 +52,7 @@ def count_work(name: str) -> ModelWork:
     kept, _ = _line(small.kept_bytes(), large.kept_bytes())
     scores, _ = _line(small.kept_bytes(scores=True), large.kept_bytes(scores=True))
     return ModelWork(
-        model=name,
+        model=models[name].name,
         inputs=str(sample),
         batch_size=models[name].batch_size,
         optimizer=sample.optimizer,
@@ -148,9 +120,19 @@ def _loss(out: Any) -> Tensor:
 
 
 def main(names: list[str]) -> None:
-    """Count the work of the models named, or of all, and write it into the package."""
+    """Count the work of the models named, or of all, and write it into the package.
+
+    "--own NAME PATH" instead counts one of the user's own and writes it to PATH.
+    """
+    if names[:1] == ["--own"]:
+        _, name, target = names
+        try:
+            write_atomic(Path(target), count_work(name).to_json())
+        except (SsfxError, RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+            sys.exit(" ".join(str(error).split()))
+        return
     work_dir().mkdir(exist_ok=True)
-    for name in names or SAMPLES:
+    for name in names or COUNTABLE:
         work = count_work(name)
         path = work_dir() / f"{name}.json"
         path.write_text(work.to_json())

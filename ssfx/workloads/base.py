@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ssfx.core.component_spec import Catalog
-from ssfx.core.registry import Registry
+from ssfx.core.errors import RunError
 from ssfx.workloads.metrics.tally import Tally, quality_of
+from ssfx.workloads.own import Datasets, Models
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from ssfx.workloads.stream import Stream
+    from ssfx.workloads.stream import Batches
+
+ANY = "whatever the other side says"
+"""The inputs of a model or a data set that fit everything, because nothing is known of them until they are built."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,12 @@ class Model:
 
 
 class Dataset(ABC):
-    """Samples held in memory, split once and for all into training and held-out ones.
+    """Samples, split once and for all into training and held-out ones.
 
-    `here` is false for data that is known by name alone, so that runs with it can be simulated. All methods raise
-    RunError when the data is missing or not what it should be. Constructing one reads nothing.
+    `here` is false for data that does not come with ssfx or Python; runs with it can be simulated all the same.
+    `held_out` is false where nothing is, so that `evaluate` has nothing to measure; `prepares` is true where a batch
+    takes work that other processes can do. All methods raise RunError when the
+    data is missing or not what it should be. Constructing one reads nothing.
     """
 
     name: ClassVar[str]
@@ -47,16 +52,35 @@ class Dataset(ABC):
     source: ClassVar[str]
     inputs: ClassVar[str]
     here: ClassVar[bool] = True
+    held_out: ClassVar[bool] = True
+    prepares: ClassVar[bool] = False
     seq_len: int = 0
     """Tokens per sample; 0 when a sample is not a sequence."""
+
+    def missing(self) -> str:
+        """Return one line that says which files are missing and where to put them, "" when there is nothing to say.
+
+        Needs no torch and looks at names only.
+        """
+        return ""
+
+    def download(self) -> None:
+        """Fetch what is missing, because the user asked for it; RunError when that does not work."""
+        raise RunError(f"dataset={self.name} is nothing to download")
 
     @abstractmethod
     def fingerprint(self) -> str:
         """Return 16 hex digits that change whenever a sample, its target or its side of the split changes."""
 
     @abstractmethod
-    def train_loader(self, rank: int, world_size: int, batch_size: int, seed: int) -> Stream:
-        """Return the endless stream of this rank's training batches (inputs, targets), on the CPU."""
+    def train_loader(
+        self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
+    ) -> Batches:
+        """Return the endless stream of this rank's training batches (inputs, targets).
+
+        They are on the CPU, or on `device` where they are made there. `workers` processes prepare them, if the data set
+        `prepares`; how many does not change what is in a batch.
+        """
 
     @abstractmethod
     def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
@@ -71,5 +95,12 @@ class Dataset(ABC):
         return quality_of(self.tally(model, 0, 1))
 
 
-models: Registry[Model] = Registry("model", "ssfx.workloads.catalog")
-datasets: Catalog[Dataset] = Catalog("dataset", "ssfx.workloads.catalog")
+models: Models = Models("model", "ssfx.workloads.catalog")
+datasets: Datasets = Datasets("dataset", "ssfx.workloads.catalog")
+
+
+def dataset_spec(model: str, node: Mapping[str, Any]) -> str:
+    """Return the spec of the data set `node` (its name and its options), that of `model` where it is synthetic."""
+    options = {key: value for key, value in node.items() if key != "name"}
+    name = models[model].name
+    return datasets.canonical(node["name"], {**options, "model": name} if node["name"] == "synthetic" else options)

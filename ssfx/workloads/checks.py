@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.workloads.base import Dataset, Model, datasets, models
+from ssfx.core.paths import DOWNLOAD_VARIABLE
+from ssfx.workloads.base import ANY, Dataset, Model, datasets, models
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
-PRECISIONS = ("bf16", "fp16", "fp32")
+PRECISIONS = ("bf16", "fp16", "fp32", "tf32")
 
 
 def check_case(case: Case) -> None:
@@ -17,10 +20,16 @@ def check_case(case: Case) -> None:
     """
     dataset = datasets.build(case.dataset)
     check_fit(models[case.model], dataset)
-    if not dataset.here and not case.calibration:
+    if not case.calibration and dataset.missing():
+        if os.environ.get(DOWNLOAD_VARIABLE):
+            dataset.download()
+        if why := dataset.missing():
+            raise ConfigError(why)
+    if case.data_workers and not dataset.prepares:
+        raise ConfigError(f"dataset={dataset.name} needs no preparation, so data.workers would have no effect; drop it")
+    if case.evaluate and not dataset.held_out:
         raise ConfigError(
-            f"dataset={dataset.name} is known by name only, so model={case.model} can be simulated with it but not "
-            "trained; use engine=simulate, a cluster that is not here, or workload=digits_resnet"
+            f"dataset={dataset.name} has no held-out part, so evaluate=true would measure nothing; drop it"
         )
     if case.optimizer not in OPTIMIZERS:
         raise unknown("optimizer", case.optimizer, OPTIMIZERS)
@@ -28,6 +37,8 @@ def check_case(case: Case) -> None:
         raise unknown("precision", case.precision, PRECISIONS)
     if case.precision == "fp16" and case.device == "cpu":
         raise ConfigError("precision=fp16 needs device=cuda, because loss scaling is for CUDA; on the CPU use bf16")
+    if case.precision == "tf32" and case.device == "cpu":
+        raise ConfigError("precision=tf32 is a way in which GPUs multiply and needs device=cuda; on the CPU use fp32")
     for name in ("world_size", "batch_size", "accumulate", "steps", "threads"):
         if getattr(case, name) < 1:
             raise ConfigError(f"{name} must be at least 1, got {getattr(case, name)}")
@@ -44,9 +55,11 @@ def check_case(case: Case) -> None:
 
 def check_fit(model: Model, dataset: Dataset) -> None:
     """Raise ConfigError when `dataset` does not hold what `model` reads."""
+    if ANY in (model.inputs, dataset.inputs):
+        return
     if model.inputs != dataset.inputs:
         fitting = [entry.name for entry in datasets if entry.cls.inputs == model.inputs]
-        hint = f"use dataset={fitting[0]}" if fitting else "no data set of ssfx fits it; it can only be planned for"
+        hint = f"use dataset={fitting[0]}, or dataset=synthetic to time it" if fitting else "use dataset=synthetic"
         raise ConfigError(
             f"model={model.name} reads {model.inputs}, dataset={dataset.name} holds {dataset.inputs}; {hint}"
         )

@@ -1,4 +1,4 @@
-"""The training objective of all models here: cross-entropy of the logits in a model's last dimension."""
+"""The training objective: cross-entropy of the logits in a model's last dimension, or the model's own loss."""
 
 from __future__ import annotations
 
@@ -11,14 +11,27 @@ from torch.nn import functional
 
 
 def logits(model: nn.Module, inputs: Tensor) -> Tensor:
-    """Return the model's logits; transformers wrap them in an output object."""
+    """Return the model's logits; transformers wrap them in an output object.
+
+    Those of a reader are [N, 2, T]: where the answer starts, then where it ends.
+    """
     out = model(inputs)
-    found: Tensor = out if isinstance(out, Tensor) else out.logits
+    if isinstance(out, Tensor):
+        return out
+    if "start_logits" in out:
+        return torch.stack((out.start_logits, out.end_logits), dim=1)
+    found: Tensor = out.logits
     return found
 
 
 def cross_entropy(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross-entropy over all targets as a float32 scalar; logits are [*targets.shape, classes]."""
+    """Return the mean cross-entropy over all targets as a float32 scalar; logits are [*targets.shape, classes].
+
+    Targets of -100 do not count. A model with a method `training_loss(inputs, targets)` decides for itself.
+    """
+    if own := getattr(model, "training_loss", None):
+        loss: Tensor = own(inputs, targets)
+        return loss.float()
     out = logits(model, inputs)
     return functional.cross_entropy(out.flatten(end_dim=-2).float(), targets.flatten())
 

@@ -158,7 +158,9 @@ def _measure(passes: Passes, rank: int, meet: Callable[[], Any]) -> Timed:
         device = torch.device("cuda", rank) if case.device == "cuda" else torch.device("cpu")
         torch.manual_seed(case.seed)
         model = models[case.model].build().to(device).train()
-        batches = datasets.build(case.dataset).train_loader(rank, case.world_size, case.batch_size, case.seed)
+        batches = datasets.build(case.dataset).train_loader(
+            rank, case.world_size, case.batch_size, case.seed, device=case.device, workers=case.data_workers
+        )
         loop = _Loop(model, make_optimizer(case, model), batches, device)
         meet()
         wall_s, machine_s, own_s = time.perf_counter(), busy_s(), time.process_time()

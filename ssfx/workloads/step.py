@@ -17,10 +17,10 @@ from ssfx.workloads.clock import Clock, Mark
 from ssfx.workloads.objective import cross_entropy
 from ssfx.workloads.record import StepRecord
 from ssfx.workloads.schedule import learning_rate
-from ssfx.workloads.stream import Stream
+from ssfx.workloads.stream import Batches
 from ssfx.workloads.sync import NoExchange, Stats, Sync
 
-AUTOCAST = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+AUTOCAST = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """What forward passes compute in, by precision."""
 
 
@@ -64,7 +64,7 @@ class Stepper:
         optimizer: torch.optim.Optimizer,
         sync: Sync,
         scaler: torch.amp.GradScaler | None,
-        batches: Stream,
+        batches: Batches,
         device: torch.device,
     ) -> None:
         self._case = case

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+class Batches(Protocol):
+    """Batch i of one rank, a pure function of i: a run that resumes needs to remember nothing but a number."""
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Batches of this rank until every sample was seen once."""
+
+    def __getitem__(self, index: int) -> Batch:
+        """Return (inputs, targets) of batch `index`."""
 
 
 class Stream:

@@ -21,6 +21,7 @@ from ssfx.workloads.checkpoint import Checkpoints
 from ssfx.workloads.checks import check_case
 from ssfx.workloads.metrics.tally import QUALITY
 from ssfx.workloads.nets.lstm_operator import slow_operators
+from ssfx.workloads.precision import set_precision
 from ssfx.workloads.quality import due, measure
 from ssfx.workloads.record import StepRecord
 from ssfx.workloads.step import AUTOCAST, Stepper, make_optimizer
@@ -67,13 +68,16 @@ def train(
     rank, group = _place(case)
     device = _device(case)
     torch.set_num_threads(case.threads)
+    set_precision(case.precision)
     data = datasets.build(case.dataset)
     torch.manual_seed(case.seed)
     model = models[case.model].build().to(device).train()
     torch.manual_seed(case.seed * case.world_size + rank)  # from here on ranks draw different dropout masks
     optimizer = make_optimizer(case, model)
     scaler = torch.amp.GradScaler("cuda") if case.precision == "fp16" else None
-    batches = data.train_loader(rank, case.world_size, case.batch_size, case.seed)
+    batches = data.train_loader(
+        rank, case.world_size, case.batch_size, case.seed, device=case.device, workers=case.data_workers
+    )
     sync = attach(
         model, optimizer, scheme=case.scheme, compressor=case.compressor, density=case.density, memory=case.memory,
         scaler=scaler, seed=case.seed, **case.scheme_options,

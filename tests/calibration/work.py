@@ -16,7 +16,7 @@ from ssfx.collectives.comm import Comm
 
 def exchanges(group: Any, rank: int, world: int) -> list[dict[str, Any]]:
     # On a busy machine, too, everything is measured, and a few calls are enough to see that it is.
-    with patch.multiple(measure_exchange, LONGEST_S=math.inf, _BUDGET_S=0.02, _MOST_BESIDE=5, _QUEUES=3):
+    with patch.multiple(measure_exchange, LONGEST_S=math.inf, _BUDGET_S=0.02, _MOST_UNDER_COMPUTE=5):
         return [asdict(point) for point in exchange_points(Comm(group), 64, PRIMITIVES)]
 
 

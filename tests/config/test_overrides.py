@@ -77,7 +77,7 @@ WRONG = [
         "about what real gradients do, which a simulation does not know; choose experiment=",
     ),
     ("cluster=64gpu world_size=8", "cluster=64gpu has 64 devices, so world_size=8 does not fit"),
-    ("workload=bert_large_squad", "dataset=squad is known by name only, so model=bert_large can be simulated"),
+    ("workload=bert_large_squad", "dataset=squad needs train-v1.1.json, dev-v1.1.json, tokenizer/tokenizer.json or"),
     ("cluster.nodes=3", "add engine=simulate"),
     ("engine=simulat", "did you mean 'simulate'?"),
     ("engine=slurm", "engine=slurm asks Slurm for nodes, and cluster=local is on this machine; name the nodes"),
@@ -97,7 +97,7 @@ WRONG = [
     ("model=lstm_tiny", "use dataset=stdlib_text"),
     (
         "dataset.seq_len=64",
-        "the chosen dataset has no option seq_len; choose dataset=generated_questions or dataset=stdlib_spans or",
+        "the chosen dataset has no option seq_len; choose dataset=",
     ),
     ("world_size=500", "is too much for the 2 cores here; use at most world_size=16"),
     ("threads=64", "more than the 2 cores here; use threads=2"),

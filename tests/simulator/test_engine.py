@@ -14,7 +14,7 @@ from processes import HANG_S, runs, wait_until
 from ssfx.config.cases import resolve_job
 from ssfx.config.groups import choices
 from ssfx.core.case import Case, ClusterChoice
-from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.errors import ConfigError
 from ssfx.engines import engines, simulate
 from ssfx.perf_model import target as targets
 from ssfx.perf_model.cluster_file import cluster_on
@@ -22,7 +22,6 @@ from ssfx.perf_model.target import target_of
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
 from ssfx.simulator.cases import simulate_case
-from ssfx.workloads import datasets
 
 WORDS = ["cluster=16gpu", "workload=text_lstm", "scheme=ddp,per_tensor", "density=0.01"]
 
@@ -215,13 +214,6 @@ def test_a_trace_is_left_beside_the_row(store):
     events = json.loads((attempt / "trace-rank0.json").read_text())["traceEvents"]
     assert any(event["name"].startswith("exchange ") for event in events)
     assert json.loads((attempt / "plan.json").read_text())["scheme"] == row.case.scheme
-
-
-def test_data_known_by_name_refuses_to_be_read():
-    data = datasets.build("imagenet")
-    for read in (data.fingerprint, lambda: data.train_loader(0, 1, 2, 0), lambda: data.evaluate(None)):
-        with pytest.raises(RunError, match="imagenet is known by name only"):
-            read()
 
 
 def test_nothing_of_torch_is_imported(tmp_path):

@@ -41,6 +41,19 @@ SIZES = {
     "gpt2_xl": (1_557_611_200, 580),
     "bloom_3b": (3_002_557_440, 365),
     "lstm_650": (47_714_169, 15),
+    "vgg16": (138_357_544, 32),
+    "vgg16_cifar10": (14_728_266, 54),
+    "vgg16_cifar100": (34_015_396, 58),
+    "vgg19_cifar100": (39_327_652, 70),
+    "gpt2": (124_439_808, 148),
+    "gnmt8": (193_757_757, 44),
+    "gnmt16": (277_709_373, 76),
+    "mask_rcnn": (44_454_513, 201),
+    "resnet_mini": (77_866, 29),
+    "vgg_mini": (152_970, 10),
+    "lstm_mini": (177_920, 11),
+    "gpt2_mini": (120_576, 28),
+    "bert_mini": (76_610, 39),
 }
 
 
@@ -105,8 +118,9 @@ def test_registries_need_no_torch() -> None:
     program = (
         "import sys\n"
         "from ssfx.workloads import check_case, datasets, models\n"
-        "assert len(models.names()) == 28\n"
-        "assert [d.name for d in datasets if d.cls.here] == ['digits', 'stdlib_spans', 'stdlib_text']\n"
+        "assert len(models.names()) == 41\n"
+        "here = {'digits', 'generated_questions', 'stdlib_spans', 'stdlib_text', 'synthetic'}\n"
+        "assert {d.name for d in datasets if d.cls.here} == here\n"
         "assert all(m.summary and m.source for m in models)\n"
         "assert datasets.build('stdlib_text(seq_len=7)').seq_len == 7\n"
         "from ssfx.workloads import record\n"

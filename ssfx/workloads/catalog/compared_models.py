@@ -27,6 +27,18 @@ def _residual(name: str, num_classes: int) -> Callable[[], nn.Module]:
     return build
 
 
+def _vgg(convolutions: tuple[int, ...], widths: tuple[int, ...], num_classes: int) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        from ssfx.workloads.nets.vgg import CifarVgg
+
+        return CifarVgg(convolutions=convolutions, widths=widths, num_classes=num_classes)
+
+    return build
+
+
+_VGG16, _VGG19 = (2, 2, 3, 3, 3), (2, 2, 4, 4, 4)
+
+
 def _densenet40() -> nn.Module:
     from ssfx.workloads.nets.cifar import DenseNet40
 
@@ -91,6 +103,12 @@ for _model in (
             _residual("resnet50", 100), 100, 128, _STEM.format("resnet50")),
     _images("resnet152_cifar100", "ResNet-152 with the CIFAR stem, 58.3 M parameters (SSFusion)",
             _residual("resnet152", 100), 100, 32, _STEM.format("resnet152")),
+    _images("vgg16_cifar10", "VGG-16 with batch norm and one linear layer, 14.7 M parameters (ACP-SGD)",
+            _vgg(_VGG16, (), 10), 10, 128, "Simonyan and Zisserman 2015, column D; one linear layer is assumed"),
+    _images("vgg16_cifar100", "VGG-16 with batch norm and three linear layers, 34.0 M parameters (SSFusion's script)",
+            _vgg(_VGG16, (4096, 4096), 100), 100, 32, "Simonyan and Zisserman 2015, column D"),
+    _images("vgg19_cifar100", "VGG-19 with batch norm and three linear layers, 39.3 M parameters (SSFusion's script)",
+            _vgg(_VGG19, (4096, 4096), 100), 100, 32, "Simonyan and Zisserman 2015, column E"),
     _images("googlenet_cifar10", "GoogLeNet with batch norm and a 3x3 stem, 6.2 M parameters (MiCRO)",
             _googlenet, 10, 32, "Szegedy et al. 2015"),
     _images("senet18_cifar10", "SENet-18, 11.3 M parameters (MiCRO)", _senet18, 10, 32, "Hu et al. 2018"),

@@ -82,7 +82,9 @@ class Digits(Dataset):
         content = b"".join((images.tobytes(), labels.tobytes(), self._held_out.tobytes()))
         return hashlib.sha256(content).hexdigest()[:16]
 
-    def train_loader(self, rank: int, world_size: int, batch_size: int, seed: int) -> Stream:
+    def train_loader(
+        self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
+    ) -> Stream:
         """Return batches of images [B, 1, 32, 32] float32 and labels [B] int64."""
         train = np.flatnonzero(~self._held_out)
 

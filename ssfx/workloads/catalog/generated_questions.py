@@ -100,7 +100,9 @@ class GeneratedQuestions(Dataset):
         parts = (part.numpy().tobytes() for part in (*self._train, *self._held_out))
         return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
-    def train_loader(self, rank: int, world_size: int, batch_size: int, seed: int) -> Stream:
+    def train_loader(
+        self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
+    ) -> Stream:
         """Return batches of tokens [B, seq_len] and of the answer's first and last position [B, 2], both int64."""
 
         def gather(samples: NDArray[np.int64]) -> Batch:

@@ -40,6 +40,12 @@ def _bert_large() -> nn.Module:
     return bert_qa(width=1024, layers=24, heads=16, vocabulary=30522)
 
 
+def _gpt2() -> nn.Module:
+    from ssfx.workloads.nets.hugging_face import gpt2
+
+    return gpt2(width=768, layers=12, heads=12, vocabulary=50257, positions=1024, dropout=0.1)
+
+
 def _gpt2_large() -> nn.Module:
     from ssfx.workloads.nets.hugging_face import gpt2
 
@@ -58,7 +64,10 @@ def _lstm_wikitext2() -> nn.Module:
     return LstmLm(vocabulary=33278, embedding=1500, hidden=1500, layers=2, dropout=0.5, tied=True)
 
 
-for _name, _size in (("resnet50", "25.6 M"), ("resnet101", "44.5 M"), ("resnet152", "60.2 M"), ("vgg19", "143.7 M")):
+for _name, _size in (
+    ("resnet50", "25.6 M"), ("resnet101", "44.5 M"), ("resnet152", "60.2 M"), ("vgg16", "138.4 M"),
+    ("vgg19", "143.7 M"),
+):  # fmt: skip
     models.add(
         Model(
             name=_name,
@@ -99,6 +108,17 @@ models.add(
         batch_size=4,
         source="transformers BertForQuestionAnswering",
         max_seq_len=512,
+    )
+)
+models.add(
+    Model(
+        name="gpt2",
+        summary="GPT-2 small with a tied head, 124.4 M parameters (the authors' script)",
+        inputs="GPT-2 tokens",
+        build=_gpt2,
+        batch_size=2,
+        source="transformers GPT2LMHeadModel",
+        max_seq_len=1024,
     )
 )
 models.add(

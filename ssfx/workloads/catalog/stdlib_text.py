@@ -92,7 +92,9 @@ class StdlibText(Dataset):
         train, held_out = (hashlib.sha256(text).digest() for text in self._split)
         return hashlib.sha256(train + held_out + str(self.seq_len).encode()).hexdigest()[:16]
 
-    def train_loader(self, rank: int, world_size: int, batch_size: int, seed: int) -> Stream:
+    def train_loader(
+        self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
+    ) -> Stream:
         """Return batches of bytes [B, seq_len] and the bytes that follow them [B, seq_len], both int64."""
 
         def gather(samples: NDArray[np.int64]) -> Batch:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ssfx.workloads.nets.torchvision_import import import_torchvision
 
@@ -23,24 +25,58 @@ def gpt2(*, width: int, layers: int, heads: int, vocabulary: int, positions: int
 
 def bert_qa(*, width: int, layers: int, heads: int, vocabulary: int) -> nn.Module:
     """Return BERT with a question-answering head; it has no pooler, which would never receive a gradient."""
-    transformers = _transformers()
-    config = transformers.BertConfig(
+    config = _transformers().BertConfig(
         vocab_size=vocabulary, hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
         intermediate_size=4 * width,
     )  # fmt: skip
-    model: nn.Module = transformers.BertForQuestionAnswering(config)
+    model: nn.Module = reader_class()(config)
     return model
+
+
+@functools.cache
+def reader_class() -> type[nn.Module]:
+    """Return BertForQuestionAnswering of one tensor: tokens [N, T], or tokens, mask and segments [N, 3, T]."""
+
+    class BertReader(_transformers().BertForQuestionAnswering):  # type: ignore[misc]
+        def forward(self, inputs: Tensor) -> Any:
+            return super().forward(**_bert_inputs(inputs))
+
+    return BertReader
+
+
+def _bert_inputs(inputs: Tensor) -> dict[str, Tensor]:
+    if inputs.ndim == 2:
+        return {"input_ids": inputs}
+    tokens, mask, segments = inputs.unbind(1)
+    return {"input_ids": tokens, "attention_mask": mask, "token_type_ids": segments}
 
 
 def bert_pretraining(*, width: int, layers: int, heads: int, vocabulary: int) -> nn.Module:
     """Return BERT with the heads for masked words, tied to the embedding, and for the next sentence."""
-    transformers = _transformers()
-    config = transformers.BertConfig(
+    config = _transformers().BertConfig(
         vocab_size=vocabulary, hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
         intermediate_size=4 * width,
     )  # fmt: skip
-    model: nn.Module = transformers.BertForPreTraining(config)
+    model: nn.Module = pretraining_class()(config)
     return model
+
+
+@functools.cache
+def pretraining_class() -> type[nn.Module]:
+    """Return BertForPreTraining with the sum of both losses of Devlin et al. 2019, of two tensors; see BertReader."""
+
+    class BertPretraining(_transformers().BertForPreTraining):  # type: ignore[misc]
+        def forward(self, inputs: Tensor) -> Any:
+            return super().forward(**_bert_inputs(inputs))
+
+        def training_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+            """Return the loss; targets [N, 1 + T]: whether the sentences follow, then masked tokens, -100 elsewhere."""
+            out = self(inputs)
+            follows = functional.cross_entropy(out.seq_relationship_logits.float(), targets[:, 0])
+            words = out.prediction_logits.flatten(end_dim=-2).float()
+            return follows + functional.cross_entropy(words, targets[:, 1:].flatten())
+
+    return BertPretraining
 
 
 def bloom(*, width: int, layers: int, heads: int, vocabulary: int) -> nn.Module:

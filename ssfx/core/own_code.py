@@ -1,0 +1,144 @@
+"""Functions of the user's own that stand where a registered name could: pkg.mod:function, or path/to/file.py:function.
+
+They are found, and what they say about themselves is read, without importing them; only building does that. A name
+that was resolved ends in "#" and the digest of its file, so that another text is another model.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ssfx.core.errors import ConfigError, unknown
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """A function in a file; `says` holds the plain values that the file assigns to attributes of the function."""
+
+    name: str
+    path: Path
+    function: str
+    says: dict[str, Any] = field(default_factory=dict)
+
+    def load(self) -> Callable[..., Any]:
+        """Import the file and return the function; ConfigError when the file fails."""
+        module, _, _ = self.name.partition("#")[0].rpartition(":")
+        try:
+            found = _from_file(self.path) if module.endswith(".py") else _from_module(module)
+        except Exception as error:
+            raise ConfigError(f"{self.path} fails when it is imported: {type(error).__name__}: {error}") from error
+        function = getattr(found, self.function)
+        if not callable(function):
+            raise ConfigError(f"{self.function} in {self.path} is no function")
+        return function  # type: ignore[no-any-return]
+
+
+def is_own(name: str) -> bool:
+    """Return whether `name` is a function of the user's, not a registered name."""
+    return ":" in name
+
+
+def own_code(name: str) -> OwnCode:
+    """Return the function that `name` names; ConfigError when there is no such file, module or function.
+
+    ConfigError, too, when `name` ends in the digest of a text that the file no longer has.
+    """
+    plain, _, digest = name.partition("#")
+    module, _, function = plain.rpartition(":")
+    path = _path_of(module, plain)
+    text = path.read_bytes()
+    now = hashlib.sha256(text).hexdigest()[:8]
+    if digest not in ("", now):
+        raise ConfigError(f"{path} was changed since {name} was asked for; ask again with {plain}")
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise ConfigError(f"{path} is no Python: {error.msg} in line {error.lineno}") from None
+    if function not in (found := _names(tree)):
+        raise unknown(f"function of {path}", function, found or {"nothing"})
+    return OwnCode(f"{plain}#{now}", path, function, _says(tree, function))
+
+
+def _path_of(module: str, name: str) -> Path:
+    if module.endswith(".py"):
+        path = Path(module).expanduser()
+        if not path.is_file():
+            raise ConfigError(f"{name}: there is no file {path.resolve()}")
+        return path.resolve()
+    _here_on_path()
+    try:
+        spec = importlib.util.find_spec(module) if module else None
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        raise ConfigError(
+            f"{name}: there is no module {module or '(empty)'} in {Path.cwd()} or among what is installed; write "
+            "module:function or path/to/file.py:function"
+        )
+    return Path(spec.origin)
+
+
+def _names(tree: ast.Module) -> set[str]:
+    """Return what a module defines or imports at its top level."""
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return found
+
+
+def _says(tree: ast.Module, function: str) -> dict[str, Any]:
+    """Return what `function.key = value` says at the top level, where the value is plain."""
+    found = {}
+    for node in tree.body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == function:
+            assert isinstance(node, ast.Assign)
+            try:
+                found[target.attr] = ast.literal_eval(node.value)
+            except ValueError:
+                continue
+    return found
+
+
+def _from_module(module: str) -> Any:
+    _here_on_path()
+    return importlib.import_module(module)
+
+
+def _from_file(path: Path) -> Any:
+    name = f"ssfx_own_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before it runs: classes that are pickled for loading processes look here
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def _here_on_path() -> None:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # a console script has its own folder there instead

@@ -1,0 +1,99 @@
+"""What data sets in files have in common: which files, where, and what is said when one is not there."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ssfx.core.component_spec import NoOptions
+from ssfx.core.errors import RunError
+from ssfx.core.paths import DATA_VARIABLE, data_root
+from ssfx.workloads.base import Dataset
+from ssfx.workloads.on_disk.prepared import digest_of
+
+if TYPE_CHECKING:
+    from ssfx.workloads.on_disk.loader import MapStream, Samples
+
+EVALUATION_BATCH = 32
+
+
+class FileDataset(Dataset):
+    """A data set that is read from `folder` below the user's data root.
+
+    `files`: for each file that is needed, the names that it may have, as glob patterns relative to the folder; the
+    first that fits is taken, and where several files fit it, all of them in the order of their names.
+    """
+
+    here = False
+    prepares = True
+    folder: ClassVar[str]
+    files: ClassVar[tuple[tuple[str, ...], ...]]
+    hint: ClassVar[str] = ""
+    """What else helps someone who has not got the files."""
+
+    def __init__(self, options: Any = NoOptions()) -> None:  # noqa: B008 (frozen)
+        self.options = options
+
+    @property
+    def wanted(self) -> tuple[tuple[str, ...], ...]:
+        """The files that are needed with these options."""
+        return self.files
+
+    def missing(self) -> str:
+        """Return which files are not there and where to put them."""
+        root = data_root()
+        place = root or Path("DIR")
+        absent = [names for names in self.wanted if root is None or not _found(root / self.folder, names)]
+        if not absent:
+            return ""
+        needs = ", ".join(" or ".join(names) for names in absent)
+        where = "" if root else f", with data.root=DIR or {DATA_VARIABLE}=DIR"
+        return f"dataset={self.name} needs {needs} in {place / self.folder}{where}{self.hint}"
+
+    def paths(self, number: int) -> list[Path]:
+        """Return the files that stand for `wanted[number]`; RunError when there are none."""
+        root = data_root()
+        found = _found(root / self.folder, self.wanted[number]) if root else []
+        if not found:
+            raise RunError(self.missing())
+        return found
+
+    def fingerprint(self) -> str:
+        """Return the hash of the content of all files and of the options."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        every = [path for number in range(len(self.wanted)) for path in self.paths(number)]
+        return digest_of(every, self.name, self.options)
+
+    @abstractmethod
+    def samples(self, train: bool) -> Samples:
+        """Return the samples of the training or of the held-out part."""
+
+    def train_loader(
+        self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
+    ) -> MapStream:
+        """Return this rank's batches of the training part, with augmentation where the data set has one."""
+        from ssfx.workloads.on_disk.loader import MapStream
+
+        return MapStream(
+            self.samples(train=True),
+            rank=rank, world_size=world_size, batch_size=batch_size, seed=seed, workers=workers,
+        )  # fmt: skip
+
+    def download(self) -> None:
+        """Fetch the files; RunError for data that may not be fetched without an account."""
+        raise RunError(f"dataset={self.name} cannot be downloaded by ssfx; {self.missing()}")
+
+
+def _found(folder: Path, names: tuple[str, ...]) -> list[Path]:
+    for name in names:
+        if Path(name).is_absolute():
+            if Path(name).exists():
+                return [Path(name)]
+        elif found := sorted(folder.glob(name)):
+            return found
+    return []

@@ -1,0 +1,92 @@
+"""Tokenizers from the user's files, or trained on the user's text; the `tokenizers` library does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ssfx.core.errors import ConfigError
+
+TRAINED = "bpe"
+"""What the option `tokenizer` says instead of a folder, to have one trained on the training part."""
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+"""Tokens of BERT, which a tokenizer that is trained here has, too; [PAD] is number 0."""
+
+_FORMS = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"))
+
+
+def wanted(tokenizer: str) -> tuple[tuple[str, ...], ...]:
+    """Return the file that is needed for the option `tokenizer`, by the names that it may have; see FileDataset."""
+    return () if tokenizer == TRAINED else (tuple(f"{tokenizer}/{form[0]}" for form in _FORMS),)
+
+
+def load_tokenizer(path: Path, limit: int) -> Any:
+    """Return the tokenizer of a file that `wanted` names; ConfigError if it has more tokens than `limit`."""
+    from tokenizers import ByteLevelBPETokenizer, Tokenizer
+
+    try:
+        if path.name == "tokenizer.json":
+            found = Tokenizer.from_file(str(path))
+        elif path.name == "vocab.txt":
+            found = _word_pieces(path)
+        else:
+            found = ByteLevelBPETokenizer(str(path), str(path.with_name("merges.txt")))._tokenizer
+    except Exception as error:  # the library raises bare Exceptions
+        raise ConfigError(f"{path} is no tokenizer that can be read: {error}") from None
+    found.no_truncation()
+    found.no_padding()
+    return checked(found, limit, str(path))
+
+
+def _word_pieces(path: Path) -> Any:
+    """Return the tokenizer of BERT without capitals for the pieces in a file, one a line."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+    found = Tokenizer(models.WordPiece.from_file(str(path), unk_token="[UNK]"))
+    found.normalizer = normalizers.BertNormalizer(lowercase=True)
+    found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return found
+
+
+def checked(tokenizer: Any, limit: int, where: str) -> Any:
+    """Return `tokenizer`; ConfigError when it has numbers that the model has no embedding for."""
+    size = tokenizer.get_vocab_size(with_added_tokens=True)
+    if size > limit:
+        raise ConfigError(f"{where} has {size} tokens, and the model knows {limit}; use the model's own tokenizer")
+    return tokenizer
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
+    """Return a byte-pair tokenizer (Sennrich et al. 2016) over bytes, trained on `texts`, of at most so many tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=list(SPECIAL), show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def special(tokenizer: Any, token: str, where: str) -> int:
+    """Return the number of a special token; ConfigError when the tokenizer has none."""
+    number = tokenizer.token_to_id(token)
+    if number is None:
+        raise ConfigError(f"the tokenizer of {where} has no {token}, so it is not BERT's; name another folder")
+    return int(number)
+
+
+def encoded(tokenizer: Any, texts: Iterable[str], at_once: int = 1024) -> Iterator[Any]:
+    """Yield the encoding of each text, without special tokens; `at_once` are done by several threads."""
+    block: list[str] = []
+    for text in texts:
+        block.append(text)
+        if len(block) == at_once:
+            yield from tokenizer.encode_batch(block, add_special_tokens=False)
+            block = []
+    if block:
+        yield from tokenizer.encode_batch(block, add_special_tokens=False)

@@ -1,0 +1,127 @@
+"""Models and data sets that are functions of the user's own, by file and by module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from workloads import own_models
+from workloads.fakes import make_case
+
+import ssfx
+from ssfx.config.cases import resolve_job, resolve_plan
+from ssfx.config.simulations import resolve_simulations
+from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.own_code import own_code
+from ssfx.perf_model.operator_counts import model_work
+from ssfx.workloads import check_case, datasets, models
+from ssfx.workloads.samples import sample_of
+from ssfx.workloads.train import train
+
+FILE = own_models.__file__
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_a_function_is_found_and_read_without_running_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "never.py"
+    path.write_text("raise SystemExit\ndef build(): pass\nbuild.sample = (4,)\nbuild.other = print\n")
+    code = own_code(f"{path}:build")
+    assert (code.function, code.says) == ("build", {"sample": (4,)})
+    assert models[f"{path}:build"].batch_size == 32
+    assert sample_of(f"{path}:build").targets == "next"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (f"{FILE}:smal", "did you mean 'small'"),
+        ("nowhere.py:build", "there is no file"),
+        ("no.such.module:build", "there is no module no.such.module"),
+        (f"{FILE}:small#00000000", "was changed since"),
+    ],
+)
+def test_what_is_not_there_is_one_line(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        models[name]
+
+
+def test_another_text_is_another_model(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("def build(): pass\n")
+    first = models[f"{path}:build"].name
+    assert models[first].name == first
+    path.write_text("def build(): return 1\n")
+    assert models[f"{path}:build"].name != first
+    with pytest.raises(ConfigError, match="was changed since"):
+        models[first]
+
+
+def test_both_ways_to_name_a_function_build_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(FILE).parents[1])
+    sizes = [sum(p.numel() for p in models[name].build().parameters())
+             for name in ("workloads.own_models:small", "workloads/own_models.py:small", f"{FILE}:small")]  # fmt: skip
+    assert sizes == [323, 323, 323]
+
+
+def test_what_fails_says_so() -> None:
+    with pytest.raises(ConfigError, match="fails: ValueError: no such layer"):
+        models[f"{FILE}:broken"].build()
+    with pytest.raises(ConfigError, match=r"must return a torch\.nn\.Module, and returns a str"):
+        models[f"{FILE}:text"].build()
+    with pytest.raises(ConfigError, match=r"must say what a sample of silent is: silent\.sample ="):
+        sample_of(f"{FILE}:silent")
+
+
+def test_a_run_of_both_trains_and_is_scored() -> None:
+    case = make_case(
+        model=f"{FILE}:small", dataset=f"{FILE}:squares", evaluate=True, steps=60, batch_size=10, lr=0.1, scheme="ddp"
+    )
+    check_case(case)
+    losses: list[float | None] = []
+    result = train(case, lambda record: losses.append(record.loss), ssfx.attach)
+    assert losses[-1] is not None
+    assert losses[0] is not None
+    assert losses[-1] < losses[0] / 2
+    assert result.metrics["top1"] is not None
+    assert result.metrics["top1"] > 0.5
+
+
+def test_a_data_set_of_ones_own_has_a_fingerprint_and_may_hold_nothing_out(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    text = "import torch\ndef make(train):\n    return [(torch.ones(2) * {}, i) for i in range(9)] if train else None\n"
+    path.write_text(text.format(1))
+    data = datasets.build(f"{path}:make")
+    before = data.fingerprint()
+    inputs, targets = data.train_loader(0, 1, 3, 0)[0]
+    assert (inputs.shape, targets.shape) == ((3, 2), (3,))
+    with pytest.raises(RunError, match="returns nothing for train=False"):
+        data.evaluate(torch.nn.Linear(2, 2))
+    path.write_text(text.format(2))
+    assert datasets.build(f"{path}:make").fingerprint() != before
+
+
+def test_its_work_is_counted_once_and_plans_and_simulations_rest_on_it() -> None:
+    name = f"{FILE}:small"
+    work = model_work(name)
+    assert sorted(spec.shape for spec in work.tensors) == [(3,), (3, 20), (20,), (20, 12)]
+    assert work.flops()[0] == 2 * (12 * 20 + 20 * 3)
+    assert (work.batch_size, work.optimizer, work.inputs) == (5, "adam", "3x2x2 images")
+    assert resolve_plan([f"model={name}", "scheme=ddp", "cluster=16gpu"]).model == name
+    [case] = resolve_simulations([f"model={name}", "scheme=ddp", "cluster=16gpu"])
+    assert (case.batch_size, case.optimizer) == (5, "adam")
+    with pytest.raises(ConfigError, match=r"cannot be counted: .*silent\.sample"):
+        model_work(f"{FILE}:silent")
+
+
+def test_a_run_without_a_data_set_is_of_synthetic_samples() -> None:
+    found = resolve_job([f"model={FILE}:small", "scheme=ddp", "world_size=1", "device=cpu"])
+    assert found.cases[0].model == models[f"{FILE}:small"].name
+    assert found.cases[0].dataset == f"synthetic(model={found.cases[0].model})"
+    inputs, targets = datasets.build(found.cases[0].dataset).train_loader(0, 1, 4, 0)[0]
+    assert inputs.shape == (4, 3, 2, 2)
+    assert set(targets.tolist()) <= {0, 1, 2}
