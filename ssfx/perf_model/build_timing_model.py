@@ -25,6 +25,8 @@ PCIE_EFFICIENCY = 0.8
 """Pinned copies reach about 25 of the 31.5 GB/s of PCIe Gen4 x16."""
 PYTHON_S = 1e-5
 """A short Python function on the training thread: a hook, or the call that issues an exchange."""
+CASTS = ("fp16", "bf16")
+"""Compressors that only change the type of values: one kernel, whatever a sparsifier's call takes."""
 PRINTED = ("published", "fitted")
 """Calibrations of the authors' codes, which call a compressor for every tensor."""
 WAIT_S = 2e-5
@@ -53,7 +55,8 @@ def system_on(cluster: Cluster) -> TimingModel:
     elif not on.pcie_gbps:
         codecs = measured_codecs(codecs)
     if cluster.compressor_call_ms is not None:
-        codecs = {name: _with_call(codec, 1e-3 * cluster.compressor_call_ms) for name, codec in codecs.items()}
+        call_s = 1e-3 * cluster.compressor_call_ms
+        codecs = {name: codec if name in CASTS else _with_call(codec, call_s) for name, codec in codecs.items()}
     exchange = cluster.exchange()
     return TimingModel(
         name=cluster.name,

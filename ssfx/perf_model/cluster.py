@@ -68,7 +68,7 @@ class Cluster:
     Three numbers that anybody can measure stand above what follows from the rest (None: what follows):
     busbw_gbps: bus bandwidth of a large all-reduce over all devices, as nccl-tests prints it, times 8.
     small_allreduce_us: microseconds of an all-reduce of a few bytes. compressor_call_ms: milliseconds of one compressor
-    call on a small tensor, whatever the compressor.
+    call on a small tensor, whatever the compressor; casts to 16 bits are not meant.
     """
 
     name: str

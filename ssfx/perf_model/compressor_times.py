@@ -111,13 +111,18 @@ def published_codecs(paper: str, nominal: Mapping[str, CompressorTimes], world_s
     origin = Origin(**table["origin"])
     found = dict(nominal)
     every = table.get("every", {"as": "", "compressors": (), "note": ""})
-    curves = {**table["curves"], **{name: table["curves"][every["as"]] for name in every["compressors"]}}
+    curves = dict(table["curves"])
+    for name in every["compressors"]:
+        curves[name] = table["curves"][every["as"]]
     for name, printed in curves.items():
-        notes = (origin.note, every["note"] if name in every["compressors"] else "", table.get("beyond", ""))
+        alike = name in every["compressors"]
+        # What a paper prints for one compressor and is taken for another is not published.
+        whose = nominal[name].origin if alike and origin.kind == "published" else origin
+        notes = (origin.note, every["note"] if alike else "", table.get("beyond", ""))
         note = "; ".join(filter(None, (*notes, f"decoding is nominal: {nominal[name].origin.note}")))
         found[name] = replace(
             nominal[name], encode=Curve.of(printed["encode"]), host=Curve.of(printed["host"]), host_copies=True,
-            origin=replace(origin, note=note),
+            origin=replace(whose, note=note),
         )  # fmt: skip
     calls = {name: one for one in table["calls"] for name in one["compressors"]}
     for spec, codec in nominal.items():
