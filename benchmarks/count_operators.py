@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import ssfx.compressors
-from ssfx.compressors import Compressor, Context, blocks, build, compressors, threshold
+from ssfx.compressors import Compressor, Context, build, cast, compressors, threshold
 from ssfx.compressors.blank import blank_batch, run
 from ssfx.core.paths import data_dir
 from ssfx.kernels.cpu import backend as cpu
@@ -178,7 +178,7 @@ def counting(path: str) -> Iterator[Counter]:
             for name, value in changes.items():
                 if hasattr(module, name):
                     stack.enter_context(patch.object(module, name, value))
-        stack.enter_context(patch.object(blocks, "BLOCK", 1 << 62))  # pieces for the cache of a CPU
+        stack.enter_context(patch.object(cast, "BLOCK", 1 << 62))  # pieces for the cache of a CPU
         yield stack.enter_context(counter)
 
 
