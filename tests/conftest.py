@@ -9,7 +9,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+from processes import Started
+
+hypothesis.settings.register_profile(
+    "ssfx", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)  # how long an example takes is the machine's business
+hypothesis.settings.load_profile("ssfx")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,6 +30,13 @@ def _results_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 def _one_torch_thread() -> None:
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Started]:
+    """Start processes of which none is left afterwards, whatever happens."""
+    with Started(str(tmp_path)) as processes:
+        yield processes
 
 
 SECONDS = {"torchrun": 8.0, "slow": 1.0}

@@ -43,7 +43,7 @@ def method(row: Row) -> str:
     """Return the variant that a row ran."""
     if "warm_start" in (row.case.compressor or "").lower():
         return "no reuse"
-    return "no error feedback" if row.case.memory is None else "ACP-SGD"
+    return "no error feedback" if row.case.memory in (None, "none") else "ACP-SGD"
 
 
 def finding(rows: list[Row]) -> str:

@@ -17,7 +17,7 @@ from ssfx.results.rows import Row
 from ssfx.validation.published_steps import claims
 
 NAME = "acpsgd.table2"
-TITLE = "Elements of 32 bits that one worker sends in a step, and how compressing grows"
+TITLE = "What one worker sends in a step (elements of 32 bits)"
 CLAIMS = (NAME,)
 NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"

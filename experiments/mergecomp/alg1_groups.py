@@ -16,7 +16,7 @@ from ssfx.validation.published_mergecomp import Setup, timed
 from ssfx.validation.published_steps import Simulations
 
 NAME = "mergecomp.alg1"
-TITLE = "Groups that MergeComp makes of ResNet50, DGC at density 0.01, 8 GPUs over PCIe"
+TITLE = "Groups that MergeComp makes of ResNet50"
 CLAIMS = (NAME,)
 NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
@@ -40,7 +40,14 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         "group": "group", "tensors": "tensors", "elements": "elements", "calls": "compressor\ncalls",
         "collective": "collective", "last": "ends behind",
     }  # fmt: skip
-    return draw_table(NAME, TITLE, columns, table, out, origin="The plan that scheme mergecomp makes by nominal times.")
+    return draw_table(
+        NAME,
+        TITLE,
+        columns,
+        table,
+        out,
+        origin="The plan of scheme mergecomp by nominal times: DGC at density 0.01, 8 GPUs over PCIe.",
+    )
 
 
 def plan() -> Plan:

@@ -22,9 +22,9 @@ COMMAND = f"ssfx figures {NAME}"
 NAMES = {"topk": "Top-k", "cltk": "CLT-k", "hardthr": "hard threshold", "sidco": "SIDCo", "micro": "MiCRO"}
 OURS = {"topk": "topk", "cltk": "cltk", "hardthr": "hard_threshold", "sidco": "sidco"}
 CRITERIA = {
-    "buildup": "gradient\nbuild-up", "density": "unpredictable\nhigh density", "tuning": "tuning of\na threshold",
-    "fidelity": "loss of\nfidelity", "idling": "worker\nidling", "selection": "selection\ncost",
-    "overhead": "further\noverhead",
+    "buildup": "gradient build-up", "density": "unpredictable high density", "tuning": "tuning of a threshold",
+    "fidelity": "loss of fidelity", "idling": "worker idling", "selection": "selection cost",
+    "overhead": "further overhead",
 }  # fmt: skip
 FAR = 1.1
 """More than this times the density that was set counts as high, and as another density."""
@@ -33,20 +33,26 @@ OTHER_SCALE = 4.0
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
-    """Write one line per sparsifier: the paper's word, and ours with the number behind it."""
+    """Write one line per sparsifier and criterion: the paper's word, and the number behind ours."""
     found = {one.claim: one for one in judge(rows)}
-    table = []
-    for key, name in NAMES.items():
-        line: dict[str, str] = {"sparsifier": name}
-        for criterion in CRITERIA:
-            one = found[f"{NAME}.{key}.{criterion}"]
-            line[f"paper_{criterion}"] = word(f"{NAME}.{key}.{criterion}")
-            line[criterion] = one.ours or "-"
-            line[f"outcome_{criterion}"] = one.outcome
-        table.append(line)
-    columns = {"sparsifier": "sparsifier"}
-    for criterion, heading in CRITERIA.items():
-        columns |= {f"paper_{criterion}": "paper:\n" + heading, criterion: "ssfx"}
+    table = [
+        {
+            "sparsifier": name if first else "",
+            "criterion": heading,
+            "paper": word(f"{NAME}.{key}.{criterion}"),
+            "here": found[f"{NAME}.{key}.{criterion}"].ours,
+            "outcome": found[f"{NAME}.{key}.{criterion}"].outcome,
+        }
+        for key, name in NAMES.items()
+        for first, (criterion, heading) in zip([True] + [False] * 6, CRITERIA.items(), strict=True)
+    ]
+    columns = {
+        "sparsifier": "sparsifier",
+        "criterion": "criterion",
+        "paper": "paper",
+        "here": "ssfx",
+        "outcome": "outcome",
+    }
     origin = (
         "Computed by ssfx: rules of its compressors on made-up gradients, last quarter of the steps; no training run."
     )

@@ -58,7 +58,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
     with style():
         heights = [0.55 + 0.17 * len(_bars(panel)) for panel in shown]
         figure, grid = plt.subplots(
-            len(shown), columns, figsize=((1 + 0.25 * (columns == 1)) * columns * COLUMN_IN, sum(heights) + 1.0),
+            len(shown), columns, figsize=(2 * COLUMN_IN, sum(heights) + 1.0),
             squeeze=False, height_ratios=heights, layout="constrained",
         )  # fmt: skip
         for axes, panel in zip(grid, shown, strict=True):

@@ -43,7 +43,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
     columns = {"degree": "fusion degree"}
     for key in table[0]:
         if key != "degree":
-            columns[key] = key.replace(" | ", "\n")
+            columns[key] = key.replace(" | memory none", "\nno residual").replace(" | ", "\n").replace("memory ", "")
     hardware = "; ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
     origin = (
         f"{hardware[0].upper()}{hardware[1:]}; ResNet-152 on digits, a narrow BERT-large; two workers, random weights."

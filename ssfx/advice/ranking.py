@@ -104,7 +104,8 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
             trials.append(setting.best(name))
         except ConfigError as error:
             left_out.append((name, str(error)))
-    trials.sort(key=lambda one: (one.iteration_s, one.scheme))
+    # A scheme that leaves everything dense takes as long as tuned dense, which then is what to choose.
+    trials.sort(key=lambda one: (float(f"{one.iteration_s:.4g}"), one.scheme not in TUNED, one.iteration_s, one.scheme))
     dense = next((one for one in trials if one.scheme in TUNED), None)
     if dense is None:
         raise ConfigError(f"no dense scheme can be simulated on cluster={setting.cluster.name}: {left_out[0][1]}")

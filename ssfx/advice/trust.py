@@ -10,10 +10,11 @@ from ssfx.core.origin import Kind
 
 GROUPS: dict[Kind, str] = {
     "measured": "recorded", "emulated": "recorded", "published": "published", "nominal": "published",
+    "fitted": "published",
 }  # fmt: skip
 """Kind of a system's origin -> the validation group whose systems are of that kind, or most like it."""
 
-BORROWED: tuple[Kind, ...] = ("nominal",)
+BORROWED: tuple[Kind, ...] = ("nominal", "fitted")
 """Kinds of which no system was scored: all of the published group have published costs."""
 
 

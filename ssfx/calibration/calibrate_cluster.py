@@ -28,8 +28,8 @@ from ssfx.engines.launch import GRACE_S, settings
 from ssfx.engines.line_rate import measure
 from ssfx.perf_model.contention import Contention
 from ssfx.perf_model.recorded_times import COMPRESSORS
-from ssfx.perf_model.timing_model import CompressorTimes, Overheads, TimingModel
-from ssfx.planning.costs import Curve
+from ssfx.perf_model.timing_model import TimingModel
+from ssfx.planning.costs import CompressorTimes, Curve, Overheads
 from ssfx.results.manifest import busy_s, describe, hardware, versions
 
 DENSITY = 0.01

@@ -16,8 +16,7 @@ from ssfx.calibration.measure_compressors import crowding
 from ssfx.collectives.comm import Comm, Pending
 from ssfx.core.origin import Origin
 from ssfx.memories import memories
-from ssfx.perf_model.timing_model import Overheads
-from ssfx.planning.costs import Costs, Curve, ring_exchange
+from ssfx.planning.costs import Costs, Curve, Overheads, ring_exchange
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.runtime.exchange import Exchange

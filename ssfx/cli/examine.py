@@ -25,9 +25,10 @@ FREE_BYTES_WANTED = 2**30
 
 _ASK_TORCH = """
 import json, torch, torch.distributed as dist
+from ssfx.workloads.nets.lstm_operator import onednn_has_lstm
 print(json.dumps({
     "cuda": torch.cuda.is_available(), "gpus": torch.cuda.device_count(), "gloo": dist.is_gloo_available(),
-    "nccl": dist.is_nccl_available(),
+    "nccl": dist.is_nccl_available(), "bf16_lstm": onednn_has_lstm(torch.bfloat16),
 }))
 """
 
@@ -69,7 +70,8 @@ def examine() -> Examination:
         ("installed", "from a checkout" if (conf_dir().parent / "pyproject.toml").exists() else "from a wheel"),
         ("reference rows", f"{len(list(reference_dir().glob('*.jsonl')))} files that came with ssfx"),
     )
-    return Examination(facts, (*_engines(torch, problem), *_data(datasets), *_space(free)))
+    checks = (*_engines(torch, problem), *_precisions(torch, problem), *_data(datasets), *_space(free))
+    return Examination(facts, checks)
 
 
 def ask_torch() -> tuple[dict[str, Any], str]:
@@ -86,15 +88,31 @@ def ask_torch() -> tuple[dict[str, Any], str]:
     return answer, ""
 
 
+def _no_gpu(torch: dict[str, Any], problem: str) -> str:
+    """Return why nothing runs on a GPU here, "" if something does."""
+    if not machine.gpus():
+        return "no GPU here"
+    return "" if torch.get("cuda") else problem or "this PyTorch sees no CUDA"
+
+
 def _engines(torch: dict[str, Any], problem: str) -> list[Check]:
-    has_gpu, has_cuda = bool(machine.gpus()), bool(torch.get("cuda"))
-    gpu_why = "" if has_gpu and has_cuda else "no GPU here" if not has_gpu else problem or "this PyTorch sees no CUDA"
+    no_gpu = _no_gpu(torch, problem)
     return [
         Check("ssfx run on the CPU (gloo)", bool(torch.get("gloo")), problem, required=True),
-        Check("ssfx run device=cuda (nccl)", has_cuda and has_gpu and bool(torch.get("nccl")), gpu_why),
+        Check("ssfx run device=cuda (nccl)", not no_gpu and bool(torch.get("nccl")), no_gpu),
         Check("ssfx run cluster=emulated_2x1gbit and its like", not hosts.missing(), hosts.missing()),
         Check("ssfx run engine=slurm", not sbatch.missing(), sbatch.missing()),
         Check("ssfx run cluster=64gpu and others that are not here, simulated", True),
+    ]
+
+
+def _precisions(torch: dict[str, Any], problem: str) -> list[Check]:
+    no_gpu = _no_gpu(torch, problem)
+    slow = "but LSTMs several times slower than elsewhere: oneDNN has none in bf16 for this CPU"
+    return [
+        Check("precision=fp32", not problem, problem),
+        Check("precision=bf16", not problem, problem or ("" if torch.get("bf16_lstm") else slow)),
+        Check("precision=fp16", not no_gpu, no_gpu and f"{no_gpu}, and on the CPU it is refused"),
     ]
 
 

@@ -47,9 +47,9 @@ def figures(names: tuple[str, ...], out: Path | None, check: bool) -> None:
         return
     drawn = draw_all(names, rows, folder, unreadable=unreadable, placeholders=True)
     _tell(drawn, folder)
-    told = {one.said for one in drawn}
+    listed = {one.said for one in drawn}
     for one in unreadable:
-        if one.message not in told:
+        if one.message not in listed:
             click.secho(f"unreadable: {one.message}", fg="red", err=True)
     failed = [one for one in drawn if one.state == "failed" or (names and one.state == "missing")]
     if failed or unreadable:

@@ -50,6 +50,7 @@ def plan(overrides: tuple[str, ...], as_json: bool) -> None:
         return
 
     from ssfx.perf_model.recorded_times import measured_on
+    from ssfx.pricing.degenerate import degenerated
     from ssfx.pricing.message_sizes import plan_bytes, plan_traffic
     from ssfx.pricing.timeline import evaluate
 
@@ -75,6 +76,8 @@ def plan(overrides: tuple[str, ...], as_json: bool) -> None:
     for note, text in made.notes:
         if note != "predicted_ms":  # F below, to more digits
             click.echo(f"{note}: {text}")
+    if odd := degenerated(made, parts.density):
+        click.secho(odd, fg="yellow")
     if isinstance(costs, str):
         click.secho(f"no predicted time: {costs}", fg="yellow")
         click.echo(f"digest {made.digest}")

@@ -42,6 +42,7 @@ def show(outcome: Outcome) -> None:
         f"cost {_ms(max(0.0, step.slowdown_s()))} on the critical path"
     )
     click.echo(f"bytes per rank: {metrics['contributed_bytes']:,} handed over, {metrics['sent_bytes']:,} sent")
+    _remarks(outcome)
     for line in step.outside:
         click.secho(f"extrapolated: {line}", fg="yellow")
     _origins([outcome])
@@ -70,7 +71,24 @@ def compare(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
     shared = {_title(case, scheme=False) for case, _, _ in outcomes}
     click.secho(f"simulated{' for ' + shared.pop() if len(shared) == 1 else ''}, times in ms", bold=True)
     print_table(header, rows, right=set(header[1:-1]))
+    for name, outcome in zip(names, outcomes, strict=True):
+        _remarks(outcome, f"{name}: ")
     _origins(outcomes)
+
+
+def _remarks(outcome: Outcome, whose: str = "") -> None:
+    """Print how the plan came about, whether it is a plan of its scheme at all, and what other bandwidths would do."""
+    from ssfx.pricing.degenerate import degenerated
+    from ssfx.simulator.cases import sensitivity
+
+    case, target, step = outcome
+    if rule := dict(step.plan.notes).get("rule"):
+        click.echo(f"{whose}rule: {rule}")
+    if odd := degenerated(step.plan, case.density):
+        click.secho(f"{whose}{odd}" if not whose else odd, fg="yellow")
+    if case.world_size > 1:
+        half_s, twice_s = sensitivity(case, target)
+        click.echo(f"{whose}with half the bus bandwidth {_ms(half_s)}, with twice {_ms(twice_s)} per iteration")
 
 
 def critical_paths(steps: Sequence[Simulated], names: Sequence[str]) -> None:

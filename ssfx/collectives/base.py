@@ -57,6 +57,14 @@ class Phase:
     inside: bool = False
 
 
+def merging(load: Load, entries: float) -> Phase:
+    """Return the phase of adding so many received pairs of index and value into a vector.
+
+    Decoding is counted in elements of the exchange, whose decoding takes the `kept` of every rank.
+    """
+    return Phase("decode", entries * load.numel / (max(1, load.kept) * load.world_size))
+
+
 class Collective(ABC):
     """One way for all ranks to combine their messages; stateless except for its options.
 

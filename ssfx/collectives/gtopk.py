@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ssfx.collectives.base import Load, Phase, collectives
+from ssfx.collectives.base import Load, Phase, collectives, merging
 from ssfx.collectives.magnitudes import among
 from ssfx.collectives.pairs import BAD, pack, poisoned, unpack
 from ssfx.collectives.primitives import Traffic, rounds, traffic
@@ -47,9 +47,10 @@ class GTopK(Reducer):
         self.options = options
 
     def phases(self, load: Load) -> tuple[Phase, ...]:
-        """Return the critical path: a record per round of merging, then the broadcast."""
+        """Return the critical path: a record per round, merged and selected from again, then the broadcast."""
         nbytes = _record_bytes(load.kept)
-        return (*(Phase("send", nbytes),) * rounds(load.world_size), Phase("broadcast", nbytes))
+        step = Phase("send", nbytes), merging(load, load.kept), Phase("encode", 2 * load.kept)
+        return (*step * rounds(load.world_size), Phase("broadcast", nbytes))
 
     def reduce(self, work: Reduction, comm: Comm) -> Reduced:
         """Select the k largest, merge with the partners' lists, and clear what is in the final one."""

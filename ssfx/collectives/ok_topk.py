@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ssfx.collectives.base import Load, Phase, collectives
+from ssfx.collectives.base import Load, Phase, collectives, merging
 from ssfx.collectives.magnitudes import CAP, among, kth_magnitude, passing
 from ssfx.collectives.ok_topk_rules import (
     MODES,
@@ -84,7 +84,8 @@ class OkTopk(Reducer):
         """Return a step between evaluations, balanced; evaluations and boundaries add their share to the last gather.
 
         An evaluation gathers all sums, min(n, P k) without overlap, instead of k; the boundaries' all-reduce counts as
-        the gather of as many bytes.
+        the gather of as many bytes. Computed on the way: the sum of what arrived for this rank's region, and the
+        selection from it by the global threshold; the local selection is the compressor call before the exchange.
         """
         p, k = load.world_size, load.kept
         sums = min(load.numel, load.together(p))
@@ -93,6 +94,8 @@ class OkTopk(Reducer):
         return (
             Phase("all_to_all", COUNT_BYTES * p),
             Phase("all_to_all", PAIR_BYTES * k),
+            merging(load, k),
+            Phase("encode", load.numel / p),
             Phase("all_gather", COUNT_BYTES),
             Phase("all_gather", gathered + boundaries),
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ssfx.collectives import bruck
-from ssfx.collectives.base import Load, Phase, collectives
+from ssfx.collectives.base import Load, Phase, collectives, merging
 from ssfx.collectives.pairs import poisoned
 from ssfx.collectives.primitives import Traffic, rounds
 from ssfx.collectives.records import Entries, Records, record_bytes, take_largest
@@ -85,12 +85,22 @@ class SparReduceScatter(Reducer):
         return {"share": torch.zeros(3, dtype=torch.int64)}
 
     def phases(self, load: Load) -> tuple[Phase, ...]:
-        """Return the messages of a rank, with the first share: teams whose indices do not overlap."""
+        """Return the messages of a rank, with the first share: teams whose indices do not overlap.
+
+        Computed on the way: what each message brings is added up, and the blocks of the next one are selected again;
+        the selection before the first message is the compressor call before the exchange.
+        """
         members = self.team_size(load.world_size)
         budget = _budget(load.kept, members)
         share = Share.start(budget, self.options.teams).entries
-        sizes = [*self._until_known(members, budget, share), *_gather(members, budget)]
-        return tuple(Phase("send", size) for size in sizes)
+        block, found = load.numel / members, list[Phase]()
+        blocks = [count for _, count in scatter_rounds(members)]
+        blocks += [1] * (len(self._until_known(members, budget, share)) - len(blocks))
+        for size, count, following in zip(
+            self._until_known(members, budget, share), blocks, [*blocks[1:], 1], strict=True
+        ):
+            found += [Phase("send", size), merging(load, count * budget), Phase("encode", following * block)]
+        return (*found, *(Phase("send", size) for size in _gather(members, budget)))
 
     def _until_known(self, members: int, budget: int, share: int) -> list[int]:
         """Return the bytes of the messages after which every rank has heard of every other, and so of a bad one."""

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ssfx.collectives import bruck
-from ssfx.collectives.base import Load, Phase, collectives
+from ssfx.collectives.base import Load, Phase, collectives, merging
 from ssfx.collectives.pairs import poisoned
 from ssfx.collectives.primitives import Traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
@@ -93,7 +93,8 @@ class SparCmlRecursiveDoubling(Folding):
         groups = [1 << step for step in range(core.bit_length())]  # of virtual ranks that have the same sum
         counts = [load.together(group + min(rest, group)) for group in groups]  # the first have folded ranks' too
         chain = [load.kept, *counts] if rest else counts[:-1]
-        return tuple(Phase("send", stream_bytes(count, load.numel)) for count in chain)
+        steps = ((Phase("send", stream_bytes(count, load.numel)), merging(load, count)) for count in chain)
+        return tuple(phase for step in steps for phase in step)
 
     def _among(self, own: Stream, post: Post, virtual: int, ranks: list[int]) -> Stream:
         for mask in _masks(ranks):
@@ -116,7 +117,8 @@ class SparCmlSplit(Folding):
         joined = [stream_bytes(total // core << step, size // core << step) for step in range(core.bit_length() - 1)]
         folded = [stream_bytes(kept, size)] if rest else []
         unfolded = [stream_bytes(total, size)] if rest else []
-        return tuple(Phase("send", nbytes) for nbytes in [*folded, *scattered, *joined, *unfolded])
+        sends = [[Phase("send", nbytes) for nbytes in part] for part in (folded, scattered, joined, unfolded)]
+        return (*sends[0], *sends[1], merging(load, kept), *sends[2], *sends[3])
 
     def _among(self, own: Stream, post: Post, virtual: int, ranks: list[int]) -> Stream:
         starts = even_starts(own.size, len(ranks))
@@ -141,7 +143,8 @@ class SparCmlDense(SparCml):
         part = load.numel // p
         parts = [stream_bytes(load.kept // p, part)] * (p - 1)
         sums = [4 * part * count for _, count in bruck.gather_rounds(p)]
-        return tuple(Phase("send", nbytes) for nbytes in [*parts, *sums])
+        own = (Phase("send", nbytes) for nbytes in parts)
+        return (*own, merging(load, load.kept), *(Phase("send", nbytes) for nbytes in sums))
 
     def _sum(self, own: Stream, post: Post) -> Stream:
         p, rank = post.world_size, post.rank

@@ -60,26 +60,37 @@ class Batch:
     """Parts of one flat vector and the payload sections that they fill.
 
     Per step the owner sets `step`, `old`, `new`, `grads` and `states`; a compressor then accumulates through the memory
-    and fills the payload. `grads` holds one entry per piece, in order: a flat gradient to accumulate, or None where
-    `new` is there already. `states` holds the compressor's own state, one per part, to be changed in place. `base` is
-    added to every index on the wire. `once` keeps what depends on nothing but the plan.
-    A compressor that takes what it sends out of the memory itself sets `cleared`.
+    and fills the payload.
     """
 
     parts: tuple[Part, ...]
+    """The segments."""
     payload: Payload
+    """Views of the message sections that all parts share."""
     new: Mapping[str, torch.Tensor]
+    """Buffers of the memory after this step, flat float32; the first is what is compressed."""
     old: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """The same before this step."""
     memory: Memory | None = None
+    """How gradients accumulate; None: `new` is there already."""
     rank: int = 0
+    """This rank."""
     world_size: int = 1
+    """Number of ranks."""
     seed: int = 0
+    """Of random numbers."""
     step: int = 0
+    """Number of the step."""
     base: int = 0
+    """Added to every index on the wire."""
     grads: Sequence[torch.Tensor | None] = ()
+    """One entry per piece, in order: a flat gradient to accumulate, or None where `new` is there already."""
     states: Sequence[dict[str, torch.Tensor]] = ()
+    """The compressor's own state, one per part, to be changed in place."""
     cleared: bool = False
+    """Set by a compressor that takes what it sends out of the memory itself."""
     _kept: dict[str, Any] = field(default_factory=dict, repr=False)
+    """What depends on nothing but the plan; see `once`."""
 
     def __post_init__(self) -> None:
         self.pieces: tuple[tuple[int, int], ...] = tuple(piece for part in self.parts for piece in part.pieces)

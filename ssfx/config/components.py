@@ -108,7 +108,7 @@ def components(config: Mapping[str, Any], density: float | None, *, asked: bool)
 
 
 def on_nodes(parts: Components, cluster: Cluster) -> Components:
-    """Return `parts` with nodes as large as those of `cluster`, where the scheme asks for that and was not told."""
+    """Return `parts` with nodes as large as those of `cluster`, where the scheme asks for that and has no number."""
     untold = getattr(schemes[parts.scheme].defaults, "ranks_per_node", None) == 0
     if not untold or "ranks_per_node" in parts.scheme_options or cluster.nodes == 1:
         return parts

@@ -25,7 +25,8 @@ WITH_SPECS = tuple(group for group in OPTION_GROUPS if group in COMPONENT_GROUPS
 
 CLUSTER_OPTIONS = (
     "nodes", "devices_per_node", "device", "nics_per_node", "calibration",
-    *(f"{link}.{key}" for link in ("intra", "inter") for key in ("gbps", "efficiency", "latency_s")),
+    "busbw_gbps", "small_allreduce_us", "compressor_call_ms",
+    *(f"{link}.{key}" for link in ("intra", "inter") for key in ("link", "gbps", "efficiency", "latency_s")),
 )  # fmt: skip
 
 _SPEC = re.compile(r"(?P<name>[^()]+)(?:\((?P<options>.*)\))?")

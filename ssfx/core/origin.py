@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-Kind = Literal["measured", "emulated", "simulated", "published", "nominal"]
+Kind = Literal["measured", "emulated", "simulated", "published", "fitted", "nominal"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
 
@@ -14,7 +14,8 @@ class Origin:
     """How a number was obtained, on what, when and with which versions.
 
     measured: real processes, real network. emulated: real processes, shaped links. simulated: virtual time.
-    published: quoted from a paper. nominal: line rate or data sheet times a stated efficiency.
+    published: quoted from a paper. fitted: made to fit some numbers of a paper, which are then not
+    compared. nominal: line rate or data sheet times a stated efficiency.
     """
 
     kind: Kind

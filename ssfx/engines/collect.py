@@ -55,6 +55,7 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
         "plan_digest": _agreed(job, results, "plan_digest"),
         "background_cores": _background_cores(results[: max(1, len(results) // nodes)]),
         "faults": fired(job.run_dir),
+        "notes": list(dict.fromkeys(note for result in results for note in result["notes"])),
     }
     origin = Origin(kind, describe(machine), first["stopped"], versions=versions())
     ratios = merged(record.density_ratios for record in records if not record.skipped)

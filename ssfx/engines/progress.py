@@ -25,6 +25,7 @@ class Report:
         self._cases = len(cases)
         self._finished = 0
         self._steps_before = 0
+        self._noted: set[str] = set()
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"),
             TimeRemainingColumn(), TextColumn("{task.fields[rate]}"),
@@ -57,8 +58,12 @@ class Report:
         self._count(row, "already finished, nothing to do")
 
     def finished(self, row: Row) -> None:
-        """Say that the row's run is finished now."""
+        """Say that the row's run is finished now, and what its ranks noted, unless an earlier run's did."""
         self._count(row, "finished")
+        for note in row.manifest.get("notes", ()):
+            if note not in self._noted:
+                self._noted.add(note)
+                self.note(f"note: {note}")
 
     def _count(self, row: Row, what: str) -> None:
         self._finished += 1

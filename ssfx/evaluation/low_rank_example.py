@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import cache
 
 from ssfx.core.origin import Origin
-from ssfx.perf_model.timing_model import CompressorTimes, TimingModel
-from ssfx.planning.costs import Curve, ring_exchange
+from ssfx.perf_model.timing_model import TimingModel
+from ssfx.planning.costs import CompressorTimes, Curve, ring_exchange
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
 from ssfx.planning.profile import Profile
 from ssfx.simulator import Simulated, simulate
@@ -36,7 +36,7 @@ def system() -> TimingModel:
         for name, one in ENCODE_S.items()
     }
     exchange = ring_exchange(WORLD_SIZE, LATENCY_S, S_PER_BYTE)
-    return TimingModel("example", WORLD_SIZE, times, exchange, ORIGIN, style="reference")
+    return TimingModel("example", WORLD_SIZE, times, exchange, ORIGIN, style="per_call")
 
 
 def plan(groups: tuple[tuple[str, ...], ...], compressor: str | None, *, overlap: bool = True) -> Plan:

@@ -51,7 +51,7 @@ def values(rows: Sequence[Row], metric: str) -> list[float]:
 def compared(one: Sequence[float], other: Sequence[float]) -> tuple[str, str]:
     """Return "above", "equal" or "below" for the first set of runs, and the difference of means with its error.
 
-    A set of one run has no spread, so nothing can be told: "unknown".
+    A set of one run has no spread, so nothing can be said: "unknown".
     """
     if len(one) < 2 or len(other) < 2:
         return "unknown", f"{len(one)} and {len(other)} runs"
@@ -144,7 +144,7 @@ def _word(column: str | Callable[[Row], str], methods: Mapping[str, Sequence[Row
 def judged_order(claim: str, pairs: Sequence[tuple[str, str, str, str]]) -> Verdict:
     """Return the verdict on an order from pairs of methods: (what is compared, word, difference, wanted word).
 
-    "equal" is met by differences within the noise; with one seed nothing can be told.
+    "equal" is met by differences within the noise; with one seed nothing can be said.
     """
     text = "; ".join(f"{what} {said}" for what, _, said, _ in pairs)
     if any(word == "unknown" for _, word, _, _ in pairs):

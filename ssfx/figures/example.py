@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ssfx.core.origin import Origin
-from ssfx.perf_model.timing_model import CompressorTimes, TimingModel
-from ssfx.planning.costs import Costs, Curve, ring_exchange
+from ssfx.perf_model.timing_model import TimingModel
+from ssfx.planning.costs import CompressorTimes, Costs, Curve, ring_exchange
 from ssfx.planning.plan import Bucket, Lane, Placement, Plan, Segment, TensorSpec, launch_in_order
 from ssfx.planning.profile import Profile
 from ssfx.simulator import Simulated, simulate
@@ -58,7 +58,7 @@ class Example:
         """Return one simulated step of a plan, executed as it is planned: one compressor call for each segment."""
         costs = self.costs
         times = CompressorTimes(costs.encode, costs.host, Curve.zero(), ORIGIN)
-        system = TimingModel("example", self.world_size, {COMPRESSOR: times}, costs.exchange, ORIGIN, style="reference")
+        system = TimingModel("example", self.world_size, {COMPRESSOR: times}, costs.exchange, ORIGIN, style="per_call")
         return simulate(plan, self.profile, system)
 
     def gathered(self, *groups: Sequence[str], dense: Sequence[str] = (), host: Sequence[str] = ()) -> Bucket:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ssfx.core.origin import Kind
-from ssfx.figures.paper_words import SCHEMES
+from ssfx.figures.paper_words import FEW
 from ssfx.results.comparisons import Panel
 from ssfx.results.rows import Row
 
@@ -173,8 +173,8 @@ def frame(figure: Figure, title: str, origin: str, ncols: int = 6) -> None:
 
 
 def few(panel: Panel) -> Panel:
-    """Return a panel with the schemes that the SSFusion paper shows and dense DDP, as all of them are too many."""
-    bars = {label: rows for label, rows in panel.bars.items() if rows[0].case.scheme in SCHEMES}
+    """Return a panel with FEW schemes: dense DDP, the rivals of SSFusion, and it; all there are would be too many."""
+    bars = {label: rows for label, rows in panel.bars.items() if rows[0].case.scheme in FEW}
     return replace(panel, bars=bars) if bars else panel
 
 

@@ -5,14 +5,17 @@ Every assumption is in docs/clusters.md, with its reason.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
-from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.cluster import MEASURABLE, Cluster
 from ssfx.perf_model.compressor_times import Rates, measured_codecs, nominal_codecs, published_codecs
 from ssfx.perf_model.contention import Contention
 from ssfx.perf_model.devices import Device, device, device_names
 from ssfx.perf_model.recorded_times import recorded_system
-from ssfx.perf_model.timing_model import Overheads, TimingModel
+from ssfx.perf_model.timing_model import TimingModel
+from ssfx.planning.costs import CompressorTimes, Curve, Overheads
 
 GPU_OCCUPANCY = 0.05
 """NCCL runs a thread block per channel on a compute unit of its own: about 4 channels of 68 to 132 units."""
@@ -22,6 +25,10 @@ PCIE_EFFICIENCY = 0.8
 """Pinned copies reach about 25 of the 31.5 GB/s of PCIe Gen4 x16."""
 PYTHON_S = 1e-5
 """A short Python function on the training thread: a hook, or the call that issues an exchange."""
+CASTS = ("fp16", "bf16")
+"""Compressors that only change the type of values: one kernel, whatever a sparsifier's call takes."""
+PRINTED = ("published", "fitted")
+"""Calibrations of the authors' codes, which call a compressor for every tensor."""
 WAIT_S = 2e-5
 """Waiting for a value of the device."""
 
@@ -43,10 +50,13 @@ def system_on(cluster: Cluster) -> TimingModel:
         return found
     on = device(cluster.device)
     codecs = nominal_codecs(on, device("cpu"), cluster.world_size)
-    if cluster.calibration == "published" and cluster.codec_times:
+    if cluster.calibration in PRINTED and cluster.codec_times:
         codecs = published_codecs(cluster.codec_times, codecs, cluster.world_size)
     elif not on.pcie_gbps:
         codecs = measured_codecs(codecs)
+    if cluster.compressor_call_ms is not None:
+        call_s = 1e-3 * cluster.compressor_call_ms
+        codecs = {name: codec if name in CASTS else _with_call(codec, call_s) for name, codec in codecs.items()}
     exchange = cluster.exchange()
     return TimingModel(
         name=cluster.name,
@@ -56,10 +66,19 @@ def system_on(cluster: Cluster) -> TimingModel:
         origin=_origin(cluster, on),
         contention=Contention(dict.fromkeys(exchange, _occupancy(cluster, on))),
         overheads=_overheads(on),
-        style="reference" if cluster.calibration == "published" else "runtime",
+        style="per_call" if cluster.calibration in PRINTED else "batched",
         host_shares=not on.pcie_gbps,
         pcie_s_per_byte=8e-9 / (on.pcie_gbps * PCIE_EFFICIENCY) if on.pcie_gbps else 0.0,
     )
+
+
+def _with_call(codec: CompressorTimes, call_s: float) -> CompressorTimes:
+    """Return the times with a call on a small tensor that takes `call_s`; a further segment takes its share of it."""
+    own_s = codec.encode.seconds[0]
+    share = call_s / own_s if own_s else 1.0
+    encode = Curve(codec.encode.sizes, tuple(s - own_s + call_s for s in codec.encode.seconds), codec.encode.unbounded)
+    further = {name: share * getattr(codec, name) for name in ("segment_s", "piece_s", "tensor_s")}
+    return replace(codec, encode=encode, **further)
 
 
 def _origin(cluster: Cluster, on: Device) -> Origin:
@@ -70,7 +89,9 @@ def _origin(cluster: Cluster, on: Device) -> Origin:
         f"{formulas}, {cluster.bottleneck_text} at {link.efficiency:.3g}, {link.latency_s * 1e6:g} us a step"
         f"{f', by byte {factors}' if factors else ''} ({cluster.source})"
     )
-    kind = "published" if cluster.calibration == "published" else "nominal"
+    given = [f"{name}={getattr(cluster, name):g}" for name in MEASURABLE if getattr(cluster, name) is not None]
+    note += f"; given, in place of what follows from the rest: {', '.join(given)}" if given else ""
+    kind = cluster.calibration if cluster.calibration in PRINTED else "nominal"
     return Origin(kind, hardware=f"{cluster.world_size} x {on.title}", note=note)  # type: ignore[arg-type]
 
 

@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Literal
 
 from ssfx.core.errors import ConfigError
+from ssfx.perf_model.links import link_kind
 from ssfx.planning.costs import Curve
 
-Calibration = Literal["nominal", "published", "recorded"]
+Calibration = Literal["nominal", "published", "fitted", "recorded"]
+
+
+MEASURABLE = ("busbw_gbps", "small_allreduce_us", "compressor_call_ms")
+"""Numbers of a cluster that a user may measure and give."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """One kind of connection: line rate in Gbit/s, share of it that a stream reaches, latency of one message."""
+    """One kind of connection.
+
+    gbps: line rate. efficiency: share of it that collectives reach. latency_s: of one message. kind: its name in
+    `links.json`, "" if it is described by numbers alone. rdma: the card reads and writes the device's memory or pinned
+    memory by itself; False where messages go through sockets.
+    """
 
     gbps: float
     efficiency: float
     latency_s: float
+    kind: str = ""
+    rdma: bool = True
+
+    @classmethod
+    def of_kind(cls, kind: str, **changes: float) -> Link:
+        """Return the link of a kind, with other numbers where `changes` has some."""
+        found = link_kind(kind)
+        found.pop("source")
+        return cls(**{**found, **changes}, kind=kind)
 
     def __post_init__(self) -> None:
         # Not a number compares false with everything, so each is asked for what it must be.
@@ -45,6 +64,11 @@ class Cluster:
     formulas give for a primitive, per byte. `calibration` says whether links and factors are line rates with a stated
     efficiency, or fitted to numbers that a paper prints, or whether what was recorded on this machine replaces them.
     `codec_times` names the paper whose printed times of compressors count, "" for none.
+
+    Three numbers that anybody can measure stand above what follows from the rest (None: what follows):
+    busbw_gbps: bus bandwidth of a large all-reduce over all devices, as nccl-tests prints it, times 8.
+    small_allreduce_us: microseconds of an all-reduce of a few bytes. compressor_call_ms: milliseconds of one compressor
+    call on a small tensor, whatever the compressor; casts to 16 bits are not meant.
     """
 
     name: str
@@ -59,12 +83,19 @@ class Cluster:
     factors: Mapping[str, float] = field(default_factory=dict)
     calibration: Calibration = "nominal"
     codec_times: str = ""
+    busbw_gbps: float | None = None
+    small_allreduce_us: float | None = None
+    compressor_call_ms: float | None = None
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.devices_per_node < 1 or self.nics_per_node < 1:
             raise ConfigError(f"cluster {self.name!r} needs at least one node with one device and one network card")
         if any(not factor > 0 for factor in self.factors.values()):
             raise ConfigError(f"cluster {self.name!r}: factors of primitives must be positive")
+        for name in MEASURABLE:
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and isfinite(value)):
+                raise ConfigError(f"cluster.{name} must be a positive number, got {value}")
 
     @property
     def world_size(self) -> int:
@@ -94,8 +125,23 @@ class Cluster:
         return self.nodes > 1 and self.device != "cpu"
 
     def exchange(self) -> dict[str, Curve]:
-        """Return curves of the primitives over the bytes that one rank contributes; see `hierarchy_exchange`."""
-        return hierarchy_exchange(self)
+        """Return curves of the primitives over the bytes that one rank contributes; see `hierarchy_exchange`.
+
+        With a measured bus bandwidth the links are as fast as gives it, with a measured small all-reduce as prompt.
+        """
+        cluster = self
+        if self.busbw_gbps is not None:
+            rate = self.busbw_gbps
+            inside = max(rate, self.intra.gbps * self.intra.efficiency)
+            intra = replace(self.intra, gbps=rate if self.nodes == 1 else inside, efficiency=1.0)
+            inter = replace(self.inter, gbps=rate / self.nics_per_node, efficiency=1.0)
+            cluster = replace(cluster, intra=intra, inter=inter, busbw_gbps=None)
+        if self.small_allreduce_us is not None and self.world_size > 1:
+            least_s = hierarchy_exchange(cluster)["all_reduce"].seconds[0]
+            factor = 1e-6 * self.small_allreduce_us / least_s if least_s else 1.0
+            intra, inter = (replace(link, latency_s=factor * link.latency_s) for link in (cluster.intra, cluster.inter))
+            cluster = replace(cluster, intra=intra, inter=inter)
+        return hierarchy_exchange(cluster)
 
 
 def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:
@@ -105,7 +151,8 @@ def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:
     direction of the ring, several cards share it. Messages to arbitrary peers leave through the node's cards, all
     devices at once. Primitives that end in _inside stay in a node. Between nodes of GPUs an all-reduce may go up and
     down a tree, whichever is faster, as NCCL chooses by size. Source: SSFusion Eq. 3-4 and D-43
-    for rings on one kind of link, which this equals with one device per node; D-27 for trees.
+    for rings on one kind of link, which this equals with one device per node; D-27 for trees, and for those on two
+    nodes what NCCL's authors say (NVIDIA/nccl-tests#196).
     """
     p, g, nodes = cluster.world_size, cluster.devices_per_node, cluster.nodes
     near_s, near_beta = cluster.intra.latency_s, cluster.intra.beta_s_per_byte
@@ -142,17 +189,26 @@ def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:
         for name, (base_s, per_byte) in terms.items()
     }
     if cluster.trees:
-        # A chain inside each node, a pipelined double tree between them: all bytes pass a link up and down.
+        # A chain inside each node, a pipelined double tree between them. A card passes the bytes of all but one node up
+        # and down; on two nodes that is once each way, half of what a ring over many devices takes. Over sockets NCCL
+        # keeps to what a ring's bytes cost: the processors, not the line, are what is busy.
         tree_s = 2 * ((g - 1) * near_s + across * far_s)
-        curves["all_reduce"] = _faster(terms["all_reduce"], (tree_s, 2 * beta), cluster.factors.get("all_reduce", 1.0))
+        tree_beta = max(2 * (nodes - 1) / nodes * far_beta, 2 * (g - 1) / g * near_beta)
+        if not cluster.inter.rdma:
+            tree_beta = 2 * beta
+        curves["all_reduce"] = _faster(terms["all_reduce"], (tree_s, tree_beta), cluster.factors.get("all_reduce", 1.0))
     return curves
 
 
 def _faster(ring: tuple[float, float], tree: tuple[float, float], factor: float) -> Curve:
-    """Return the lesser of two (seconds, seconds per byte) at every size; the ring's is the lesser by byte."""
+    """Return the lesser of two (seconds, seconds per byte) at every size."""
     (ring_s, ring_beta), (tree_s, tree_beta) = ring, tree
-    if tree_s >= ring_s:
+    if tree_s >= ring_s and tree_beta >= ring_beta:
         return Curve.affine(ring_s, factor * ring_beta)
+    if tree_s <= ring_s and tree_beta <= ring_beta:
+        return Curve.affine(tree_s, factor * tree_beta)
+    if tree_s > ring_s:  # the ring for small messages, the tree for large ones
+        (ring_s, ring_beta), (tree_s, tree_beta) = tree, ring
     meet_bytes = (ring_s - tree_s) / (factor * (tree_beta - ring_beta))
     far_bytes = meet_bytes + 2.0**30
     meet_s, far_s = (ring_s + factor * ring_beta * nbytes for nbytes in (meet_bytes, far_bytes))

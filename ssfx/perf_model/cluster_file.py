@@ -11,9 +11,11 @@ from ssfx.core.case import ClusterChoice
 from ssfx.core.component_file import component_file
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.perf_model import devices
-from ssfx.perf_model.cluster import Calibration, Cluster, Link
+from ssfx.perf_model.cluster import MEASURABLE, Calibration, Cluster, Link
 
 CALIBRATIONS: tuple[str, ...] = get_args(Calibration)
+PRINTED = ("published", "fitted")
+"""Calibrations that rest on what a paper prints; a cluster's file has a section for each that it has."""
 CPU_RANKS = 2
 _SHAPE = ("nodes", "devices_per_node")
 
@@ -41,9 +43,11 @@ def choice_of(name: str, options: Mapping[str, Any]) -> ClusterChoice:
 def with_options(node: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return a cluster's node in the calibration that `options` choose, with the other options put in their place."""
     found = calibrated(node, options)
-    for key, value in options.items():
+    for key, value in sorted(options.items(), key=lambda item: not item[0].endswith(".link")):
         link, dot, field = key.rpartition(".")
-        if dot:
+        if field == "link":  # another kind has all its own numbers
+            found[link] = {"link": value}
+        elif dot:
             found[link] = {**found[link], field: value}
         elif key != "calibration":
             found[key] = value
@@ -56,18 +60,19 @@ def calibrated(node: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str,
     What was recorded describes the machine as it is: options that describe other devices or links than the file get
     nominal times. ConfigError for a calibration that the cluster does not have.
     """
-    own, printed = node["calibration"], node.get("published")
+    own = node["calibration"]
     given = {key: value for key, value in options.items() if key != "calibration"}
     changed = [key for key, value in given.items() if own == "recorded" and changes(node, key, value)]
     wanted = options.get("calibration", "nominal" if changed else own)
     if wanted not in CALIBRATIONS:
         raise unknown("calibration", str(wanted), CALIBRATIONS)
-    if (wanted == "published" and not printed) or (wanted == "recorded" and own != "recorded"):
+    printed = node.get(wanted) if wanted in PRINTED else None
+    if (wanted in PRINTED and not printed) or (wanted == "recorded" and own != "recorded"):
         raise ConfigError(f"cluster={node['name']} has no {wanted} calibration; use cluster.calibration=nominal")
     if wanted == "recorded" and changed:
         raise ConfigError(f"cluster.{changed[0]} does not change what was recorded; use cluster.calibration=nominal")
     found = dict(node)
-    if wanted == "published" and printed:
+    if printed:
         for key, value in printed.items():
             found[key] = {**found.get(key, {}), **value} if isinstance(value, Mapping) else value
         found["source"] = f"{node['source']}; {printed['source']}"
@@ -85,7 +90,7 @@ def changes(node: Mapping[str, Any], option: str, value: Any) -> bool:
     if node["calibration"] == "recorded":
         return True
     link, dot, field = option.rpartition(".")
-    return bool((node[link][field] if dot else node[option]) != value)
+    return bool((node[link].get(field) if dot else node.get(option)) != value)
 
 
 def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> Cluster:
@@ -105,7 +110,7 @@ def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> 
             node["name"], node["summary"], nodes,
             _count("devices_per_node", per_node), kind, links["intra"], links["inter"], node["source"],
             _count("nics_per_node", node["nics_per_node"]), node.get("factors", {}), node["calibration"],
-            node.get("codec_times", ""),
+            node.get("codec_times", ""), *(_given(name, node.get(name)) for name in MEASURABLE),
         )  # fmt: skip
     except (TypeError, ValueError):
         raise ConfigError(f"cluster={node['name']}: rates, efficiency and latency of a link must be numbers") from None
@@ -154,9 +159,18 @@ def _share(world_size: int, nodes: int) -> int:
     return max(1, world_size // nodes)
 
 
+def _given(name: str, value: Any) -> float | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        raise ConfigError(f"cluster.{name} must be a number, got {value!r}")
+    return None if value is None else float(value)
+
+
 def _link(key: str, node: Mapping[str, Any]) -> Link:
     try:
-        return Link(**{name: float(value) for name, value in node.items()})
+        numbers = {name: float(value) for name, value in node.items() if name != "link"}
+        if kind := node.get("link"):
+            return Link.of_kind(str(kind), **numbers)
+        return Link(numbers.pop("gbps"), numbers.pop("efficiency"), numbers.pop("latency_s"), **numbers)  # type: ignore[arg-type]
     except ConfigError as error:
         raise ConfigError(f"cluster.{key}.{error}") from None
 

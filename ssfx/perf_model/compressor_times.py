@@ -18,8 +18,7 @@ from typing import Any
 from ssfx.core.origin import Origin
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.devices import Device
-from ssfx.perf_model.timing_model import CompressorTimes
-from ssfx.planning.costs import Curve
+from ssfx.planning.costs import CompressorTimes, Curve
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Ranks for which low-rank compressors have times of their own; another one takes those of the default rank."""
@@ -111,15 +110,24 @@ def published_codecs(paper: str, nominal: Mapping[str, CompressorTimes], world_s
     table = json.loads((data_dir() / "costs" / f"{paper}.json").read_text())
     origin = Origin(**table["origin"])
     found = dict(nominal)
-    for name, curves in table["curves"].items():
+    every = table.get("every", {"as": "", "compressors": (), "note": ""})
+    curves = dict(table["curves"])
+    for name in every["compressors"]:
+        curves[name] = table["curves"][every["as"]]
+    for name, printed in curves.items():
+        alike = name in every["compressors"]
+        # What a paper prints for one compressor and is taken for another is not published.
+        whose = nominal[name].origin if alike and origin.kind == "published" else origin
+        notes = (origin.note, every["note"] if alike else "", table.get("beyond", ""))
+        note = "; ".join(filter(None, (*notes, f"decoding is nominal: {nominal[name].origin.note}")))
         found[name] = replace(
-            nominal[name], encode=Curve.of(curves["encode"]), host=Curve.of(curves["host"]), host_copies=True,
-            origin=replace(origin, note=f"{origin.note}; decoding is nominal: {nominal[name].origin.note}"),
+            nominal[name], encode=Curve.of(printed["encode"]), host=Curve.of(printed["host"]), host_copies=True,
+            origin=replace(whose, note=note),
         )  # fmt: skip
     calls = {name: one for one in table["calls"] for name in one["compressors"]}
     for spec, codec in nominal.items():
         name = spec.partition("(")[0]
-        one = None if name in table["curves"] else calls.get(name, table.get("other_calls"))
+        one = None if name in curves else calls.get(name, table.get("other_calls"))
         if one is not None:
             found[spec] = _with_calls(codec, one, origin, 1 if _counted()[name]["additive"] else world_size)
     return found

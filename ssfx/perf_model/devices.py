@@ -13,27 +13,34 @@ from ssfx.core.paths import data_dir
 
 @dataclass(frozen=True)
 class Device:
-    """One computing device with float32 data.
-
-    `conv_flops` and `matmul_flops` are peak FLOP/s in the arithmetic that the framework uses by default; `*_efficiency`
-    the shares of them, and of `memory_bytes_s`, that are assumed to be reached (1: all). `launch_s` is added for every
-    kernel. `pcie_gbps` is one direction of the link to the host (0: the device is the host), `memory_gib` what the
-    device has. `source` says where the rates come from, `assumption` what the arithmetic is.
-    """
+    """One computing device with float32 data. Raises ValueError for rates and shares that cannot be."""
 
     name: str
+    """As a cluster names it: "a100"."""
     title: str
+    """For people."""
     conv_flops: float
+    """Peak FLOP/s of convolutions in the arithmetic that the framework uses by default."""
     matmul_flops: float
+    """The same of matrix products."""
     memory_bytes_s: float
+    """Peak bytes/s of its memory."""
     conv_efficiency: float
+    """Share of `conv_flops` that is assumed to be reached, in (0, 1]."""
     matmul_efficiency: float
+    """The same of `matmul_flops`."""
     memory_efficiency: float
+    """The same of `memory_bytes_s`."""
     launch_s: float
+    """Seconds added for every kernel."""
     memory_gib: float
+    """GiB of memory."""
     pcie_gbps: float
+    """Gbit/s of one direction of the link to the host; 0: the device is the host."""
     source: str
+    """Where the rates come from."""
     assumption: str
+    """What the arithmetic is."""
 
     def __post_init__(self) -> None:
         if min(self.conv_flops, self.matmul_flops, self.memory_bytes_s, self.memory_gib) <= 0:

@@ -30,25 +30,30 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class ModelWork:
-    """What one training step of a model takes, on any device.
-
-    `tensors` are in backward order; `forward` and `backward` hold for each of them the number of its row of `rows`,
-    whose columns are COLUMNS. `activation_bytes` is what autograd keeps of one sample from forward for backward, of
-    which `attention_bytes` are the matrices of scores that fused attention does not keep. `inputs` says what a sample
-    is, `batch_size` and `optimizer` are the customary ones, `versions` counted it.
-    """
+    """What one training step of a model takes, on any device."""
 
     model: str
+    """Its name."""
     inputs: str
+    """What a sample is."""
     batch_size: int
+    """The customary one."""
     optimizer: str
+    """The customary one."""
     tensors: tuple[TensorSpec, ...]
+    """Trainable tensors in backward order."""
     rows: tuple[tuple[float, ...], ...]
+    """Counts of one sample, each different one once; columns are COLUMNS."""
     forward: tuple[int, ...]
+    """For each tensor the number of its row in forward."""
     backward: tuple[int, ...]
+    """The same in backward."""
     activation_bytes: int
+    """What autograd keeps of one sample from forward for backward."""
     attention_bytes: int
+    """How much of it are matrices of scores, which fused attention does not keep."""
     versions: dict[str, str]
+    """What counted it."""
 
     @property
     def numel(self) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Literal
 
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
@@ -14,6 +15,9 @@ from ssfx.core.origin import Origin
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+Style = Literal["batched", "per_call"]
+"""How a plan is executed: one compressor call for all device segments of a message, or one for each segment."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,11 @@ class Curve:
     def scaled(self, factor: float) -> Curve:
         """Return the curve of `factor` times the seconds."""
         return Curve(self.sizes, tuple(factor * value for value in self.seconds), self.unbounded)
+
+    def at_rate(self, factor: float) -> Curve:
+        """Return the curve at `factor` times the rate: what a size takes beyond the least seconds shrinks by it."""
+        least_s = min(self.seconds)
+        return Curve(self.sizes, tuple(least_s + (s - least_s) / factor for s in self.seconds), self.unbounded)
 
     def plus(self, per_unit_s: float) -> Curve:
         """Return the curve with so many seconds more for every unit of size."""
@@ -91,12 +100,73 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class CompressorTimes:
+    """Seconds of one compressor on one kind of device."""
+
+    encode: Curve
+    """Work of a call (see `Compressor.work`; elements for most) -> seconds on the device, residual update included."""
+    host: Curve
+    """The same on the host's cores."""
+    decode: Curve
+    """Entries received -> seconds; entries are pairs of index and value for sparse payloads, work units for others."""
+    origin: Origin
+    """Where the numbers come from."""
+    segment_s: float = 0.0
+    """Seconds that every further segment of the same call adds."""
+    piece_s: float = 0.0
+    """Seconds that every further piece of a segment adds (see `Compressor.pieces`)."""
+    tensor_s: float = 0.0
+    """Seconds that every further tensor of a segment adds that is no piece."""
+    host_copies: bool = False
+    """Whether copying to the host and back is in `host`."""
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> CompressorTimes:
+        """Return the times that JSON holds."""
+        curves = {key: Curve.of(raw[key]) for key in ("encode", "host", "decode")}
+        return cls(**{**raw, **curves, "origin": Origin(**raw["origin"])})
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """What the runtime itself costs a rank's training thread."""
+
+    hook_s: float = 0.0
+    """Seconds for one gradient that arrives."""
+    add_s: float = 0.0
+    """Seconds more for one that is to be compressed."""
+    fill_s_per_byte: float = 0.0
+    """Seconds per byte of copying a dense gradient into its message."""
+    lane_s: float = 0.0
+    """Seconds of issuing a message."""
+    result_s: float = 0.0
+    """Seconds per tensor of checking what was received and writing the average."""
+    result_s_per_byte: float = 0.0
+    """The same per byte of the whole gradient."""
+    finish_s: float = 0.0
+    """Seconds once a step."""
+    offload_s: float = 0.0
+    """Seconds of handing a segment to the thread that compresses on the host, which has to wake up."""
+    sum_s: float = 0.0
+    """Seconds, instead of `result_s`, per tensor of which pairs of index and value were gathered."""
+    decode_s: float = 0.0
+    """Seconds once a step in which anything is decoded."""
+
+
+@dataclass(frozen=True)
 class Costs:
     """What planning needs to know about time, for `world_size` ranks.
 
     encode: elements -> seconds of one compressor call on the device. host: elements -> seconds of copying out,
     compressing on the host and copying the payload back. decode: elements of a segment -> seconds of decoding and
     adding all `world_size` payloads. exchange: collective name -> curve over the bytes one rank contributes.
+
+    Planners search with these curves; `ssfx.pricing.timeline.evaluate` says what the plan that they found costs, and
+    asks for what follows, which is that of the TimingModel that the costs were made from.
+    style: how many compressor calls a message takes. times: by compressor spec, its times in its own units of work;
+    where there are none, the curves above stand for them, by elements. overheads: what the runtime itself takes.
+    host_shares: compression on the host takes its time from the cores that train. pcie_s_per_byte: copying between
+    device and host, one way.
     """
 
     world_size: int
@@ -105,6 +175,37 @@ class Costs:
     decode: Curve
     exchange: Mapping[str, Curve]
     origin: Origin
+    style: Style = "per_call"
+    times: Mapping[str, CompressorTimes] = field(default_factory=dict)
+    overheads: Overheads = Overheads()
+    host_shares: bool = False
+    pcie_s_per_byte: float = 0.0
+
+    def codec(self, spec: str) -> CompressorTimes:
+        """Return the times of a compressor in its own units; the curves by elements where there are none."""
+        if not self.times:
+            return CompressorTimes(self.encode, self.host, self.decode, self.origin, host_copies=True)
+        return times_of(spec, self.times, self.origin.note)
+
+    def on_network(self, factor: float) -> Costs:
+        """Return the costs on a network on which every exchange takes `factor` times as long."""
+        return replace(self, exchange={name: curve.scaled(factor) for name, curve in self.exchange.items()})
+
+    def shares_s(self, numel: Sequence[int]) -> list[float]:
+        """Return what the compressor takes of the device for each tensor of one message, each a segment of its own.
+
+        Per call every tensor takes a call. Batched, one call takes all of them: by elements, its start-up with the
+        largest tensor (the latest of equal ones), and what a further segment takes with the others.
+        """
+        if self.style == "per_call" or not any(numel):
+            return [self.encode(n) for n in numel]
+        total, further_s = sum(numel), max((one.segment_s for one in self.times.values()), default=0.0)
+        call_s = self.encode(total)
+        start_s = min(call_s, self.encode.seconds[0])
+        found = [(call_s - start_s) * n / total + (further_s if n else 0.0) for n in numel]
+        largest = max(range(len(numel)), key=lambda i: (numel[i], i))
+        found[largest] += start_s - further_s
+        return found
 
     def exchange_s(self, collective: str, nbytes: float) -> float:
         """Return the seconds of one collective; ConfigError when it was never calibrated."""
@@ -132,11 +233,31 @@ class Costs:
     def from_json(cls, text: str) -> Costs:
         """Return the cost table that `to_json` wrote."""
         raw = json.loads(text)
-        exchange = {name: Curve.of(value) for name, value in raw["exchange"].items()}
-        return cls(
-            raw["world_size"], Curve.of(raw["encode"]), Curve.of(raw["host"]), Curve.of(raw["decode"]),
-            exchange, Origin(**raw["origin"]),
-        )  # fmt: skip
+        for key in ("encode", "host", "decode"):
+            raw[key] = Curve.of(raw[key])
+        raw["exchange"] = {name: Curve.of(value) for name, value in raw["exchange"].items()}
+        raw["origin"] = Origin(**raw["origin"])
+        raw["times"] = {spec: CompressorTimes.of(value) for spec, value in raw.get("times", {}).items()}
+        raw["overheads"] = Overheads(**raw.get("overheads", {}))
+        return cls(**raw)
+
+
+def times_of(spec: str, times: Mapping[str, CompressorTimes], where: str) -> CompressorTimes:
+    """Return the times of a compressor; ConfigError names those that have some.
+
+    Some options change the time of a unit of work, most do not: the times are of as many of them as have some.
+    """
+    name, _, rest = spec.partition("(")
+    options = rest.rstrip(")").split(",") if rest else []
+    for count in range(len(options), -1, -1):
+        for some in combinations(options, count):
+            known = f"{name}({','.join(some)})" if some else name
+            if known in times:
+                return times[known]
+    raise ConfigError(
+        f"no times for compressor {name} on {where}; there are some for {', '.join(sorted(times)) or 'none'}: measure "
+        "it with ssfx profile compressors"
+    )
 
 
 def ring_exchange(world_size: int, alpha_s: float, beta_s_per_byte: float) -> dict[str, Curve]:

@@ -117,7 +117,12 @@ class Plan:
 
     def numel(self, part: Segment | Lane) -> int:
         """Number of elements of a segment or lane."""
-        return sum(self.by_name[name].numel for name in part.tensors)
+        sizes = self._numel
+        return sum(sizes[name] for name in part.tensors)
+
+    @cached_property
+    def _numel(self) -> dict[str, int]:
+        return {spec.name: spec.numel for spec in self.tensors}
 
     def lane(self, position: tuple[int, int]) -> Lane:
         """The lane at a (bucket, lane) position."""

@@ -25,13 +25,24 @@ def payload_layout(compressor: str | None, numel: int, density: float, dtype: st
     return build(compressor).layout(numel, density)
 
 
+@lru_cache(maxsize=2**17)
+def payload_bytes(compressor: str | None, numel: int, density: float, dtype: str = "float32") -> int:
+    """Return the bytes of `payload_layout`."""
+    return payload_layout(compressor, numel, density, dtype).nbytes
+
+
 def segment_layout(plan: Plan, segment: Segment) -> Layout:
     """Return the wire layout of a segment."""
     specs = [plan.by_name[name] for name in segment.tensors]
     numel = sum(spec.numel for spec in specs)
     if segment.compressor is None or numel == 0:
         return payload_layout(None, numel, 1.0, specs[0].dtype)
-    return build(segment.compressor).layout_of([spec.shape for spec in specs], segment.density)
+    return _layout_of(segment.compressor, tuple(spec.shape for spec in specs), segment.density)
+
+
+@lru_cache(maxsize=2**14)  # a search prices many plans of the same tensors
+def _layout_of(compressor: str, shapes: tuple[tuple[int, ...], ...], density: float) -> Layout:
+    return build(compressor).layout_of(shapes, density)
 
 
 def segment_bytes(plan: Plan, segment: Segment) -> int:

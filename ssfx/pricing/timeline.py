@@ -1,18 +1,25 @@
-"""The reference timeline F(plan): when a step's gradients are all exchanged, without contention.
+"""The price of a plan: when a step's gradients are all exchanged if nothing gets in the way of anything else.
 
-Every model-driven planner is judged by this one function, so schemes are comparable. Source: D-42.
+Planners, `ssfx plan` and the simulator charge the same tasks (`lowering`) by the same prices (`plan_prices`). Here
+they run undisturbed; the simulator adds what tasks at the same time cost one another. Source: SSFusion section IV-A
+and Espresso section 4.2 for three serial resources: the compute stream, one host worker, the network (D-42).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ssfx.collectives import Load, Phase, Reducer, collectives
+from ssfx.collectives import Load, collectives
 from ssfx.planning.costs import Costs
-from ssfx.planning.plan import Lane, Plan, Segment
+from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.message_sizes import lane_rounds
+from ssfx.pricing.lowering import Lowering
+from ssfx.pricing.plan_prices import SelectionStats, Times, primitive_of
+from ssfx.pricing.schedule import schedule
+from ssfx.pricing.task import Task
+
+_AS_PLANNED = SelectionStats()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +33,11 @@ class LaneTime:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The outcome of `evaluate`: all times in seconds from the start of backward."""
+    """The outcome of `evaluate`: all times in seconds from the start of backward.
+
+    backward_end_s: backward with the compression on the device. lanes: one per launched lane. decode_s: all decoding.
+    total_s: when the averages of all gradients are written, F(plan).
+    """
 
     backward_end_s: float
     lanes: tuple[LaneTime, ...]
@@ -34,27 +45,49 @@ class Timeline:
     total_s: float
 
 
-def evaluate(plan: Plan, profile: Profile, costs: Costs) -> Timeline:
-    """Return the timeline of `plan`; `profile` must list the plan's tensors in the plan's order.
+def evaluate(plan: Plan, profile: Profile, costs: Times) -> Timeline:
+    """Return the timeline of `plan` without contention; `profile` must list the plan's tensors in the plan's order.
 
-    Three serial resources: the compute stream (backward and device encodes), one host worker, the network (first come,
-    first served in launch order, a ready lane waits for earlier ones).
+    The network starts messages in launch order; a ready lane waits for earlier ones. Where compression on the host
+    takes its time from the cores that train (`host_shares`), both proceed at half their speed while both run.
     """
-    ready, gpu_s = _segment_ready(plan, profile, costs)
-    net_s, decode_s, lanes = 0.0, 0.0, []
-    for _, lane in plan.lanes():
-        ready_s = max(ready[segment.tensors] for segment in lane.segments)
-        if not plan.overlap:
-            ready_s = max(ready_s, gpu_s)
-        start_s = max(net_s, ready_s)
-        lane_decode_s = decode_s_of(plan, lane, costs)
-        net_s = start_s + sum(exchange_s(lane.collective, load, costs) for load in lane_rounds(plan, lane))
-        if plan.decode == "comm_stream":
-            net_s += lane_decode_s
-        decode_s += lane_decode_s
-        lanes.append(LaneTime(ready_s, start_s, net_s))
-    total_s = max(gpu_s, net_s) + (decode_s if plan.decode == "end" else 0.0)
-    return Timeline(gpu_s, tuple(lanes), decode_s, total_s)
+    if [spec.name for spec in profile.tensors] != [spec.name for spec in plan.tensors]:
+        raise ValueError("the profile and the plan list different tensors or another order")
+    tasks = Lowering(plan, profile, costs, _AS_PLANNED).gradients()
+    total_s = undisturbed(tasks)
+    on_device = [task.end_s for task in tasks if task.resource == "device" and task.stage in ("backward", "compress")]
+    decode_s = sum(task.work_s for task in tasks if task.stage == "decompress" and task.name != "average")
+    return Timeline(max(on_device, default=0.0), _lanes(plan, tasks), decode_s, total_s)
+
+
+def undisturbed(tasks: list[Task]) -> float:
+    """Fill in when every task starts and ends if exchanges take no computing power, one at a time; return the end."""
+    for task in tasks:
+        if task.resource == "network":
+            task.demand, task.under_compute, task.wire_s = 0.0, None, 0.0
+    if any(task.resource == "host" and task.demand for task in tasks):
+        return schedule(tasks)
+    free_s = {"device": 0.0, "host": 0.0, "network": 0.0, "copy_out": 0.0, "copy_in": 0.0}
+    for task in tasks:
+        task.start_s = max(free_s[task.resource], max([tasks[position].end_s for position in task.after], default=0.0))
+        task.end_s = free_s[task.resource] = task.start_s + task.work_s
+    return max(free_s.values())
+
+
+def _lanes(plan: Plan, tasks: Sequence[Task]) -> tuple[LaneTime, ...]:
+    spans: dict[int, list[Task]] = {}
+    for task in tasks:
+        if task.resource == "network":
+            spans.setdefault(task.lane, []).append(task)
+    found, network_s = [], 0.0
+    for index in range(len(plan.launch_order)):
+        if own := spans.get(index):
+            ready_s = max((tasks[position].end_s for position in own[0].after), default=0.0)
+            network_s = own[-1].end_s
+            found.append(LaneTime(ready_s, own[0].start_s, network_s))
+        else:  # nothing to send
+            found.append(LaneTime(network_s, network_s, network_s))
+    return tuple(found)
 
 
 def exchange_s(collective: str, load: Load, costs: Costs) -> float:
@@ -68,46 +101,3 @@ def exchange_s(collective: str, load: Load, costs: Costs) -> float:
         compute = {"encode": costs.encode, "decode": costs.decode}.get(phase.primitive)
         total_s += compute(phase.size) if compute else costs.exchange_s(primitive_of(phase, costs.exchange), phase.size)
     return total_s
-
-
-def primitive_of(phase: Phase, known: Collection[str]) -> str:
-    """Return which of the `known` primitives a phase is charged as: inside nodes if there are other links there."""
-    inside = f"{phase.primitive}_inside"
-    return inside if phase.inside and inside in known else phase.primitive
-
-
-def decode_s_of(plan: Plan, lane: Lane, costs: Costs) -> float:
-    """Return the seconds of decoding a lane: the payloads of all ranks, or the one sum that most reducers return."""
-    collective = collectives.build(lane.collective)
-    share = 1 / plan.world_size if isinstance(collective, Reducer) and collective.decodes_once else 1.0
-    return sum(costs.decode(plan.numel(s)) for s in lane.segments if not s.dense) * share
-
-
-def _segment_ready(plan: Plan, profile: Profile, costs: Costs) -> tuple[dict[tuple[str, ...], float], float]:
-    if [spec.name for spec in profile.tensors] != [spec.name for spec in plan.tensors]:
-        raise ValueError("the profile and the plan list different tensors or another order")
-    ends: dict[str, Segment] = {}
-    for bucket in plan.buckets:
-        for lane in bucket.lanes:
-            ends.update(_ends(lane))
-    ready: dict[tuple[str, ...], float] = {}
-    gpu_s = host_s = 0.0
-    for spec, gap_s in zip(profile.tensors, profile.ready_gap_s, strict=True):
-        gpu_s += gap_s
-        segment = ends.get(spec.name)
-        if segment is None:
-            continue
-        numel = plan.numel(segment)
-        if segment.dense:
-            ready[segment.tensors] = gpu_s
-        elif segment.placement == "host":
-            host_s = max(gpu_s, host_s) + costs.host(numel)
-            ready[segment.tensors] = host_s
-        else:
-            gpu_s += costs.encode(numel)
-            ready[segment.tensors] = gpu_s
-    return ready, gpu_s
-
-
-def _ends(lane: Lane) -> dict[str, Segment]:
-    return {segment.tensors[-1]: segment for segment in lane.segments}

@@ -10,7 +10,7 @@ from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
 from ssfx.planning.plan import Lane, Segment
-from ssfx.pricing.message_sizes import payload_layout
+from ssfx.pricing.message_sizes import payload_bytes
 from ssfx.schemes.base import SparseOptions
 from ssfx.schemes.search.byte_groups import Group, joined
 
@@ -49,7 +49,7 @@ class Carrier:
 
     def nbytes(self, numel: int, density: float | None = None, dtype: str = "float32") -> int:
         """Return the bytes of the payload of `numel` elements."""
-        return payload_layout(self.compressor, numel, density or self.density, dtype).nbytes
+        return payload_bytes(self.compressor, numel, density or self.density, dtype)
 
     def nbytes_many(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return `nbytes` for ascending sizes; beyond 65536 of them, linear between as many evenly chosen ones.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -21,6 +21,7 @@ from ssfx.schemes.search.byte_groups import Group, dtype_profiles, units
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions
 from ssfx.schemes.search.espresso_search import choose_host, choose_options
 from ssfx.schemes.search.espresso_timeline import Timeline, Work
+from ssfx.schemes.search.guarded import guarded
 
 if TYPE_CHECKING:
     from ssfx.schemes.search.espresso_timeline import Array, Ints
@@ -38,11 +39,14 @@ class EspressoOptions(ProfiledOptions):
 
     gpu_ag compresses on the device and sends one collective; gpu_div exchanges and selects shard by shard (a2a_ag);
     cpu_ag, to which either may change, compresses on the host. option_rule "threshold" lets only the size say which of
-    the first two a tensor may be, as the authors' simulator does. max_offload_states: how many host placements are
+    the first two a tensor may be, as the authors' simulator does. rule "paper" is what the search finds on its own
+    timeline; "guarded" compares it with every tensor dense, with every tensor compressed, and with nothing on the host,
+    and takes the least price. max_offload_states: how many host placements are
     compared one by one.
     """
 
     options: str | None = None
+    rule: Literal["guarded", "paper"] = "guarded"
     option_rule: Literal["search", "threshold"] = "search"
     max_offload_states: int = 100_000
 
@@ -111,13 +115,24 @@ def plan_espresso(profile: Profile, costs: Costs, options: EspressoOptions) -> P
     movable = _equal_tensors(numel, chosen, timeline.work.host) if "cpu_ag" in _allowed(options) else []
     on_host, exact = choose_host(timeline, movable, options.max_offload_states)
 
-    labels = ["cpu_ag" if moved else names[number] for moved, number in zip(on_host, chosen, strict=True)]
-    lanes = [_lane(group, label, carrier) for group, label in zip(groups, labels, strict=True)]
-    plan = _plan(profile, costs, lanes, np.lexsort((np.arange(len(groups)), timeline.ready_s(on_host))).tolist())
-    counts = ", ".join(f"{labels.count(name)} {name}" for name in ("none", *OPTIONS) if name in labels)
+    counted = {"paper": ["cpu_ag" if moved else names[n] for moved, n in zip(on_host, chosen, strict=True)]}
+    if options.rule == "guarded":
+        counted["guarded, nothing on the host"] = [names[n] for n in chosen]
+        counted["guarded, nothing compressed"] = ["none"] * len(groups)
+        counted.update((f"guarded, everything {name}", [name] * len(groups)) for name in names[1:])
     search = "every placement considered" if exact else "one group of equal tensors after another"
-    predicted = ("predicted_ms", f"{1e3 * timeline.run(on_host).end_s:.6g}")
-    return replace(plan, notes=(predicted, ("options", counts), ("host", search)))
+
+    def plans() -> Iterator[tuple[str, Plan]]:
+        for label, labels in counted.items():
+            lanes = [_lane(group, one, carrier) for group, one in zip(groups, labels, strict=True)]
+            moved = np.array([one == "cpu_ag" for one in labels])
+            ready_s = timeline.ready_s(moved) if label in ("paper", "guarded, nothing on the host") else ready
+            plan = _plan(profile, costs, lanes, np.lexsort((np.arange(len(groups)), ready_s)).tolist())
+            counts = ", ".join(f"{labels.count(name)} {name}" for name in ("none", *OPTIONS) if name in labels)
+            notes = (("options", counts), ("host", search if moved.any() else "nothing moved"))
+            yield "" if label == "paper" else label, replace(plan, notes=notes)
+
+    return guarded(plans(), profile, costs)
 
 
 def _allowed(options: EspressoOptions) -> list[str]:

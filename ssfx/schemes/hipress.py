@@ -12,27 +12,32 @@ from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier, sparse_carrier
 from ssfx.schemes.search.byte_groups import MIB, Group, plan_per_dtype, units
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions
+from ssfx.schemes.search.guarded import guarded
 from ssfx.schemes.search.hipress_costs import authors, fitted
 from ssfx.schemes.search.secopa import Topology, decide
+
+NONE = 2**62
+THRESHOLDS = (0, 2**14, 2**16, 2**18, 2**20, 2**22, NONE)
+"""Sizes above which the guarded rule tries to compress."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HipressOptions(ProfiledOptions):
-    """rule: "secopa" compares costs, those of the `topology` (parameter servers or a ring) with `constants` "fitted" to
-    the costs at hand or the "authors"' own; "threshold", as in their example scripts, compresses above
-    `compress_min_elems` elements and cuts above `partition_min_elems`.
+    """rule: "paper", SeCoPa, compares costs, those of the `topology` (parameter servers or a ring) with `constants`
+    "fitted" to the costs at hand or the "authors"' own; "threshold", as in their example scripts, compresses above
+    `compress_min_elems` elements and cuts above `partition_min_elems`; "guarded" takes, of SeCoPa's plan and those of
+    several thresholds, the one with the least price.
 
     A message is closed when it holds `bulk_bytes` of dense or `sparse_bulk_bytes` of compressed gradients, or when the
     next one would be ready more than `bulk_timeout_s` after its first. sparse_op: how compressed gradients travel; only
     "a2a_ag" has aggregators, as many as there are partitions.
     """
 
-    rule: Literal["secopa", "threshold"] = "secopa"
+    rule: Literal["guarded", "paper", "threshold"] = "guarded"
     topology: Topology = "PS"
     constants: Literal["fitted", "authors"] = "fitted"
     compress_min_elems: int = 262_144
@@ -51,10 +56,10 @@ class HipressOptions(ProfiledOptions):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name):g}")
         self.refuse_idle(
-            (self.rule == "threshold", "topology", "rule=secopa"),
-            (self.rule == "threshold", "constants", "rule=secopa"),
-            (self.rule == "secopa", "compress_min_elems", "rule=threshold"),
-            (self.rule == "secopa", "partition_min_elems", "rule=threshold"),
+            (self.rule == "threshold", "topology", "rule=paper"),
+            (self.rule == "threshold", "constants", "rule=paper"),
+            (self.rule != "threshold", "compress_min_elems", "rule=threshold"),
+            (self.rule != "threshold", "partition_min_elems", "rule=threshold"),
             (self.sparse_op == "ag", "partition_min_elems", "sparse_op=a2a_ag"),
             (self.sparse_op == "a2a_ag", "sizes", "sparse_op=ag"),
         )
@@ -82,16 +87,31 @@ def plan_hipress(profile: Profile, costs: Costs, options: HipressOptions) -> Pla
     """Return the plan with one compressor call per chosen gradient; its notes hold their number and the time."""
     carrier = sparse_carrier("hipress", options, costs.world_size)
 
-    def buckets(part: Profile) -> list[Bucket]:
-        groups = units(part.tensors)
-        choices = _choices(groups, carrier, costs, options)
-        batches = _batches(groups, choices, _ready_s(part, groups, choices, costs), carrier, options)
-        return [_bucket(batch, choice, carrier) for batch, choice in batches]
+    def made(chosen: HipressOptions) -> Plan:
+        def buckets(part: Profile) -> list[Bucket]:
+            groups = units(part.tensors)
+            choices = _choices(groups, carrier, costs, chosen)
+            batches = _batches(groups, choices, _ready_s(part, groups, choices, costs), carrier, chosen)
+            return [_bucket(batch, choice, carrier) for batch, choice in batches]
 
-    plan = plan_per_dtype("hipress", profile, costs.world_size, buckets)
-    packed = sum(not segment.dense for _, lane in plan.lanes() for segment in lane.segments)
-    predicted = ("predicted_ms", f"{1e3 * evaluate(plan, profile, costs).total_s:.6g}")
-    return replace(plan, notes=(predicted, ("gradients", f"{packed} of {len(profile.tensors)} compressed")))
+        plan = plan_per_dtype("hipress", profile, costs.world_size, buckets)
+        packed = sum(not segment.dense for _, lane in plan.lanes() for segment in lane.segments)
+        return replace(plan, notes=(("gradients", f"{packed} of {len(profile.tensors)} compressed"),))
+
+    def plans() -> Iterator[tuple[str, Plan]]:
+        if options.rule != "guarded":
+            yield "", made(options)
+            return
+        yield "", made(replace(options, rule="paper"))
+        plain = replace(options, rule="threshold", topology="PS", constants="fitted")
+        for threshold in THRESHOLDS:
+            text = f"all above {threshold} elements" if threshold < NONE else "nothing"
+            for factor in (1, 8):
+                size = factor * options.sparse_bulk_bytes
+                chosen = replace(plain, compress_min_elems=threshold, sparse_bulk_bytes=size)
+                yield f"guarded, {text} compressed, {size} bytes a message", made(chosen)
+
+    return guarded(plans(), profile, costs)
 
 
 def _choices(groups: list[Group], carrier: Carrier, costs: Costs, options: HipressOptions) -> list[Choice]:

@@ -14,9 +14,7 @@ from ssfx.planning.profile import Profile
 from ssfx.schemes import schemes
 from ssfx.schemes.base import CompressOptions
 from ssfx.schemes.carrier import check_density
-
-MAX_INDEX = 2**31 - 1
-"""Largest number of elements that the 32-bit indices of one message can address."""
+from ssfx.schemes.search.contiguous_groups import MAX_INDEX
 
 
 def make_plan(scheme: str, profile: Profile, costs: Costs, options: dict[str, Any] | None = None) -> Plan:

@@ -7,8 +7,9 @@ read through its code).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
@@ -18,7 +19,13 @@ from ssfx.planning.profile import Profile
 from ssfx.schemes.base import SparseOptions, scheme
 from ssfx.schemes.carrier import Carrier, sparse_carrier
 from ssfx.schemes.search.byte_groups import plan_per_dtype
-from ssfx.schemes.search.contiguous_groups import JointModel, ProfiledOptions, joint_buckets, with_prediction
+from ssfx.schemes.search.contiguous_groups import JointModel, ProfiledOptions, joint_buckets
+from ssfx.schemes.search.guarded import assumed_networks, guarded
+
+NETWORKS = (0.06, 0.25, 1.0, 4.0, 16.0)
+"""Networks that the guarded rule is asked for: all-reducing the gradient takes so many times as long as backward."""
+COUNTS = (1, 2, 4, 8, 16, 32)
+"""Numbers of even groups that it compares with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +63,13 @@ class CallsOptions(SparseOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class OmgsOptions(CallsOptions, ProfiledOptions):
-    """Options of OMGS; the authors' launch script has density 0.001, SSFusion's runs 0.01."""
+    """Options of OMGS; the authors' launch script has density 0.001, SSFusion's runs 0.01.
+
+    rule: "paper" merges as the printed rule says, "guarded" takes, of the groups that it gives on several networks, of
+    one group and of none, those with the least price.
+    """
+
+    rule: Literal["guarded", "paper"] = "guarded"
 
 
 @dataclass(frozen=True)
@@ -82,26 +95,60 @@ class Decision:
     profiled=True,
 )
 def plan_omgs(profile: Profile, costs: Costs, options: OmgsOptions) -> Plan:
-    """Return the plan of the groups that `decisions` makes; its notes hold the predicted time.
+    """Return the plan of the groups that `decisions` makes, or a better one; its notes hold the predicted time.
 
     One rank alone has nothing to save and makes one group of everything. Density 1 applies the rule to dense messages.
     """
     carrier = options.carrier("omgs", costs.world_size)
-    encode = Curve.zero() if carrier.dense else costs.encode
+    one_call = carrier.collective == "all_gather_twice" and options.calls_per_lane is None
+    carriers = [carrier, replace(carrier, collective="all_gather")] if one_call else [carrier]
 
-    def buckets(part: Profile) -> list[Bucket]:
-        model, dtype = JointModel.of(part, costs, carrier), part.tensors[0].dtype
+    def made(carrier: Carrier, choose: Callable[[JointModel, Carrier, str], list[int]]) -> Plan:
+        def buckets(part: Profile) -> list[Bucket]:
+            model = JointModel.of(part, costs, carrier)
+            return joint_buckets(part, carrier, model.groups(choose(model, carrier, part.tensors[0].dtype)))
 
-        def message(numel: float) -> float:
-            return costs.exchange_s(carrier.collective, carrier.nbytes(int(numel), dtype=dtype))
+        return plan_per_dtype("omgs", profile, costs.world_size, buckets)
 
-        cuts: list[int] = []
-        if costs.world_size > 1:
+    def rule(network: float) -> Callable[[JointModel, Carrier, str], list[int]]:
+        on = costs.on_network(network)
+        encode = Curve.zero() if carrier.dense else costs.encode
+
+        def cuts(model: JointModel, carrier: Carrier, dtype: str) -> list[int]:
+            if costs.world_size == 1:
+                return []
+
+            def message(numel: float) -> float:
+                return on.exchange_s(carrier.collective, carrier.nbytes(int(numel), dtype=dtype))
+
             found = decisions(np.diff(model.numel).tolist(), np.diff(model.ready_s).tolist(), encode, message)
-            cuts = [i for i, decision in enumerate(found, start=1) if not decision.merge]
-        return joint_buckets(part, carrier, model.groups(cuts))
+            return [i for i, decision in enumerate(found, start=1) if not decision.merge]
 
-    return with_prediction(plan_per_dtype("omgs", profile, costs.world_size, buckets), profile, costs)
+        return cuts
+
+    def plans() -> Iterator[tuple[str, Plan]]:
+        yield "", made(carriers[0], rule(1.0))
+        if options.rule == "paper":
+            return
+        for each in carriers:
+            calls = "" if len(carriers) == 1 or each is carriers[0] else ", indices and values in one message"
+            for network in assumed_networks(profile, costs, NETWORKS):
+                yield f"guarded, groups for another network{calls}", made(each, rule(network))
+            for count in COUNTS:
+                yield f"guarded, {count} even groups{calls}", made(each, even_cuts(count))
+
+    return guarded(plans(), profile, costs)
+
+
+def even_cuts(count: int) -> Callable[[JointModel, Carrier, str], list[int]]:
+    """Return what cuts a model into so many groups of about as many elements each."""
+
+    def cuts(model: JointModel, carrier: Carrier, dtype: str) -> list[int]:  # noqa: ARG001  as a rule is called
+        marks = model.numel[-1] * np.arange(1, count) / count
+        found = np.unique(np.searchsorted(model.numel, marks))
+        return [int(cut) for cut in found if 0 < cut < model.num_pieces]
+
+    return cuts
 
 
 def decisions(

@@ -6,7 +6,7 @@ the rest is still being compressed), and both. Source: D-52.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,7 +20,14 @@ from ssfx.schemes.base import Planner, SparseOptions, scheme
 from ssfx.schemes.carrier import keeps_fraction, sparse_carrier
 from ssfx.schemes.ddp import ddp_buckets
 from ssfx.schemes.search.byte_groups import plan_per_dtype
-from ssfx.schemes.search.ssfusion_buffers import BufferPlanner
+from ssfx.schemes.search.guarded import Priced, least, noted, priced
+from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs, Known
+
+COUNTS = (1, 2, 4, 8, 16)
+"""Numbers of even buffers that are tried beside the best ones for joint compression."""
+REFINED, SMALL = 3, 60
+"""How many of the best plans are tried with the host and with dense buffers; more of models below so many tensors."""
+KEEPS: tuple[Literal["rule", "budget", "none"], ...] = ("rule", "budget", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,20 +35,21 @@ class SsfusionOptions(SparseOptions):
     """Options of all four variants; those marked [code] reproduce the authors' public code.
 
     offload, interleave: the two extensions; together they name the variant. buffers: "cupcake" searches the best
-    contiguous grouping, "equal_count" [code] cuts L // `groups` tensors each (null: 20). rule: "eq2" of the paper, or
-    "code" [code]. guard: how many elements may stay dense (volume, strict, none). first_buffer: "budget" lets the first
-    buffer leave out as much as the guard allows, "skip" nothing. rho_min: lowest density after compensation; compensate
-    false [code] keeps the density. late_dense_index true [code] sends gathered dense tensors with their indices.
-    separate "if_better" keeps an all-reduce only where the predicted step does not get longer. dense_escape makes a
-    buffer dense where that is predicted to be faster. profile_iters: dense iterations before the plan, the first of
-    which is not counted.
+    contiguous grouping, "equal_count" [code] cuts L // `groups` tensors each (null: 20). rule: "paper" leaves tensors
+    dense by Eq. 2, "code" [code] by the size that suits each buffer; "guarded" takes, of the plans that Eq. 2 gives for
+    other buffers and networks, with and without each extension, the one with the least price. guard: how many elements
+    may stay dense (volume, strict, none). first_buffer: "budget" lets the first buffer leave out as much as the guard
+    allows, "skip" nothing. rho_min: lowest density after compensation; compensate false [code] keeps the density.
+    late_dense_index true [code] sends gathered dense tensors with their indices. separate "if_better" keeps an
+    all-reduce only where the predicted step does not get longer. dense_escape makes a buffer dense where that is
+    predicted to be faster. profile_iters: dense iterations before the plan, the first of which is not counted.
     """
 
     offload: bool = False
     interleave: bool = False
     buffers: Literal["cupcake", "equal_count"] = "cupcake"
     groups: int | None = None
-    rule: Literal["eq2", "code"] = "eq2"
+    rule: Literal["guarded", "paper", "code"] = "guarded"
     guard: Literal["volume", "strict", "none"] = "volume"
     first_buffer: Literal["budget", "skip"] = "budget"
     rho_min: float = 0.001
@@ -61,8 +69,8 @@ class SsfusionOptions(SparseOptions):
             raise ValueError(f"profile_iters must be at least 2, as the first is not counted; got {self.profile_iters}")
         self.refuse_idle(
             (self.buffers != "equal_count", "groups", "buffers=equal_count"),
-            (self.rule == "code", "guard", "rule=eq2"),
-            (self.rule == "code", "first_buffer", "rule=eq2"),
+            (self.rule == "code", "guard", "rule=paper"),
+            (self.rule == "code", "first_buffer", "rule=paper"),
             (not self.compensate and self.guard != "strict", "rho_min", "compensate=true"),
             (not self.interleave, "separate", "interleave=true"),
         )
@@ -108,12 +116,71 @@ def plan_ssfusion(profile: Profile, costs: Costs, options: SsfusionOptions) -> P
     carrier = sparse_carrier(name, options, costs.world_size)
     if carrier.dense:
         return plan_per_dtype(name, profile, costs.world_size, lambda part: ddp_buckets(part, carrier))
-    plan = plan_per_dtype(
-        name, profile, costs.world_size, lambda part: BufferPlanner(part, costs, carrier, options).buckets()
-    )
-    predicted = ("predicted_ms", f"{1e3 * evaluate(plan, profile, costs).total_s:.6g}")
-    notes = [(f"bucket {b}", _describe(bucket)) for b, bucket in enumerate(plan.buckets)]
-    return replace(plan, notes=(predicted, *notes))
+    known: Known = {}
+
+    def made(knobs: Knobs, chosen: SsfusionOptions) -> Plan:
+        def buckets(part: Profile) -> list[Bucket]:
+            return BufferPlanner(part, costs, carrier, chosen, knobs, known).buckets()
+
+        return plan_per_dtype(name, profile, costs.world_size, buckets)
+
+    if options.rule != "guarded":
+        plan = made(Knobs(), options)
+        found = noted(Priced("", plan, evaluate(plan, profile, costs).total_s), 0.0)
+    else:
+        found = _guarded(profile, costs, options, made)
+    notes = [(f"bucket {b}", _describe(bucket)) for b, bucket in enumerate(found.buckets)]
+    return replace(found, notes=(*found.notes, *notes))
+
+
+def _guarded(
+    profile: Profile, costs: Costs, options: SsfusionOptions, made: Callable[[Knobs, SsfusionOptions], Plan]
+) -> Plan:
+    """Return the plan with the least price: with other buffers, with and without each extension, or dense.
+
+    Buffers and what stays dense in them are chosen first, without the host; then how much of it moves to the host, and
+    which buffers are better off dense.
+    """
+    printed = replace(options, rule="paper")
+    plain = replace(printed, offload=False)
+    variants = [plain] if not options.interleave else [plain, replace(plain, interleave=False, separate="local")]
+    counts = (0, *COUNTS) if options.buffers == "cupcake" else (0,)
+    choices = {
+        (index, knobs): (variant, _label(index, knobs))
+        for index, variant in enumerate(variants)
+        for knobs in (Knobs(count, keep) for count in counts for keep in KEEPS)
+        if index == 0 or knobs.keep != "none"  # which leaves nothing to reduce early
+    }
+
+    def first() -> Iterator[tuple[str, Plan]]:
+        yield "", made(Knobs(), printed)
+        for (_, knobs), (variant, label) in choices.items():
+            yield label, made(knobs, variant)
+
+    found = priced(first(), profile, costs)
+    by_label = {label: (key, variant) for key, (variant, label) in choices.items()}
+    best = sorted((one for one in found if one.label in by_label), key=lambda one: one.price_s)
+    best = best[: max(REFINED, REFINED * SMALL // len(profile.tensors))]
+
+    def then() -> Iterator[tuple[str, Plan]]:
+        for one in best:
+            (_, knobs), variant = by_label[one.label]
+            for offload in dict.fromkeys((False, options.offload)):
+                moved = replace(variant, offload=offload)
+                host = ", part of it on the host" if offload else ""
+                if offload:
+                    yield f"{one.label}{host}", made(knobs, moved)
+                yield f"{one.label}{host}, some buffers dense", made(knobs, replace(moved, dense_escape=True))
+            yield f"{one.label}, everything dense", made(replace(knobs, keep="all"), variant)
+
+    return noted(least([*found, *priced(then(), profile, costs)]), found[0].price_s)
+
+
+def _label(index: int, knobs: Knobs) -> str:
+    """Return in words how a plan came about, in which its label differs from all others."""
+    buffers = f", {knobs.buffers} even buffers" if knobs.buffers else ""
+    keep = {"rule": "", "budget": ", as much dense as the budget allows", "none": ", nothing dense", "all": ""}
+    return f"guarded{', nothing reduced early' if index else ''}{buffers}{keep[knobs.keep]}"
 
 
 def _describe(bucket: Bucket) -> str:

@@ -1,8 +1,8 @@
 """The virtual executor: a plan's stages on virtual resources, with contention. Deterministic, and without torch."""
 
-from ssfx.simulator.prices import SelectionStats
+from ssfx.pricing.plan_prices import SelectionStats
+from ssfx.pricing.task import STAGES, Task
 from ssfx.simulator.result import Simulated, simulate
-from ssfx.simulator.task import STAGES, Task
 from ssfx.simulator.why import why
 
 __all__ = ["STAGES", "SelectionStats", "Simulated", "Task", "simulate", "why"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
 from ssfx.memories import memories
 from ssfx.perf_model.target import Target, target_of
+from ssfx.perf_model.timing_model import TimingModel
 from ssfx.schemes.make_plan import check_memory, make_plan
 from ssfx.simulator import SelectionStats, Simulated, simulate
 
@@ -28,15 +29,15 @@ def behaviour_of(case: Case, achieved_density: float | None, build_up: float | N
     return SelectionStats(((case.compressor.partition("(")[0], achieved_density / case.density),), build_up)
 
 
-def unmoved(case: Case, step: Simulated, told: Mapping[str, float]) -> tuple[str, ...]:
-    """Return which of what behaviour_of was `told` by name, beyond what is assumed anyway, change nothing about `step`.
+def unmoved(case: Case, step: Simulated, given: Mapping[str, float]) -> tuple[str, ...]:
+    """Return which options of behaviour_of, `given` by name, change nothing about `step` beyond what is assumed anyway.
 
     Messages may have the size that was asked for, or be exchanged by something that was measured as a whole.
     """
     assumed = {"achieved_density": case.density, "build_up": case.world_size}
     found = []
-    for name, value in told.items():
-        others: dict[str, float | None] = {**dict.fromkeys(assumed), **told, name: None}
+    for name, value in given.items():
+        others: dict[str, float | None] = {**dict.fromkeys(assumed), **given, name: None}
         if value != assumed[name]:
             _, without = simulate_case(case, behaviour_of(case, **others))
             if without.tasks == step.tasks:
@@ -55,8 +56,17 @@ def simulate_case(case: Case, behaviour: SelectionStats | None = None) -> tuple[
             f"{case.label} on {case.cluster} is a case of calibration {case.calibration or 'none'}, here is "
             f"{target.calibration}; resolve it again with ssfx run engine=simulate"
         )
-    costs = target.system.planning_costs(case.compressor, case.density)
+    return target, _step(case, target, target.system, behaviour)
+
+
+def sensitivity(case: Case, target: Target, factors: Sequence[float] = (0.5, 2.0)) -> tuple[float, ...]:
+    """Return the iteration of `case` in seconds, planned anew, at so many times the bandwidth of the network."""
+    return tuple(_step(case, target, target.system.at_bandwidth(factor), None).iteration_s for factor in factors)
+
+
+def _step(case: Case, target: Target, system: TimingModel, behaviour: SelectionStats | None) -> Simulated:
+    costs = system.planning_costs(case.compressor, case.density)
     plan = make_plan(case.scheme, target.profile, costs, case.plan_options)
     if case.memory is not None:
         check_memory(plan, memories.build(case.memory))
-    return target, simulate(plan, target.profile, target.system, behaviour=behaviour, accumulate=case.accumulate)
+    return simulate(plan, target.profile, system, behaviour=behaviour, accumulate=case.accumulate)

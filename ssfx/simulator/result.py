@@ -10,10 +10,11 @@ from ssfx.core.intervals import union_s
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.simulator.lowering import Lowering
-from ssfx.simulator.prices import SelectionStats
-from ssfx.simulator.schedule import schedule
-from ssfx.simulator.task import STAGES, Stage, Task
+from ssfx.pricing.lowering import Lowering
+from ssfx.pricing.plan_prices import SelectionStats
+from ssfx.pricing.schedule import schedule
+from ssfx.pricing.task import STAGES, Stage, Task
+from ssfx.pricing.timeline import undisturbed
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,17 @@ class Simulated:
 
 
 def simulate(
-    plan: Plan, profile: Profile, system: TimingModel, *, behaviour: SelectionStats | None = None, accumulate: int = 1
+    plan: Plan,
+    profile: Profile,
+    system: TimingModel,
+    *,
+    behaviour: SelectionStats | None = None,
+    accumulate: int = 1,
+    contention: bool = True,
 ) -> Simulated:
     """Return one step of `plan` in virtual time on `system`; `profile` lists the plan's tensors in the plan's order.
+
+    Without `contention` exchanges take no computing power and run one at a time: what `evaluate` prices plans by.
 
     Raises ConfigError when the system has no times for a compressor or collective of the plan, ValueError when plan,
     profile and system do not belong together.
@@ -102,5 +111,5 @@ def simulate(
     behaviour = behaviour or SelectionStats()
     lowering = Lowering(plan, profile, system, behaviour)
     tasks = lowering.step(accumulate)
-    iteration_s = schedule(tasks, system.burst_s, system.contention.in_flight)
+    iteration_s = schedule(tasks, system.burst_s, system.contention.in_flight) if contention else undisturbed(tasks)
     return Simulated(plan, tuple(tasks), iteration_s, lowering.outside, behaviour)

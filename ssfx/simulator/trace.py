@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from ssfx.pricing.task import Resource, Task
 from ssfx.simulator.result import Simulated
-from ssfx.simulator.task import Resource, Task
 
 TRACKS: dict[Resource, str] = {
     "device": "compute", "host": "host", "network": "network", "copy_out": "copy to host", "copy_in": "copy from host",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ssfx.pricing.task import STAGES, Stage
 from ssfx.simulator.result import Simulated
-from ssfx.simulator.task import STAGES, Stage
 
 _MOST_NAMED = 3
 _FROM_SHARE = 0.05

@@ -20,7 +20,8 @@ from ssfx.workloads.schedule import learning_rate
 from ssfx.workloads.stream import Batches
 from ssfx.workloads.sync import NoExchange, Stats, Sync
 
-_AUTOCAST = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+AUTOCAST = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""What forward passes compute in, by precision."""
 
 
 def make_optimizer(case: Case, model: nn.Module) -> torch.optim.Optimizer:
@@ -123,7 +124,7 @@ class Stepper:
         )  # fmt: skip
 
     def _forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        dtype = _AUTOCAST[self._case.precision]
+        dtype = AUTOCAST[self._case.precision]
         with torch.autocast(self._device.type, dtype=dtype) if dtype != torch.float32 else contextlib.nullcontext():
             return cross_entropy(self._model, inputs, targets)
 

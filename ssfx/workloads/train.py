@@ -20,10 +20,11 @@ from ssfx.workloads.base import datasets, models
 from ssfx.workloads.checkpoint import Checkpoints
 from ssfx.workloads.checks import check_case
 from ssfx.workloads.metrics.tally import QUALITY
+from ssfx.workloads.nets.lstm_operator import slow_operators
 from ssfx.workloads.precision import set_precision
 from ssfx.workloads.quality import due, measure
 from ssfx.workloads.record import StepRecord
-from ssfx.workloads.step import Stepper, make_optimizer
+from ssfx.workloads.step import AUTOCAST, Stepper, make_optimizer
 from ssfx.workloads.sync import Attach, Sync
 
 MAX_NON_FINITE = 3
@@ -37,7 +38,8 @@ class TrainResult:
     """What a finished rank reports. `metrics` (keys of ssfx.results.rows.METRICS): skipped_steps and, of a case with
     `evaluate`, the quality after the last step, None where the value is not finite.
 
-    `first_step` is 0 unless a checkpoint was resumed; `notes` say what was passed over to find it.
+    `first_step` is 0 unless a checkpoint was resumed. `notes` are for people: which layers have no fast operator on
+    this CPU, and what was passed over to find the checkpoint.
     """
 
     metrics: dict[str, float | None]
@@ -82,16 +84,16 @@ def train(
     )  # fmt: skip
     parts = _State(model, optimizer, sync, scaler, device)
     checkpoints = None
-    notes: tuple[str, ...] = ()
+    notes = slow_operators(model, AUTOCAST[case.precision]) if device.type == "cpu" else ()
     if checkpoint_dir is not None and case.checkpoint_every:
         identity = {"run": case.run_id, "data": data.fingerprint()}
         checkpoints = Checkpoints(checkpoint_dir, identity, rank=rank, world_size=case.world_size, group=group)
         loaded = checkpoints.load()
-        notes = loaded.skipped
-        for note in notes:
-            _log.warning("%s", note)
+        notes += loaded.skipped
         if loaded.state is not None:
             parts.load_state_dict(loaded.state)
+    for note in notes:
+        _log.warning("%s", note)
     first_step = parts.step
 
     metrics: dict[str, float | None] = {}

@@ -1,12 +1,17 @@
 """Two ranks measure at the smallest sizes: everything that a TimingModel needs is there, the same on both."""
 
 import math
+from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 from calibration.work import codecs, exchanges, overheads
 
+from ssfx.calibration import measure_exchange, measure_overheads
 from ssfx.calibration.measure_exchange import PRIMITIVES
+from ssfx.collectives.comm import Pending
 from ssfx.compressors import build
+from ssfx.perf_model.timing_model import Overheads
 
 
 def test_every_primitive_is_measured_alone_and_under_compute(pool):
@@ -21,6 +26,22 @@ def test_every_primitive_is_measured_alone_and_under_compute(pool):
         assert point["under_compute_s"] > 0
         assert point["under_compute_cpu_s"] > 0
         assert math.isfinite(point["under_compute_lost_s"])  # a difference of passes: noise may make it negative
+
+
+def alone():
+    """Return the ranks of a world of one."""
+    return SimpleNamespace(group=None, world_size=1, all_reduce=lambda value, op="sum": Pending(None, value))
+
+
+def test_passes_lose_what_they_take_longer_than_before_and_after(monkeypatch):
+    series = SimpleNamespace(start=lambda: None, issuing_s=0.25, calls=5, seconds=[1.0, 9.0, 2.0])
+    backward = measure_exchange._Backward()
+    spans = iter([(4, 4.0), (10, 17.75), (2, 4.0)])  # 1 s each before, 2 s after, 1.75 s in between
+    monkeypatch.setattr(backward, "_until", lambda _: next(spans))
+    seconds, cpu_s, lost_s = backward.exchanging(alone(), series)
+    assert seconds == 2.0
+    assert cpu_s >= 0
+    assert lost_s == pytest.approx((17.75 - 0.25 - 10 * 1.5) / 5)
 
 
 # One of each kind: selected elements, codes, sums with a first round, sums of factors.
@@ -46,4 +67,28 @@ def test_overheads_are_those_of_the_runtimes_own_code(pool):
     assert first == second
     assert min(first.values()) >= 0
     assert first["finish_s"] > 0
-    assert first["lane_s"] > first["fill_s_per_byte"] * 64  # issuing an exchange is more than copying its 16 numbers
+
+
+def test_each_overhead_is_found_in_the_step_that_it_adds_to(monkeypatch):
+    true = Overheads(
+        hook_s=11e-6, add_s=7e-6, fill_s_per_byte=3e-10, lane_s=40e-6, result_s=2e-6, result_s_per_byte=5e-10,
+        finish_s=90e-6, offload_s=60e-6, sum_s=4e-6, decode_s=80e-6,
+    )  # fmt: skip
+
+    def steps(_comm, sizes, variant):
+        sparse, nbytes = variant == "sparse", 4 * sizes[0] if sizes[0] == measure_overheads._LARGE else 0
+        ended_s = 0.9 * true.finish_s + len(sizes) * nbytes * true.result_s_per_byte + sparse * true.decode_s
+        ended_s += (len(sizes) - 1) * (true.sum_s if sparse else 0 if nbytes else true.result_s)
+        return measure_overheads._Step(
+            0.1 * true.finish_s, 1e-6 + nbytes * true.fill_s_per_byte + sparse * true.add_s, ended_s
+        )
+
+    fused_s = true.hook_s + true.result_s + true.finish_s / measure_overheads._HOOKS
+    hooks_s = {"fused": fused_s, "per_tensor": fused_s + true.lane_s}
+    monkeypatch.setattr(measure_overheads, "_Silent", lambda _group: None)
+    monkeypatch.setattr(measure_overheads, "_steps", steps)
+    monkeypatch.setattr(measure_overheads, "_hooks_s", lambda _comm, variant: hooks_s[variant])
+    monkeypatch.setattr(measure_overheads, "_offload_s", lambda _comm: true.offload_s)
+    monkeypatch.setattr(measure_overheads, "crowding", lambda _world: 1.0)
+    found = measure_overheads.overhead_times(alone())
+    assert asdict(found) == pytest.approx(asdict(true))

@@ -19,8 +19,8 @@ from ssfx.perf_model.recorded_times import (
     shipped_dir,
     written_dir,
 )
-from ssfx.perf_model.timing_model import Overheads, TimingModel
-from ssfx.planning.costs import Curve
+from ssfx.perf_model.timing_model import TimingModel
+from ssfx.planning.costs import Curve, Overheads
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 
@@ -245,7 +245,7 @@ def test_ranks_measure_and_what_they_leave_is_a_system(results):
     assert isinstance(found, Calibrated)
     assert set(found.system.codecs) == {"signsgd"}
     assert found.system.codecs["signsgd"].encode.sizes == (256.0, 1024.0)
-    assert found.system.overheads.lane_s > 0
+    assert found.system.overheads.finish_s > 0
     assert "2 processes" in found.system.origin.note
 
 

@@ -14,13 +14,33 @@ def no_data(monkeypatch):
     monkeypatch.setattr(doctor, "_datasets", lambda: [("digits", ""), ("text", "text is missing")])
 
 
+def answer(**changes):
+    return {"cuda": False, "gpus": 0, "gloo": True, "nccl": True, "bf16_lstm": True, **changes}, ""
+
+
 def test_healthy_machine(no_data, monkeypatch, capsys):
-    monkeypatch.setattr(doctor, "ask_torch", lambda: ({"cuda": False, "gpus": 0, "gloo": True, "nccl": True}, ""))
+    monkeypatch.setattr(doctor, "ask_torch", answer)
     assert main(["doctor"]) == 0
     out = capsys.readouterr().out
     assert "ssfx run on the CPU (gloo): runs" in out
     assert "ssfx run device=cuda (nccl): does not run, no GPU here" in out
     assert "dataset=text: does not run, text is missing" in out
+    assert "precision=bf16: runs\n" in out
+    assert "precision=fp16: does not run, no GPU here, and on the CPU it is refused" in out
+
+
+def test_a_cpu_without_an_lstm_in_bf16_is_told(no_data, monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "ask_torch", lambda: answer(bf16_lstm=False))
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "precision=bf16: runs, but LSTMs several times slower than elsewhere: oneDNN has none" in out
+
+
+def test_precisions_of_a_gpu_run(no_data, monkeypatch, capsys):
+    monkeypatch.setattr(doctor.machine, "gpus", lambda: ("some GPU",))
+    monkeypatch.setattr(doctor, "ask_torch", lambda: answer(cuda=True, gpus=1))
+    assert main(["doctor"]) == 0
+    assert "precision=fp16: runs\n" in capsys.readouterr().out
 
 
 def test_torch_that_does_not_import_is_a_failure(no_data, monkeypatch, capsys):
@@ -43,6 +63,7 @@ def test_torch_that_hangs_is_a_failure(no_data, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_torch_answers():
-    answer, problem = doctor.ask_torch()
+    said, problem = doctor.ask_torch()
     assert problem == ""
-    assert answer["gloo"]
+    assert said["gloo"]
+    assert isinstance(said["bf16_lstm"], bool)

@@ -46,7 +46,7 @@ def test_table_totals_and_origin(run_plan):
     assert "predicted F = " in out
     assert "costs: published. compression published: SSFusion (ICDE 2026) Table III" in out
     assert "decoding is nominal" in out
-    assert "exchange published: ring and tree formulas, 200 Gbit/s at 0.8" in out
+    assert "exchange published: ring and tree formulas, 200 Gbit/s at 0.96" in out
     assert "profile: measured, cpu, batch 32. made up" in out
     assert f"digest {plan.digest}" in out
 

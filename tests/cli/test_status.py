@@ -80,7 +80,18 @@ def test_status_is_one_screen(capsys):
     assert main(["status"]) == 0
     out = capsys.readouterr().out
     assert len(out.splitlines()) <= 40
-    assert "ssfusion.exp1.o_vs_naive" in out
+    assert out.startswith("657 claims of 5 papers: ")
+    assert "judged claims agree" in out.splitlines()[0]
+    assert {"SSFusion", "orderings", "computed"} <= {line.split()[0] for line in out.splitlines() if line.strip()}
+
+
+def test_the_claims_of_one_paper_are_listed(capsys):
+    assert main(["status", "--claims", "ssfusion"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + 220
+    assert any(line.startswith("exp1.o_vs_naive ") for line in lines)
+    assert main(["status", "--claims", "ssfusio"]) == 2
+    assert "did you mean 'ssfusion'?" in capsys.readouterr().err
 
 
 def test_unfinished_runs_are_counted(tmp_path):

@@ -15,7 +15,8 @@ from runtime.pool import Pool
 from ssfx.collectives import Load, collectives
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Bucket, Lane, Segment
-from ssfx.pricing.timeline import decode_s_of, exchange_s
+from ssfx.pricing.plan_prices import Prices, SelectionStats
+from ssfx.pricing.timeline import exchange_s
 
 FIVE = pytest.param(5, marks=pytest.mark.slow)
 AGGREGATORS = {"a2a_ag": 5, "a2a_ag(aggregators=1)": 1, "a2a_ag(aggregators=2)": 2}
@@ -97,7 +98,9 @@ def test_the_planned_time_is_that_of_the_specification() -> None:
     assert exchange_s("a2a_ag", load, costs) == pytest.approx(ring_s + codec_s, rel=1e-12)
     assert exchange_s("a2a_ag", load, costs) == exchange_s("a2a_ag(aggregators=8)", load, costs)
     plan = plan_of("t", make_profile([numel], [1.0]), p, [Bucket((Lane("a2a_ag", (Segment(("t0",), "topk", 0.01),)),))])
-    assert decode_s_of(plan, plan.lane((0, 0)), costs) == costs.decode(numel)  # not only 1/P of it
+    assert Prices(plan, costs, SelectionStats()).decode_s(plan.lane((0, 0))) == costs.decode(
+        numel
+    )  # not only 1/P of it
 
 
 def test_fewer_aggregators_receive_and_send_more() -> None:

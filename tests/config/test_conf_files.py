@@ -139,7 +139,7 @@ def test_a_folder_that_is_not_there_is_one_line(capsys, tmp_path):
 def ssfx(*words, folder, **variables):
     return subprocess.run(
         [sys.executable, "-c", "import sys; from ssfx.cli import main; sys.exit(main(sys.argv[1:]))", *words],
-        cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120,
+        cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True,
     )  # fmt: skip
 
 

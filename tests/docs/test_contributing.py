@@ -7,6 +7,7 @@ import textwrap
 
 import pytest
 from docs.markdown import ROOT, python_blocks
+from processes import finished
 
 PREAMBLE = """
 import importlib
@@ -67,7 +68,7 @@ def test_every_example_works_as_printed(tmp_path):
     program.write_text(PREAMBLE.format(tests=str(ROOT / "tests"), here=str(tmp_path)) + "\n".join(checks))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(program)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    done = finished(command, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
 
     for name in files:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from ssfx.results.store import Store
 
 if __name__ == "__main__":
     root, *texts = sys.argv[1:]
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts in the background
     try:
         Torchrun(train="fake_train:train").run([Case.from_json(text) for text in texts], Store(Path(root)))
     except SsfxError as error:

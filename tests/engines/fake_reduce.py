@@ -1,6 +1,7 @@
 """A training function whose exchange can die or hang between two messages of a reducer.
 
-FAKE_FAULT="kill:1:3:2" kills rank 1 in step 3 as it is about to begin its second operation; "hang" stops it there.
+FAKE_FAULT="kill:1:3:2" kills rank 1 in step 3 as it is about to begin its second operation; "hang" stops it there, with
+a file HANGS in the run's folder.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from ssfx.runtime.heartbeat import read_beat
 from ssfx.workloads.record import StepRecord
 from ssfx.workloads.train import TrainResult
 
@@ -26,7 +29,7 @@ def train(case: Any, on_step: Any, attach: Any, *, checkpoint_dir: Any) -> Train
     )
     kind, rank, step, call = os.environ["FAKE_FAULT"].split(":")
     if sync.comm.rank == int(rank):
-        break_at(sync, kind, int(step), int(call))
+        break_at(sync, kind, int(step), int(call), checkpoint_dir.parent)
     for step in range(case.steps):
         optimizer.zero_grad()
         x = torch.randn(4, 8, generator=torch.Generator().manual_seed(100 * sync.comm.rank + step))
@@ -49,17 +52,19 @@ def train(case: Any, on_step: Any, attach: Any, *, checkpoint_dir: Any) -> Train
     return TrainResult({"skipped_steps": sync.skipped_steps}, "0123456789abcdef", 0, ())
 
 
-def break_at(sync: Any, kind: str, step: int, call: int) -> None:
-    """Make this rank's operation number `call` of `step` its last."""
+def break_at(sync: Any, kind: str, step: int, call: int, run_dir: Path) -> None:
+    """Make this rank's operation number `call` of `step` its last; its training thread is in the exchange by then."""
     begun = [-1, 0]  # the step, and how many operations it has begun
 
     def counting(operation: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **options: Any) -> Any:
             begun[:] = [sync.step, begun[1] + 1 if begun[0] == sync.step else 1]
             if begun == [step, call]:
-                time.sleep(0.2)  # the training thread has arrived in the exchange by then
+                while read_beat(run_dir / "attempt-1", sync.comm.rank).phase != "exchange":
+                    time.sleep(0.01)
                 if kind == "kill":
                     os.kill(os.getpid(), signal.SIGKILL)
+                (run_dir / "HANGS").touch()
                 hang()
             return operation(*args, **options)
 

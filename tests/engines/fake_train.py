@@ -1,9 +1,13 @@
-"""A training function that takes milliseconds a step, with the real exchange, for tests of the launcher."""
+"""A training function that takes milliseconds a step, with the real exchange, for tests of the launcher.
+
+FAKE_STEP_S seconds precede each step; the third and later ones wait until there is a file FAKE_HOLD.
+"""
 
 from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import torch
 
@@ -16,8 +20,11 @@ def train(case, on_step, attach, *, checkpoint_dir):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     sync = attach(model, optimizer, scheme="ddp")
     pause_s = float(os.environ.get("FAKE_STEP_S", "0"))
+    hold = Path(os.environ.get("FAKE_HOLD", os.devnull))
     for step in range(case.steps):
         time.sleep(pause_s)
+        while step > 1 and not hold.exists():
+            time.sleep(0.02)
         optimizer.zero_grad()
         loss = model(torch.ones(4, 8)).square().mean()
         loss.backward()

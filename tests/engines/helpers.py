@@ -1,13 +1,16 @@
-"""Cases and processes for the tests of the launcher."""
+"""Cases for the tests of the launcher, and a clock for what waits."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
-import psutil
+import pytest
 
 from ssfx.core.case import Case
+from ssfx.runtime.heartbeat import read_beat
 
 HERE = Path(__file__).parent
 
@@ -20,18 +23,19 @@ def make_case(**changes) -> Case:
     return Case(**{**fields, **changes})
 
 
-def processes_of(root: Path) -> list[psutil.Process]:
-    """Torchrun and rank processes of launches below `root`: their command lines name the batch file."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        line = " ".join(process.info["cmdline"] or [])
-        if f"{root}/runs" in line and "ssfx.runtime.worker" in line:
-            found.append(process)
-    return found
+def hurry(monkeypatch: pytest.MonkeyPatch, hangs: Callable[[], bool]) -> None:
+    """Once `hangs()`, the launcher's clock gains a hundred seconds a look: before that, nothing counts as hanging."""
+    passed_s = 0.0
+
+    def monotonic() -> float:
+        nonlocal passed_s
+        passed_s += 100.0 if hangs() else 0.0
+        return time.monotonic() + passed_s
+
+    monkeypatch.setattr("ssfx.engines.launch.time", SimpleNamespace(sleep=time.sleep, monotonic=monotonic))
 
 
-def wait_until(true, timeout_s: float = 60.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
+def phases(runs: Path, ranks: int, attempt: str = "attempt-1") -> list[tuple[int, str]]:
+    """Return step and phase of every rank of the only run below `runs`; fewer until all have begun."""
+    beats = [read_beat(folder, rank) for folder in runs.glob(f"*/{attempt}") for rank in range(ranks)]
+    return [(beat.step, beat.phase) for beat in beats if beat is not None]

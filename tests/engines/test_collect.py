@@ -143,6 +143,12 @@ def test_a_missing_step_is_named(job):
         row_of(job)
 
 
+def test_what_ranks_noted_is_in_the_row_once(job):
+    noted = [result(0, notes=["slow", "passed over"]), result(1, notes=["slow", "of rank 1"])]
+    leave(job, [replace(RECORD, step=i) for i in range(6)], noted)
+    assert row_of(job).manifest["notes"] == ["slow", "passed over", "of rank 1"]
+
+
 @pytest.mark.parametrize("key", ["plan_digest", "dataset_fingerprint"])
 def test_ranks_must_agree(job, key):
     leave(job, [replace(RECORD, step=i) for i in range(6)], [result(0), result(1, **{key: "other"})])

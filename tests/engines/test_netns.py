@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
-from engines.helpers import make_case, wait_until
+from engines.helpers import make_case
+from processes import HANG_S, wait_until
 
 from ssfx.core.errors import RunError
 from ssfx.engines import line_rate
@@ -30,36 +30,23 @@ def devices() -> list[str]:
     return sorted(path.name for path in Path("/sys/class/net").iterdir())
 
 
-def processes(token: str) -> list[psutil.Process]:
-    """All processes that have `token` in the environment they were started with."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("SSFX_TEST_TOKEN") == token:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
 @pytest.fixture(autouse=True)
-def token(tmp_path, monkeypatch):
-    """Whatever a test starts carries this; afterwards nothing does, and the machine's own network is as it was."""
+def nothing_left(started):
+    """Afterwards nothing that a test started is left, and the machine's own network is as it was."""
     before = devices()
     named = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
-    monkeypatch.setenv("SSFX_TEST_TOKEN", str(tmp_path))
-    yield str(tmp_path)
-    assert processes(str(tmp_path)) == []
+    yield
+    assert started.left() == []
     assert devices() == before
     assert subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout == named
 
 
-def test_hosts_carry_what_was_asked_for_and_the_root_namespace_has_no_device_of_them(token):
+def test_hosts_carry_what_was_asked_for_and_the_root_namespace_has_no_device_of_them(started):
     before = devices()
     with Hosts(SLOW) as hosts:
         assert devices() == before
-        assert len(processes(token)) == 3  # two hosts and the switch
-        assert [rate == pytest.approx(0.0956, rel=0.1) for rate in line_rate.measure(hosts)] == [True, True]
+        assert len(started.left()) == 3  # two hosts and the switch
+        assert [0.085 <= rate <= 0.115 for rate in line_rate.measure(hosts)] == [True, True]
 
 
 def test_a_line_that_is_not_shaped_is_found_out(monkeypatch):
@@ -113,10 +100,10 @@ def test_the_rank_that_failed_is_named(store, monkeypatch, fault, verdict):
 @pytest.mark.torchrun
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_launcher_that_is_ended_takes_everything_with_it(token, tmp_path, number):
+def test_a_launcher_that_is_ended_takes_everything_with_it(started, tmp_path, number):
     command = "import sys; from ssfx.cli import main; sys.exit(main(sys.argv[1:]))"
     words = ["run", "scheme=ddp", "cluster=emulated_2x100mbit", "steps=100000"]
-    launcher = subprocess.Popen(
+    launcher = started.start(
         [sys.executable, "-c", command, *words], env={**os.environ, "SSFX_RESULTS": str(tmp_path)},
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -125,10 +112,9 @@ def test_a_launcher_that_is_ended_takes_everything_with_it(token, tmp_path, numb
         assert launcher.poll() is None, launcher.stderr.read()
         return len(list(tmp_path.glob("runs/*/attempt-1/rank*.state"))) == 2
 
-    with launcher:
-        wait_until(ranks_run)
-        assert len(processes(token)) >= 6
-        launcher.send_signal(number)
-        launcher.wait(30)
-        assert launcher.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
-    wait_until(lambda: processes(token) == [], 20)
+    wait_until(ranks_run)
+    assert len(started.left()) >= 6
+    launcher.send_signal(number)
+    launcher.wait(HANG_S)
+    assert launcher.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
+    wait_until(lambda: started.left() == [])

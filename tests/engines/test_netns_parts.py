@@ -67,19 +67,19 @@ def rates(monkeypatch, *answers):
     monkeypatch.setattr(line_rate, "one_way_gbps", lambda *_: next(waiting))
 
 
-def test_a_disturbed_measurement_is_repeated_twice(monkeypatch):
-    rates(monkeypatch, 0.95, 0.5, 0.6, 0.9)
+def test_a_disturbed_measurement_is_repeated(monkeypatch):
+    rates(monkeypatch, 0.95, 0.5, 1.7, 0.6, 0.9)
     assert line_rate.measure(FakeHosts(1.0)) == [0.95, 0.9]
 
 
 def test_a_line_that_stays_too_slow_is_an_error_up_to_1_gbps(monkeypatch):
-    rates(monkeypatch, 0.95, 0.5, 0.84, 0.7)
+    rates(monkeypatch, 0.95, 0.5, 0.84, *[0.7] * 8)
     with pytest.raises(RunError, match=r"host 1 carries 0\.84 Gbit/s instead of 1: the machine is too busy"):
         line_rate.measure(FakeHosts(1.0))
 
 
 def test_a_line_that_stays_too_slow_is_recorded_above_1_gbps(monkeypatch):
-    rates(monkeypatch, 9.5, 5, 7, 6)
+    rates(monkeypatch, 9.5, 5, 7, *[6] * 8)
     measured = line_rate.measure(FakeHosts(10.0))
     assert measured == [9.5, 7]
     assert line_rate.too_slow(Network(2, 10.0), measured)
@@ -88,7 +88,7 @@ def test_a_line_that_stays_too_slow_is_recorded_above_1_gbps(monkeypatch):
 
 @pytest.mark.parametrize("gbps", [0.1, 1.0, 10.0])
 def test_a_line_that_is_too_fast_is_always_an_error(monkeypatch, gbps):
-    rates(monkeypatch, 1.16 * gbps)
+    rates(monkeypatch, *[1.16 * gbps] * 10)
     with pytest.raises(RunError, match="it is not shaped"):
         line_rate.measure(FakeHosts(gbps))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from engines.helpers import make_case
+from engines.helpers import hurry, make_case, phases
 
 from ssfx.core.errors import RunError
 from ssfx.engines.torchrun import Torchrun
@@ -26,8 +26,9 @@ def test_a_rank_killed_inside_a_reducer_is_named(store, monkeypatch):
 
 def test_stacks_tell_who_hangs_inside_a_reducer(store, monkeypatch):
     monkeypatch.setenv("FAKE_FAULT", "hang:1:3:2")
-    with pytest.raises(RunError, match="all ranks hang in exchange at step 3, without progress for 3 s"):
-        Torchrun(train=FAKE).run([sparse("spardl")], store, progress=False, stall_timeout_s=3)
+    hurry(monkeypatch, lambda: phases(store.runs, 3) == [(3, "exchange")] * 3 and any(store.runs.glob("*/HANGS")))
+    with pytest.raises(RunError, match="all ranks hang in exchange at step 3, without progress for 70 s"):
+        Torchrun(train=FAKE).run([sparse("spardl")], store, progress=False, stall_timeout_s=70)
     stacks = [next(store.runs.glob(f"*/attempt-1/stacks-rank{rank}.txt")).read_text() for rank in range(3)]
     assert ["fake_reduce.py" in text and "in hang" in text for text in stacks] == [False, True, False]
     assert all("spar_reduce_scatter.py" in text for text in stacks)

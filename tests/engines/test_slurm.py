@@ -10,7 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from engines.helpers import HERE, make_case, wait_until
+from engines.helpers import HERE, make_case
+from processes import wait_until
 
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.engines.sbatch import Shape, queued, script

@@ -31,7 +31,7 @@ def test_the_number_of_a_process_that_was_waited_for_may_be_a_strangers(stranger
     assert done.stdin.closed
 
 
-def test_a_process_that_runs_is_ended():
-    running = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+def test_a_process_that_runs_is_ended(started):
+    running = started.start(["cat"], stdin=subprocess.PIPE)
     launched(running).stop()
     assert running.returncode is not None

@@ -10,11 +10,11 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from engines.helpers import HERE, make_case, processes_of, wait_until
+from engines.helpers import HERE, hurry, make_case, phases
+from processes import HANG_S, finished, wait_until
 
 from ssfx.core.errors import RunError
 from ssfx.core.machine import own_cores
@@ -27,24 +27,25 @@ FAKE = "fake_train:train"
 
 
 @pytest.fixture
-def drive(store):
+def drive(store, started):
     """Start launchers in processes of their own."""
-    with ExitStack() as stack:
 
-        def start(*cases, **environment) -> subprocess.Popen:
-            command = [sys.executable, str(HERE / "drive.py"), str(store.runs.parent), *(c.to_json() for c in cases)]
-            environment = {**os.environ, **environment}
-            return stack.enter_context(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+    def start(*cases, ctrl_c=True, **environment) -> subprocess.Popen:
+        command = [sys.executable, str(HERE / "drive.py"), str(store.runs.parent), *(c.to_json() for c in cases)]
+        environment = {**os.environ, **environment}
+        return started.start(command, ctrl_c=ctrl_c, env=environment, stderr=subprocess.PIPE, text=True)
 
-        yield start
+    return start
+
+
+def steps_of(store, launcher):
+    """Return how many steps rank 0 has done in the only run, under a launcher that runs."""
+    assert launcher.poll() is None, launcher.stderr.read()
+    return sum(len(path.read_text().splitlines()) for path in store.runs.glob("*/attempt-1/rank0.jsonl"))
 
 
 def wait_for_first_step(store, launcher):
-    def written():
-        assert launcher.poll() is None, launcher.stderr.read()
-        return any(path.stat().st_size for path in store.runs.glob("*/attempt-1/rank0.jsonl"))
-
-    wait_until(written)
+    wait_until(lambda: steps_of(store, launcher))
 
 
 def test_three_cases_share_one_launch_and_a_second_call_does_nothing(store, monkeypatch, capfd):
@@ -124,10 +125,16 @@ def test_an_exception_on_one_rank_is_named(store, monkeypatch):
     assert "InjectedFault" in report["traceback"]
 
 
+def fault_of(store):
+    """Return whether the fault of the only run has happened."""
+    return any(path.stat().st_size for path in store.runs.glob("*/attempt-1/fault-rank*.json"))
+
+
 def test_a_hanging_rank_is_found_and_all_stacks_are_kept(store, monkeypatch):
     monkeypatch.setenv("SSFX_FAULT", "hang:rank=1,step=3,phase=forward")
-    with pytest.raises(RunError, match="rank 1 hangs, without progress for 3 s, in forward at step 3"):
-        Torchrun(train=FAKE).run([make_case()], store, progress=False, stall_timeout_s=3)
+    hurry(monkeypatch, lambda: phases(store.runs, 2) == [(3, "exchange"), (3, "forward")] and fault_of(store))
+    with pytest.raises(RunError, match="rank 1 hangs, without progress for 70 s, in forward at step 3"):
+        Torchrun(train=FAKE).run([make_case()], store, progress=False, stall_timeout_s=70)
     stacks = [next(store.runs.glob(f"*/attempt-1/stacks-rank{rank}.txt")).read_text() for rank in (0, 1)]
     assert "faults.py" in stacks[1]
     assert "fake_train.py" in stacks[0]
@@ -140,38 +147,53 @@ def test_a_full_disk_is_named_although_no_report_can_be_written(store, monkeypat
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_to_the_launcher_ends_all_ranks(store, drive, number, code):
-    case = make_case(steps=1000)
+def test_a_signal_to_the_launcher_ends_all_ranks(store, drive, started, number, code):
+    case = make_case(steps=100_000)
     launcher = drive(case, FAKE_STEP_S="0.05")
     wait_for_first_step(store, launcher)
     launcher.send_signal(number)
-    assert launcher.wait(30) == code
-    assert processes_of(store.runs.parent) == []
+    assert launcher.wait(HANG_S) == code
+    assert started.left() == []
     assert store.status(case) == "half"
 
 
-def test_ranks_of_a_killed_launcher_end_and_its_claim_is_free(store, drive):
-    case = make_case(steps=1000)
+def test_a_launcher_that_was_started_with_ctrl_c_ignored_goes_on_until_sigterm(store, drive, started):
+    launcher = drive(make_case(steps=100_000), ctrl_c=False, FAKE_STEP_S="0.05")
+    wait_for_first_step(store, launcher)
+    launcher.send_signal(signal.SIGINT)
+    done = steps_of(store, launcher)
+    wait_until(lambda: steps_of(store, launcher) > done + 20)
+    launcher.send_signal(signal.SIGTERM)
+    assert launcher.wait(HANG_S) == 143
+    assert started.left() == []
+
+
+def test_ranks_of_a_killed_launcher_end_and_its_claim_is_free(store, drive, started):
+    case = make_case(steps=100_000)
     launcher = drive(case, FAKE_STEP_S="0.05")
     wait_for_first_step(store, launcher)
     assert store.claim(case) is None
     launcher.kill()
-    launcher.wait(10)
-    wait_until(lambda: not processes_of(store.runs.parent), 30)
+    launcher.wait(HANG_S)
+    wait_until(lambda: not started.left())
     claims = []
     wait_until(lambda: claims.append(store.claim(case)) or claims[-1])  # a process that ends lets go of its files last
     claims[-1].release()
 
 
-def test_two_launchers_run_a_case_once(store, drive):
-    case = make_case(steps=40)
-    launchers = [drive(case, FAKE_STEP_S="0.05") for _ in range(2)]
-    outputs = [launcher.communicate(timeout=120)[1] for launcher in launchers]
-    assert [launcher.returncode for launcher in launchers] == [0, 0], outputs
+def test_two_launchers_run_a_case_once(store, drive, tmp_path):
+    case, hold = make_case(), tmp_path / "go on"
+    first = drive(case, FAKE_HOLD=str(hold))
+    wait_for_first_step(store, first)
+    second = drive(case)
+    said = second.stderr.readline()
+    assert f"process {first.pid}; waiting" in said
+    hold.touch()
+    outputs = [launcher.communicate(timeout=HANG_S)[1] for launcher in (first, second)]
+    assert [first.returncode, second.returncode] == [0, 0], outputs
     assert store.attempts(case) == [1]
-    waiting = [f"process {launchers[1 - i].pid}; waiting" in text for i, text in enumerate(outputs)]
-    assert waiting.count(True) == 1
-    assert "already finished, nothing to do" in outputs[waiting.index(True)]
+    assert "waiting" not in outputs[0]
+    assert "already finished, nothing to do" in outputs[1]
 
 
 def test_a_worker_refuses_another_world_size(store):
@@ -183,7 +205,7 @@ def test_a_worker_refuses_another_world_size(store):
     batch.write_text(json.dumps({"train": FAKE, "jobs": [{"run_dir": str(run_dir), "attempt": 1}]}))
     environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     command = [sys.executable, "-m", "ssfx.runtime.worker", str(batch)]
-    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    done = finished(command, env=environment, stdin=subprocess.DEVNULL)
     assert done.returncode == 1
     failure = json.loads((run_dir / "attempt-1" / "failure-rank0.json").read_text())
     assert failure["error"] == "RunError: the case needs world size 2, but 1 ranks were started"

@@ -8,16 +8,15 @@ import pytest
 from engines.helpers import make_case
 from figures.synthetic_missing import DEGREES, fused_row, missing_rates, missing_row
 
-from ssfx.claims.ledger import ledgers
 from ssfx.config import resolve_job
-from ssfx.core.errors import RunError
 from ssfx.engines.collect import collect
 from ssfx.engines.job import Job
-from ssfx.figures.discovery import discover, draw_all
-from ssfx.results.run_lock import PaperClaim
+from ssfx.figures.discovery import discover
+from ssfx.figures.drawing import draw_all
+from ssfx.results.run_lock import RunLock
 from ssfx.workloads.record import StepRecord
 
-TABLE01 = "ssfusion.table01"
+TABLE01 = "ssfusion.table1"
 PUBLISHED = {
     "resnet152_digits": [9.8, 22.8, 47.0, 68.2, 75.6],
     "bert_large_narrow": [8.6, 24.0, 42.5, 66.5, 81.2],
@@ -38,7 +37,7 @@ def said(rows):
 def test_a_row_holds_the_mean_over_measured_steps_without_the_warm_up(tmp_path, rates, mean):
     case = make_case()
     assert (case.steps, case.warmup_steps) == (6, 2)
-    job = Job(case, PaperClaim.take(tmp_path / case.run_id), 1)
+    job = Job(case, RunLock.take(tmp_path / case.run_id), 1)
     job.attempt_dir.mkdir()
     times = dict.fromkeys(("iteration_s", "forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s"), 1.0)
     steps = [
@@ -76,83 +75,60 @@ def test_the_experiment_sweeps_the_degree_and_never_measures_a_profiling_step():
         assert all(case.scheme_options.get("profile_iters", 0) < case.warmup_steps < case.steps for case in others)
 
 
-def test_every_degree_stands_beside_the_published_rate_of_its_claim(tmp_path):
+def test_every_degree_stands_beside_the_papers_rate(tmp_path):
     lines = table(missing_rates(), tmp_path)
-    values = {claim.id: claim.bounds for ledger in ledgers() for claim in ledger.claims}
+    assert [line["degree"] for line in lines] == ["per-tensor", *(f"{degree} %" for degree in DEGREES[1:])]
     for model, published in PUBLISHED.items():
-        own = [line for line in lines if line["workload"].startswith(model)]
-        assert [line["scheme"] for line in own] == [
-            "per_tensor", *(f"fused_all {degree}%" for degree in DEGREES), "ssfusion_naive", "ssfusion_oi",
-        ]  # fmt: skip
-        fused = {int(line["fusion_degree"]): line for line in own if line["fusion_degree"]}
-        assert [float(fused[degree]["missing_percent"]) for degree in DEGREES] == pytest.approx(
-            [0.7 * degree for degree in DEGREES]
-        )
-        assert [float(fused[degree]["published_percent"]) for degree in DEGREES[1:]] == published
-        assert (fused[0]["published_percent"], fused[0]["claim"]) == ("", "")
-        for line in own:
-            if line["claim"]:
-                assert values[line["claim"]] == (float(line["published_percent"]),) * 2
-        assert own[0]["claim"].endswith(".per")
-        assert {line["steps"] for line in own} == {"10"}
+        paper = {"resnet152_digits": "ResNet-152", "bert_large_narrow": "BERT-large"}[model]
+        assert [float(line[f"paper | {paper}"]) for line in lines] == [0, *published]
+        (ours,) = (key for key in lines[0] if key.startswith(f"{model} | memory"))
+        assert [float(line[ours]) for line in lines[1:]] == pytest.approx([0.7 * degree for degree in DEGREES[1:]])
 
 
-def test_the_finding_names_both_rates_and_the_schemes_that_lose_nothing():
-    degrees = "at 20/40/60/80/100%"
-    none = "exactly 0: per_tensor, fused_all 0%, ssfusion_naive, ssfusion_oi"
-    assert said(missing_rates()) == (
-        "percent of tensors of which nothing is sent: "
-        f"bert_large_narrow: fused_all 14/28/42/56/70 {degrees}, published 8.6/24/42.5/66.5/81.2 {degrees}, {none}; "
-        f"resnet152_digits: fused_all 14/28/42/56/70 {degrees}, published 9.8/22.8/47/68.2/75.6 {degrees}, {none}"
-    )
+def judged(rows):
+    figure = discover()[TABLE01]
+    return {one.claim.removeprefix("ssfusion.table1."): one for one in figure.judge(figure.select(rows))}
 
 
-def test_memories_are_quoted_apart_and_the_published_rates_once():
-    found = said(
-        [fused_row(degree, degree / 200, memory=memory) for memory in ("none", "residual") for degree in (20, 40)]
-    )
-    assert "fused_all none 10/20 at 20/40%, fused_all residual 10/20 at 20/40%, published 9.8/22.8 at 20/40%, " in found
+def test_rates_of_the_whole_network_are_judged_and_those_of_a_narrow_one_are_not():
+    found = judged(missing_rates())
+    assert found["resnet152.per"].outcome == "agrees"
+    assert found["resnet152.fd20"].outcome == "disagrees"
+    assert found["resnet152.range"].outcome == "partly"
+    assert found["bertlarge.per"].outcome == "agrees"
+    assert found["bertlarge.fd20"].outcome == "not comparable"
+    assert {one.source for one in found.values()} == {"measured"}
+    assert all("digits instead of CIFAR-100" in one.reason for name, one in found.items() if "resnet" in name)
 
 
-def test_a_scheme_that_loses_a_single_tensor_once_is_not_called_exact():
-    found = said([missing_row("per_tensor", 1e-6), missing_row("ssfusion_oi", 0.0)])
-    assert found.endswith("resnet152_digits: per_tensor 0.0001, exactly 0: ssfusion_oi")
-    assert said([missing_row("per_tensor", 0.1)]).endswith("exactly 0: none")
+def test_a_rate_near_the_papers_agrees_and_memories_make_a_range():
+    rates = {20: 0.098, 40: 0.228}
+    rows = [fused_row(degree, rate, memory="none") for degree, rate in rates.items()]
+    assert {one.outcome for one in judged(rows).values()} == {"agrees"}
+    rows += [fused_row(20, 0.2, memory="residual")]
+    assert judged(rows)["resnet152.fd20"].outcome == "partly"
 
 
-def test_half_a_table_and_a_model_that_the_paper_does_not_have_are_drawn(tmp_path):
-    rows = [fused_row(20, 0.1), fused_row(40, 0.2, model="resnet_tiny"), missing_row("per_tensor", 0.0)]
-    lines = table(rows, tmp_path)
-    assert [(line["scheme"], line["published_percent"]) for line in lines] == [
-        ("per_tensor", "0"), ("fused_all 20%", "9.8"), ("fused_all 40%", ""),
-    ]  # fmt: skip
+def test_a_rate_that_does_not_grow_disagrees():
+    rows = [fused_row(degree, rate) for degree, rate in ((20, 0.3), (40, 0.2), (60, 0.4), (80, 0.5), (100, 0.6))]
+    assert judged(rows)["resnet152.range"].outcome == "disagrees"
 
 
-def test_other_densities_are_not_pooled_and_have_no_published_rate(tmp_path):
-    rows = [fused_row(20, 0.1), fused_row(20, 0.5, density=0.1), fused_row(40, 0.7, density=0.1)]
-    lines = table(rows, tmp_path)
-    assert [(line["scheme"], line["missing_percent"], line["published_percent"]) for line in lines] == [
-        ("fused_all 0.01 20%", "10", "9.8"), ("fused_all 0.1 20%", "50", ""), ("fused_all 0.1 40%", "70", ""),
-    ]  # fmt: skip
-    assert {line["runs"] for line in lines} == {"1"}
-
-
-def test_degrees_are_listed_memory_by_memory(tmp_path):
-    rows = [fused_row(degree, degree / 200, memory=memory) for memory in ("none", "residual") for degree in (100, 20)]
-    assert [line["scheme"] for line in table(rows, tmp_path)] == [
-        "fused_all none 20%", "fused_all none 100%", "fused_all residual 20%", "fused_all residual 100%",
-    ]  # fmt: skip
+def test_the_finding_names_both_ends():
+    assert "resnet152_digits: 14 to 14 % at 20 %, 70 to 70 % at 100 %" in said(missing_rates())
 
 
 def test_without_two_workers_there_is_no_table(tmp_path):
     alone = missing_row("per_tensor", 0.0)
     alone = replace(alone, case=replace(alone.case, world_size=1), run_id=replace(alone.case, world_size=1).run_id)
-    with pytest.raises(RunError, match="no rows yet: ssfx run experiment=missing_rate"):
-        draw_all([TABLE01], [alone], tmp_path)
-    assert said([alone]) == "no two workers"
+    (one,) = draw_all([TABLE01], [alone], tmp_path)
+    assert (one.state, one.said) == ("missing", "ssfx run experiment=missing_rate preset=short")
+    assert said([alone]).endswith("no two workers")
 
 
-def test_a_row_without_a_rate_stops_the_drawing(tmp_path):
+def test_a_row_without_a_rate_fails_the_table(tmp_path):
     bad = missing_row("per_tensor", None)
-    with pytest.raises(RunError, match=f"{bad.run_id}.*tensor_missing_rate"):
-        draw_all([TABLE01], [bad], tmp_path)
+    (one,) = draw_all([TABLE01], [bad], tmp_path)
+    assert one.state == "failed"
+    assert bad.run_id in one.said
+    assert "tensor_missing_rate" in one.said

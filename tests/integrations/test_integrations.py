@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import finished
 
 LIBRARY = {"trainer": "transformers", "accelerate": "accelerate", "lightning": "lightning"}
 SCRIPT = Path(__file__).with_name("scripts.py")
@@ -19,7 +19,7 @@ def launch(kind: str, folder: Path) -> list[list[dict[str, Any]]]:
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(SCRIPT), kind,
         str(folder),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    done = finished(command)
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads((folder / f"report-{rank}.json").read_text()) for rank in range(2)]
 

@@ -63,7 +63,7 @@ VARIANTS: list[tuple[Any, dict[str, Any]]] = [
 def test_the_kernels_equal_plain_torch_in_the_interpreter() -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(HERE / "triton_cases.py")]
     environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=environment, cwd=HERE.parent.parent, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, env=environment, cwd=HERE.parent.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     assert "skipped" not in done.stdout
 
@@ -114,8 +114,6 @@ def test_every_kernel_is_compiled_above() -> None:
 @pytest.mark.slow
 def test_the_benchmark_says_that_there_is_no_gpu() -> None:
     command = [sys.executable, str(HERE.parent.parent / "benchmarks" / "gpu_kernels.py")]
-    done = subprocess.run(
-        command, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, timeout=100
-    )
+    done = subprocess.run(command, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.splitlines() == ["no GPU here: benchmarks/gpu_kernels.py needs one that PyTorch can use"]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
 from ssfx.schemes import CompressOptions, SparseOptions, schemes
 from ssfx.schemes.carrier import keeps_fraction
+from ssfx.schemes.make_plan import make_plan
 
 
 def usual(scheme: str, density: float = 0.01) -> dict[str, Any]:
@@ -33,3 +37,11 @@ def keeps_all(scheme: str) -> dict[str, Any] | None:
         return {}
     chosen = usual(scheme, 1.0)
     return chosen if "density" in chosen else None
+
+
+def paper_plan(scheme: str, profile: Profile, costs: Costs, options: dict[str, Any] | None = None) -> Plan:
+    """Return the plan of the rule that the scheme's paper prints, where it has another one by default."""
+    given = dict(options or {})
+    if hasattr(schemes[scheme].defaults, "rule"):
+        given.setdefault("rule", "paper")
+    return make_plan(scheme, profile, costs, given)

@@ -25,12 +25,12 @@ from plan.espresso_plain import (
     works,
 )  # fmt: skip
 from plan.instances import affine_costs, instance_a, make_profile, random_costs, random_instance
+from plan.options import paper_plan as make_plan
 
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Curve
 from ssfx.planning.plan import Plan
 from ssfx.pricing.timeline import evaluate
-from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search import espresso_search
 from ssfx.schemes.search.espresso_search import choose_host, choose_options, last_bubble
 from ssfx.schemes.search.espresso_timeline import TICK_S, Timeline, remaining

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from plan.instances import affine_costs, instance_a, make_profile, random_costs
+from plan.options import paper_plan as make_plan
 
 from ssfx.collectives import Load
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
 from ssfx.pricing.timeline import evaluate, exchange_s
-from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.hipress_costs import StepCosts, authors, fitted
 from ssfx.schemes.search.secopa import Decisions, Topology, decide, partition_counts
 
@@ -229,7 +229,7 @@ def test_any_compressor_will_do(compressor: str) -> None:
         ({"bulk_bytes": 0}, "bulk_bytes must be at least 1, got 0"),
         ({"sparse_bulk_bytes": 0}, "sparse_bulk_bytes must be at least 1"),
         ({"bulk_timeout_s": -1}, "bulk_timeout_s must not be negative"),
-        ({"rule": "threshold", "topology": "RING"}, "topology=RING has no effect here; drop it or set rule=secopa"),
+        ({"rule": "threshold", "topology": "RING"}, "topology=RING has no effect here; drop it or set rule=paper"),
         ({"rule": "threshold", "constants": "authors"}, "constants=authors has no effect here"),
         ({"compress_min_elems": 5}, "compress_min_elems=5 has no effect here; drop it or set rule=threshold"),
         ({"rule": "threshold", "partition_min_elems": 5}, "drop it or set sparse_op=a2a_ag"),

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from plan.instances import A_GAP_MS, A_NUMEL, affine_costs, instance_a, make_profile, random_costs, random_instance
+from plan.options import paper_plan as make_plan
 
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.pricing.timeline import evaluate
-from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.omgs import Decision, decisions
 
 A, COSTS = instance_a(), affine_costs()

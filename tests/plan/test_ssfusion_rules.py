@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan.instances import affine_costs, gather, make_profile, plan_of, random_costs, random_instance
+from plan.options import paper_plan as make_plan
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan, Segment
@@ -18,7 +19,6 @@ from ssfx.planning.profile import Profile
 from ssfx.pricing.message_sizes import segment_bytes
 from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.carrier import Carrier
-from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.ssfusion_selection import best_split, choose_host, compensated_density, select_eq2, split_times
 
 TOPK = {"compressor": "topk"}
@@ -39,7 +39,7 @@ def parts(plan: Plan) -> Iterator[tuple[list[Segment], list[Segment]]]:
         yield [s for s in segments if s.dense], [s for s in segments if not s.dense]
 
 
-@pytest.mark.parametrize(("rule", "guard"), [("eq2", "volume"), ("eq2", "strict"), ("code", "volume")])
+@pytest.mark.parametrize(("rule", "guard"), [("paper", "volume"), ("paper", "strict"), ("code", "volume")])
 def test_s1_s2_s3_nothing_missing_volume_kept_something_compressed(rule: str, guard: str) -> None:
     for profile, costs in instances(1, 60):
         plan = make_plan("ssfusion_naive", profile, costs, {**EQUAL, "rule": rule, "guard": guard})

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from plan.instances import affine_costs, gather, instance_a, make_profile, model_sizes, names, plan_of
+from plan.options import paper_plan as make_plan
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan, Segment
@@ -17,9 +18,8 @@ from ssfx.pricing.message_sizes import lane_bytes, plan_bytes
 from ssfx.pricing.timeline import evaluate
 from ssfx.schemes import schemes
 from ssfx.schemes.carrier import Carrier
-from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.exact_groups import joint_groups
-from ssfx.schemes.search.ssfusion_buffers import Buffer, BufferPlanner
+from ssfx.schemes.search.ssfusion_buffers import Buffer, BufferPlanner, Knobs
 from ssfx.schemes.ssfusion import SsfusionOptions
 
 A = instance_a()
@@ -129,7 +129,7 @@ def test_best_fusion_groups_and_its_time() -> None:
     assert joint_groups(A, P64, CARRIER) == [range(0, 2), range(2, 4), range(4, 12)]
 
 
-@pytest.mark.parametrize("rule", ["eq2", "code"])
+@pytest.mark.parametrize("rule", ["paper", "code"])
 def test_selection_and_density(rule: str) -> None:
     plan = make_plan("ssfusion_naive", A, COSTS, {**TOPK, "rule": rule})
     assert positions(plan) == [list(group) for group in CUPCAKE]
@@ -164,7 +164,7 @@ def test_offloaded_tensors() -> None:
 def test_separation_table() -> None:
     options = schemes["ssfusion_i"].options(TOPK)
     assert isinstance(options, SsfusionOptions)
-    planner = BufferPlanner(A, COSTS, CARRIER, options)
+    planner = BufferPlanner(A, COSTS, CARRIER, options, Knobs(), {})
     first = Buffer(range(0, 8), frozenset({0, 2, 4, 6}), (59_842.32 - 4072) / (5_984_232 - 4072))
     second = Buffer(range(8, 12), frozenset({0, 2}), (2726.4 - 1088) / (272_640 - 1088))
     times_ms = [1e3 * t for t in planner.split_times(first)]

@@ -108,4 +108,4 @@ def test_reading_work_and_making_profiles_needs_no_heavy_package():
         "heavy = {'torch', 'numpy', 'hydra'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)

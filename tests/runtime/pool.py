@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import queue
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -13,6 +14,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from processes import HANG_S
+
+PEERS_S = 10.0
+"""Seconds that the peers of a failed rank have to say what they know of it; they may wait for it for ever."""
 
 
 def _serve(rank: int, size: int, store_file: str, inbox: Any, outbox: Any) -> None:
@@ -24,24 +29,23 @@ def _serve(rank: int, size: int, store_file: str, inbox: Any, outbox: Any) -> No
         task = inbox.get()
         if task is None:
             os._exit(0)  # nothing is worth the seconds that an orderly end of torch takes
-        number, module, name, world, args = task
+        module, name, world, args = task
         try:
             work = getattr(importlib.import_module(module), name)
-            outbox.put((number, rank, True, work(groups[world], rank, world, *args)))
+            outbox.put((rank, True, work(groups[world], rank, world, *args)))
         except BaseException:
-            outbox.put((number, rank, False, traceback.format_exc()))
+            outbox.put((rank, False, traceback.format_exc()))
 
 
 class Pool:
     """`run(work, world, *args)` calls work(group, rank, world, *args) on ranks 0..world-1 and returns their results.
 
-    A rank that raises fails the call with its traceback; a rank that does not answer in time costs the whole pool,
-    which is started anew for the next call.
+    A rank that raises fails the call with its traceback. After any failure the pool is started anew, so that the next
+    call meets no message or thread of this one.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._number = 0
         self._start()
 
     def _start(self) -> None:
@@ -59,32 +63,30 @@ class Pool:
         for process in self._processes:
             process.start()
 
-    def run(self, work: Callable[..., Any], world: int, *args: Any, timeout_s: float = 120.0) -> list[Any]:
-        self._number += 1
+    def run(self, work: Callable[..., Any], world: int, *args: Any) -> list[Any]:
         for rank in range(world):
-            self._inboxes[rank].put((self._number, work.__module__, work.__qualname__, world, args))
+            self._inboxes[rank].put((work.__module__, work.__qualname__, world, args))
+        try:
+            return self._answers(world)
+        except BaseException:
+            self.close(force=True)
+            self._start()
+            raise
+
+    def _answers(self, world: int) -> list[Any]:
         results: dict[int, Any] = {}
         failures: dict[int, str] = {}
         while len(results) + len(failures) < world:
             try:
-                number, rank, good, value = self._outbox.get(timeout=timeout_s)
-            except Exception as error:
-                self._restart()
-                told = "\n".join(f"rank {r}:\n{text}" for r, text in failures.items())
-                silent = sorted(set(range(world)) - set(results) - set(failures))
-                raise TimeoutError(f"ranks {silent} did not answer within {timeout_s} s\n{told}") from error
-            if number != self._number:
-                continue
+                rank, good, value = self._outbox.get(timeout=PEERS_S if failures else HANG_S)
+            except queue.Empty:
+                break
             (results if good else failures)[rank] = value
-            if failures:
-                timeout_s = min(timeout_s, 10.0)  # peers of a failed rank may wait for it for ever
+        silent = set(range(world)) - set(results) - set(failures)
+        failures |= dict.fromkeys(silent, "it did not answer")
         if failures:
             raise AssertionError("\n".join(f"rank {r}:\n{text}" for r, text in sorted(failures.items())))
         return [results[rank] for rank in range(world)]
-
-    def _restart(self) -> None:
-        self.close(force=True)
-        self._start()
 
     def close(self, force: bool = False) -> None:
         for inbox, process in zip(self._inboxes, self._processes, strict=True):
@@ -96,6 +98,8 @@ class Pool:
             process.join(timeout=10)
             if process.is_alive():
                 process.kill()
+                process.join()
+            process.close()
         self._folder.cleanup()
 
 
@@ -105,11 +109,11 @@ class Pools:
     def __init__(self) -> None:
         self._pools: dict[int, Pool] = {}
 
-    def run(self, work: Callable[..., Any], world: int, *args: Any, timeout_s: float = 120.0) -> list[Any]:
+    def run(self, work: Callable[..., Any], world: int, *args: Any) -> list[Any]:
         size = 3 if world <= 3 else 6
         if size not in self._pools:
             self._pools[size] = Pool(size)
-        return self._pools[size].run(work, world, *args, timeout_s=timeout_s)
+        return self._pools[size].run(work, world, *args)
 
     def close(self) -> None:
         for pool in self._pools.values():

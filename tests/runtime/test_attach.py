@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from processes import HANG_S, Started
 from runtime import work_attach as work
 from runtime import work_momentum, work_refusals
 from runtime.models import build, loss_of, parameters
@@ -203,7 +204,7 @@ def test_a_model_with_nothing_to_train_is_refused() -> None:
     ],
 )
 def test_what_cannot_work_is_refused_on_every_rank(pool: Pool, case: str, words: list[str]) -> None:
-    for text in pool.run(work_refusals.refusal, 2, case, timeout_s=20.0):
+    for text in pool.run(work_refusals.refusal, 2, case):
         assert text
         assert "\n" not in text
         for word in words:
@@ -234,26 +235,26 @@ def test_dgc_memory_from_profiling_to_resume(pool: Pool, world: int) -> None:
 SCRIPT = Path(__file__).parent / "script.py"
 
 
-def _launch(folder: Path, number: int, *args: str) -> list[tuple[int, str]]:
+def _launch(started: Started, folder: Path, number: int, *args: str) -> list[tuple[int, str]]:
     command = [sys.executable, str(SCRIPT), str(folder / f"store{number}")]
     ranks = [
-        subprocess.Popen([*command, str(rank), *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        started.start([*command, str(rank), *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for rank in range(2)
     ]
-    return [(process.returncode, text) for process in ranks for text in (process.communicate(timeout=100)[0],)]
+    return [(process.returncode, text) for process in ranks for text in (process.communicate(timeout=HANG_S)[0],)]
 
 
 @pytest.mark.slow
-def test_a_script_that_simply_ends_exits_cleanly(tmp_path: Path) -> None:
+def test_a_script_that_simply_ends_exits_cleanly(started: Started, tmp_path: Path) -> None:
     for number in range(2):
-        for code, text in _launch(tmp_path, number, "ssfusion_oi", "fine"):
+        for code, text in _launch(started, tmp_path, number, "ssfusion_oi", "fine"):
             assert code == 0, text
             assert text.split() == ["done"]
 
 
 @pytest.mark.slow
-def test_an_exception_in_one_backward_lets_every_process_end(tmp_path: Path) -> None:
-    (broken, text), (waiting, told) = _launch(tmp_path, 0, "per_tensor", "broken")
+def test_an_exception_in_one_backward_lets_every_process_end(started: Started, tmp_path: Path) -> None:
+    (broken, text), (waiting, told) = _launch(started, tmp_path, 0, "per_tensor", "broken")
     assert broken == 1
     assert text.rstrip().endswith("ValueError: this backward pass is broken")
     assert waiting != 0, told  # its peer is gone

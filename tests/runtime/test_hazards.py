@@ -39,13 +39,13 @@ def test_a_disabled_grad_scaler_is_no_grad_scaler(pool: Pool) -> None:
 
 
 def test_a_caught_error_in_backward_is_not_trained_over(pool: Pool) -> None:
-    for text in pool.run(work.after_a_failed_backward, 2, timeout_s=20.0):
+    for text in pool.run(work.after_a_failed_backward, 2):
         assert "ended with an exception" in text
 
 
 @pytest.mark.parametrize("options", [{}, work.SPARSE], ids=["ddp", "topk"])
 def test_reentrant_checkpointing_changes_nothing(pool: Pool, options: dict[str, Any]) -> None:
-    for steps, distance in pool.run(work.reentrant_checkpoint, 2, options, timeout_s=20.0):
+    for steps, distance in pool.run(work.reentrant_checkpoint, 2, options):
         assert steps == 4
         assert distance < 1e-5
 
@@ -68,7 +68,7 @@ def test_an_optimizer_with_a_closure_exchanges_once_a_step(pool: Pool) -> None:
     ids=["scheme", "profile_iters", "seed", "memory"],
 )
 def test_ranks_with_other_options_are_refused(pool: Pool, options: list[dict[str, Any]]) -> None:
-    for text in pool.run(work.differing_option, 2, options, timeout_s=20.0):
+    for text in pool.run(work.differing_option, 2, options):
         assert "rank 1" in text
 
 
@@ -83,7 +83,7 @@ def test_ranks_with_other_options_are_refused(pool: Pool, options: list[dict[str
     ids=["density", "compressor", "memory", "seed"],
 )
 def test_a_state_of_other_options_is_refused(pool: Pool, saved: dict[str, Any], loaded: dict[str, Any]) -> None:
-    for text in pool.run(work.loads, 2, saved, loaded, timeout_s=20.0):
+    for text in pool.run(work.loads, 2, saved, loaded):
         assert text
 
 
@@ -107,13 +107,13 @@ def test_attaching_twice_is_refused(pool: Pool) -> None:
     ids=["wfbp", "variable", "fixed"],
 )
 def test_collectives_in_backward_do_not_mix_with_the_exchange(pool: Pool, options: dict[str, Any]) -> None:
-    for distance in pool.run(work.collective_in_backward, 3, options, timeout_s=20.0):
+    for distance in pool.run(work.collective_in_backward, 3, options):
         assert distance < 1e-2
 
 
 @pytest.mark.slow
 def test_host_placed_lanes_do_not_mix_with_collectives_in_backward(pool: Pool) -> None:
-    for distance in pool.run(work.host_placed, 3, timeout_s=20.0):
+    for distance in pool.run(work.host_placed, 3):
         assert distance < 1e-2
 
 

@@ -62,7 +62,7 @@ def test_agree_raises_rank_0s_error_on_all(pool: Pool, failure: str) -> None:
 
 
 def test_agree_tells_other_ranks_of_a_bug_on_rank_0(pool: Pool) -> None:
-    first, *others = pool.run(work.agreed, 3, "ValueError", timeout_s=20.0)
+    first, *others = pool.run(work.agreed, 3, "ValueError")
     assert first == "ValueError: no plan: ü"
     assert others == ["RunError: rank 0 failed with ValueError: no plan: ü"] * 2
 

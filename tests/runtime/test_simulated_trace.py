@@ -14,7 +14,7 @@ from runtime.work import costs_for
 from simulator.systems import system_of
 
 from ssfx.core.origin import Origin
-from ssfx.perf_model.timing_model import Overheads
+from ssfx.planning.costs import Overheads
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.simulator import simulate

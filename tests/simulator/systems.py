@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from ssfx.compressors import compressors
 from ssfx.perf_model.contention import Contention
-from ssfx.perf_model.timing_model import CompressorTimes, TimingModel
-from ssfx.planning.costs import Costs, Curve
+from ssfx.perf_model.timing_model import TimingModel
+from ssfx.planning.costs import CompressorTimes, Costs, Curve
 
 
-def system_of(costs: Costs, density: float, style: str = "reference", occupancy: float = 0.0) -> TimingModel:
+def system_of(costs: Costs, density: float, style: str = "per_call", occupancy: float = 0.0) -> TimingModel:
     """Return a system that charges what `costs` say: decoding over entries instead of over elements.
 
     Every compressor takes the same times, whatever its unit of work.

@@ -14,16 +14,15 @@ from simulator.systems import system_of, with_contention, without_times
 from ssfx.collectives import collectives
 from ssfx.perf_model.cluster import Cluster, Link
 from ssfx.perf_model.contention import Contention
-from ssfx.perf_model.timing_model import Overheads
-from ssfx.planning.costs import Curve
+from ssfx.planning.costs import Curve, Overheads
 from ssfx.planning.plan import TensorSpec
 from ssfx.pricing.message_sizes import plan_bytes, plan_traffic
+from ssfx.pricing.schedule import schedule
+from ssfx.pricing.task import Task
 from ssfx.pricing.timeline import evaluate
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import SelectionStats, simulate
-from ssfx.simulator.schedule import schedule
-from ssfx.simulator.task import Task
 
 SOME = ["ddp", "wfbp", "ssgd", "per_tensor", "fused_all", "hipress", "ssfusion_oi", "oktopk", "spardl", "micro"]
 
@@ -34,7 +33,7 @@ def instance(scheme, seed, world_size=None, **changes):
     costs = random_costs(rng, world_size or rng.choice([2, 4, 16]))
     plan = make_plan(scheme, profile, costs, usual(scheme))
     occupancy = rng.choice([0.0, 0.3, 0.8])
-    return plan, profile, system_of(costs, 0.01, rng.choice(["runtime", "reference"]), occupancy)
+    return plan, profile, system_of(costs, 0.01, rng.choice(["batched", "per_call"]), occupancy)
 
 
 @pytest.mark.parametrize("scheme", SOME)
@@ -210,10 +209,10 @@ def test_the_runtime_calls_a_compressor_once_a_lane():
     """On many small tensors in one lane that is what fused compression saves; F(plan) charges every call."""
     costs = affine_costs(4)
     profile = make_profile([1000] * 20, [1e-4] * 20)
-    plan = make_plan("ssfusion_naive", profile, costs, usual("ssfusion_naive"))
+    plan = make_plan("ssfusion_naive", profile, costs, {**usual("ssfusion_naive"), "rule": "paper"})
     lanes = sum(not lane.segments[0].dense for _, lane in plan.lanes())
-    reference = simulate(plan, profile, system_of(costs, 0.01, "reference"))
-    runtime = simulate(plan, profile, system_of(costs, 0.01, "runtime"))
+    reference = simulate(plan, profile, system_of(costs, 0.01, "per_call"))
+    runtime = simulate(plan, profile, system_of(costs, 0.01, "batched"))
     calls = [task for task in runtime.tasks if task.stage == "compress"]
     assert len(calls) == lanes < sum(task.stage == "compress" for task in reference.tasks)
     assert runtime.iteration_s < reference.iteration_s
@@ -239,7 +238,7 @@ def test_measured_contention_never_makes_a_step_faster():
 def test_the_runtimes_own_work_is_charged_where_it_is_done():
     costs, profile = affine_costs(), instance_a()
     system = replace(
-        system_of(costs, 0.01, "runtime"),
+        system_of(costs, 0.01, "batched"),
         overheads=Overheads(
             hook_s=1e-4, add_s=2e-4, fill_s_per_byte=1e-10, lane_s=3e-4, result_s=6e-5, result_s_per_byte=2e-10,
             finish_s=5e-4, offload_s=7e-4, sum_s=8e-5, decode_s=9e-4,
@@ -247,14 +246,14 @@ def test_the_runtimes_own_work_is_charged_where_it_is_done():
     )  # fmt: skip
     dense, sparse = (make_plan(name, profile, costs, usual(name)) for name in ("wfbp", "per_tensor"))
     tensors = len(profile.tensors)
-    of_dense, plain = simulate(dense, profile, system), simulate(dense, profile, system_of(costs, 0.01, "runtime"))
+    of_dense, plain = simulate(dense, profile, system), simulate(dense, profile, system_of(costs, 0.01, "batched"))
     more_s = of_dense.on_device_s("backward") - plain.on_device_s("backward")
     assert more_s == pytest.approx(tensors * (1e-4 + 3e-4) + 1e-10 * profile.nbytes)
     assert of_dense.on_device_s("other") == pytest.approx(5e-4)
     assert of_dense.on_device_s("decompress") == pytest.approx(tensors * 6e-5 + 2e-10 * profile.nbytes)
     lanes = len(sparse.launch_order)
     of_sparse = simulate(sparse, profile, system)
-    bare = simulate(sparse, profile, system_of(costs, 0.01, "runtime"))
+    bare = simulate(sparse, profile, system_of(costs, 0.01, "batched"))
     encoded_s = bare.on_device_s("compress")
     assert of_sparse.on_device_s("backward") == pytest.approx(profile.backward_s + tensors * 1e-4 + lanes * 3e-4)
     assert of_sparse.on_device_s("compress") == pytest.approx(encoded_s + tensors * 2e-4)
@@ -268,17 +267,17 @@ def test_the_runtimes_own_work_is_charged_where_it_is_done():
 
 def test_what_is_not_gathered_as_pairs_is_copied_tensor_by_tensor():
     costs, profile = affine_costs(), instance_a()
-    system = replace(system_of(costs, 0.01, "runtime"), overheads=Overheads(result_s=6e-5, sum_s=8e-5))
+    system = replace(system_of(costs, 0.01, "batched"), overheads=Overheads(result_s=6e-5, sum_s=8e-5))
     for options in ({"compressor": "signsgd"}, {"compressor": "cltk", "density": 0.01}):
         plan = make_plan("per_tensor", profile, costs, options)
         written_s = simulate(plan, profile, system).on_device_s("decompress")
-        written_s -= simulate(plan, profile, system_of(costs, 0.01, "runtime")).on_device_s("decompress")
+        written_s -= simulate(plan, profile, system_of(costs, 0.01, "batched")).on_device_s("decompress")
         assert written_s == pytest.approx(len(profile.tensors) * 6e-5)
 
 
 def test_further_tensors_of_a_segment_cost_less_than_segments_of_their_own():
     costs, profile = affine_costs(), instance_a()
-    usual_system = system_of(costs, 0.01, "runtime")
+    usual_system = system_of(costs, 0.01, "batched")
     codecs = {name: replace(codec, tensor_s=1e-4) for name, codec in usual_system.codecs.items()}
     together = make_plan("fused_all", profile, costs, {"compressor": "topk", "density": 0.01})
     apart = make_plan("per_tensor", profile, costs, {"compressor": "topk", "density": 0.01})
@@ -295,7 +294,7 @@ def test_pieces_of_a_segment_cost_more_than_its_other_tensors():
     matrices = [TensorSpec(f"m{i}", (64, 64)) for i in range(5)]
     vectors = [TensorSpec(f"v{i}", (64,)) for i in range(7)]
     profile = replace(make_profile([2] * 12, [1e-3] * 12), tensors=(*matrices, *vectors))
-    usual_system = system_of(affine_costs(), 0.01, "runtime")
+    usual_system = system_of(affine_costs(), 0.01, "batched")
     plan = make_plan("acpsgd", profile, affine_costs(), {})
     assert [len(lane.segments) for _, lane in plan.lanes()] == [1]
     for changes, further in (({"piece_s": 1e-4}, 4), ({"tensor_s": 1e-4}, 7), ({"segment_s": 1e-4}, 0)):
@@ -326,7 +325,7 @@ def test_nothing_is_exchanged_beside_a_blocking_exchange_once_it_has_begun():
     assert schedule(messages(True, False), in_flight=2) == pytest.approx(2.0)
     assert schedule(messages(False, True), in_flight=2) == pytest.approx(1.0)  # it joins one that is under way
     plan = make_plan("per_tensor", instance_a(), affine_costs(), {"compressor": "topk", "density": 0.01})
-    together = with_contention(system_of(affine_costs(), 0.01, "runtime"), in_flight=2)
+    together = with_contention(system_of(affine_costs(), 0.01, "batched"), in_flight=2)
     lanes = [task for task in simulate(plan, instance_a(), together).tasks if task.resource == "network"]
     blocking = [collectives.build(lane.collective).blocking for _, lane in plan.lanes()]
     assert [task.blocking for task in lanes] == blocking
@@ -338,7 +337,7 @@ def test_measured_contention_leaves_every_law_in_place(seed, slower, power, in_f
     """Whatever exchanges take under compute: the critical path spans the step, and spans have no negative length."""
     generator = random.Random(seed)
     profile, costs = make_profile(*random_instance(generator, 6)), random_costs(generator, 4)
-    measured = measured_under_compute(system_of(costs, 0.01, "runtime"), slower, power)
+    measured = measured_under_compute(system_of(costs, 0.01, "batched"), slower, power)
     system = with_contention(measured, in_flight=in_flight)
     for scheme in ("wfbp", "per_tensor"):
         found = simulate(make_plan(scheme, profile, costs, usual(scheme)), profile, system)
@@ -354,5 +353,5 @@ def test_measured_contention_leaves_every_law_in_place(seed, slower, power, in_f
 def test_a_message_of_two_rounds_blocks_as_in_the_runtime():
     profile, costs = instance_a(), affine_costs()
     plan = make_plan("per_tensor", profile, costs, {"compressor": "cltk", "density": 0.01})
-    found = simulate(plan, profile, system_of(costs, 0.01, "runtime"))
+    found = simulate(plan, profile, system_of(costs, 0.01, "batched"))
     assert all(task.blocking for task in found.tasks if task.resource == "network")

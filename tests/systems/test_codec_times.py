@@ -113,10 +113,8 @@ def test_floors_that_are_not_printed_for_a_compressor_are_not_called_published()
     for name in ("sidco", "topk"):
         assert found[name].origin.kind == "nominal"
         assert "DGC" in found[name].origin.note
+        assert found[name].encode == found["dgc"].encode  # one implementation for all, not ours beside the authors'
     assert found["topk"].encode(1) == pytest.approx(0.85e-3)
-    assert found["sidco"].encode(1) == nominal["sidco"].encode(1)  # its 300 launches alone take longer
-    per_element = [(one["topk"].encode(2e6) - one["topk"].encode(1e6)) for one in (found, nominal)]
-    assert per_element[0] == pytest.approx(per_element[1])
 
 
 def test_mergecomp_overheads_add_up_to_the_printed_ones():

@@ -10,7 +10,7 @@ from simulator.systems import system_of
 from ssfx.core.errors import RunError
 from ssfx.core.paths import data_dir, results_dir
 from ssfx.perf_model.recorded_times import file_name, recorded_system, written_dir
-from ssfx.perf_model.timing_model import Overheads
+from ssfx.planning.costs import Overheads
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.results.store import Store

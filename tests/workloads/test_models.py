@@ -127,7 +127,7 @@ def test_registries_need_no_torch() -> None:
         "heavy = {'torch', 'torchvision', 'transformers', 'sklearn', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
 
 
 class _Import:
@@ -184,5 +184,5 @@ def test_declared_operators_are_known_to_torch() -> None:
         "torchvision_import._declare_operators()\n"
         "print(torch.ops.torchvision.nms.default._schema)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "torchvision::nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"

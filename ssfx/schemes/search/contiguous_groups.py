@@ -6,7 +6,7 @@ order. Source: D-42, D-47 to D-49.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypedDict
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
     Seconds = Callable[[Array], Array]
+
+
+MAX_INDEX = 2**31 - 1
+"""Largest number of elements that the 32-bit indices of one message can address."""
+IMPOSSIBLE_S = 1e6
+"""What a message is charged that cannot be: more than anything else, and finite, so that sums stay numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +64,8 @@ def group_curves(part: Profile, costs: Costs, carrier: Carrier) -> GroupCurves:
         if carrier.dense:
             return costs.exchange_many_s(carrier.collective, item_bytes * sizes)
         ascending, inverse = np.unique(sizes, return_inverse=True)
-        return costs.exchange_many_s(carrier.collective, carrier.nbytes_many(ascending))[inverse]
+        seconds: Array = costs.exchange_many_s(carrier.collective, carrier.nbytes_many(ascending))
+        return np.where(ascending > MAX_INDEX, IMPOSSIBLE_S, seconds)[inverse]
 
     encode, decode = (Curve.zero(), Curve.zero()) if carrier.dense else (costs.encode, costs.decode)
     return {"encode": encode.many, "decode": decode.many, "message": message}
@@ -96,8 +103,20 @@ class JointModel:
 
 
 def joint_buckets(part: Profile, carrier: Carrier, groups: Iterable[range]) -> list[Bucket]:
-    """Return one bucket per group, with one message of one compressor call."""
-    return [Bucket((carrier.lane([part.tensors[at.start : at.stop]]),)) for at in groups]
+    """Return one bucket per group, with one message of one compressor call; more where indices would not suffice."""
+    parts = groups if carrier.dense else (one for at in groups for one in addressable(part, at))
+    return [Bucket((carrier.lane([part.tensors[at.start : at.stop]]),)) for at in parts]
+
+
+def addressable(part: Profile, at: range) -> Iterator[range]:
+    """Yield the positions `at`, cut where the elements between two cuts would exceed what indices can address."""
+    start, filled = at.start, 0
+    for i in at:
+        if filled and filled + part.numel[i] > MAX_INDEX:
+            yield range(start, i)
+            start, filled = i, 0
+        filled += part.numel[i]
+    yield range(start, at.stop)
 
 
 def with_prediction(plan: Plan, profile: Profile, costs: Costs) -> Plan:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import TYPE_CHECKING
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Literal
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Lane, Placement, Segment
@@ -13,6 +13,7 @@ from ssfx.planning.profile import Profile
 from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.byte_groups import plan_per_dtype
+from ssfx.schemes.search.contiguous_groups import addressable
 from ssfx.schemes.search.exact_groups import joint_groups
 from ssfx.schemes.search.ssfusion_selection import (
     best_split,
@@ -28,6 +29,22 @@ if TYPE_CHECKING:
     from ssfx.schemes.ssfusion import SsfusionOptions
 
 EQUAL_COUNT_GROUPS = 20
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """What the rule leaves open, for one plan.
+
+    buffers: how many there are, each of about as many elements; 0: those of the options. keep: which tensors stay
+    dense, "rule": those of the rule; "budget": as many as the guard allows; "none"; "all", which are all-reduced.
+    """
+
+    buffers: int = 0
+    keep: Literal["rule", "budget", "none", "all"] = "rule"
+
+
+Known = dict[str, list[range]]
+"""The best buffers by dtype, which several plans share."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +64,19 @@ class Buffer:
 class BufferPlanner:
     """Plans one dtype's tensors, in the order of the paper: buffers, selection, density, offload, separation."""
 
-    def __init__(self, part: Profile, costs: Costs, carrier: Carrier, options: SsfusionOptions) -> None:
-        self.part, self.costs, self.carrier, self.options = part, costs, carrier, options
+    def __init__(
+        self, part: Profile, costs: Costs, carrier: Carrier, options: SsfusionOptions, knobs: Knobs, known: Known
+    ) -> None:
+        self.part, self.costs, self.carrier, self.options, self.knobs = part, costs, carrier, options, knobs
+        self.known = known
         self.numel, self.gap_s = part.numel, part.ready_gap_s
-        self.encode_s = [costs.encode(n) for n in part.numel]
         self.host_s = [costs.host(n) for n in part.numel]
 
     def buckets(self) -> list[Bucket]:
         """Return the buckets in backward order."""
-        ranges = self._ranges()
+        ranges = [part for at in self._ranges() for part in addressable(self.part, at)]
         chosen = [self._buffer(at, ranges[i - 1] if i else None) for i, at in enumerate(ranges)]
-        if self.options.interleave:
+        if self.options.interleave and self.knobs.keep != "all":
             chosen = self._separate(chosen)
         if self.options.dense_escape:
             escaped = [replace(b, dense=frozenset(range(len(b.at))), host=frozenset(), split=len(b.at)) for b in chosen]
@@ -65,8 +84,13 @@ class BufferPlanner:
         return [self._bucket(buffer) for buffer in chosen]
 
     def _ranges(self) -> list[range]:
+        if self.knobs.buffers:
+            return _even_groups(self.numel, self.knobs.buffers)
         if self.options.buffers == "cupcake":
-            return joint_groups(self.part, self.costs, self.carrier)
+            dtype = self.part.tensors[0].dtype
+            if dtype not in self.known:
+                self.known[dtype] = joint_groups(self.part, self.costs, self.carrier)
+            return self.known[dtype]
         num = len(self.numel)
         size = max(1, num // (self.options.groups or EQUAL_COUNT_GROUPS))
         return [range(start, min(start + size, num)) for start in range(0, num, size)]
@@ -74,7 +98,7 @@ class BufferPlanner:
     def _buffer(self, at: range, previous: range | None) -> Buffer:
         options, density = self.options, self.options.density
         numel = self.numel[at.start : at.stop]
-        gap_s, encode_s = (values[at.start : at.stop] for values in (self.gap_s, self.encode_s))
+        gap_s, encode_s = self.gap_s[at.start : at.stop], self.costs.shares_s(numel)
         total = sum(numel)
 
         def allows(dense_numel: int) -> bool:
@@ -85,13 +109,19 @@ class BufferPlanner:
                 return density
             return compensated_density(total, sum(numel[i] for i in dense), density, options.rho_min)
 
-        if options.rule == "code":
+        if self.knobs.keep == "all":
+            return Buffer(at, frozenset(range(len(at))), density, split=len(at))
+        if self.knobs.keep == "none":
+            dense = frozenset(i for i, n in enumerate(numel) if not n)
+        elif options.rule == "code":
             dense = select_threshold(
                 numel, gap_s, encode_s, lambda d: self._gather_s(Buffer(at, d, compensated(d))), allows
             )
         else:
-            previous_s = float("inf") if options.first_buffer == "skip" else 0.0
-            if previous is not None:  # fully compressed: it is decided later than this one
+            skips = options.first_buffer == "skip" and self.knobs.keep == "rule"
+            previous_s = float("inf") if skips else 0.0
+            # The one before counts as fully compressed: it is decided later than this one.
+            if previous is not None and self.knobs.keep == "rule":
                 previous_s = self._gather_s(Buffer(previous, self._empty(previous), density))
             dense = select_eq2(numel, gap_s, encode_s, previous_s, allows)
         host: frozenset[int] = frozenset()
@@ -112,7 +142,12 @@ class BufferPlanner:
     def split_times(self, buffer: Buffer) -> list[float]:
         """Return T1 + T2 of the paper for every split of the buffer."""
         away = buffer.dense | buffer.host
-        work_s = [self.gap_s[j] + (0.0 if i in away else self.encode_s[j]) for i, j in enumerate(buffer.at)]
+        here = [0 if i in away else self.numel[j] for i, j in enumerate(buffer.at)]
+        encode_s = self.costs.shares_s(here)
+        if self.costs.style == "batched" and any(here):  # the one call waits for the last of its tensors
+            last = max(i for i, n in enumerate(here) if n)
+            encode_s = [sum(encode_s) if i == last else 0.0 for i in range(len(here))]
+        work_s = [self.gap_s[j] + encode_s[i] for i, j in enumerate(buffer.at)]
         dense = [j if i in buffer.dense else None for i, j in enumerate(buffer.at)]
         reduced = [0, *accumulate(0 if j is None else self.part.tensors[j].nbytes for j in dense)]
         late = [0, *accumulate(0 if j is None else self._late_bytes(j) for j in dense)]
@@ -173,3 +208,13 @@ class BufferPlanner:
                 gathered.append(Segment((group[0].name,)))
         lanes = (Lane("all_reduce", tuple(reduced)), Lane(self.carrier.collective, tuple(gathered)))
         return Bucket(tuple(lane for lane in lanes if lane.segments))
+
+
+def _even_groups(numel: Sequence[int], count: int) -> list[range]:
+    """Return at most `count` groups of neighbours, cut where the elements so far pass another share of all."""
+    total, filled, stops = sum(numel), 0, []
+    for i, n in enumerate(numel, start=1):
+        if (filled + n) * count // max(total, 1) > filled * count // max(total, 1) and i < len(numel):
+            stops.append(i)
+        filled += n
+    return [range(a, b) for a, b in pairwise((0, *stops, len(numel)))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ssfx.simulator.task import RESOURCES, Task
+from ssfx.pricing.task import RESOURCES, Task
 
 MOST_TAKEN = 0.9
 """Exchanges never take all computing power from what runs at the same time: schedulers are fair."""

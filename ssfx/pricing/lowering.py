@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from ssfx.collectives import collectives
-from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Lane, Plan, Segment
 from ssfx.planning.profile import Profile
+from ssfx.pricing.arrivals import arrivals
 from ssfx.pricing.message_sizes import lane_rounds, segment_bytes
-from ssfx.simulator.arrivals import arrivals
-from ssfx.simulator.prices import Prices, SelectionStats
-from ssfx.simulator.task import Stage, Task
+from ssfx.pricing.plan_prices import Prices, SelectionStats, Times
+from ssfx.pricing.task import Stage, Task
 
 
 class Lowering:
     """Makes the tasks of one step. `outside` says what was charged beyond the range its curve is known for."""
 
-    def __init__(self, plan: Plan, profile: Profile, system: TimingModel, behaviour: SelectionStats) -> None:
+    def __init__(self, plan: Plan, profile: Profile, system: Times, behaviour: SelectionStats) -> None:
         self.plan = plan
         self.profile = profile
         self.system = system
         self.tasks: list[Task] = []
         self._prices = Prices(plan, system, behaviour)
         self._ready: dict[tuple[str, ...], int] = {}  # segment -> the task after which it is ready
-        self._decodes_on_the_way = system.style == "reference" and plan.decode == "comm_stream"
+        self._decodes_on_the_way = system.style == "per_call" and plan.decode == "comm_stream"
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -39,13 +38,18 @@ class Lowering:
         if self.plan.world_size == 1:
             self._device("backward", "backward", profile.backward_s)
         else:
-            end = self._backward()
-            arrived = [self._exchange(index, lane, end) for index, (_, lane) in enumerate(self.plan.lanes())]
-            self._finish([position for position in arrived if position is not None])
+            self.gradients()
         self._device("step", "step", profile.step_s)
         self._device("other", "other", profile.other_s)
         if self.plan.world_size > 1:
             self._device("other", "bookkeeping", system.overheads.finish_s)
+        return self.tasks
+
+    def gradients(self) -> list[Task]:
+        """Add backward and everything until the averages of all gradients are written; return all tasks."""
+        end = self._backward()
+        arrived = [self._exchange(index, lane, end) for index, (_, lane) in enumerate(self.plan.lanes())]
+        self._finish([position for position in arrived if position is not None])
         return self.tasks
 
     # ---- the training thread ----------------------------------------------------------------------------------------
@@ -53,7 +57,7 @@ class Lowering:
     def _backward(self) -> int:
         """Add backward and compression; return backward's last task."""
         overheads = self.system.overheads
-        found = arrivals(self.plan, by_lane=self.system.style == "runtime")
+        found = arrivals(self.plan, by_lane=self.system.style == "batched")
         work_s, first, position = 0.0, "", -1
         for spec, gap_s in zip(self.profile.tensors, self.profile.ready_gap_s, strict=True):
             first, arrival = first or spec.name, found[spec.name]

@@ -1,18 +1,20 @@
-"""What the parts of a plan take on a system: compressor calls, exchanges phase by phase, decoding."""
+"""What the parts of a plan take: compressor calls, exchanges phase by phase, decoding. The one list of prices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ssfx.collectives import Load, Phase, Reducer, collectives
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.timing_model import TimingModel
-from ssfx.planning.costs import Curve
+from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import Lane, Plan, Segment
 from ssfx.pricing.message_sizes import lane_rounds, plan_bytes, segment_layout
-from ssfx.pricing.timeline import primitive_of
+
+Times = Costs | TimingModel
+"""What is known about time: by a planner, or by a simulation, which also knows what tasks at the same time cost."""
 
 
 @dataclass(frozen=True)
@@ -82,16 +84,20 @@ class Charge:
 class Prices:
     """Seconds of a plan's parts. `outside` collects what was charged beyond the range its curve is known for."""
 
-    def __init__(self, plan: Plan, system: TimingModel, behaviour: SelectionStats) -> None:
+    def __init__(self, plan: Plan, system: Times, behaviour: SelectionStats) -> None:
         self.outside: dict[str, str] = {}
         self._plan = plan
         self._system = system
         self._behaviour = behaviour
+        self._where = "in the costs" if isinstance(system, Costs) else f"on {system.name}"
+        self._by_elements = isinstance(system, Costs) and not system.times
 
     def host_s(self, segment: Segment) -> float:
         """Return the seconds of compressing a segment on the host."""
         assert segment.compressor is not None
         work = build(segment.compressor).work(self._shapes(segment))
+        if self._by_elements:
+            work = float(self._plan.numel(segment))
         return self._at(f"{segment.compressor} on the host", self._system.codec(segment.compressor).host, work)
 
     def encode_s(self, segments: Sequence[Segment]) -> float:
@@ -104,7 +110,8 @@ class Prices:
         for spec, members in by_spec.items():
             codec, compressor = self._system.codec(spec), build(spec)
             shapes = [self._shapes(segment) for segment in members]
-            work = sum(compressor.work(one) for one in shapes)
+            by_elements = [float(self._plan.numel(segment)) for segment in members]
+            work = sum(by_elements if self._by_elements else [compressor.work(one) for one in shapes])
             pieces, tensors = sum(compressor.pieces(one) for one in shapes), sum(len(one) for one in shapes)
             total_s += self._at(spec, codec.encode, work) + codec.segment_s * (len(members) - 1)
             total_s += codec.piece_s * (pieces - len(members)) + codec.tensor_s * max(0, tensors - pieces)
@@ -133,6 +140,8 @@ class Prices:
         if phase.primitive in ("encode", "decode"):
             spec = next(segment.compressor for segment in lane.segments if segment.compressor)
             codec, compressor = self._system.codec(spec), build(spec)
+            if self._by_elements:
+                return Charge((codec.encode if phase.primitive == "encode" else codec.decode)(phase.size), 1.0)
             units = phase.size * compressor.work([(load.numel,)]) / load.numel
             if phase.primitive == "encode":
                 return Charge(self._at(f"{spec} on the way", codec.encode, units), 1.0)
@@ -141,14 +150,17 @@ class Prices:
         primitive = primitive_of(phase, self._system.exchange)
         if primitive not in self._system.exchange:
             raise ConfigError(
-                f"no times for {primitive} on {self._system.name}; there are some for "
+                f"no times for {primitive} {self._where}; there are some for "
                 f"{', '.join(sorted(self._system.exchange))}: measure it with ssfx profile network"
             )
         return self._on_network(primitive, phase.size)
 
     def _on_network(self, primitive: str, nbytes: float) -> Charge:
-        contention, curve = self._system.contention, self._system.exchange[primitive]
+        curve = self._system.exchange[primitive]
         work_s = self._at(primitive, curve, nbytes)
+        if isinstance(self._system, Costs):
+            return Charge(work_s, 0.0)
+        contention = self._system.contention
         under_compute: tuple[float, float] | None = None
         if primitive in contention.under_compute_s:
             seconds = self._at(f"{primitive} under compute", contention.under_compute_s[primitive], nbytes)
@@ -162,11 +174,17 @@ class Prices:
         collective = collectives.build(lane.collective)
         once = collective.additive_only or (isinstance(collective, Reducer) and collective.decodes_once)
         copies = 1 if once else self._plan.world_size
+        if self._by_elements:
+            share = 1 / self._plan.world_size if once and isinstance(collective, Reducer) else 1.0
+            calls = [self._plan.numel(segment) for segment in lane.segments if segment.compressor]
+            if self._system.style == "batched":
+                calls = [sum(calls)]
+            return share * sum(map(self._system.codec("").decode, calls))
         entries: dict[tuple[str, int], float] = {}
         for i, segment in enumerate(lane.segments):
             if segment.compressor is None or not self._plan.numel(segment):
                 continue
-            call = (segment.compressor, 0 if self._system.style == "runtime" else i)
+            call = (segment.compressor, 0 if self._system.style == "batched" else i)
             entries[call] = entries.get(call, 0.0) + copies * self._entries(segment)
         return sum(
             self._at(f"{spec} decoded", self._system.codec(spec).decode, count) for (spec, _), count in entries.items()
@@ -184,7 +202,7 @@ class Prices:
         layout, compressor = segment_layout(self._plan, segment), build(segment.compressor)
         if not layout.indices:
             return compressor.work(self._shapes(segment))
-        if self._system.style == "runtime":
+        if self._system.style == "batched":
             return float(layout.indices)  # it adds up what a message has room for, padding too
         asked_for = max(1.0, segment.density * self._plan.numel(segment))  # a message may have room for more
         return min(float(layout.indices), asked_for * self._behaviour.ratio(segment.compressor))
@@ -197,3 +215,9 @@ class Prices:
 
     def _shapes(self, segment: Segment) -> list[tuple[int, ...]]:
         return [self._plan.by_name[name].shape for name in segment.tensors]
+
+
+def primitive_of(phase: Phase, known: Collection[str]) -> str:
+    """Return which of the `known` primitives a phase is charged as: inside nodes if there are other links there."""
+    inside = f"{phase.primitive}_inside"
+    return inside if phase.inside and inside in known else phase.primitive

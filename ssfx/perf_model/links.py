@@ -1,0 +1,27 @@
+"""Kinds of links by name: line rate, the share that collectives are reported to reach, latency, and who says so."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from ssfx.core.errors import unknown
+from ssfx.core.paths import data_dir
+
+
+def link_kind(name: str) -> dict[str, Any]:
+    """Return gbps, efficiency, latency_s, rdma and source of a kind of link; ConfigError with the nearest known one."""
+    if name not in _table():
+        raise unknown("kind of link", name, _table())
+    return dict(_table()[name])
+
+
+def link_kinds() -> list[str]:
+    """Return the names of all kinds, sorted."""
+    return sorted(_table())
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return dict(json.loads((data_dir() / "links.json").read_text()))
