@@ -16,7 +16,7 @@ from ssfx.validation.published_mergecomp import ratios
 from ssfx.validation.published_steps import Prediction, Steps
 
 NAME = "mergecomp.table2"
-TITLE = "Speed with up to Y groups over that of a single group, ResNet101"
+TITLE = "Speed over that of one group, ResNet101"
 CLAIMS = (NAME,)
 NEEDS = {"experiment": "mergecomp_groups", "calibration": bool}
 COMMAND = "ssfx run experiment=mergecomp_groups"

@@ -15,7 +15,7 @@ from ssfx.validation.published_mergecomp import ratios
 from ssfx.validation.published_steps import Prediction, Steps
 
 NAME = "mergecomp.table3"
-TITLE = "Gain of the searched two groups over an even split, ResNet101 (ratio of times)"
+TITLE = "Gain over an even split, ResNet101"
 CLAIMS = (NAME,)
 NEEDS = {"experiment": "mergecomp_groups", "calibration": bool}
 COMMAND = "ssfx run experiment=mergecomp_groups"

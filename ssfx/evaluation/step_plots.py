@@ -217,7 +217,7 @@ def _grid(panels: int, most: int) -> tuple[Figure, list[Axes]]:
 
     columns = 1 if panels == 1 else 2
     lines = -(-panels // columns)
-    width_in = 2 * COLUMN_IN if columns == 2 or most > 4 else COLUMN_IN
+    width_in = 2 * COLUMN_IN if columns == 2 or most > 4 else 1.7 * COLUMN_IN  # the legend has to fit
     figure, grid = plt.subplots(
         lines, columns, figsize=(width_in, 1.9 * lines + 0.55), squeeze=False, layout="constrained"
     )
