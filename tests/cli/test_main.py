@@ -11,8 +11,8 @@ from ssfx.config import cases
 from ssfx.core.errors import RunError
 
 VERBS = (
-    "run", "plan", "simulate", "advise", "validate", "profile", "list", "figures", "report", "status", "show", "compare",
-    "doctor",
+    "run", "plan", "simulate", "advise", "validate", "profile", "list", "figures", "report", "status", "show",
+    "compare", "doctor",
 )  # fmt: skip
 
 

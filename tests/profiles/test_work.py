@@ -10,12 +10,16 @@ from workloads.test_models import SIZES
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.operator_counts import COLUMNS, ModelWork, counted, model_work
 
+NOT_COUNTED = {"mask_rcnn"}
+"""Its proposals depend on the values of images, which the meta device, where operators are counted, does not have."""
+COUNTED = sorted(SIZES.keys() - NOT_COUNTED)
+
 
 def test_every_model_is_counted():
-    assert counted() == sorted(SIZES)
+    assert counted() == COUNTED
 
 
-@pytest.mark.parametrize("name", sorted(SIZES))
+@pytest.mark.parametrize("name", COUNTED)
 def test_parameters_and_tensors_are_those_of_the_definition(name):
     work = model_work(name)
     assert (work.numel, len(work.tensors)) == SIZES[name]
@@ -56,7 +60,7 @@ def test_forward_flops_of_an_lstm_are_two_per_parameter_and_token():
     assert separate.flops()[0] == pytest.approx(2 * (separate.numel - looked_up) * 30, rel=0.01)
 
 
-@pytest.mark.parametrize("name", sorted(SIZES))
+@pytest.mark.parametrize("name", COUNTED)
 def test_backward_takes_twice_the_flops_of_forward(name):
     """Two products for each one, except where no gradient of the input is needed: the first layer of image models."""
     forward, backward = model_work(name).flops()

@@ -21,6 +21,7 @@ BIASED = {"s2reducer", "signsgd"}
 _COMPRESSES: dict[str, Options] = {
     "parallax": {"tables": "*weight"},
     "hipress": {"rule": "threshold", "compress_min_elems": 0},
+    **{f"ssfusion_{variant}": {"rule": "paper"} for variant in ("naive", "o", "i", "oi")},
 }
 
 

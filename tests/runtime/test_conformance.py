@@ -20,7 +20,7 @@ def sparse_cases() -> list[Options]:
         compressors = ["dgc", "randomk(shared=False)"]
         if not scheme.startswith("ssfusion"):
             compressors.append("randomk")
-        cases += [{"scheme": scheme, "compressor": c, "density": 0.05} for c in compressors]
+        cases += [{**of_scheme(scheme, 2), "compressor": c, "density": 0.05} for c in compressors]
     cases += [
         {"scheme": "per_tensor", "compressor": "topk(value_dtype=float16)", "density": 0.05},
         {"scheme": "per_tensor", "compressor": "dgc", "density": 0.05, "sizes": "variable"},

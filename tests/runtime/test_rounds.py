@@ -25,7 +25,7 @@ MORE: list[Options] = [
     {"scheme": "fused_all", "compressor": "block_topk(agreed=True)", "density": 0.1},
     {"scheme": "fused_all", "compressor": "powersgd"},
     {"scheme": "ddp", "compressor": "powersgd"},
-    {"scheme": "ssfusion_oi", "compressor": "block_topk(block=8)", "density": 0.1},
+    {"scheme": "ssfusion_oi", "rule": "paper", "compressor": "block_topk(block=8)", "density": 0.1},
 ]
 
 

@@ -26,7 +26,7 @@ from ssfx.simulator.trace import save
     [
         {"scheme": "wfbp"},
         {"scheme": "per_tensor", "compressor": "topk", "density": 0.05, "grouping": "none"},
-        {"scheme": "ssfusion_oi", "compressor": "topk", "density": 0.05},
+        {"scheme": "ssfusion_oi", "rule": "paper", "compressor": "topk", "density": 0.05},
         {"scheme": "oktopk", "density": 0.05},
         {"scheme": "powersgd"},
     ],

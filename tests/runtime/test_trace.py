@@ -21,7 +21,7 @@ STAGES = {"compress", "exchange", "decompress", "wait"}
         {"scheme": "wfbp"},
         {"scheme": "per_tensor", "compressor": "topk", "density": 0.05, "grouping": "none"},
         {"scheme": "per_tensor", "compressor": "dgc", "density": 0.05, "sizes": "variable", "grouping": "none"},
-        {"scheme": "ssfusion_oi", "compressor": "topk", "density": 0.05},
+        {"scheme": "ssfusion_oi", "rule": "paper", "compressor": "topk", "density": 0.05},
     ],
     ids=["wfbp", "per tensor", "variable", "ssfusion"],
 )

@@ -17,7 +17,7 @@ import ssfx
 
 Options = dict[str, Any]
 SPARSE: Options = {"scheme": "per_tensor", "compressor": "topk", "density": 0.05}
-DGC: Options = {"scheme": "ssfusion_oi", "compressor": "topk", "density": 0.05, "memory": "dgc"}
+DGC: Options = {"scheme": "ssfusion_oi", "rule": "paper", "compressor": "topk", "density": 0.05, "memory": "dgc"}
 STEPS = 4
 
 

@@ -229,7 +229,8 @@ def test_nothing_of_torch_is_imported(tmp_path):
     assert len(Store(tmp_path).rows("quickstart")) == 2
 
 
-@pytest.mark.parametrize("workload", choices("workload"))
+# Operators of Mask R-CNN cannot be counted without values, so it is trained only.
+@pytest.mark.parametrize("workload", sorted({*choices("workload")} - {"mask_rcnn_synthetic"}))
 def test_every_workload_can_be_simulated(workload):
     (case,) = resolve_job(["cluster=16gpu", "scheme=ddp", f"workload={workload}"]).cases
     assert simulate_case(case)[1].iteration_s > target_of(case).profile.alone_s()
