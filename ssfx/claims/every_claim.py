@@ -123,7 +123,12 @@ def _simulated(figure: Judging, rows: Sequence[Row]) -> list[Verdict]:
     if not figure.needs:
         return []
     chosen = figure.select(rows)
-    return [_from_judged(one, figure.command) for artifact in figure.claims for one in judged(artifact, chosen)]
+    return [
+        _from_judged(one, figure.command)
+        for artifact in figure.claims
+        if artifact.startswith("ssfusion.")
+        for one in judged(artifact, chosen)
+    ]
 
 
 def _from_judged(one: Judged, command: str) -> Verdict:

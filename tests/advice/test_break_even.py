@@ -16,7 +16,7 @@ def dense_s(where):
     return min(where.trial(name, given).iteration_s for name in TUNED for given in where.variants(name))
 
 
-@pytest.mark.parametrize("scheme", ["topk", "per_tensor", "oktopk", "ssfusion_oi"])
+@pytest.mark.parametrize("scheme", ["topk", "per_tensor", "oktopk", "cupcake"])
 def test_just_below_a_break_even_the_scheme_wins_and_just_above_it_does_not(scheme):
     where = setting()
     found = BreakEvens(where).of(scheme)

@@ -14,7 +14,7 @@ from ssfx.config.groups import choices
         ([], "tra", ["trace=false", "trace=true"]),
         ([], "preset=s", ["preset=short", "preset=smoke"]),
         ([], "preset=full,s", ["preset=full,short", "preset=full,smoke"]),
-        ([], "precision=", ["precision=fp32", "precision=bf16", "precision=fp16"]),
+        ([], "precision=", ["precision=fp32", "precision=tf32", "precision=bf16", "precision=fp16"]),
         ([], "density=", []),
         ([], "nonsense", []),
         ([], "nonsense.x", []),
@@ -26,7 +26,7 @@ from ssfx.config.groups import choices
         (
             [],
             "cluster.in",
-            [f"cluster.{a}.{b}=" for a in ("inter", "intra") for b in ("efficiency", "gbps", "latency_s")],
+            [f"cluster.{a}.{b}=" for a in ("inter", "intra") for b in ("efficiency", "gbps", "latency_s", "link")],
         ),
     ],
 )

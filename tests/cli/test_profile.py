@@ -110,7 +110,10 @@ def test_a_model_is_measured_as_in_the_workload_that_trains_it():
         (["model=resnt_tiny"], "unknown model 'resnt_tiny'; did you mean 'resnet_tiny'?"),
         (["resnet_tiny"], "did you mean model=resnet_tiny?"),
         (["modle", "model=resnet_tiny"], "unknown thing to profile 'modle'; did you mean 'model'?"),
-        (["model=resnet50"], "model=resnet50 cannot be measured here; plans and simulations take its analytic profile"),
+        (
+            ["model=resnet50"],
+            "dataset=imagenet needs train/*/, val/*/ in DIR/imagenet, with data.root=DIR or SSFX_DATA=DIR",
+        ),
         (["model=resnet_tiny", "device=cuda"], "device=cuda needs a GPU"),
         (["model=resnet_tiny", "batch_size=0"], "batch_size must be at least 1"),
         (["model=gpt2_tiny", "dataset=stdlib_text", "dataset.seq_len=32"], "(seq_len=32) has options, and simulations"),

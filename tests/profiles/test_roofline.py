@@ -41,7 +41,8 @@ def test_a_profile_is_the_sum_of_its_rows(name):
     assert profile.tensors == work.tensors
     assert profile.forward_s == pytest.approx(sum(row_s(work.rows[i], target, 3) for i in work.forward), rel=1e-4)
     assert profile.backward_s == pytest.approx(sum(row_s(work.rows[i], target, 3) for i in work.backward), rel=1e-4)
-    assert profile.backward_s > profile.forward_s > 0
+    assert profile.forward_s > 0
+    assert profile.backward_s > profile.forward_s or name.endswith("_mini")  # of those, launches are most of it
     assert (profile.batch_size, profile.device, profile.ranks) == (3, "v100s", 1)
     assert Profile.from_json(profile.to_json()) == profile
 
