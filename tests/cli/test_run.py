@@ -87,9 +87,9 @@ def test_simulated_rows_are_drawn(tmp_path, capsys):
     words = "run experiment=throughput cluster=16gpu scheme=ddp,ssfusion_oi workload=resnet152_imagenet"
     assert main(words.split()) == 0
     out = capsys.readouterr().out
-    (image,) = [path for path in out.split() if path.endswith("fig11_clusters.png")]
+    (image,) = [path for path in out.split() if path.endswith("ssfusion.fig11.png")]
     path = Path(image).with_suffix(".csv")
-    lines = [line for line in csv.DictReader(path.read_text().splitlines()) if line["cluster"] == "16gpu"]
+    lines = [line for line in csv.DictReader(path.read_text().splitlines()) if line["cluster"] == "16 GPUs"]
     drawn = {(line["scheme"], line["origin"], line["extrapolated"]) for line in lines}
     assert {(scheme, "simulated (nominal)", "no") for scheme in ("ddp", "ssfusion_oi")} <= drawn
 
