@@ -139,7 +139,12 @@ def test_gpus_are_used_when_they_are_here(monkeypatch):
 def test_every_experiment_composes_with_every_preset(experiment, preset):
     if compose({"experiment": experiment})["cluster"]["name"] != "local":  # simulated, where a preset has no effect
         return
-    made = job(f"experiment={experiment} preset={preset}")
+    try:
+        made = job(f"experiment={experiment} preset={preset}")
+    except ConfigError as error:  # of small workloads on embedded data no author says how long they train
+        assert preset == "paper"
+        assert "preset=paper trains as long as the authors did, which workload=" in str(error)
+        return
     assert made.preset == preset
     assert all(case.experiment == experiment for case in made.cases)
     check_plans(made.cases, made.cluster)
