@@ -48,7 +48,7 @@ CLOSE = 0.02
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write, per task, the curves of the schemes and their final quality relative to dense training."""
-    shown = [panel for panel in panels(rows) if DENSE_BASELINE in panel.bars]
+    shown = sorted((panel for panel in panels(rows) if DENSE_BASELINE in panel.bars), key=_title)
     if not shown:
         return []
     import matplotlib.pyplot as plt

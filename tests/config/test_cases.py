@@ -133,18 +133,21 @@ def test_gpus_are_used_when_they_are_here(monkeypatch):
     assert (case.device, case.world_size) == ("cpu", 2)
 
 
+ON_DIGITS = ("achieved_density", "convergence", "quickstart", "throughput")
+"""Experiments whose workloads no author trained, so that preset=paper has nothing to say about them."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", choices("preset"))
 @pytest.mark.parametrize("experiment", choices("experiment"))
 def test_every_experiment_composes_with_every_preset(experiment, preset):
     if compose({"experiment": experiment})["cluster"]["name"] != "local":  # simulated, where a preset has no effect
         return
-    try:
-        made = job(f"experiment={experiment} preset={preset}")
-    except ConfigError as error:  # of small workloads on embedded data no author says how long they train
-        assert preset == "paper"
-        assert "preset=paper trains as long as the authors did, which workload=" in str(error)
+    if preset == "paper" and experiment in ON_DIGITS:
+        with pytest.raises(ConfigError, match="trains as long as the authors did, which workload="):
+            job(f"experiment={experiment} preset={preset}")
         return
+    made = job(f"experiment={experiment} preset={preset}")
     assert made.preset == preset
     assert all(case.experiment == experiment for case in made.cases)
     check_plans(made.cases, made.cluster)
