@@ -89,7 +89,7 @@ def test_the_pictures_are_what_the_reference_rows_give():
 
 def test_pictures_are_small_enough_for_a_repository():
     for path in docs.IMAGES.glob("*.png"):
-        assert path.stat().st_size < 400_000, path.name
+        assert path.stat().st_size < 500_000, path.name  # in true colour, at 200 dpi
 
 
 def test_the_caption_says_what_the_bars_and_ranges_are():
