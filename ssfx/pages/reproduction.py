@@ -56,7 +56,9 @@ def obtained(rows: Sequence[Row]) -> str:
     kinds = sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows})
     dates = sorted(row.origin.date[:10] for row in rows)
     when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    timed = [_seconds(row) for row in rows if {"started", "stopped"} <= row.manifest.keys()]  # a simulation takes no time worth telling
+    timed = [
+        _seconds(row) for row in rows if {"started", "stopped"} <= row.manifest.keys()
+    ]  # a simulation takes no time worth telling
     took = f"{sum(timed) / 60:.0f} min, " if timed else ""
     return f"{'; '.join(kinds)}: {len(rows)} runs, {took}{when}"
 
