@@ -50,7 +50,7 @@ def test_a_data_set_trains_and_resumes(pair: Pool, tmp_path: Path, kind: str) ->
         "model": f"{OWN}:{model}", "dataset": dataset, "steps": 5, "checkpoint_every": 2, "batch_size": 2,
         "evaluate": metric is not None, "optimizer": "adam", "lr": 1e-3,
     }  # fmt: skip
-    dense = pair.run(work.run, 2, str(tmp_path / "dense"), {**changes, "scheme": "ddp"}, None, timeout_s=280)
+    dense = pair.run(work.run, 2, str(tmp_path / "dense"), {**changes, "scheme": "ddp"}, None)
     assert all(math.isfinite(loss) for rank in dense for loss in rank["losses"].values())
 
     sparse = {**changes, "scheme": "ssfusion_oi", "compressor": "dgc", "density": 0.1, "memory": "residual"}
