@@ -83,6 +83,7 @@ ORIGIN_HATCHES: dict[Kind, str] = {
     "emulated": "////",
     "simulated": "....",
     "published": "xxxx",
+    "fitted": "++",
     "nominal": "----",
 }
 
