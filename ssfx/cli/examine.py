@@ -25,10 +25,11 @@ FREE_BYTES_WANTED = 2**30
 
 _ASK_TORCH = """
 import json, torch, torch.distributed as dist
-from ssfx.workloads.nets.lstm_operator import onednn_has_lstm
+from ssfx.workloads.cpu_operators import onednn_computes, onednn_has_lstm
 print(json.dumps({
     "cuda": torch.cuda.is_available(), "gpus": torch.cuda.device_count(), "gloo": dist.is_gloo_available(),
-    "nccl": dist.is_nccl_available(), "bf16_lstm": onednn_has_lstm(torch.bfloat16),
+    "nccl": dist.is_nccl_available(), "bf16": onednn_computes(torch.bfloat16),
+    "bf16_lstm": onednn_has_lstm(torch.bfloat16),
 }))
 """
 
@@ -108,11 +109,19 @@ def _engines(torch: dict[str, Any], problem: str) -> list[Check]:
 
 def _precisions(torch: dict[str, Any], problem: str) -> list[Check]:
     no_gpu = _no_gpu(torch, problem)
-    slow = "but LSTMs several times slower than elsewhere: oneDNN has none in bf16 for this CPU"
+    slow = ""
+    if not torch.get("bf16"):
+        slow = "but on the CPU far slower than fp32: oneDNN computes nothing in bf16 on this one"
+    elif not torch.get("bf16_lstm"):
+        slow = "but LSTMs on the CPU several times slower than in fp32: oneDNN has none in bf16 for this one"
+    on_gpus = [
+        Check(f"precision={name}", not no_gpu, no_gpu and f"{no_gpu}, and on the CPU it is refused")
+        for name in ("fp16", "tf32")
+    ]
     return [
         Check("precision=fp32", not problem, problem),
-        Check("precision=bf16", not problem, problem or ("" if torch.get("bf16_lstm") else slow)),
-        Check("precision=fp16", not no_gpu, no_gpu and f"{no_gpu}, and on the CPU it is refused"),
+        Check("precision=bf16", not problem, problem or slow),
+        *on_gpus,
     ]
 
 

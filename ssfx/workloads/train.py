@@ -19,8 +19,8 @@ from ssfx.core.machine import batch_schedule_network_threads
 from ssfx.workloads.base import datasets, models
 from ssfx.workloads.checkpoint import Checkpoints
 from ssfx.workloads.checks import check_case
+from ssfx.workloads.cpu_operators import prepare
 from ssfx.workloads.metrics.tally import QUALITY
-from ssfx.workloads.nets.lstm_operator import slow_operators
 from ssfx.workloads.precision import set_precision
 from ssfx.workloads.quality import due, measure
 from ssfx.workloads.record import StepRecord
@@ -84,7 +84,7 @@ def train(
     )  # fmt: skip
     parts = _State(model, optimizer, sync, scaler, device)
     checkpoints = None
-    notes = slow_operators(model, AUTOCAST[case.precision]) if device.type == "cpu" else ()
+    notes = prepare(model, AUTOCAST[case.precision]) if device.type == "cpu" else ()
     if checkpoint_dir is not None and case.checkpoint_every:
         identity = {"run": case.run_id, "data": data.fingerprint()}
         checkpoints = Checkpoints(checkpoint_dir, identity, rank=rank, world_size=case.world_size, group=group)

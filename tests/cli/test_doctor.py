@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from processes import HANG_S
 
 from ssfx.cli import examine as doctor
 from ssfx.cli import main
@@ -15,7 +16,7 @@ def no_data(monkeypatch):
 
 
 def answer(**changes):
-    return {"cuda": False, "gpus": 0, "gloo": True, "nccl": True, "bf16_lstm": True, **changes}, ""
+    return {"cuda": False, "gpus": 0, "gloo": True, "nccl": True, "bf16": True, "bf16_lstm": True, **changes}, ""
 
 
 def test_healthy_machine(no_data, monkeypatch, capsys):
@@ -29,11 +30,17 @@ def test_healthy_machine(no_data, monkeypatch, capsys):
     assert "precision=fp16: does not run, no GPU here, and on the CPU it is refused" in out
 
 
-def test_a_cpu_without_an_lstm_in_bf16_is_told(no_data, monkeypatch, capsys):
-    monkeypatch.setattr(doctor, "ask_torch", lambda: answer(bf16_lstm=False))
+@pytest.mark.parametrize(
+    ("lacks", "told"),
+    [
+        ({"bf16": False, "bf16_lstm": False}, "but on the CPU far slower than fp32: oneDNN computes nothing in bf16"),
+        ({"bf16_lstm": False}, "but LSTMs on the CPU several times slower than in fp32"),
+    ],
+)
+def test_a_cpu_that_is_slow_in_bf16_is_told(no_data, monkeypatch, capsys, lacks, told):
+    monkeypatch.setattr(doctor, "ask_torch", lambda: answer(**lacks))
     assert main(["doctor"]) == 0
-    out = capsys.readouterr().out
-    assert "precision=bf16: runs, but LSTMs several times slower than elsewhere: oneDNN has none" in out
+    assert f"precision=bf16: runs, {told}" in capsys.readouterr().out
 
 
 def test_precisions_of_a_gpu_run(no_data, monkeypatch, capsys):
@@ -62,8 +69,9 @@ def test_torch_that_hangs_is_a_failure(no_data, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_torch_answers():
+def test_torch_answers(monkeypatch):
+    monkeypatch.setattr(doctor, "TORCH_TIMEOUT_S", HANG_S)
     said, problem = doctor.ask_torch()
     assert problem == ""
     assert said["gloo"]
-    assert isinstance(said["bf16_lstm"], bool)
+    assert {type(said[name]) for name in ("bf16", "bf16_lstm")} == {bool}

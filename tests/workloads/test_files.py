@@ -236,7 +236,7 @@ def test_a_run_without_its_files_ends_at_once_and_without_torch(tmp_path: Path) 
         "except SystemExit as end:\n    assert end.code == 2, end.code\n"
         "assert 'torch' not in sys.modules and 'datasets' not in sys.modules\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "train-v1.1.json, dev-v1.1.json, tokenizer/tokenizer.json" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

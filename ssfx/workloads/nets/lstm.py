@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ssfx.workloads.nets.lstm_operator import lstm_of_this_cpu
-
 
 class LstmLm(nn.Module):
     """Embedding, `layers` LSTM layers, linear head.
@@ -27,8 +25,6 @@ class LstmLm(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return next-token logits [N, T, vocabulary] of tokens [N, T]."""
-        embedded = self.dropout(self.embedding(tokens))
-        with lstm_of_this_cpu(embedded):
-            out, _ = self.lstm(embedded)
+        out, _ = self.lstm(self.dropout(self.embedding(tokens)))
         logits: Tensor = self.head(self.dropout(out))
         return logits
