@@ -20,8 +20,9 @@ PEERS_S = 10.0
 """Seconds that the peers of a failed rank have to say what they know of it; they may wait for it for ever."""
 
 
-def _serve(rank: int, size: int, store_file: str, inbox: Any, outbox: Any) -> None:
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+def _serve(rank: int, size: int, store_file: str, environment: dict[str, str], inbox: Any, outbox: Any) -> None:
+    # The process that ranks are forked from keeps the environment of the first pool.
+    os.environ.update(environment, GLOO_SOCKET_IFNAME="lo")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store_file}", rank=rank, world_size=size)
     groups = {world: dist.new_group(list(range(world))) for world in range(1, size + 1)}
@@ -57,7 +58,11 @@ class Pool:
         self._inboxes = [context.SimpleQueue() for _ in range(self.size)]
         self._outbox = context.Queue()
         self._processes = [
-            context.Process(target=_serve, args=(r, self.size, store, self._inboxes[r], self._outbox), daemon=True)
+            context.Process(
+                target=_serve,
+                args=(r, self.size, store, self._environment, self._inboxes[r], self._outbox),
+                daemon=True,
+            )
             for r in range(self.size)
         ]
         for process in self._processes:

@@ -36,11 +36,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     tiny_files.wmt16(root)
     (root / "pretraining").mkdir()
     (root / "pretraining/a.txt").write_text("".join(f"{tiny_files.sentence(n)}\n" for n in range(80)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SSFX_DATA", str(root))
-        made = Pool(2)
-        yield made
-        made.close()
+    made = Pool(2, {"SSFX_DATA": str(root)})
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("kind", CASES)
