@@ -31,6 +31,8 @@ OPTIONS = ("gpu_ag", "gpu_div", "cpu_ag")
 COMPRESS_FROM = 1 << 20
 DIVIDE_FROM = 1 << 23
 """The sizes in elements from which on the authors' simulator compresses once, and twice, behind PCIe."""
+FEW = 16
+"""Compressed tensors that the guarded rule tries to leave dense, one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +121,12 @@ def plan_espresso(profile: Profile, costs: Costs, options: EspressoOptions) -> P
     if options.rule == "guarded":
         counted["guarded, nothing on the host"] = [names[n] for n in chosen]
         counted["guarded, nothing compressed"] = ["none"] * len(groups)
-        counted.update((f"guarded, everything {name}", [name] * len(groups)) for name in names[1:])
+        counted.update(_largest(groups, _allowed(options)))
+        packed = [i for i, name in enumerate(counted["paper"]) if name != "none"]
+        for i in packed[:FEW]:
+            counted[f"guarded, without compressing {groups[i][0].name}"] = [
+                "none" if at == i else name for at, name in enumerate(counted["paper"])
+            ]
     search = "every placement considered" if exact else "one group of equal tensors after another"
 
     def plans() -> Iterator[tuple[str, Plan]]:
@@ -133,6 +140,17 @@ def plan_espresso(profile: Profile, costs: Costs, options: EspressoOptions) -> P
             yield "" if label == "paper" else label, replace(plan, notes=notes)
 
     return guarded(plans(), profile, costs)
+
+
+def _largest(groups: list[Group], names: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield options of all groups that no cost decides: one, two, four ... all of the largest have one of `names`."""
+    numel = [sum(spec.numel for spec in group) for group in groups]
+    order = sorted((i for i, n in enumerate(numel) if n), key=lambda i: (-numel[i], i))
+    counts = [n for n in (2**power for power in range(len(order).bit_length())) if n < len(order)]
+    for name in names:
+        for n in (*counts, len(order)):
+            first = set(order[:n])
+            yield f"guarded, the {n} largest {name}", [name if i in first else "none" for i in range(len(groups))]
 
 
 def _allowed(options: EspressoOptions) -> list[str]:

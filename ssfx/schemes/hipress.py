@@ -20,17 +20,13 @@ from ssfx.schemes.search.guarded import guarded
 from ssfx.schemes.search.hipress_costs import authors, fitted
 from ssfx.schemes.search.secopa import Topology, decide
 
-NONE = 2**62
-THRESHOLDS = (0, 2**14, 2**16, 2**18, 2**20, 2**22, NONE)
-"""Sizes above which the guarded rule tries to compress."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class HipressOptions(ProfiledOptions):
     """rule: "paper", SeCoPa, compares costs, those of the `topology` (parameter servers or a ring) with `constants`
     "fitted" to the costs at hand or the "authors"' own; "threshold", as in their example scripts, compresses above
-    `compress_min_elems` elements and cuts above `partition_min_elems`; "guarded" takes, of SeCoPa's plan and those of
-    several thresholds, the one with the least price.
+    `compress_min_elems` elements and cuts above `partition_min_elems`; "guarded" takes, of SeCoPa's plan and those that
+    compress none, one, two, four ... of the largest tensors, the one with the least price.
 
     A message is closed when it holds `bulk_bytes` of dense or `sparse_bulk_bytes` of compressed gradients, or when the
     next one would be ready more than `bulk_timeout_s` after its first. sparse_op: how compressed gradients travel; only
@@ -104,14 +100,20 @@ def plan_hipress(profile: Profile, costs: Costs, options: HipressOptions) -> Pla
             return
         yield "", made(replace(options, rule="paper"))
         plain = replace(options, rule="threshold", topology="PS", constants="fitted")
-        for threshold in THRESHOLDS:
-            text = f"all above {threshold} elements" if threshold < NONE else "nothing"
+        for threshold in _thresholds(profile):
             for factor in (1, 8):
                 size = factor * options.sparse_bulk_bytes
                 chosen = replace(plain, compress_min_elems=threshold, sparse_bulk_bytes=size)
-                yield f"guarded, {text} compressed, {size} bytes a message", made(chosen)
+                yield f"guarded, all above {threshold} elements compressed, {size} bytes a message", made(chosen)
 
     return guarded(plans(), profile, costs)
+
+
+def _thresholds(profile: Profile) -> list[int]:
+    """Return the sizes above which none, one, two, four and so on of the largest tensors are, and all of them."""
+    sizes = sorted((spec.numel for spec in profile.tensors), reverse=True)
+    powers = [0, *(2**n for n in range(len(sizes).bit_length()))]
+    return list(dict.fromkeys([*(sizes[n] for n in powers if n < len(sizes)), 0]))
 
 
 def _choices(groups: list[Group], carrier: Carrier, costs: Costs, options: HipressOptions) -> list[Choice]:
