@@ -56,7 +56,9 @@ def draw_table(
         for column in zip(head, *cells, strict=True)
     ]
     lines = [max(map(len, head)), *(max(map(len, row)) for row in cells)]
-    width_in = max(sum(widths) + 2 * GAP_IN * (len(widths) + 1), 0.8 * COLUMN_IN, 0.3 + _width_in(title, bold=True) * 8 / 6.5)
+    width_in = max(
+        sum(widths) + 2 * GAP_IN * (len(widths) + 1), 0.8 * COLUMN_IN, 0.3 + _width_in(title, bold=True) * 8 / 6.5
+    )
     heights = [LINE_IN * count + 2 * GAP_IN for count in lines]
     below = wrap(origin, int(width_in / _width_in("n") * 0.95))
     height_in = 0.32 + sum(heights) + 0.1 + LINE_IN * len(below)
