@@ -13,14 +13,16 @@ Source = Literal["computed", "measured", "emulated", "simulated", "published", "
 
 @dataclass(frozen=True)
 class Verdict:
-    """One claim beside one value of ours."""
+    """One claim compared with one value of ours."""
 
     claim: str
     """Id in the ledger, as "acpsgd.table1.resnet50_params"."""
     outcome: Outcome
+    """Whether our value is what the paper states."""
     ours: str
     """Our value in words with its unit, "" where there is none."""
     source: Source
+    """How our value was obtained."""
     calibration: str = ""
     """Of simulated values: nominal, published, ...; "" otherwise."""
     reason: str = ""

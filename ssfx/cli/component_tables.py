@@ -1,6 +1,6 @@
-"""The tables of registered components that `ssfx list` shows: python -m ssfx.cli.component_tables writes them to a file.
+"""The tables of registered components that `ssfx list` shows; python -m ssfx.cli.component_tables writes them.
 
-`make conf` runs it, a test holds the file up to date, and `ssfx list` reads it without importing a component.
+`make conf` runs it, a test holds what it writes up to date, and `ssfx list` reads it without importing a component.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -28,7 +27,7 @@ FOLDERS = ("workloads", "clusters", "experiments", "presets")
 """Those whose entries are files of conf/."""
 PACKAGES = ("schemes", "compressors", "memories", "collectives", "engines", "workloads", "workloads/catalog")
 SHIPPED = Path(__file__).parents[1] / "data" / "component_tables.json"
-"""The tables of all other kinds, which `make conf` writes: importing 150 modules would take longer than all the rest."""
+"""The tables of all other kinds, which `make conf` writes: importing 150 modules would take longer than the rest."""
 Table = tuple[Sequence[str], Iterable[Sequence[str]]]
 
 
@@ -87,4 +86,4 @@ def _registered(kind: str) -> Table:
 def modules() -> list[str]:
     """Return the files that components are declared in, below ssfx/."""
     folders = (SHIPPED.parents[1] / package for package in PACKAGES)
-    return sorted(f"{folder.name}/{name}" for folder in folders for name in os.listdir(folder) if name.endswith(".py"))
+    return sorted(f"{folder.name}/{path.name}" for folder in folders for path in folder.glob("*.py"))
