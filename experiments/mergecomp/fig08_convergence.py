@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import judge_predictions, prediction_bars
 from ssfx.evaluation.step_plots import draw_panels
 from ssfx.results.rows import Row
@@ -39,8 +38,3 @@ def panels_of() -> dict[str, list[Prediction]]:
         "time per iteration over MergeComp's, 4 GPUs": [one for one in ratios() if one.claim.startswith(f"{NAME}.")],
         "scaling factor": [one for one in scaling_factors() if one.claim.startswith(f"{NAME}.")],
     }
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions, values_by_calibration
 from ssfx.figures.tables import draw_table
 from ssfx.results.rows import Row
@@ -78,8 +77,3 @@ SMALL, ALIKE = 0.005, 0.02
 """Below the last printed digit; and the largest difference that the paper itself has between Y = 2 and 3, doubled."""
 ORDERS: dict[str, Rule] = {"mergecomp.table2.grows": _grows, "mergecomp.table2.y3": _y3}
 EXTRA: list[Prediction] = []
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions, values_by_calibration
 from ssfx.figures.tables import draw_table
 from ssfx.results.rows import Row
@@ -58,8 +57,3 @@ def _largest(steps: Steps) -> float:
 
 ORDERS: dict[str, Rule] = {}
 EXTRA = [Prediction("mergecomp.table3.max", "", "largest gain", _largest)]
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.configured import cluster
 from ssfx.evaluation.judging import complete, number
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.step_plots import PAPER
 from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.perf_model.build_timing_model import system_on
@@ -76,8 +75,3 @@ def ratio(megabytes: float) -> float:
 def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return nothing: the ledger has no claim of this figure, whose caption is merged with that of Fig. 6."""
     return complete(NAME, [], COMMAND)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

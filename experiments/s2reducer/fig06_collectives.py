@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.configured import cluster
 from ssfx.evaluation.judging import complete, held, number
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.step_plots import PAPER
 from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.perf_model.build_timing_model import system_on
@@ -91,8 +90,3 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         size,
     ]
     return complete(NAME, found, COMMAND)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))
