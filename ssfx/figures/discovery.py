@@ -23,9 +23,9 @@ class Figure:
 
     `needs` maps fields of a Case to the value they must have, or to a test of it; `command` makes such rows.
     `draw(rows, out)` writes <name>.png, .pdf, .svg and .csv into `out` and returns their paths, none when the rows do
-    not suffice yet. `finding(rows)` is one line of plain text that says what the rows show, by default how many verdicts
-    came out how. `judge(rows)` gives verdicts on claims that the script computes itself; a figure whose `needs` are
-    empty is computed and takes no rows.
+    not suffice yet. `finding(rows)` is one line of plain text that says what the rows show, by default how many
+    verdicts came out how. `judge(rows)` gives verdicts on claims that the script computes itself; a figure whose
+    `needs` are empty is computed and takes no rows.
     `notes` are sentences for pages that show the figure: what its marks mean, what the paper leaves open.
     """
 
