@@ -78,7 +78,7 @@ def _answer(advice: Advice, overrides: tuple[str, ...]) -> None:
     say(f"How sure: {sure}. A faster step says nothing about convergence.", " " * 8)
     click.echo()
     say(f"{dense.trial.title}, {1e3 * dense.iteration_s:.1f} ms a step", " " * 25, f"{'tuned dense':25}")
-    for name, group in (("faster", answer.faster), ("indistinguishable", answer.unclear), ("slower", answer.slower)):
+    for name, group in (("faster", answer.faster), ("not to be told apart", answer.unclear), ("slower", answer.slower)):
         say(listed(group), " " * 25, f"{name:25}")
     for line in advice.extrapolated:
         say(f"extrapolated: {line}", "  ", fg="yellow")
