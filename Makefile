@@ -91,8 +91,9 @@ validation: $(INSTALLED) committed ## run what the simulator is checked against,
 	@$(BIN)/python -m ssfx.validation plans
 	@$(MAKE) --no-print-directory docs
 
-conf: $(INSTALLED) ## write the files of conf/ that describe registered components
+conf: $(INSTALLED) ## write the files of conf/ that describe registered components, and the tables of ssfx list
 	@$(BIN)/python -m ssfx.config.write_conf
+	@$(BIN)/python -m ssfx.cli.component_tables
 
 docs: $(INSTALLED) ## redraw docs/img and rewrite the generated tables and pages of the documentation
 	@$(BIN)/python -m ssfx.validation

@@ -9,7 +9,7 @@ from ssfx.claims.verdicts import Verdict
 from ssfx.compressors import build
 from ssfx.evaluation.judging import complete, held, says
 from ssfx.evaluation.operators import orthogonalisations, products
-from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.evaluation.pages import draw_claims
 from ssfx.results.rows import Row
 
 NAME = "acpsgd.alg1"
@@ -57,8 +57,3 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
             held(f"acpsgd.iv.ops.{key}.ar", compressor.rounds, tolerance=0.0),
         ]
     return complete(NAME, found, COMMAND)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the counts hold."""
-    return counted(judge(rows))

@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.acpsgd_panels import bar, iteration_s
 from ssfx.evaluation.judging import absent, complete, number, stated
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import Rule, by_calibration, judge_orders, judge_predictions
 from ssfx.evaluation.step_plots import Bars, draw_panels
 from ssfx.results.rows import Row
@@ -90,8 +89,3 @@ ORDERS: dict[str, Rule] = {
     "acpsgd.fig2.power_best": _power_best,
     "acpsgd.fig2.power_small": _power_small,
 }
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold in simulation."""
-    return counted(judge(rows))

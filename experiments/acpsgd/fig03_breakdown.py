@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.acpsgd_panels import iteration_s, parts
 from ssfx.evaluation.judging import complete
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions
 from ssfx.evaluation.step_plots import draw_parts
 from ssfx.results.rows import Row
@@ -58,8 +57,3 @@ def _cheap(steps: Steps) -> tuple[bool, str]:
 
 
 ORDERS: dict[str, Rule] = {"acpsgd.fig3.sign_cheap": _cheap}
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold in simulation."""
-    return counted(judge(rows))

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ssfx.claims.verdicts import Verdict
+from ssfx.claims.verdicts import Verdict, counted
 from ssfx.evaluation.judging import complete, held, number
 from ssfx.evaluation.low_rank import MODELS, of, share_below
-from ssfx.evaluation.pages import counted
 from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.figures.tables import COMPUTED
 from ssfx.results.rows import Row

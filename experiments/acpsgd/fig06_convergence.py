@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import absent, complete
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.quality_curves import SCALE, compared, curve, draw_curves, grouped, judged_order, quality, values
 from ssfx.results.rows import Row
 
@@ -66,8 +65,3 @@ def shown(rows: list[Row]) -> dict[str, dict[str, list[Row]]]:
 def _early(row: Row) -> float:
     own = [value for value in curve(row).get(quality(row), []) if value is not None]
     return own[int(EARLY * len(own))] if own else 0.0
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

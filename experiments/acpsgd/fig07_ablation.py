@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
 from ssfx.results.rows import Row
 
@@ -44,8 +43,3 @@ def method(row: Row) -> str:
     if "warm_start" in (row.case.compressor or "").lower():
         return "no reuse"
     return "no error feedback" if row.case.memory in (None, "none") else "ACP-SGD"
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

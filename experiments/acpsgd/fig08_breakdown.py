@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.acpsgd_panels import iteration_s, parts
 from ssfx.evaluation.judging import complete
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import Rule, judge_orders
 from ssfx.evaluation.step_plots import draw_parts
 from ssfx.results.rows import Row
@@ -43,8 +42,3 @@ def _linear(steps: Steps) -> tuple[bool, str]:
 
 
 ORDERS: dict[str, Rule] = {"acpsgd.fig8.linear": _linear}
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold in simulation."""
-    return counted(judge(rows))

@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.acpsgd_panels import COLOURS, LABELS, bar
 from ssfx.evaluation.judging import complete
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions, prediction_bars
 from ssfx.evaluation.step_plots import Bars, draw_panels
 from ssfx.results.rows import Row
@@ -59,8 +58,3 @@ def _power_most(steps: Steps) -> tuple[bool, str]:
 
 
 ORDERS: dict[str, Rule] = {"acpsgd.fig9.tf_power_most": _power_most}
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold in simulation."""
-    return counted(judge(rows))

@@ -9,7 +9,6 @@ from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.acpsgd_panels import COLOURS, line
 from ssfx.evaluation.judging import complete, held
 from ssfx.evaluation.low_rank import mib, of
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions, prediction_bars
 from ssfx.evaluation.step_plots import Lines, draw_panels
 from ssfx.results.rows import Row
@@ -71,8 +70,3 @@ def _below(steps: Steps) -> tuple[bool, str]:
 
 
 ORDERS: dict[str, Rule] = {"acpsgd.fig10.acp_below": _below}
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold in simulation."""
-    return counted(judge(rows))

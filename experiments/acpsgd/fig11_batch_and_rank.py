@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.acpsgd_panels import COLOURS, iteration_s, line
 from ssfx.evaluation.judging import complete, held, stated
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import judge_predictions, prediction_bars
 from ssfx.evaluation.step_plots import Lines, draw_panels
 from ssfx.perf_model.operator_counts import model_work
@@ -71,8 +70,3 @@ def seconds(name: str, setup: Setup) -> Callable[[Steps], float]:
         return iteration_s(steps, name, setup)
 
     return value
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold in simulation."""
-    return counted(judge(rows))

@@ -9,7 +9,6 @@ from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.acpsgd_panels import COLOURS, bar, iteration_s
 from ssfx.evaluation.configured import cluster
 from ssfx.evaluation.judging import complete, held
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions, prediction_bars
 from ssfx.evaluation.step_plots import Bars, draw_panels
 from ssfx.results.rows import Row
@@ -54,8 +53,3 @@ def _best(steps: Steps) -> tuple[bool, str]:
 
 
 ORDERS: dict[str, Rule] = {"acpsgd.fig13.best": _best}
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold in simulation."""
-    return counted(judge(rows))

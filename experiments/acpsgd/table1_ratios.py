@@ -9,7 +9,6 @@ from ssfx.claims.verdicts import Verdict
 from ssfx.compressors import build
 from ssfx.evaluation.judging import complete, held, number
 from ssfx.evaluation.low_rank import MODELS, of
-from ssfx.evaluation.pages import counted
 from ssfx.figures.tables import draw_table
 from ssfx.results.rows import Row
 from ssfx.validation.published_steps import claims
@@ -61,11 +60,6 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         rounding = "16.67 is cut to 16, not rounded, in the paper" if name == "BERT-Base" else ""
         found.append(held(f"acpsgd.table1.{key(name)}.power", of(name).power_ratio, reason=rounding))
     return complete(NAME, found, COMMAND)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))
 
 
 def key(name: str) -> str:

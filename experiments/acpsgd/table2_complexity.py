@@ -11,7 +11,6 @@ from ssfx.compressors import build
 from ssfx.evaluation.judging import complete, number, says
 from ssfx.evaluation.low_rank import of
 from ssfx.evaluation.operators import bytes_per_element
-from ssfx.evaluation.pages import counted
 from ssfx.figures.tables import draw_table
 from ssfx.results.rows import Row
 from ssfx.validation.published_steps import claims
@@ -64,11 +63,6 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         ),
     ]  # fmt: skip
     return complete(NAME, found, COMMAND)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the formulas hold."""
-    return counted(judge(rows))
 
 
 def sent() -> list[tuple[str, str, str, float, float]]:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from ssfx.claims.verdicts import Verdict
+from ssfx.claims.verdicts import Verdict, counted
 from ssfx.evaluation.acpsgd_panels import bar
 from ssfx.evaluation.judging import complete, number
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import NoRow, Rule, by_calibration, judge_orders, judge_predictions
 from ssfx.evaluation.step_plots import Bars, draw_panels
 from ssfx.results.rows import Row

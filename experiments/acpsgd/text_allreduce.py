@@ -10,7 +10,7 @@ from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.configured import cluster
 from ssfx.evaluation.judging import complete, held
 from ssfx.evaluation.low_rank import of
-from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.evaluation.pages import draw_claims
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.planning.costs import Curve
 from ssfx.results.rows import Row
@@ -64,8 +64,3 @@ def curve() -> Curve:
 def milliseconds(sizes: tuple[int, ...]) -> float:
     """Return the time of all-reducing messages of so many float32 elements one after the other."""
     return 1e3 * sum(float(curve()(4 * size)) for size in sizes)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

@@ -8,7 +8,7 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete, held
 from ssfx.evaluation.low_rank import compressed_buffer_bytes, compressed_buffers, dense_buffers, mib, of
-from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.evaluation.pages import draw_claims
 from ssfx.results.rows import Row
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, MIB
 
@@ -45,8 +45,3 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
             held(f"{name}.{key}_n", compressed_buffers(sizes, found), tolerance=0.0),
         ]
     return complete(NAME, verdicts, COMMAND)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the numbers hold."""
-    return counted(judge(rows))

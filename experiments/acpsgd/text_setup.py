@@ -9,7 +9,7 @@ from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.configured import NOWHERE, cluster, judge_setup, memory_gb, workload
 from ssfx.evaluation.judging import complete
 from ssfx.evaluation.low_rank import MODELS
-from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.evaluation.pages import draw_claims
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.results.rows import Row
 
@@ -57,8 +57,3 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
 def words(model: str) -> str:
     """Return what a sample of a shipped model is, in words, such as 3x224x224 images."""
     return model_work(model).inputs
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the settings are configured here."""
-    return counted(judge(rows))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete, held, says
-from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.evaluation.pages import draw_claims
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.results.rows import Row
 from ssfx.schemes.search.mergecomp_search import Found, algorithm_2, search_last_cut
@@ -58,8 +58,3 @@ def probes(optimum: int) -> int:
     cut, _ = search_last_cut(end_s, np.array([1]), np.array([tensors - 1]))
     assert int(cut[0]) == optimum
     return tried
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

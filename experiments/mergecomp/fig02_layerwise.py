@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete, held
 from ssfx.evaluation.mergecomp_panels import GPUS, LABELS, factor, factor_panels
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import NoRow, Rule, by_calibration, judge_orders
 from ssfx.evaluation.step_plots import draw_panels
 from ssfx.results.rows import Row
@@ -53,8 +52,3 @@ def _most_worse(steps: Steps) -> tuple[bool, str]:
 
 
 ORDERS: dict[str, Rule] = {"mergecomp.fig2.most_worse": _most_worse}
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import absent, complete, held, number
 from ssfx.evaluation.mergecomp_panels import COLOURS, LABELS
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.step_plots import PAPER
 from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.perf_model.operator_counts import model_work
@@ -86,8 +85,3 @@ def times(rows: list[Row]) -> dict[str, list[tuple[int, float]]]:
             numel = int(row.case.model.partition("numel=")[2].rstrip(")"))
             found.setdefault(name, []).append((numel, 1e3 * seconds))
     return {name: sorted(points) for name, points in sorted(found.items())}
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

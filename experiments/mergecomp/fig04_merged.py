@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete
 from ssfx.evaluation.mergecomp_panels import LABELS, factor, factor_panels
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions, prediction_bars
 from ssfx.evaluation.step_plots import draw_panels
 from ssfx.results.rows import Row
@@ -62,8 +61,3 @@ def _layerwise_fp16(steps: Steps) -> tuple[bool, str]:
 
 ORDERS: dict[str, Rule] = {"mergecomp.fig4.topk": _topk, "mergecomp.fig4.nv.fp16_layer": _layerwise_fp16}
 EXTRA = [Prediction("mergecomp.headline.max", "", "largest gain", _headline)]
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

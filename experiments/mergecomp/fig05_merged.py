@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete
 from ssfx.evaluation.mergecomp_panels import GPUS, factor, factor_panels
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions, prediction_bars
 from ssfx.evaluation.step_plots import draw_panels
 from ssfx.results.rows import Row
@@ -47,8 +46,3 @@ def _headline(steps: Steps) -> float:
 
 ORDERS: dict[str, Rule] = {}
 EXTRA = [Prediction("mergecomp.headline.sf", "", "best scaling factor", _headline, number)]
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete
-from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.evaluation.pages import draw_claims
 from ssfx.results.rows import Row
 
 NAME = "mergecomp.fig6"
@@ -27,8 +27,3 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
 def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return that none of the claims was attempted."""
     return complete(NAME, [], COMMAND, reason=WHY)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

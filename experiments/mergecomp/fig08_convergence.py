@@ -7,12 +7,10 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete
-from ssfx.evaluation.pages import counted
+from ssfx.evaluation.mergecomp_panels import panels_of
 from ssfx.evaluation.row_steps import judge_predictions, prediction_bars
 from ssfx.evaluation.step_plots import draw_panels
 from ssfx.results.rows import Row
-from ssfx.validation.published_mergecomp import ratios, scaling_factors
-from ssfx.validation.published_steps import Prediction
 
 NAME = "mergecomp.fig8"
 TITLE = "Time to converge, ResNet50 on ImageNet with EFSignSGD"
@@ -23,24 +21,11 @@ COMMAND = "ssfx run experiment=mergecomp_clusters"
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write how many times as long an iteration takes without MergeComp: curves by iteration are taken to coincide."""
-    panels = [prediction_bars(rows, own, title, {"": "#cc79a7"}) for title, own in panels_of().items() if own]
+    panels = [prediction_bars(rows, own, title, {"": "#cc79a7"}) for title, own in panels_of(NAME).items() if own]
     return draw_panels(NAME, panels, rows, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return verdicts on the ratios of times to converge, as ratios of iteration times."""
-    own = [one for part in panels_of().values() for one in part]
+    own = [one for part in panels_of(NAME).values() for one in part]
     return complete(NAME, judge_predictions(rows, own), COMMAND)
-
-
-def panels_of() -> dict[str, list[Prediction]]:
-    """Return the predictions of this figure's claims by panel."""
-    return {
-        "time per iteration over MergeComp's, 4 GPUs": [one for one in ratios() if one.claim.startswith(f"{NAME}.")],
-        "scaling factor": [one for one in scaling_factors() if one.claim.startswith(f"{NAME}.")],
-    }
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
+from ssfx.claims.verdicts import Verdict, counted
 from ssfx.compressors import build
 from ssfx.core.errors import SsfxError
 from ssfx.evaluation.judging import complete, held
-from ssfx.evaluation.pages import counted
 from ssfx.figures.tables import draw_table
 from ssfx.memories import memories
 from ssfx.results.rows import Row

@@ -8,7 +8,6 @@ from statistics import fmean
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import absent, complete, number
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.quality_curves import SCALE, compared, grouped, judged_order, origin, values
 from ssfx.figures.tables import draw_table
 from ssfx.results.rows import Row
@@ -80,8 +79,3 @@ def top1(rows: list[Row], scheme: str, compressor: str) -> list[float]:
         lambda row: row.case.scheme,
     )
     return [100 * value for methods in own.values() for part in methods.values() for value in values(part, "top1")]
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import absent, complete
-from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.evaluation.pages import draw_claims
 from ssfx.evaluation.row_steps import judge_predictions
 from ssfx.results.rows import Row
 from ssfx.validation.published_mergecomp import Setup, timed
@@ -56,8 +56,3 @@ def _step(steps: Steps, way: str, compressor: str) -> Step:
 
 def _seconds(claim_id: str) -> float:
     return number(claim_id) / 1e3
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

@@ -9,7 +9,7 @@ from ssfx.claims.verdicts import Verdict
 from ssfx.compressors import build
 from ssfx.evaluation.configured import cluster, experiment, judge_setup, memory_gb, workload
 from ssfx.evaluation.judging import claims_of, complete, says
-from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.evaluation.pages import draw_claims
 from ssfx.results.rows import Row
 
 NAME = "mergecomp.text.setup"
@@ -54,11 +54,6 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     )  # fmt: skip
     assert len(setup) + 1 == len(claims_of(NAME))
     return complete(NAME, [*setup, definition], COMMAND)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the settings are configured here."""
-    return counted(judge(rows))
 
 
 def qsgd_bits() -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import PROOF, absent, complete, says
-from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.evaluation.pages import draw_claims
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.results.rows import Row
 
@@ -57,11 +57,6 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         ],
         COMMAND,
     )  # fmt: skip
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the statements hold where they can be tried."""
-    return counted(judge(rows))
 
 
 def groupings(tensors: int) -> list[tuple[int, ...]]:

@@ -13,7 +13,7 @@ from ssfx.claims.verdicts import Verdict
 from ssfx.collectives.micro import partition_of, threshold_scale
 from ssfx.collectives.primitives import split_starts
 from ssfx.evaluation.judging import complete, held, says
-from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.evaluation.pages import draw_claims
 from ssfx.evaluation.selection_example import run
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.results.rows import Row
@@ -85,8 +85,3 @@ def same_set() -> bool:
     starts = split_starts(len(vector), 16)
     parts = [a + np.flatnonzero(vector[a:b] > 2.0) for a, b in pairwise(starts)]
     return bool(np.array_equal(np.concatenate(parts), np.flatnonzero(vector > 2.0)))
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the properties hold."""
-    return counted(judge(rows))

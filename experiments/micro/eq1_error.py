@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
+from ssfx.claims.verdicts import Verdict, counted
 from ssfx.evaluation.judging import complete, says
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.selection_example import DENSITY, WORKERS, run
 from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.results.rows import Row

@@ -9,7 +9,6 @@ from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete, held, says, stated
 from ssfx.evaluation.micro_steps import LABELS, WORKERS, timed
 from ssfx.evaluation.operators import bytes_per_element
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import Rule, judge_orders, rows_by_calibration
 from ssfx.evaluation.selection_example import DENSITY, build_up_without_common_part, run
 from ssfx.evaluation.step_plots import draw_parts
@@ -68,8 +67,3 @@ def _grows(steps: Steps) -> tuple[bool, str]:
 
 
 ORDERS: dict[str, Rule] = {"micro.fig1.constant": _constant, "micro.intro.buildup_grows": _grows}
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

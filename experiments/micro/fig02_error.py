@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import absent, complete, says
 from ssfx.evaluation.micro_runs import COLOURS, GROUP, method
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.quality_curves import SCALE, curve, draw_curves, grouped
 from ssfx.results.rows import Row
 
@@ -49,8 +48,3 @@ def shown(rows: list[Row]) -> dict[str, dict[str, list[Row]]]:
     """Return model -> method -> rows of the two methods."""
     own = [row for row in rows if row.case.world_size == GROUP]
     return grouped(own, lambda row: name if (name := method(row)) in METHODS else "")
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

@@ -9,7 +9,6 @@ from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.configured import experiment
 from ssfx.evaluation.judging import absent, complete, held
 from ssfx.evaluation.micro_runs import COLOURS, GROUP, method
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
 from ssfx.results.rows import Row
 
@@ -53,8 +52,3 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
 def shown(rows: list[Row]) -> dict[str, dict[str, list[Row]]]:
     """Return model -> method -> rows on as many workers."""
     return grouped([row for row in rows if row.case.world_size == GROUP], method)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import absent, complete
 from ssfx.evaluation.micro_steps import DENSITIES, MODELS, iteration_s, panels, timed
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import Rule, judge_orders
 from ssfx.evaluation.step_plots import PARTS, draw_parts
 from ssfx.results.rows import Row
@@ -68,8 +67,3 @@ ORDERS: dict[str, Rule] = {
     "micro.fig6.slow": _slow,
     "micro.fig6.best": _best,
 }
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import absent, complete
 from ssfx.evaluation.micro_runs import method
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
 from ssfx.results.rows import Row
 
@@ -43,8 +42,3 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
 def shown(rows: list[Row]) -> dict[str, dict[str, list[Row]]]:
     """Return model -> number of workers -> rows of MiCRO."""
     return grouped(rows, lambda row: f"{row.case.world_size} workers" if method(row) == "MiCRO" else "")
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

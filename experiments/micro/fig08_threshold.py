@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete, says
 from ssfx.evaluation.micro_runs import GROUP, follows, method, scaled
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.quality_curves import SCALE, origin
 from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.results.rows import Row
@@ -63,8 +62,3 @@ def chosen(rows: list[Row]) -> list[Row]:
     """Return the rows of MiCRO that recorded thresholds and errors."""
     own = [row for row in rows if method(row) == "MiCRO" and row.case.world_size == GROUP]
     return [row for row in own if scaled(row)[0]]
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import absent, claims_of, complete, held, says
 from ssfx.evaluation.operators import bytes_per_element
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.selection_example import SPARSIFIERS, WORKERS, run
 from ssfx.figures.tables import draw_table
 from ssfx.results.rows import Row
@@ -101,8 +100,3 @@ def word(claim_id: str) -> str:
     """Return what the cell says: the ledger's statement behind its equals sign."""
     statement = next(claim.statement for claim in claims_of(NAME) if claim.id == claim_id)
     return statement.rpartition("= ")[2]
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the cells hold."""
-    return counted(judge(rows))

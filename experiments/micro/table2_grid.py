@@ -8,7 +8,6 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.configured import NOWHERE, cluster, experiment, judge_setup, workload
 from ssfx.evaluation.judging import complete, number
-from ssfx.evaluation.pages import counted
 from ssfx.figures.tables import draw_table
 from ssfx.results.rows import Row
 
@@ -55,8 +54,3 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         why[f"{key}.ne"] = NOWHERE["epochs"]
         why[f"{key}.nds"] = "a simulated step does not depend on the data set; CIFAR-100 adds 90 outputs to each model"
     return complete(NAME, judge_setup(NAME, here, why), COMMAND)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the settings are configured here."""
-    return counted(judge(rows))

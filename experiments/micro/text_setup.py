@@ -10,7 +10,7 @@ from ssfx.compressors import build
 from ssfx.compressors.hard_threshold import threshold_for
 from ssfx.evaluation.configured import cluster, judge_setup
 from ssfx.evaluation.judging import complete, says
-from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.evaluation.pages import draw_claims
 from ssfx.evaluation.selection_example import DENSITY
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.results.rows import Row
@@ -52,8 +52,3 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
              "the paper prints no rule; ours is that of the authors' code, 1 / (2 sqrt k)"),
     ]  # fmt: skip
     return complete(NAME, found, COMMAND)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the settings are configured here."""
-    return counted(judge(rows))

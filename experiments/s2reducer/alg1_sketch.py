@@ -8,7 +8,7 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.collectives import collectives
 from ssfx.evaluation.judging import complete, held, says
-from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.evaluation.pages import draw_claims
 from ssfx.evaluation.sketch_example import ELEMENTS, linearity, wrong_blocks, zeros_skipped
 from ssfx.results.rows import Row
 
@@ -47,8 +47,3 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         ],
         COMMAND,
     )
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the properties hold."""
-    return counted(judge(rows))

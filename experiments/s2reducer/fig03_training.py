@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import absent, complete
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import judge_predictions, prediction_bars
 from ssfx.evaluation.s2reducer_panels import COLOURS, GNMT, bars
 from ssfx.evaluation.step_plots import Bars, draw_panels
@@ -51,8 +50,3 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     own = [one for one in ratios() if one.claim.startswith(f"{NAME}.") and "gain" in one.panel]
     found = [*judge_predictions(rows, own), *(absent(claim, why) for claim, why in WHY.items())]
     return complete(NAME, found, COMMAND)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import absent, complete
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.row_steps import judge_predictions, prediction_bars
 from ssfx.evaluation.s2reducer_panels import COLOURS, GNMT, bars
 from ssfx.evaluation.step_plots import Bars, draw_panels
@@ -48,8 +47,3 @@ def predictions() -> list[Prediction]:
 def own_claims() -> list[str]:
     """Return the ids of this figure's claims."""
     return [name for name, claim in claims().items() if claim.artifact == NAME]
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

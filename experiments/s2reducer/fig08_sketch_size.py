@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete, held, number
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
 from ssfx.evaluation.row_steps import judge_orders, values_by_calibration
 from ssfx.evaluation.step_plots import Line, Lines, draw_panels
@@ -88,8 +87,3 @@ def sketch(row: Row) -> str:
     """Return the ratio of a row's sketch; those of several rows of hash functions are left out."""
     options = row.case.scheme_options
     return "" if "rows" in options else f"lambda = {float(options.get('ratio', DEFAULT)):g}"
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the claims hold."""
-    return counted(judge(rows))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import absent, complete, held, number
-from ssfx.evaluation.pages import counted
 from ssfx.evaluation.word_models import gnmt
 from ssfx.figures.tables import draw_table
 from ssfx.perf_model.operator_counts import model_work
@@ -80,8 +79,3 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     for key in ("lstm", "gnmt8", "gnmt16"):
         found.append(absent(f"{NAME}.{key}.sparsity", "depends on the words of a batch of the paper's data, not here"))
     return complete(NAME, found, COMMAND)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the sizes hold."""
-    return counted(judge(rows))

@@ -8,7 +8,7 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.configured import NOWHERE, cluster, judge_setup, memory_gb, workload
 from ssfx.evaluation.judging import claims_of, complete
-from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.evaluation.pages import draw_claims
 from ssfx.results.rows import Row
 
 NAME = "s2reducer.table2"
@@ -45,8 +45,3 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     why |= dict.fromkeys((f"{NAME}.bs_gnmt", f"{NAME}.bs_gnmt_block", f"{NAME}.lr_gnmt"), gnmt)
     why[f"{NAME}.lr_sgd_scale"] = "contained in the learning rate that is configured, 0.1 times 16 workers"
     return complete(NAME, judge_setup(NAME, here, why), COMMAND)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the settings are configured here."""
-    return counted(judge(rows))

@@ -10,7 +10,7 @@ from ssfx.collectives import collectives
 from ssfx.collectives.base import Load
 from ssfx.evaluation.configured import cluster, experiment, judge_setup
 from ssfx.evaluation.judging import complete
-from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.evaluation.pages import draw_claims
 from ssfx.results.rows import Row
 from ssfx.schemes import schemes
 
@@ -47,8 +47,3 @@ def sparse_gathers() -> int:
     """Return how many all-gathers collective all_gather_twice takes for indices and values."""
     phases = collectives.build("all_gather_twice").phases(Load(numel=8, nbytes=16, kept=2, world_size=2))
     return sum(phase.primitive == "all_gather" for phase in phases)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the settings are configured here."""
-    return counted(judge(rows))

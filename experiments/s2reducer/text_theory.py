@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import PROOF, absent, complete, number, says
-from ssfx.evaluation.pages import counted, draw_claims
+from ssfx.evaluation.pages import draw_claims
 from ssfx.evaluation.sketch_example import bias, collisions, relative_noise
 from ssfx.results.rows import Row
 
@@ -56,8 +56,3 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         ],
         COMMAND,
     )  # fmt: skip
-
-
-def finding(rows: list[Row]) -> str:
-    """Return how many of the statements hold where they can be tried."""
-    return counted(judge(rows))

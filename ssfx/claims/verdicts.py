@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 Outcome = Literal["agrees", "partly", "disagrees", "not comparable", "not attempted"]
 Source = Literal["computed", "measured", "emulated", "simulated", "published", "none"]
@@ -13,14 +14,16 @@ Source = Literal["computed", "measured", "emulated", "simulated", "published", "
 
 @dataclass(frozen=True)
 class Verdict:
-    """One claim beside one value of ours."""
+    """One claim compared with one value of ours."""
 
     claim: str
     """Id in the ledger, as "acpsgd.table1.resnet50_params"."""
     outcome: Outcome
+    """Whether our value is what the paper states."""
     ours: str
     """Our value in words with its unit, "" where there is none."""
     source: Source
+    """How our value was obtained."""
     calibration: str = ""
     """Of simulated values: nominal, published, ...; "" otherwise."""
     reason: str = ""
@@ -33,6 +36,12 @@ class Verdict:
     def __post_init__(self) -> None:
         if self.outcome != "agrees" and not self.reason:
             raise ValueError(f"{self.claim}: {self.outcome} needs a reason")
+
+
+def counted(verdicts: Sequence[Verdict]) -> str:
+    """Return how many verdicts came out how, in words."""
+    counts = Counter(one.outcome for one in verdicts)
+    return ", ".join(f"{counts[word]} {word}" for word in get_args(Outcome) if counts[word]) or "no claims"
 
 
 def compared(

@@ -72,6 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SsfxError as error:
         return _fail(str(error), error.exit_code)
     except click.UsageError as error:
+        from ssfx.cli.hydra_flags import instead_of
+
+        if line := instead_of(sys.argv[1:] if argv is None else argv):
+            return _fail(line, 2)
         where = error.ctx.command_path if error.ctx else "ssfx"
         return _fail(f"{error.format_message()} (see {where} --help)", 2)
     except (KeyboardInterrupt, click.Abort):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple
-from typing import Any
+from pathlib import Path
 
 import click
 
@@ -26,6 +25,9 @@ KINDS = (
 )
 FOLDERS = ("workloads", "clusters", "experiments", "presets")
 """Those whose entries are files of conf/."""
+PACKAGES = ("schemes", "compressors", "memories", "collectives", "engines", "workloads", "workloads/catalog")
+SHIPPED = Path(__file__).parents[1] / "data" / "component_tables.json"
+"""The tables of all other kinds, which `make conf` writes: importing 150 modules would take longer than the rest."""
 Table = tuple[Sequence[str], Iterable[Sequence[str]]]
 
 
@@ -55,42 +57,8 @@ def list_(kind: str | None) -> None:
 
 
 def _print(kind: str) -> None:
-    if kind == "schemes":
-        header, lines = _schemes()
-    elif kind == "compressors":
-        header, lines = _compressors()
-    elif kind == "collectives":
-        header, lines = _collectives()
-    else:
-        header, lines = _folder(kind) if kind in FOLDERS else _registered(kind)
+    header, lines = _folder(kind) if kind in FOLDERS else _registered(kind)
     print_table(header, lines)
-
-
-def _schemes() -> Table:
-    from ssfx.schemes.capabilities import HEADER, capabilities
-
-    return HEADER, (astuple(line) for line in capabilities())
-
-
-def _compressors() -> Table:
-    from ssfx.compressors import build, compressors
-    from ssfx.schemes.carrier import keeps_fraction
-
-    def line(entry: Any) -> Sequence[str]:
-        one = build(entry.name)
-        words = [
-            "additive" if one.additive else "", "error feedback" if one.error_feedback else "",
-            "density" if keeps_fraction(entry.name) else "",
-        ]  # fmt: skip
-        return entry.name, ", ".join(filter(None, words)) or "-", entry.summary
-
-    return ("compressor", "supports", "summary"), map(line, compressors)
-
-
-def _collectives() -> Table:
-    from ssfx.collectives import collectives
-
-    return ("collective", "source", "summary"), [(one.name, one.cls.source, one.summary) for one in collectives]
 
 
 def _folder(kind: str) -> Table:
@@ -101,10 +69,21 @@ def _folder(kind: str) -> Table:
 
 
 def _registered(kind: str) -> Table:
-    from ssfx.config.groups import registry
+    """Return the shipped table; where there are plugins or other modules than it was made from, import them all."""
+    from ssfx.core.files import read_json
+    from ssfx.core.plugins import any_plugins
 
-    group = {"memories": "memory"}.get(kind, kind.removesuffix("s"))
-    lines = [(entry.name, entry.summary) for entry in registry(group)]
-    if group == "engine":
-        lines.insert(0, ("auto", "the engine that can run the chosen cluster from here"))
-    return (group, "summary"), lines
+    if SHIPPED.exists() and not any_plugins():
+        shipped = read_json(SHIPPED)
+        if shipped["modules"] == modules():
+            header, *lines = shipped[kind]
+            return header, lines
+    from ssfx.cli.component_tables import component_table
+
+    return component_table(kind)
+
+
+def modules() -> list[str]:
+    """Return the files that components are declared in, below ssfx/."""
+    folders = (SHIPPED.parents[1] / package for package in PACKAGES)
+    return sorted(f"{folder.name}/{path.name}" for folder in folders for path in folder.glob("*.py"))

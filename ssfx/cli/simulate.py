@@ -45,7 +45,7 @@ def simulate(
     from ssfx.config.simulations import resolve_simulations
     from ssfx.core.errors import ConfigError
     from ssfx.simulator import why
-    from ssfx.simulator.cases import behaviour_of, simulate_case
+    from ssfx.simulator.cases import selection_of, simulate_case
     from ssfx.simulator.trace import save
 
     cases = resolve_simulations(overrides)
@@ -53,7 +53,7 @@ def simulate(
         raise ConfigError("--why compares, and there is one case; write for example scheme=ddp,ssfusion_oi")
     known = {"achieved_density": achieved_density, "build_up": build_up}
     given = {name: value for name, value in known.items() if value is not None}
-    outcomes = [(case, *simulate_case(case, behaviour_of(case, achieved_density, build_up))) for case in cases]
+    outcomes = [(case, *simulate_case(case, selection_of(case, achieved_density, build_up))) for case in cases]
     without_effect = _without_effect(outcomes, given)
     names = names_of(cases)
     steps = [step for _, _, step in outcomes]

@@ -35,8 +35,7 @@ class BlockAllReduceOptions:
 class BlockAllReduce(Collective):
     """First the ranks agree on a bitmap of the blocks that are not zero everywhere, then they sum those blocks.
 
-    The result is the dense sum, NaN and infinities included. It is what OmniReduce computes; its aggregators are in
-    `omnireduce_protocol`.
+    The result is the dense sum, NaN and infinities included. It is what OmniReduce's aggregators compute (D-36).
     """
 
     name = "block_all_reduce"

@@ -14,8 +14,15 @@ Request = dict[str, tuple[Any, ...]]
 """Keys in the order they were given, each with the values it shall take."""
 
 _CALL = re.compile(r"([a-z_]\w*)\(")
-_ENGINES = "ssfx starts the runs itself: write engine=torchrun, engine=slurm or engine=simulate"
-_RESULTS = "results are under ./results, or where SSFX_RESULTS says: write SSFX_RESULTS=DIR ssfx run ..."
+_HYDRA = {
+    "launcher sweeper": "ssfx starts the runs itself: write engine=torchrun, engine=slurm or engine=simulate",
+    "run sweep output": "results are under ./results, or where SSFX_RESULTS says: write SSFX_RESULTS=DIR ssfx run ...",
+    "job_logging hydra_logging verbose": "logs are in results/runs/<run_id>; drop it",
+    "searchpath": "write --config-dir DIR",
+    "mode": "a comma list is a sweep in any case; drop it",
+}
+"""Beginnings of Hydra's own keys, and what to write instead."""
+_DROP = "ssfx reads Hydra's files, without its application; drop it"
 
 
 def read(words: Iterable[str]) -> Request:
@@ -114,11 +121,8 @@ def _refuse_habit(word: str, key: str, text: str) -> None:
         raise ConfigError(f"{word!r}: nothing is removed; where a key may be unset, write {key[1:]}=null")
     if key.startswith(("hydra/", "hydra.")):
         where = key.removeprefix("hydra")[1:]
-        if where.startswith(("launcher", "sweeper")):
-            raise ConfigError(f"{word!r} has no effect; {_ENGINES}")
-        if where.startswith(("run", "sweep", "job", "output")):
-            raise ConfigError(f"{word!r} has no effect; {_RESULTS}")
-        raise ConfigError(f"{word!r} has no effect: ssfx reads Hydra's files, without its application; drop it")
+        line = next((line for starts, line in _HYDRA.items() if where.startswith(tuple(starts.split()))), _DROP)
+        raise ConfigError(f"{word!r} has no effect; {line}")
 
 
 def _spec_of(name: str) -> Any:

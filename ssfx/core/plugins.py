@@ -26,15 +26,26 @@ def add_plugin(name: str) -> None:
     os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*known, path]))
 
 
+def any_plugins() -> bool:
+    """Return whether load_plugins would import something."""
+    return bool(os.environ.get(VARIABLE)) or _declared()
+
+
+def _declared() -> bool:
+    """Return whether an installed package has an entry point of GROUP."""
+    found = (path for folder in sys.path for path in Path(folder).glob("*-info/entry_points.txt"))
+    return any(GROUP in path.read_text(encoding="utf-8") for path in found)
+
+
 def load_plugins() -> None:
     """Import every plugin, each once; ConfigError, naming the plugin, for one that cannot be imported."""
     for name in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
         if name not in _loaded:
             _loaded.add(name)  # before the import: a plugin may look up another component
             _load(name)
-    if GROUP not in _loaded:
+    if GROUP not in _loaded and _declared():
         _loaded.add(GROUP)
-        from importlib.metadata import entry_points  # late: it reads what is installed, and few look-ups come here
+        from importlib.metadata import entry_points  # late: importing it takes as long as all of click
 
         for point in entry_points(group=GROUP):
             _load(point.value.partition(":")[0])

@@ -35,7 +35,7 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
     metrics = {**_statistics(job.case, records), **first["metrics"], **target_metrics(job.case, whole)}
     forward_s = (max(each.forward_s for each in step) for step in zip(records, *others, strict=True))
     metrics["slowest_forward_s"] = float(statistics.median(forward_s))
-    samples = {name: [getattr(record, name) for record in records] for name in SAMPLED} | _beside([records, *others])
+    samples = {name: [getattr(record, name) for record in records] for name in SAMPLED} | _passes([records, *others])
     metrics |= {name: float(statistics.median(samples[name])) for name in CONTROLS if name in samples}
     metrics["peak_memory_bytes"] = max(result["peak_memory_bytes"] for result in results)
     machine = {**hardware(), "gpus": first["gpus"]}
@@ -84,7 +84,7 @@ def _records(job: Job, rank: int) -> list[StepRecord]:
     return [by_step[step] for step in range(job.case.steps)]
 
 
-def _beside(ranks: Sequence[Sequence[StepRecord]]) -> dict[str, list[float]]:
+def _passes(ranks: Sequence[Sequence[StepRecord]]) -> dict[str, list[float]]:
     """Return what else decided how long each step of a run with passes without exchange took; empty without them.
 
     The pass before it, of the slowest rank, and the elements selected over all, of the rank that selected most.

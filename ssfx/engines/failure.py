@@ -20,13 +20,16 @@ _EXIT = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*: (-?\
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Failure:
     """The first failing rank (None: torchrun itself, or all ranks alike), its phase and step, and the reason."""
 
     rank: int | None
     phase: str
+    """Of the heartbeat: "setup", "forward", "exchange", ..."""
     step: int
+    """From 0; the step that the rank was in."""
     reason: str
+    """What happened, as the end of a sentence that begins with the rank."""
 
     def __str__(self) -> str:
         if self.rank is None:
@@ -39,7 +42,7 @@ def is_peer_error(error: str) -> bool:
     return bool(_PEER_ERROR.search(error))
 
 
-def diagnose(job: Job, exit_code: int, ended: Collection[int] = (), codes: Mapping[int, int] | None = None) -> Verdict:
+def diagnose(job: Job, exit_code: int, ended: Collection[int] = (), codes: Mapping[int, int] | None = None) -> Failure:
     """Return what ended `job`, from the ranks' failure reports, heartbeats and exit codes.
 
     In this order: a rank that a signal killed; the earliest exception that is not about a lost peer; a rank that is
@@ -47,7 +50,7 @@ def diagnose(job: Job, exit_code: int, ended: Collection[int] = (), codes: Mappi
     `ended` are ranks that the launcher itself ended. `codes` are the exit codes by rank, None: as torchrun lists them.
     """
     if exit_code < 0:
-        return Verdict(None, "setup", 0, f"torchrun was killed by {_signal(exit_code)}")
+        return Failure(None, "setup", 0, f"torchrun was killed by {_signal(exit_code)}")
     codes, errors = _exit_codes(job) if codes is None else codes, _errors(job)
     own = {rank: error for rank, error in errors.items() if not is_peer_error(error[1])}
     silent = [rank for rank in range(job.case.world_size) if rank not in errors]
@@ -55,48 +58,48 @@ def diagnose(job: Job, exit_code: int, ended: Collection[int] = (), codes: Mappi
     gone = [rank for rank in silent if rank not in stopped]
     killed = [rank for rank in gone if codes.get(rank, 0) < 0]
     if killed:
-        return _verdict(job, killed[0], f"was killed by {_signal(codes[killed[0]])}")
+        return _failure(job, killed[0], f"was killed by {_signal(codes[killed[0]])}")
     if own:
         rank = min(own, key=lambda rank: own[rank][0])
-        return _verdict(job, rank, f"raised {own[rank][1]}")
+        return _failure(job, rank, f"raised {own[rank][1]}")
     if gone and (codes or errors):
-        return _verdict(job, gone[0], f"exited with code {codes[gone[0]]}" if gone[0] in codes else "vanished")
+        return _failure(job, gone[0], f"exited with code {codes[gone[0]]}" if gone[0] in codes else "vanished")
     if errors and stopped:
         beats = job.beats()
         rank = min(stopped, key=lambda rank: beats.get(rank, _UNKNOWN).step)
-        return _verdict(job, rank, f"did not answer its peers ({min(errors.values())[1]})")
+        return _failure(job, rank, f"did not answer its peers ({min(errors.values())[1]})")
     if errors:
         rank = min(errors, key=lambda rank: errors[rank][0])
-        return _verdict(job, rank, f"raised {errors[rank][1]}")
+        return _failure(job, rank, f"raised {errors[rank][1]}")
     if codes:
         rank = list(codes)[-1]  # torchrun lists what it saw first last
-        return _verdict(job, rank, f"was killed by {_signal(codes[rank])}")
-    return Verdict(None, "setup", 0, f"torchrun ended with code {exit_code}: {_last_line(job)}")
+        return _failure(job, rank, f"was killed by {_signal(codes[rank])}")
+    return Failure(None, "setup", 0, f"torchrun ended with code {exit_code}: {_last_line(job)}")
 
 
-def _verdict(job: Job, rank: int, reason: str) -> Verdict:
+def _failure(job: Job, rank: int, reason: str) -> Failure:
     beat = job.beats().get(rank, _UNKNOWN)
-    return Verdict(rank, beat.phase, beat.step, reason)
+    return Failure(rank, beat.phase, beat.step, reason)
 
 
-def diagnose_stall(job: Job, silent_s: float) -> Verdict:
+def diagnose_stall(job: Job, silent_s: float) -> Failure:
     """Return who is to blame when no rank makes progress: the one furthest behind that does not wait in an exchange.
 
     None if several are equally far behind.
     """
     beats = job.beats()
     if not beats:
-        return Verdict(None, "setup", 0, f"no rank started within {silent_s:.0f} s: {_last_line(job)}")
+        return Failure(None, "setup", 0, f"no rank started within {silent_s:.0f} s: {_last_line(job)}")
     order = sorted(beats, key=lambda rank: (beats[rank].step, beats[rank].phase == "exchange"))
     first = beats[order[0]]
     alike = [rank for rank in order if (beats[rank].step, beats[rank].phase) == (first.step, first.phase)]
     if len(alike) > 1:  # inside an exchange of several phases the others may be done, or further on, while some wait
         who = "all ranks hang" if len(alike) == len(order) else f"ranks {', '.join(map(str, sorted(alike)))} hang"
-        return Verdict(
+        return Failure(
             None, first.phase, first.step,
             f"{who} in {first.phase} at step {first.step}, without progress for {silent_s:.0f} s",
         )  # fmt: skip
-    return Verdict(order[0], first.phase, first.step, f"hangs, without progress for {silent_s:.0f} s,")
+    return Failure(order[0], first.phase, first.step, f"hangs, without progress for {silent_s:.0f} s,")
 
 
 def _errors(job: Job) -> dict[int, tuple[float, str]]:

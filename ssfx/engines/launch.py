@@ -21,7 +21,7 @@ from ssfx.core.files import write_atomic
 from ssfx.core.lazy import psutil
 from ssfx.core.machine import batch_scheduling, steady_memory
 from ssfx.engines.collect import collect
-from ssfx.engines.failure import Verdict, diagnose, diagnose_stall
+from ssfx.engines.failure import Failure, diagnose, diagnose_stall
 from ssfx.engines.job import Job
 from ssfx.results.rows import Row
 from ssfx.runtime.heartbeat import QUIET
@@ -136,25 +136,25 @@ class Launch:
             quiet = len(beats) < job.case.world_size or any(beat.phase in QUIET for beat in beats.values())
             limit = self._patience.quiet_s if quiet else self._patience.stall_s
             if time.monotonic() - since > limit:
-                verdict = diagnose_stall(job, limit)
+                failure = diagnose_stall(job, limit)
                 self._dump_stacks()
                 self.stop()
                 self._keep_log(job)
-                self._fail(job, verdict)
+                self._fail(job, failure)
             time.sleep(POLL_S)
         for record in job.new_records():
             self._on_record(job, record)
 
-    def _diagnose(self, job: Job, codes: Sequence[int | None], ended: Collection[int] = ()) -> Verdict:
+    def _diagnose(self, job: Job, codes: Sequence[int | None], ended: Collection[int] = ()) -> Failure:
         """Return what ended `job`: `codes` of the processes, None for one that ran; `ended` are ranks just ended."""
         return diagnose(job, 1 if codes[0] is None else codes[0], ended)
 
-    def _fail(self, job: Job, verdict: Verdict) -> None:
+    def _fail(self, job: Job, failure: Failure) -> None:
         with suppress(OSError):  # the disk may be full; the message below is what counts
-            report = {"rank": verdict.rank, "phase": verdict.phase, "step": verdict.step, "reason": str(verdict)}
+            report = {"rank": failure.rank, "phase": failure.phase, "step": failure.step, "reason": str(failure)}
             write_atomic(job.attempt_dir / "failure.json", json.dumps(report) + "\n")
         log = job.log if job.log.exists() else self._jobs[0].log
-        raise RunError(f"run {job.case.run_id} ({job.case.label}) failed: {verdict}; see {log}")
+        raise RunError(f"run {job.case.run_id} ({job.case.label}) failed: {failure}; see {log}")
 
     def _keep_log(self, job: Job) -> None:
         if job is not self._jobs[0]:

@@ -13,7 +13,7 @@ from typing import Any
 from ssfx.core.errors import ConfigError
 from ssfx.engines.base import engines
 from ssfx.engines.collect import collect
-from ssfx.engines.failure import Verdict, diagnose
+from ssfx.engines.failure import Failure, diagnose
 from ssfx.engines.hosts import INTERFACE, Hosts, Network, missing
 from ssfx.engines.job import Job
 from ssfx.engines.launch import Launch, settings
@@ -69,7 +69,7 @@ class HostsLaunch(Launch):
         for rank in range(case.world_size):  # whatever hosts are emulated, all ranks share the cores of this machine
             yield self._hosts.inside(rank, worker), {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
 
-    def _diagnose(self, job: Job, codes: Sequence[int | None], ended: Collection[int] = ()) -> Verdict:
+    def _diagnose(self, job: Job, codes: Sequence[int | None], ended: Collection[int] = ()) -> Failure:
         running = [rank for rank, code in enumerate(codes) if code is None]
         return diagnose(job, 1, running, {rank: code for rank, code in enumerate(codes) if code is not None})
 

@@ -13,7 +13,6 @@ from ssfx.validation.published_steps import claims, number
 __all__ = ["absent", "claims_of", "complete", "held", "number", "paper_value", "says", "stated"]
 
 ON_ONE_CORE = "seconds on one core"
-NO_GPU = "asks for times of the paper's GPUs; none has run this"
 PROOF = "an asymptotic rate with unstated constants: no run of finite length can hold it"
 
 

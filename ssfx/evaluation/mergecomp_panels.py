@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from ssfx.evaluation.row_steps import NoRow, by_calibration
+from ssfx.evaluation.row_steps import NoRow, by_calibration, values_by_calibration
 from ssfx.evaluation.step_plots import Line, Lines
+from ssfx.figures.tables import draw_table
 from ssfx.results.rows import Row
-from ssfx.validation.published_mergecomp import Setup, scaling_factor, timed
-from ssfx.validation.published_steps import Steps
+from ssfx.validation.published_mergecomp import Setup, ratios, scaling_factor, scaling_factors, timed
+from ssfx.validation.published_steps import Prediction, Steps
 
 LABELS = {
     "fp16": "FP16", "dgc": "DGC", "topk": "Top-k", "randomk": "Rand-k", "ef_signsgd": "EFSignSGD", "qsgd": "QSGD",
@@ -53,3 +55,36 @@ def _line(
         except NoRow:
             continue
     return Line(label, colour, {"published": points})
+
+
+def ratios_of(artifact: str) -> list[Prediction]:
+    """Return the ratios of times that the paper prints in a figure or table."""
+    return [one for one in ratios() if one.claim.startswith(f"{artifact}.")]
+
+
+def panels_of(artifact: str) -> dict[str, list[Prediction]]:
+    """Return the predictions of a figure of times to converge, by panel."""
+    return {
+        "time per iteration over MergeComp's, 4 GPUs": ratios_of(artifact),
+        "scaling factor": [one for one in scaling_factors() if one.claim.startswith(f"{artifact}.")],
+    }
+
+
+def draw_groups(name: str, title: str, rows: Sequence[Row], out: Path) -> list[Path]:
+    """Write the paper's table of speeds by number of groups, with our ratios next to its own."""
+    table = []
+    for one in ratios_of(name):
+        compressor, y = one.label.split(" Y=")
+        ours = {f"simulated_{key}": round(value, 3) for key, value in values_by_calibration(rows, one.value).items()}
+        gpus = int(one.panel.rpartition("x")[2])
+        table.append({"compressor": compressor, "Y": y, "GPUs": gpus, "paper": round(one.stated(one.claim), 3), **ours})
+    columns = {
+        "compressor": "compressor",
+        "Y": "Y",
+        "GPUs": "GPUs",
+        "paper": "paper",
+        "simulated_nominal": "ssfx, simulated\nnominal times",
+        "simulated_published": "ssfx, simulated\npublished times",
+    }
+    origin = "Simulated steps on v100 devices over PCIe; no GPU was used. Nothing was fitted to the paper's table."
+    return draw_table(name, title, columns, table, out, origin=origin, used=rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from ssfx.figures.tables import COMPUTED, draw_table
 from ssfx.results.rows import Row
 from ssfx.validation.published_steps import claims
 
-ORDER = ("agrees", "partly", "disagrees", "not comparable", "not attempted")
 COLUMNS = {"what": "what the paper states", "paper": "paper", "here": "ssfx", "outcome": "outcome", "why": "why"}
 
 
@@ -33,9 +31,3 @@ def draw_claims(
     ]
     shown = {key: heading for key, heading in COLUMNS.items() if any(line[key] for line in lines)}
     return draw_table(name, title, shown, lines, out, origin=origin, used=used)
-
-
-def counted(verdicts: Sequence[Verdict]) -> str:
-    """Return how many verdicts came out how, in words."""
-    counts: Counter[str] = Counter(one.outcome for one in verdicts)
-    return ", ".join(f"{counts[word]} {word}" for word in ORDER if counts[word]) or "no claims"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ssfx.claims.verdicts import Verdict
+from ssfx.claims.verdicts import Verdict, counted
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.paths import experiments_dir
@@ -23,8 +23,9 @@ class Figure:
 
     `needs` maps fields of a Case to the value they must have, or to a test of it; `command` makes such rows.
     `draw(rows, out)` writes <name>.png, .pdf, .svg and .csv into `out` and returns their paths, none when the rows do
-    not suffice yet. `finding(rows)` is one line of plain text that says what the rows show. `judge(rows)` gives
-    verdicts on claims that the script computes itself; a figure whose `needs` are empty is computed and takes no rows.
+    not suffice yet. `finding(rows)` is one line of plain text that says what the rows show, by default how many
+    verdicts came out how. `judge(rows)` gives verdicts on claims that the script computes itself; a figure whose
+    `needs` are empty is computed and takes no rows.
     `notes` are sentences for pages that show the figure: what its marks mean, what the paper leaves open.
     """
 
@@ -74,9 +75,13 @@ def load(path: Path) -> Figure:
     words = (f"{field}={value}" for field, value in module.NEEDS.items() if isinstance(value, str) and value)
     command = getattr(module, "COMMAND", None) or f"ssfx run {' '.join(words)}"
     return Figure(
-        module.NAME, module.TITLE, tuple(module.CLAIMS), module.NEEDS, module.draw, module.finding, command,
+        module.NAME, module.TITLE, tuple(module.CLAIMS), module.NEEDS, module.draw, _finding(module), command,
         getattr(module, "judge", None), tuple(getattr(module, "NOTES", ())), path,
     )  # fmt: skip
+
+
+def _finding(module: Any) -> Callable[[list[Row]], str]:
+    return getattr(module, "finding", None) or (lambda rows: counted(module.judge(rows)))
 
 
 def _fits(found: object, wanted: Any) -> bool:

@@ -66,11 +66,11 @@ def _sizes(model: Model) -> list[int]:
 
 
 def analytic_block() -> str:
-    """Return analytic times of whole iterations on one device beside published ones."""
+    """Return analytic times of whole iterations on one device, with published ones."""
     lines = []
     for known in PUBLISHED:
         profile = analytic_profile(known.model, known.device, known.batch_size)
-        lines.append((_setting(known), f"{1e3 * profile.alone_s():.0f}", *_beside(known, profile), known.source))
+        lines.append((_setting(known), f"{1e3 * profile.alone_s():.0f}", *_printed(known, profile), known.source))
     return table(
         ("model, device, batch", "analytic, ms", "published, ms", "analytic / published", "published by"), lines
     )
@@ -80,7 +80,7 @@ def _setting(known: Published) -> str:
     return f"{code(known.model)}, {device(known.device).title}, {known.batch_size}"
 
 
-def _beside(known: Published, profile: Profile) -> tuple[str, str]:
+def _printed(known: Published, profile: Profile) -> tuple[str, str]:
     times_s = sorted({known.low_s, known.high_s})
     printed = " to ".join(f"{1e3 * seconds:.0f}" for seconds in times_s)
     ratios = " to ".join(f"{profile.alone_s() / seconds:.2f}" for seconds in reversed(times_s))

@@ -6,7 +6,7 @@ import base64
 import html
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -217,8 +217,3 @@ def _id(name: str) -> str:
 
 def _text(words: str) -> str:
     return html.escape(words)
-
-
-def claim_ids() -> Iterator[str]:
-    """Yield the id of every claim that the page has to show."""
-    return (claim.id for ledger in ledgers() for claim in ledger.claims)

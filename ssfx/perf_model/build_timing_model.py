@@ -1,6 +1,6 @@
 """The TimingModel of a cluster: recorded on this machine, or made from line rates, data sheets and what papers print.
 
-Every assumption is in docs/clusters.md, with its reason.
+Every assumption is in docs/cluster_times.md, with its reason.
 """
 
 from __future__ import annotations

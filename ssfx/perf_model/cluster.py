@@ -57,35 +57,41 @@ class Link:
 
 @dataclass(frozen=True)
 class Cluster:
-    """`nodes` machines with `devices_per_node` devices each; `source` says where the numbers come from.
+    """Machines with equal devices, and the links inside and between them.
 
-    `device` names a data sheet (cpu, a100, ...); "auto" means what is found when the run starts. `inter`
-    is one network card; `nics_per_node` of them are shared by the node's devices. `factors` multiplies what the ring
-    formulas give for a primitive, per byte. `calibration` says whether links and factors are line rates with a stated
-    efficiency, or fitted to numbers that a paper prints, or whether what was recorded on this machine replaces them.
-    `codec_times` names the paper whose printed times of compressors count, "" for none.
-
-    Three numbers that anybody can measure stand above what follows from the rest (None: what follows):
-    busbw_gbps: bus bandwidth of a large all-reduce over all devices, as nccl-tests prints it, times 8.
-    small_allreduce_us: microseconds of an all-reduce of a few bytes. compressor_call_ms: milliseconds of one compressor
-    call on a small tensor, whatever the compressor; casts to 16 bits are not meant.
+    The last three fields, which anybody can measure, replace what follows from the rest; None: they do not.
     """
 
     name: str
+    """As the file in conf/cluster is called."""
     summary: str
+    """One line for `ssfx list clusters`."""
     nodes: int
+    """Number of machines."""
     devices_per_node: int
+    """Devices, and so ranks, in each machine."""
     device: str
+    """A name in ssfx/data/devices.json (cpu, a100, ...); "auto": what is found when the run starts."""
     intra: Link
+    """Between two devices of one machine."""
     inter: Link
+    """One network card."""
     source: str
+    """Where the numbers come from."""
     nics_per_node: int = 1
+    """Network cards of a machine, which its devices share."""
     factors: Mapping[str, float] = field(default_factory=dict)
+    """By primitive, what the seconds per byte of the ring formulas are multiplied by."""
     calibration: Calibration = "nominal"
+    """Whether links and factors are line rates with a stated efficiency, fitted to a paper, or recorded here."""
     codec_times: str = ""
+    """The paper whose printed times of compressors count; "" for none."""
     busbw_gbps: float | None = None
+    """Bus bandwidth of a large all-reduce over all devices in Gbit/s: 8 times what nccl-tests prints."""
     small_allreduce_us: float | None = None
+    """Microseconds of an all-reduce of a few bytes."""
     compressor_call_ms: float | None = None
+    """Milliseconds of one call of any compressor on a small tensor; casts to 16 bits are not meant."""
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.devices_per_node < 1 or self.nics_per_node < 1:

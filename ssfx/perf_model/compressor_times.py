@@ -3,8 +3,8 @@
 `data/costs/counted.json` says how many kernels a call of the implementation here launches and how many bytes they read
 and write for an element, on a GPU and on the host; benchmarks/count_operators.py counts them. Nothing else is asked of
 the compressors, so none is imported. Times follow by roofline
-from the data sheets of devices; all assumptions are in docs/clusters.md. Published times replace them where a paper
-prints some.
+from the data sheets of devices; all assumptions are in docs/cluster_times.md. Published times replace them where a
+paper prints some.
 """
 
 from __future__ import annotations

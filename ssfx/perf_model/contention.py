@@ -1,4 +1,4 @@
-"""Contention: how exchanges, and computing that goes on under them, slow one another down (docs/contention.md)."""
+"""Contention: how exchanges, and computing that goes on under them, slow one another down (docs/calibration.md)."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ from ssfx.pricing.task import Stage, Task
 class Lowering:
     """Makes the tasks of one step. `outside` says what was charged beyond the range its curve is known for."""
 
-    def __init__(self, plan: Plan, profile: Profile, system: Times, behaviour: SelectionStats) -> None:
+    def __init__(self, plan: Plan, profile: Profile, system: Times, selection: SelectionStats) -> None:
         self.plan = plan
         self.profile = profile
         self.system = system
         self.tasks: list[Task] = []
-        self._prices = Prices(plan, system, behaviour)
+        self._prices = Prices(plan, system, selection)
         self._ready: dict[tuple[str, ...], int] = {}  # segment -> the task after which it is ready
         self._decodes_on_the_way = system.style == "per_call" and plan.decode == "comm_stream"
 

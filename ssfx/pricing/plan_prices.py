@@ -84,11 +84,11 @@ class Charge:
 class Prices:
     """Seconds of a plan's parts. `outside` collects what was charged beyond the range its curve is known for."""
 
-    def __init__(self, plan: Plan, system: Times, behaviour: SelectionStats) -> None:
+    def __init__(self, plan: Plan, system: Times, selection: SelectionStats) -> None:
         self.outside: dict[str, str] = {}
         self._plan = plan
         self._system = system
-        self._behaviour = behaviour
+        self._selection = selection
         self._where = "in the costs" if isinstance(system, Costs) else f"on {system.name}"
         self._by_elements = isinstance(system, Costs) and not system.times
 
@@ -121,7 +121,7 @@ class Prices:
         """Yield the parts of an exchange, those that are alike together."""
         collective = collectives.build(lane.collective)
         pending: Charge | None = None
-        for load in self._behaviour.loads(self._plan, lane):
+        for load in self._selection.loads(self._plan, lane):
             if not load.nbytes:
                 continue
             if lane.collective in self._system.exchange:
@@ -205,7 +205,7 @@ class Prices:
         if self._system.style == "batched":
             return float(layout.indices)  # it adds up what a message has room for, padding too
         asked_for = max(1.0, segment.density * self._plan.numel(segment))  # a message may have room for more
-        return min(float(layout.indices), asked_for * self._behaviour.ratio(segment.compressor))
+        return min(float(layout.indices), asked_for * self._selection.ratio(segment.compressor))
 
     def _at(self, what: str, curve: Curve, size: float) -> float:
         if not curve.covers(size):

@@ -107,7 +107,7 @@ class Store:
             try:
                 rows.append(_read_row_file(path))
             except RunError as error:
-                broken.append(Unreadable(str(error), _case_beside(path)))
+                broken.append(Unreadable(str(error), _case_in_folder_of(path)))
         return rows, broken
 
 
@@ -132,7 +132,7 @@ def _read_lines(path: Path) -> tuple[list[Row], list[str]]:
     return rows, wrong
 
 
-def _case_beside(path: Path) -> tuple[Case, ...]:
+def _case_in_folder_of(path: Path) -> tuple[Case, ...]:
     try:
         return (Case(**json.loads((path.parent / "case.json").read_text())),)
     except (OSError, ValueError, TypeError):

@@ -13,7 +13,7 @@ from ssfx.schemes.make_plan import check_memory, make_plan
 from ssfx.simulator import SelectionStats, Simulated, simulate
 
 
-def behaviour_of(case: Case, achieved_density: float | None, build_up: float | None) -> SelectionStats:
+def selection_of(case: Case, achieved_density: float | None, build_up: float | None) -> SelectionStats:
     """Return what real gradients make of the compressor of `case`, where it is known; see SelectionStats.
 
     `achieved_density`: the fraction of elements that it really keeps, of which there is none where it is asked for no
@@ -30,7 +30,7 @@ def behaviour_of(case: Case, achieved_density: float | None, build_up: float | N
 
 
 def unmoved(case: Case, step: Simulated, given: Mapping[str, float]) -> tuple[str, ...]:
-    """Return which options of behaviour_of, `given` by name, change nothing about `step` beyond what is assumed anyway.
+    """Return which options of selection_of, `given` by name, change nothing about `step` beyond what is assumed anyway.
 
     Messages may have the size that was asked for, or be exchanged by something that was measured as a whole.
     """
@@ -39,16 +39,16 @@ def unmoved(case: Case, step: Simulated, given: Mapping[str, float]) -> tuple[st
     for name, value in given.items():
         others: dict[str, float | None] = {**dict.fromkeys(assumed), **given, name: None}
         if value != assumed[name]:
-            _, without = simulate_case(case, behaviour_of(case, **others))
+            _, without = simulate_case(case, selection_of(case, **others))
             if without.tasks == step.tasks:
                 found.append(name)
     return tuple(found)
 
 
-def simulate_case(case: Case, behaviour: SelectionStats | None = None) -> tuple[Target, Simulated]:
+def simulate_case(case: Case, selection: SelectionStats | None = None) -> tuple[Target, Simulated]:
     """Return one step of `case` and what it was simulated on; ConfigError for an impossible or uncalibrated one.
 
-    The scheme plans by the costs of the very system that then executes the plan, and without knowing the `behaviour`.
+    The scheme plans by the costs of the very system that then executes the plan, and without knowing the `selection`.
     """
     target = target_of(case)
     if case.calibration != target.calibration:
@@ -56,7 +56,7 @@ def simulate_case(case: Case, behaviour: SelectionStats | None = None) -> tuple[
             f"{case.label} on {case.cluster} is a case of calibration {case.calibration or 'none'}, here is "
             f"{target.calibration}; resolve it again with ssfx run engine=simulate"
         )
-    return target, _step(case, target, target.system, behaviour)
+    return target, _step(case, target, target.system, selection)
 
 
 def sensitivity(case: Case, target: Target, factors: Sequence[float] = (0.5, 2.0)) -> tuple[float, ...]:
@@ -64,9 +64,9 @@ def sensitivity(case: Case, target: Target, factors: Sequence[float] = (0.5, 2.0
     return tuple(_step(case, target, target.system.at_bandwidth(factor), None).iteration_s for factor in factors)
 
 
-def _step(case: Case, target: Target, system: TimingModel, behaviour: SelectionStats | None) -> Simulated:
+def _step(case: Case, target: Target, system: TimingModel, selection: SelectionStats | None) -> Simulated:
     costs = system.planning_costs(case.compressor, case.density)
     plan = make_plan(case.scheme, target.profile, costs, case.plan_options)
     if case.memory is not None:
         check_memory(plan, memories.build(case.memory))
-    return simulate(plan, target.profile, system, behaviour=behaviour, accumulate=case.accumulate)
+    return simulate(plan, target.profile, system, selection=selection, accumulate=case.accumulate)

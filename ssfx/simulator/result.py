@@ -23,14 +23,14 @@ class Simulated:
 
     `outside` has a line for everything that was charged beyond the range it is known for: such times are
     extrapolations. Stages on the device end one another, so their times and the wait add up to the iteration.
-    `behaviour` is what was assumed of its compressors.
+    `selection` is what was assumed of its compressors.
     """
 
     plan: Plan
     tasks: tuple[Task, ...]
     iteration_s: float
     outside: tuple[str, ...]
-    behaviour: SelectionStats
+    selection: SelectionStats
 
     def on_device_s(self, *stages: Stage) -> float:
         """Return the seconds that the device spent in `stages`, slowed down by what ran at the same time."""
@@ -83,8 +83,8 @@ class Simulated:
             **parts,
             "comm_s": self.comm_s,
             "throughput_samples_per_s": samples / self.iteration_s,
-            "contributed_bytes": self.behaviour.contributed_bytes(self.plan),
-            "sent_bytes": self.behaviour.sent_bytes(self.plan),
+            "contributed_bytes": self.selection.contributed_bytes(self.plan),
+            "sent_bytes": self.selection.sent_bytes(self.plan),
         }
 
 
@@ -93,7 +93,7 @@ def simulate(
     profile: Profile,
     system: TimingModel,
     *,
-    behaviour: SelectionStats | None = None,
+    selection: SelectionStats | None = None,
     accumulate: int = 1,
     contention: bool = True,
 ) -> Simulated:
@@ -108,8 +108,8 @@ def simulate(
         raise ValueError("the profile and the plan list different tensors or another order")
     if plan.world_size != system.world_size:
         raise ValueError(f"the plan is for {plan.world_size} ranks, the system has {system.world_size}")
-    behaviour = behaviour or SelectionStats()
-    lowering = Lowering(plan, profile, system, behaviour)
+    selection = selection or SelectionStats()
+    lowering = Lowering(plan, profile, system, selection)
     tasks = lowering.step(accumulate)
     iteration_s = schedule(tasks, system.burst_s, system.contention.in_flight) if contention else undisturbed(tasks)
-    return Simulated(plan, tuple(tasks), iteration_s, lowering.outside, behaviour)
+    return Simulated(plan, tuple(tasks), iteration_s, lowering.outside, selection)

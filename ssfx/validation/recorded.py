@@ -135,7 +135,7 @@ def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]
         steps = tuple(stepwise(row, plan, ordered, system))
         usual = simulate(plan, ordered, system)
         known = selected(case, plan, density_elsewhere(row, rows))
-        informed = simulate(plan, ordered, system, behaviour=known) if known.achieved_density else usual
+        informed = simulate(plan, ordered, system, selection=known) if known.achieved_density else usual
         found.append(Comparison(row, usual, informed, steps))
     return found
 
@@ -160,7 +160,7 @@ def stepwise(row: Row, plan: Plan, profile: Profile, system: TimingModel) -> Ite
     times = compute_times(row, profile)
     for compute, density, actual_s in zip(times, densities, row.samples["iteration_s"], strict=True):
         known = selected(row.case, plan, density)
-        metrics = simulate(plan, stretched(profile, compute), system, behaviour=known).metrics(1)
+        metrics = simulate(plan, stretched(profile, compute), system, selection=known).metrics(1)
         yield Step(compute, actual_s, {name: float(metrics[name] or 0.0) for name in PARTS})
 
 

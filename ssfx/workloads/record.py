@@ -8,34 +8,49 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """Times in seconds, named and defined as in ssfx.results.rows.METRICS; they add up to `iteration_s`.
+    """One step of one rank. Times are in seconds and add up to `iteration_s`, without `comm_s`.
 
-    `step` counts from 0. `comm_s` overlaps the others and is not part of the sum. `loss` is the mean over the rank's
-    micro-batches, None when it is not finite. `skipped` is true when all ranks rolled the step back. `density_ratios`
-    counts segments by achieved over target density, in the bins of ssfx.results.density_bins. `control_forward_s` and
-    `control_backward_s` are of the pass without exchange before the step, None where there was none. `evaluated` is
-    what ssfx.workloads.quality.measure found after the step, None where it was not due.
+    They are of the thread that trains, and defined as in ssfx.results.rows.METRICS.
     """
 
     step: int
+    """From 0."""
     iteration_s: float
+    """From one step's start to the next one's."""
     forward_s: float
+    """Forward passes with the loss, of all micro-batches."""
     backward_s: float
+    """Backward passes, without compression and waiting."""
     sparsify_s: float
+    """Compression and decompression."""
     exposed_comm_s: float
+    """Waiting for exchanges."""
     step_s: float
+    """Optimizer step."""
     other_s: float
+    """The rest: loading data, clearing gradients."""
     comm_s: float
+    """How long an exchange was under way, hidden or not; it overlaps the others."""
     loss: float | None
+    """Mean over the rank's micro-batches; None when it is not finite."""
     contributed_bytes: float
+    """Bytes of the payloads that the rank handed to collectives."""
     sent_bytes: float
+    """Bytes that the rank put on the wire, by count."""
     achieved_density: float
+    """Elements sent over elements, in [0, 1]."""
     tensor_missing_rate: float | None
+    """Tensors of which nothing was sent over tensors; None where that is not known."""
     skipped: bool
+    """Whether all ranks rolled the step back."""
     density_ratios: dict[str, int] = field(default_factory=dict)
+    """Segments by achieved over target density, in the bins of ssfx.results.density_bins."""
     control_forward_s: float | None = None
+    """Forward time of the pass without exchange before the step; None where there was none."""
     control_backward_s: float | None = None
+    """Backward time of that pass."""
     evaluated: dict[str, float | None] | None = None
+    """What ssfx.workloads.quality.measure found after the step; None where it was not due."""
 
     def to_json(self) -> str:
         """Return the record as one line of JSON without the line break."""

@@ -35,17 +35,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a finished rank reports. `metrics` (keys of ssfx.results.rows.METRICS): skipped_steps and, of a case with
-    `evaluate`, the quality after the last step, None where the value is not finite.
-
-    `first_step` is 0 unless a checkpoint was resumed. `notes` are for people: which layers have no fast operator on
-    this CPU, and what was passed over to find the checkpoint.
-    """
+    """What a finished rank reports."""
 
     metrics: dict[str, float | None]
+    """By key of ssfx.results.rows.METRICS: skipped_steps and, with `evaluate`, the quality after the last step; None
+    where a value is not finite."""
     data_fingerprint: str
+    """Digest of the data set; equal on all ranks that trained on the same data."""
     first_step: int
+    """0, or the step after the checkpoint that was resumed."""
     notes: tuple[str, ...]
+    """For people: layers without a fast operator on this CPU, and checkpoints that were passed over."""
 
 
 def train(

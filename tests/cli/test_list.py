@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from ssfx.cli import main
-from ssfx.cli.listing import FOLDERS, KINDS
+from ssfx.cli.component_tables import file_text
+from ssfx.cli.listing import FOLDERS, KINDS, SHIPPED
 from ssfx.config.groups import YAML_GROUPS
 from ssfx.core.paths import conf_dir
 
@@ -59,3 +60,16 @@ def test_listing_files_imports_no_component(kind):
     )
     done = subprocess.run([sys.executable, "-c", code, kind], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_shipped_tables_are_what_the_declarations_give():
+    assert SHIPPED.read_text() == file_text(), "run `make conf` and commit"
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - set(FOLDERS)))
+def test_other_modules_than_the_shipped_ones_are_imported_to_be_listed(kind, capsys, monkeypatch):
+    shipped = listed(capsys, kind)
+    monkeypatch.setattr("ssfx.cli.listing.modules", lambda: ["schemes/mine.py"])
+    assert listed(capsys, kind) == shipped
+    monkeypatch.setattr("ssfx.cli.component_tables.component_table", lambda kind: (("one", "of"), [("my", kind)]))
+    assert listed(capsys, kind).splitlines()[-1].split() == ["my", kind]

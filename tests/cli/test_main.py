@@ -101,3 +101,26 @@ def test_completion_imports_neither_torch_nor_hydra():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
     assert "scheme=ddp" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        ("run -cd mine", "write --config-dir DIR"),
+        ("run -cn throughput", "write experiment=NAME, workload=NAME or preset=NAME"),
+        ("run --config-name=throughput", "write experiment=NAME, workload=NAME or preset=NAME"),
+        ("run --info", "write --cfg job for the configuration"),
+        ("run --info=all", "write --cfg job for the configuration"),
+        ("run --cfg hydra", "write --cfg job"),
+        ("run --cfg=hydra", "write --cfg job"),
+        ("plan -c job", "write --cfg job or --cfg all"),
+        ("run --hydra-help", "write --help"),
+    ],
+)
+def test_a_flag_of_hydra_is_answered_with_what_to_type_instead(words, instead, capsys):
+    assert main(words.split()) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("ssfx: -")
+    assert said.count("\n") == 1
+    assert "is a flag of Hydra's: " in said
+    assert instead in said

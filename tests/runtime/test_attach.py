@@ -29,13 +29,13 @@ HABITS = ["", "autocast", "clip", "set_to_none=False", "never zeroed", "adam", "
 @pytest.mark.parametrize("habit", HABITS)
 def test_any_habit_gives_what_ddp_gives(pool: Pool, habit: str, options: Options) -> None:
     # Adam divides by a gradient that may be rounding noise itself, so only its gradients are compared.
-    for gradients, parameters_ in pool.run(work.beside_ddp, 2, habit, "mlp", options):
+    for gradients, parameters_ in pool.run(work.next_to_ddp, 2, habit, "mlp", options):
         assert habit == "adam" or gradients < 1e-4
         assert parameters_ < (1e-2 if habit == "adam" else 1e-5)
 
 
 def test_tied_and_frozen_parameters_are_like_ddp(pool: Pool) -> None:
-    for gradients, parameters_ in pool.run(work.beside_ddp, 2, "", "tied", {}):
+    for gradients, parameters_ in pool.run(work.next_to_ddp, 2, "", "tied", {}):
         assert gradients < 1e-4
         assert parameters_ < 1e-6
 

@@ -73,7 +73,7 @@ def _step(model: Any, optimizer: Any, rank: int, step: int, kind: str, habit: st
     optimizer.step()
 
 
-def beside_ddp(group: Any, rank: int, world: int, habit: str, kind: str, options: Options) -> tuple[float, float]:
+def next_to_ddp(group: Any, rank: int, world: int, habit: str, kind: str, options: Options) -> tuple[float, float]:
     """Train in a `habit` with ssfx and with DDP; return the largest differences of gradients and of parameters."""
     optimizers: dict[str, Callable[[Any], Any]] = {
         "adam": lambda params: torch.optim.AdamW(params, lr=1e-2),

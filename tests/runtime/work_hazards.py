@@ -184,7 +184,7 @@ class Summed(torch.autograd.Function):
         return grad, None
 
 
-def train_beside_all_reduce(models: Any, optimizers: Any, group: Any, rank: int, world: int, width: int) -> None:
+def train_during_all_reduce(models: Any, optimizers: Any, group: Any, rank: int, world: int, width: int) -> None:
     """Train the attached first model and a twin averaged by hand, both with a collective per layer in backward."""
     for step in range(20):
         x = torch.randn(4, width, generator=torch.Generator().manual_seed(100 * rank + step))
@@ -208,7 +208,7 @@ def collective_in_backward(group: Any, rank: int, world: int, options: Options) 
     models[1].load_state_dict(models[0].state_dict())
     optimizers = [sgd(m.parameters()) for m in models]
     sync = ssfx.attach(models[0], optimizers[0], costs=costs_for(world), **options)
-    train_beside_all_reduce(models, optimizers, group, rank, world, 16)
+    train_during_all_reduce(models, optimizers, group, rank, world, 16)
     sync.detach()
     return distance(*models)
 
@@ -246,6 +246,6 @@ def host_placed(group: Any, rank: int, world: int) -> float:
         for i, s in enumerate(specs)
     )
     sync._install(Plan("per_tensor", world, specs, buckets, launch_in_order(buckets, specs)))
-    train_beside_all_reduce(models, optimizers, group, rank, world, 64)
+    train_during_all_reduce(models, optimizers, group, rank, world, 64)
     sync.detach()
     return distance(*models)

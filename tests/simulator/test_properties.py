@@ -155,7 +155,7 @@ def test_a_longer_selection_is_charged_where_messages_follow_it():
     options = {"compressor": "gaussiank", "density": 0.01}
     plan = make_plan("per_tensor", profile, costs, options)
     asked = simulate(plan, profile, system)
-    twice = simulate(plan, profile, system, behaviour=SelectionStats((("gaussiank", 2.0),)))
+    twice = simulate(plan, profile, system, selection=SelectionStats((("gaussiank", 2.0),)))
     assert twice.on_device_s("decompress") > asked.on_device_s("decompress")
 
 
@@ -167,10 +167,10 @@ def test_bytes_are_those_of_the_selection_and_of_what_all_ranks_select_together(
     assert asked.metrics(1)["contributed_bytes"] == plan_bytes(plan)
     assert asked.metrics(1)["sent_bytes"] == plan_traffic(plan).sent_bytes
     compressor = plan.buckets[0].lanes[0].segments[0].compressor
-    twice = simulate(plan, profile, system, behaviour=SelectionStats(((compressor, 2.0),))).metrics(1)
+    twice = simulate(plan, profile, system, selection=SelectionStats(((compressor, 2.0),))).metrics(1)
     assert twice["contributed_bytes"] == pytest.approx(2 * plan_bytes(plan))
     assert twice["sent_bytes"] > 1.9 * plan_traffic(plan).sent_bytes
-    alike = simulate(plan, profile, system, behaviour=SelectionStats(build_up=1.0)).metrics(1)
+    alike = simulate(plan, profile, system, selection=SelectionStats(build_up=1.0)).metrics(1)
     assert alike["contributed_bytes"] == plan_bytes(plan)
     assert alike["sent_bytes"] < plan_traffic(plan).sent_bytes
     assert alike["iteration_s"] <= asked.iteration_s

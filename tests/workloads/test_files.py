@@ -81,7 +81,7 @@ def test_answers_of_squad_are_found_again_in_its_windows(root: Path) -> None:
     tiny_files.word_piece(root / "squad/tokenizer")
     data = fresh("squad(seq_len=48,stride=16)")
     questions = read_questions(root / "squad/train-v1.1.json")
-    windows = data._windows
+    windows = data._arrays
     found = 0
     for number in range(len(windows["train_inputs"])):
         first, last = windows["train_spans"][number]
@@ -121,8 +121,8 @@ class _Knows(torch.nn.Module):
 def test_squad_scores_known_readers(root: Path) -> None:
     tiny_files.squad(root)
     data = fresh(f"squad(seq_len=48,stride=16,{TRAINED})")
-    assert data.evaluate(_Knows(data._windows, right=True)) == {"exact_match": 1.0, "f1": 1.0}
-    assert data.evaluate(_Knows(data._windows, right=False))["exact_match"] == 0
+    assert data.evaluate(_Knows(data._arrays, right=True)) == {"exact_match": 1.0, "f1": 1.0}
+    assert data.evaluate(_Knows(data._arrays, right=False))["exact_match"] == 0
 
 
 @pytest.mark.parametrize("parquet", [False, True], ids=["tokens", "parquet"])
@@ -131,7 +131,7 @@ def test_wikitext_in_words(root: Path, parquet: bool) -> None:
     data = fresh("wikitext2(seq_len=5)")
     inputs, targets = data.train_loader(0, 1, 2, 0)[0]
     assert torch.equal(inputs[:, 1:], targets[:, :-1])
-    text = data._tokens["train"]
+    text = data._arrays["train"]
     assert len(text) == (3 + 1) + 1 + 60 * (14 + 1)  # heading, blank line, sentences, each with its end
     assert (text[4:5] == text[-1]).all()
 
@@ -142,7 +142,7 @@ def test_both_forms_of_a_text_are_the_same_tokens(root: Path, tmp_path: Path, mo
         monkeypatch.setenv("SSFX_DATA", str(tmp_path / str(parquet)))
         tiny_files.wikitext(tmp_path / str(parquet), "wikitext-103", parquet)
         data = fresh(f"wikitext103(seq_len=8,{TRAINED})")
-        found.append(data._tokens["train"].tolist())
+        found.append(data._arrays["train"].tolist())
         assert max(found[-1]) < 400
     assert found[0] == found[1]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+from abc import abstractmethod
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -36,11 +37,13 @@ class _Images(FileDataset):
         except (OSError, RuntimeError, ValueError, KeyError, EOFError, pickle.UnpicklingError) as error:
             raise RunError(f"dataset={self.name} cannot be read: {error}") from None
 
+    @abstractmethod
     def _open(self, train: bool, transform: Any) -> Any:
-        raise NotImplementedError
+        """Return the images of one part, each with its class."""
 
+    @abstractmethod
     def _transform(self, train: bool) -> Any:
-        raise NotImplementedError
+        """Return what makes the input of an image."""
 
     def tally(self, model: nn.Module, rank: int, world_size: int) -> dict[str, float]:
         """Return the sums of top1 and top5 over every world_size-th held-out image."""

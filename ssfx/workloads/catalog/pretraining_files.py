@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ssfx.core.errors import RunError
@@ -11,8 +10,7 @@ from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.workloads.base import datasets
 from ssfx.workloads.on_disk import tokens as t
-from ssfx.workloads.on_disk.base import FileDataset
-from ssfx.workloads.on_disk.prepared import prepared
+from ssfx.workloads.on_disk.prepared_files import TokenizedFiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,7 +36,7 @@ class PretrainingOptions:
 
 
 @datasets.register(PretrainingOptions())
-class Pretraining(FileDataset):
+class Pretraining(TokenizedFiles):
     """Passages of a text in pairs; in half of them the second one is from elsewhere (Devlin et al. 2019, 3.1).
 
     Of the tokens 15 % are to be found: eight in ten of these are [MASK], one is another token, one is left as it is. A
@@ -54,27 +52,10 @@ class Pretraining(FileDataset):
     files = (("*.txt", "*.parquet", "wiki.train.*"),)
     hint = "; dataset.tokenizer=bpe trains a tokenizer here"
 
-    def __init__(self, options: PretrainingOptions = PretrainingOptions()) -> None:
-        super().__init__(options)
-        self.options: PretrainingOptions = options
-        self.seq_len = options.seq_len
-
-    @property
-    def wanted(self) -> tuple[tuple[str, ...], ...]:
-        """The text, and a tokenizer unless one is trained."""
-        return (*self.files, *t.wanted(self.options.tokenizer))
-
-    @cached_property
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        return prepared(f"{self.name}-{self.fingerprint()}", self._make)
-
     def _make(self) -> Arrays:
         from ssfx.workloads.on_disk.tables import lines
 
-        if self.options.tokenizer == t.TRAINED:
-            tokenizer = t.train_tokenizer(lines(self.paths(0)), min(self.options.vocabulary, VOCABULARY))
-        else:
-            tokenizer = t.load_tokenizer(self.paths(1)[0], VOCABULARY)
+        tokenizer = self.tokenizer_for(lines(self.paths(0)), VOCABULARY)
         marks = [t.special(tokenizer, one, self.name) for one in ("[CLS]", "[SEP]", "[MASK]")]
         pieces = [np.array(one.ids, np.int32) for one in t.encoded(tokenizer, lines(self.paths(0)))]
         size = tokenizer.get_vocab_size(with_added_tokens=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,7 @@ from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.workloads.base import datasets
 from ssfx.workloads.on_disk import tokens as t
-from ssfx.workloads.on_disk.base import FileDataset
-from ssfx.workloads.on_disk.prepared import prepared
+from ssfx.workloads.on_disk.prepared_files import TokenizedFiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,7 +56,7 @@ class Question:
 
 
 @datasets.register(SquadOptions())
-class Squad(FileDataset):
+class Squad(TokenizedFiles):
     """Windows of a paragraph after its question, as BERT's own script cuts them; the answer is a span, or the first
     token where it does not lie in the window.
     """
@@ -71,27 +69,9 @@ class Squad(FileDataset):
     files = (("train-v1.1.json",), ("dev-v1.1.json",))
     hint = "; dataset.tokenizer=bpe trains a tokenizer here, data.download=true fetches all"
 
-    def __init__(self, options: SquadOptions = SquadOptions()) -> None:
-        super().__init__(options)
-        self.options: SquadOptions = options
-        self.seq_len = options.seq_len
-
-    @property
-    def wanted(self) -> tuple[tuple[str, ...], ...]:
-        """Both parts, and a tokenizer unless one is trained."""
-        return (*self.files, *t.wanted(self.options.tokenizer))
-
-    @cached_property
-    def _windows(self) -> dict[str, NDArray[Any]]:
-        return prepared(f"{self.name}-{self.fingerprint()}", self._make)
-
     def _make(self) -> Arrays:
         parts = {part: read_questions(self.paths(number)[0]) for number, part in enumerate(("train", "dev"))}
-        if self.options.tokenizer == t.TRAINED:
-            texts = (text for one in parts["train"] for text in (one.text, one.context))
-            tokenizer = t.train_tokenizer(texts, min(self.options.vocabulary, VOCABULARY))
-        else:
-            tokenizer = t.load_tokenizer(self.paths(len(self.files))[0], VOCABULARY)
+        tokenizer = self.tokenizer_for((text for one in parts["train"] for text in (one.text, one.context)), VOCABULARY)
         cut = _Cutter(tokenizer, self.options, self.name)
         found = {part: cut.windows(questions) for part, questions in parts.items()}
         return {f"{part}_{name}": array for part, arrays in found.items() for name, array in arrays.items()}
@@ -99,7 +79,7 @@ class Squad(FileDataset):
     def samples(self, train: bool) -> Samples:
         """Return tokens, mask and segments [3, seq_len], and the answer's first and last position [2], all int64."""
         part = "train" if train else "dev"
-        return _Windows(self._windows[f"{part}_inputs"], self._windows[f"{part}_spans"])
+        return _Windows(self._arrays[f"{part}_inputs"], self._arrays[f"{part}_spans"])
 
     def tally(self, model: nn.Module, rank: int, world_size: int) -> dict[str, float]:
         """Return the sums of exact match and F1 over every world_size-th held-out question."""
@@ -117,8 +97,8 @@ class Squad(FileDataset):
         """Return the characters of the best span of each wanted question, over all windows of its paragraph."""
         from ssfx.workloads.objective import evaluating, logits
 
-        samples, of = self.samples(train=False), self._windows["dev_question"]
-        offsets = self._windows["dev_offsets"]
+        samples, of = self.samples(train=False), self._arrays["dev_question"]
+        offsets = self._arrays["dev_offsets"]
         chosen = [number for number, question in enumerate(of.tolist()) if question in wanted]
         best: dict[int, tuple[float, tuple[int, int]]] = {}
         with evaluating(model) as device:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.core.errors import RunError
@@ -13,8 +12,7 @@ from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.workloads.base import datasets
 from ssfx.workloads.on_disk import tokens as t
-from ssfx.workloads.on_disk.base import FileDataset
-from ssfx.workloads.on_disk.prepared import prepared
+from ssfx.workloads.on_disk.prepared_files import PreparedFiles, TokenizedFiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,31 +59,19 @@ class TokenOptions:
             raise ValueError("seq_len must be at least 1 and vocabulary at least 300")
 
 
-class _Text(FileDataset):
+class _Text(PreparedFiles):
     """A text cut into samples of equal length, each with the tokens that follow; the perplexities of the valid part."""
 
     files = tuple(text_names(part) for part in PARTS)
     limit: ClassVar[int]
     """How many different tokens the models know that read it."""
 
-    def __init__(self, options: Any) -> None:
-        super().__init__(options)
-        self.seq_len = options.seq_len
-
-    @cached_property
-    def _tokens(self) -> dict[str, NDArray[Any]]:
-        return prepared(f"{self.name}-{self.fingerprint()}", self._make)
-
-    def _make(self) -> Arrays:
-        """Return the tokens of both parts, and how many words the valid one has."""
-        raise NotImplementedError
-
     def samples(self, train: bool) -> Samples:
         """Return windows of tokens [seq_len] and the tokens that follow them [seq_len], both int64."""
         part = PARTS[not train]
-        if len(self._tokens[part]) <= self.seq_len:
-            raise RunError(f"the {part} part of {self.name} has {len(self._tokens[part])} tokens, less than one sample")
-        return _Windows(self._tokens[part], self.seq_len)
+        if len(self._arrays[part]) <= self.seq_len:
+            raise RunError(f"the {part} part of {self.name} has {len(self._arrays[part])} tokens, less than one sample")
+        return _Windows(self._arrays[part], self.seq_len)
 
     def tally(self, model: nn.Module, rank: int, world_size: int) -> dict[str, float]:
         """Return the sums of the perplexities over every world_size-th window, each without context before it."""
@@ -93,7 +79,7 @@ class _Text(FileDataset):
 
         samples = self.samples(train=False)
         share = range(rank, len(samples), world_size)
-        words = float(self._tokens["words"]) / len(samples) * len(share)
+        words = float(self._arrays["words"]) / len(samples) * len(share)
         total = {"nats": 0.0, "tokens": float(len(share) * self.seq_len), "words": words}
         with evaluating(model) as device:
             for start in range(0, len(share), EVALUATION_BATCH):
@@ -149,22 +135,14 @@ class _Words(_Text):
         return [*(line.lower() if self.lower else line).split(), _END]
 
 
-class _Tokenized(_Text):
+class _Tokenized(TokenizedFiles, _Text):
     """All lines in one row, in the tokens of a tokenizer."""
 
     model: ClassVar[str]
     hint = "; dataset.tokenizer=bpe trains a tokenizer here, data.download=true fetches text and tokenizer"
 
-    @property
-    def wanted(self) -> tuple[tuple[str, ...], ...]:
-        """Both parts of the text, and a tokenizer unless one is trained."""
-        return (*self.files, *t.wanted(self.options.tokenizer))
-
     def _make(self) -> Arrays:
-        if self.options.tokenizer == t.TRAINED:
-            tokenizer = t.train_tokenizer(self._with_breaks("train"), min(self.options.vocabulary, self.limit))
-        else:
-            tokenizer = t.load_tokenizer(self.paths(len(self.files))[0], self.limit)
+        tokenizer = self.tokenizer_for(self._with_breaks("train"), self.limit)
         arrays = {part: _joined(tokenizer, self._with_breaks(part)) for part in PARTS}
         return {**arrays, "words": np.array(sum(len(line.split()) for line in self._lines("valid")))}
 
