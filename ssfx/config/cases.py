@@ -10,7 +10,7 @@ from ssfx.config.clusters import check_here, check_recorded, choice_at
 from ssfx.config.components import Components, complete, completed, components, on_nodes
 from ssfx.config.compose import Point, chosen, compose, expanded
 from ssfx.config.data_keys import with_own_data, without_data_keys
-from ssfx.config.epochs import with_steps
+from ssfx.config.epochs import with_recipe, with_steps
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
 from ssfx.config.simulations import PLAN_KEYS, check_keys, simulated
@@ -65,7 +65,7 @@ def resolve_job(words: Iterable[str]) -> Job:
 
     Repeats are the outer loop, so that whatever disturbs the machine for a while hits all schemes alike.
     """
-    request = with_own_data(read(without_data_keys(words)))
+    request = with_recipe(with_own_data(read(without_data_keys(words))))
     for key in ("preset", "wandb", "wandb_project", "wandb_tags", "stall_timeout_s"):
         if len(request.get(key, ())) > 1:
             raise ConfigError(f"one command takes one {key}; start ssfx run once for each")
