@@ -14,7 +14,8 @@ class StepRecord:
     micro-batches, None when it is not finite. `skipped` is true when all ranks rolled the step back. `density_ratios`
     counts segments by achieved over target density, in the bins of ssfx.results.density_bins. `control_forward_s` and
     `control_backward_s` are of the pass without exchange before the step, None where there was none. `evaluated` is
-    what ssfx.workloads.quality.measure found after the step, None where it was not due.
+    what ssfx.workloads.quality.measure found after the step, None where it was not due. `observed` steps are those that
+    a scheme observes before it plans, and `plan_s` are the seconds at the end of a step in which it did plan.
     """
 
     step: int
@@ -36,6 +37,8 @@ class StepRecord:
     control_forward_s: float | None = None
     control_backward_s: float | None = None
     evaluated: dict[str, float | None] | None = None
+    observed: bool = False
+    plan_s: float = 0.0
 
     def to_json(self) -> str:
         """Return the record as one line of JSON without the line break."""
