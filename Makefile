@@ -68,6 +68,8 @@ reference: $(INSTALLED) committed ## run experiment=throughput cluster=local aga
 simulations: $(INSTALLED) committed ## simulate the papers' clusters again and replace those reference rows (2 minutes)
 	@$(BIN)/ssfx run experiment=throughput cluster=16gpu,32gpu,64gpu cluster.calibration=nominal,published
 	@for name in $(SIMULATED); do $(BIN)/ssfx run experiment=$$name || exit 1; done
+	@$(BIN)/ssfx run experiment=profiling_overhead cluster=64gpu
+	@$(BIN)/python -m ssfx.cli.reference profiling_overhead_64gpu experiment=profiling_overhead cluster=64gpu
 	@for cluster in 16gpu 32gpu 64gpu; do $(BIN)/python -m ssfx.cli.reference throughput_$$cluster \
 	  experiment=throughput cluster=$$cluster cluster.calibration=nominal,published || exit 1; done
 	@for name in $(SIMULATED); do $(BIN)/python -m ssfx.cli.reference $${name}_clusters experiment=$$name || exit 1; done

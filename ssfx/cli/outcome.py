@@ -14,7 +14,13 @@ from ssfx.results.speedup import speedup
 
 BUSY_CORES = 0.2
 """Cores that other programs kept busy, above which measured times are doubtful."""
-QUALITY = {"top1": "{:.1%} top-1", "f1": "{:.1f} F1", "perplexity": "perplexity {:.2f}", "bleu": "{:.1f} BLEU"}
+QUALITY = {
+    "top1": "{:.1%} top-1",
+    "exact_match": "exact match {:.1%}",
+    "f1": "F1 {:.1%}",
+    "perplexity": "perplexity {:.2f}",
+    "bleu": "BLEU {:.1f}",
+}
 
 
 def print_outcome(rows: Sequence[Row], wide: bool = False) -> None:
@@ -67,10 +73,8 @@ def _ms(rows: Sequence[Row]) -> str:
 
 
 def _quality(rows: Sequence[Row]) -> str:
-    for name, form in QUALITY.items():
-        if (value := _median(rows, name)) is not None:
-            return form.format(value)
-    return ""
+    found = {name: _median(rows, name) for name in QUALITY}
+    return ", ".join(QUALITY[name].format(value) for name, value in found.items() if value is not None)
 
 
 def _median(rows: Sequence[Row], name: str) -> float | None:

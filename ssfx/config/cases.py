@@ -10,19 +10,20 @@ from ssfx.config.clusters import check_here, check_recorded, choice_at
 from ssfx.config.components import Components, complete, completed, components, on_nodes
 from ssfx.config.compose import Point, chosen, compose, expanded
 from ssfx.config.data_keys import with_own_data, without_data_keys
-from ssfx.config.epochs import with_steps
+from ssfx.config.epochs import with_recipe, with_steps
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
 from ssfx.config.simulations import PLAN_KEYS, check_keys, simulated
 from ssfx.config.sweep import Grid, grid, single
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
-from ssfx.core.paths import results_dir
+from ssfx.core.paths import results_dir, weights_folder
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.target import Target, target_of
 from ssfx.results.wandb_mirror import Mirror
 from ssfx.workloads import check_case, dataset_spec, models
+from ssfx.workloads.initial_weights import named_weights
 
 NODE_KEYS = ("cluster.nodes", "cluster.devices_per_node", "cluster.device")
 """What Slurm is asked for."""
@@ -65,14 +66,14 @@ def resolve_job(words: Iterable[str]) -> Job:
 
     Repeats are the outer loop, so that whatever disturbs the machine for a while hits all schemes alike.
     """
-    request = with_own_data(read(without_data_keys(words)))
+    request = with_recipe(with_own_data(read(without_data_keys(words))))
     for key in ("preset", "wandb", "wandb_project", "wandb_tags", "stall_timeout_s"):
         if len(request.get(key, ())) > 1:
             raise ConfigError(f"one command takes one {key}; start ssfx run once for each")
     found = grid(request)
     virtual = found.engine == "simulate"
     if virtual:
-        check_keys(request)
+        check_keys([*request, "model.path"] if weights_folder() else request)
     for key in found.axes:
         if key.startswith("cluster.") and not virtual:
             _check_described(key, found.engine)
@@ -174,6 +175,7 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
         target_metric=settings.target_metric,
         target_value=settings.target_value,
         data_workers=settings.data_workers,
+        initial_weights=named_weights(folder) if (folder := weights_folder()) else "",
     )
     if found.engine == "simulate":
         case = simulated(case)

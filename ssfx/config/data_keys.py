@@ -1,4 +1,4 @@
-"""The keys `data.*`: where data sets lie, whether they may be downloaded, and how many processes load samples."""
+"""The keys `data.*` and `model.path`: where the user's files lie, whether data may be downloaded, and who loads it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ from pathlib import Path
 from ssfx.config.overrides import Request
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.own_code import is_own
-from ssfx.core.paths import DATA_VARIABLE, DOWNLOAD_VARIABLE
+from ssfx.core.paths import DATA_VARIABLE, DOWNLOAD_VARIABLE, WEIGHTS_VARIABLE
 
 DATA_KEYS = ("data.download", "data.root", "data.workers")
 
 
 def without_data_keys(words: Iterable[str]) -> list[str]:
-    """Return `words` without data.root and data.download, which hold from now on, and data.workers as `data_workers`.
+    """Return `words` without data.root, data.download and model.path, which hold from now on; data.workers is renamed.
 
     Where samples lie and how they came there changes nothing about a run, so it is no part of its identity but in the
-    environment, which ranks inherit. What they hold is: the fingerprint of the data is in every row.
+    environment, which ranks inherit. What they hold is: the fingerprint of the data is in every row, that of the
+    weights in every case.
     """
     left = []
+    os.environ.pop(WEIGHTS_VARIABLE, None)  # unlike data, weights of an earlier command are not those of this one
     for word in words:
         key, _, value = word.partition("=")
-        if not key.startswith("data."):
+        if key == "model.path":
+            os.environ[WEIGHTS_VARIABLE] = str(Path(value).expanduser().resolve())
+        elif not key.startswith("data."):
             left.append(word)
         elif key not in DATA_KEYS:
             raise unknown("key", key, DATA_KEYS)

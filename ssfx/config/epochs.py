@@ -1,4 +1,4 @@
-"""How many steps the epochs of a workload are, which depends on how many ranks share them."""
+"""What preset=paper means: which workload is the paper's, and how many steps its epochs are on so many ranks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,44 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
+from ssfx.config.groups import choices
+from ssfx.config.overrides import Request
 from ssfx.config.schema import Settings
+from ssfx.core.component_file import path_of
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.cluster_file import cluster_of
+
+
+def with_recipe(request: Request) -> Request:
+    """Return `request` with the workload of its model and data set, where preset=paper is asked for without any.
+
+    A request that names several of something, or of which no workload or more than one says how it was trained, stays.
+    """
+    named = [request.get(key, ()) for key in ("preset", "model", "dataset")]
+    if {"workload", "experiment"} & set(request) or any(len(values) != 1 for values in named):
+        return request
+    (preset,), (model,), (dataset,) = named
+    found = [name for name, trained in _trained().items() if trained == (model, str(dataset).partition("(")[0])]
+    return {**request, "workload": (found[0],)} if preset == "paper" and len(found) == 1 else request
+
+
+def _trained() -> dict[str, tuple[str, str]]:
+    """Return model and data set of every workload that says for how many epochs it was trained.
+
+    Read from the files alone: to compose them all takes seconds.
+    """
+    from yaml import safe_load
+
+    found = {}
+    for name in choices("workload"):
+        path = path_of("workload", name)
+        said = safe_load(path.read_text()) if path else {}
+        if "epochs" in said.get("workload", {}):
+            chosen = {
+                key: value for entry in said.get("defaults", ()) if entry != "_self_" for key, value in entry.items()
+            }
+            found[name] = (chosen.get("override /model", ""), said["workload"].get("trained_on", ""))
+    return found
 
 
 def with_steps(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -20,9 +55,12 @@ def with_steps(config: Mapping[str, Any]) -> dict[str, Any]:
         return dict(config)
     workload = config["workload"]
     if "epochs" not in workload or config["dataset"]["name"] != workload["trained_on"]:
+        model, dataset = config["model"]["name"], config["dataset"]["name"]
+        known = _trained()
+        nearest = next((name for name, of in known.items() if model in of or dataset in of), "bert_base_squad")
         raise ConfigError(
             f"preset={config['preset']['name']} trains as long as the authors did, which workload={workload['name']} "
-            f"does not say for dataset={config['dataset']['name']}; set steps=..., or choose workload=bert_base_squad"
+            f"does not say for dataset={dataset}; set steps=..., or choose workload={nearest}"
         )
     settings = Settings.of({**config, "steps": config["warmup_steps"] + 1})
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)

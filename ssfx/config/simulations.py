@@ -34,7 +34,7 @@ WITHOUT_EFFECT = (
 def check_keys(keys: Iterable[str]) -> None:
     """Raise ConfigError for the first key that would have no effect on a simulation."""
     for key in keys:
-        if key.partition(".")[0] in WITHOUT_EFFECT or key.startswith("dataset."):
+        if key.partition(".")[0] in WITHOUT_EFFECT or key == "model.path" or key.startswith("dataset."):
             raise ConfigError(f"{key} has no effect on a simulated step; drop it")
 
 

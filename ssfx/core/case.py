@@ -28,6 +28,7 @@ LATER_FIELDS: dict[str, Any] = {
     "target_metric": None,
     "target_value": None,
     "data_workers": 0,
+    "initial_weights": "",
 }
 """Fields that came after the first committed rows, with the value that says nothing: then they are left out of a case's
 identity, so that a run without them is identified by what it always was."""
@@ -164,6 +165,8 @@ class Case:
     """What counts as reached: a quality at least as good as this."""
     data_workers: int = 0
     """Processes of each rank that read and prepare its samples; 0: the rank itself does."""
+    initial_weights: str = ""
+    """Weights that training starts from, as the name of their folder and a digest of it; empty: random ones."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cluster", ClusterChoice.of(self.cluster))

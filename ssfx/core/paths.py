@@ -60,9 +60,16 @@ def cache_dir() -> Path:
 
 DATA_VARIABLE = "SSFX_DATA"
 DOWNLOAD_VARIABLE = "SSFX_DOWNLOAD"
+WEIGHTS_VARIABLE = "SSFX_MODEL_PATH"
 
 
 def data_root() -> Path | None:
     """Directory of the user's data sets: $SSFX_DATA, which data.root=DIR sets; None when nobody named one."""
     named = os.environ.get(DATA_VARIABLE)
     return Path(named).expanduser().resolve() if named else None
+
+
+def weights_folder() -> Path | None:
+    """Folder of the weights to start from: $SSFX_MODEL_PATH, which model.path=DIR sets; None: random ones."""
+    named = os.environ.get(WEIGHTS_VARIABLE)
+    return Path(named) if named else None

@@ -32,7 +32,9 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
     first = results[0]
     whole, *other_ranks = (_records(job, rank) for rank in range(job.case.world_size))
     records, *others = (each[job.case.warmup_steps :] for each in (whole, *other_ranks))
-    metrics = {**_statistics(job.case, records), **first["metrics"], **target_metrics(job.case, whole)}
+    metrics = {
+        **_statistics(job.case, records), **_profiling(whole), **first["metrics"], **target_metrics(job.case, whole)
+    }  # fmt: skip
     forward_s = (max(each.forward_s for each in step) for step in zip(records, *others, strict=True))
     metrics["slowest_forward_s"] = float(statistics.median(forward_s))
     samples = {name: [getattr(record, name) for record in records] for name in SAMPLED} | _passes([records, *others])
@@ -117,6 +119,17 @@ def _statistics(case: Case, records: Sequence[StepRecord]) -> dict[str, float | 
         "tensor_missing_rate": _mean([record.tensor_missing_rate for record in records]),
         "loss": _mean([record.loss for record in records[-LOSS_STEPS:]]),
     }
+
+
+def _profiling(records: Sequence[StepRecord]) -> dict[str, float | None]:
+    """Return what observing the first steps and planning took of all steps; nothing where a scheme plans at once."""
+    observed = [record for record in records if record.observed]
+    if not observed:
+        return {}
+    plan_s = sum(record.plan_s for record in records)
+    profile_s = sum(record.iteration_s - record.plan_s for record in observed)
+    share = (profile_s + plan_s) / sum(record.iteration_s for record in records)
+    return {"profiled_steps": len(observed), "profile_s": profile_s, "plan_s": plan_s, "profile_share": share}
 
 
 def _percentile(percent: int, records: Sequence[StepRecord]) -> float:

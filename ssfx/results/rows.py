@@ -41,6 +41,10 @@ METRICS: dict[str, str] = {
     "perplexity_per_word": "perplexity per word on held-out data, from the same likelihood",
     "steps_to_target": "optimizer steps until quality was first measured at the case's target, none if it never was",
     "time_to_target_s": "seconds of those steps' iterations, none if the target was never reached",
+    "profiled_steps": "first steps in which the exchange was dense and observed, before the scheme planned",
+    "profile_s": "seconds of those steps, which train too",
+    "plan_s": "seconds in which costs were measured and the plan was made, agreed on by all ranks and installed",
+    "profile_share": "profile_s and plan_s over the seconds of all steps of the run",
     "compress_s": "median CPU time of compressing one tensor on one thread, nothing else (benchmarks/compressors.py)",
     "skipped_steps": "steps rolled back because a gradient was not finite",
 }

@@ -63,7 +63,11 @@ class _Read(NamedTuple):
 
 @dataclass
 class StepStats:
-    """The latest exchange. Densities are read from the message buffers, so ask before the next backward."""
+    """The latest exchange. Densities are read from the message buffers, so ask before the next backward.
+
+    `observed`: the step was one of those that a scheme observes before it plans; `plan_s`: seconds at its end in which
+    costs were measured and the plan was made, agreed on and installed.
+    """
 
     step: int
     skipped: bool
@@ -75,6 +79,8 @@ class StepStats:
     _elements: int = field(repr=False)
     _tensors: int = field(repr=False)
     _read: _Read | None = field(default=None, repr=False)
+    observed: bool = False
+    plan_s: float = 0.0
 
     @property
     def sparsify_s(self) -> float:

@@ -341,12 +341,16 @@ class Sync:
         self._stepped.clear()
         self.last = self._exchange.stats(skipped=not finite)
         self.step += 1
+        began, plan, stats = perf_counter(), self.plan, self.last
+        stats.observed = self.scheme.profiled and self._observer is not None
         if self._observer is not None:
             self._observer.end_step()
             if self._observer.complete:
                 self._replan()
         elif self._tuner is not None and not self._tuner.finished and self._tuner.end_step():
             self._plan_with(self._tuner.options(self.given))
+        if self.scheme.profiled and self.plan is not plan:
+            stats.plan_s = perf_counter() - began
 
     def _undo(self) -> None:
         # With a GradScaler the gradients must be non-finite on every rank, so that all of them skip; without one, no

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.core.errors import RunError
+from ssfx.core.own_code import is_own
 from ssfx.workloads.metrics.tally import Tally, quality_of
 from ssfx.workloads.own import Datasets, Models
 
@@ -36,6 +37,11 @@ class Model:
     batch_size: int
     source: str
     max_seq_len: int = 0
+
+    @property
+    def of_transformers(self) -> bool:
+        """Whether weights that transformers saved may fit it: one of that library's, or of the user's own."""
+        return self.source.startswith("transformers ") or is_own(self.name)
 
 
 class Dataset(ABC):

@@ -31,6 +31,10 @@ def check_case(case: Case) -> None:
         raise ConfigError(
             f"dataset={dataset.name} has no held-out part, so evaluate=true would measure nothing; drop it"
         )
+    if case.initial_weights and not models[case.model].of_transformers:
+        raise ConfigError(
+            f"model.path holds weights of Hugging Face's transformers, which model={case.model} does not take; drop it"
+        )
     if case.optimizer not in OPTIMIZERS:
         raise unknown("optimizer", case.optimizer, OPTIMIZERS)
     if case.precision not in PRECISIONS:

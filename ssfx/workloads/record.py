@@ -51,6 +51,10 @@ class StepRecord:
     """Backward time of that pass."""
     evaluated: dict[str, float | None] | None = None
     """What ssfx.workloads.quality.measure found after the step; None where it was not due."""
+    observed: bool = False
+    """Whether a scheme only observed this step, before it plans."""
+    plan_s: float = 0.0
+    """Planning at the end of the step."""
 
     def to_json(self) -> str:
         """Return the record as one line of JSON without the line break."""

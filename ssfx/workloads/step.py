@@ -181,4 +181,6 @@ class Stepper:
             tensor_missing_rate=stats.tensor_missing_rate,
             skipped=stats.skipped,
             density_ratios=binned(stats.density_ratios),
+            observed=stats.observed,
+            plan_s=stats.plan_s,
         )

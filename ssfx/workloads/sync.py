@@ -48,6 +48,14 @@ class Stats(Protocol):
         """Tensors of which nothing was sent over tensors; None if unknown."""
 
     @property
+    def observed(self) -> bool:
+        """True for a step that a scheme observes before it plans."""
+
+    @property
+    def plan_s(self) -> float:
+        """Seconds at the end of the step in which a plan was made of what was observed; 0 where none was."""
+
+    @property
     def skipped(self) -> bool:
         """True when a gradient was not finite and all ranks skip the step."""
 
@@ -66,6 +74,8 @@ class NoExchange:
     achieved_density: float = 1.0
     density_ratios: tuple[float, ...] = ()
     tensor_missing_rate: float | None = 0.0
+    observed: bool = False
+    plan_s: float = 0.0
 
 
 class Sync(Protocol):

@@ -20,6 +20,7 @@ from ssfx.workloads.base import datasets, models
 from ssfx.workloads.checkpoint import Checkpoints
 from ssfx.workloads.checks import check_case
 from ssfx.workloads.cpu_operators import prepare
+from ssfx.workloads.initial_weights import start_from
 from ssfx.workloads.metrics.tally import QUALITY
 from ssfx.workloads.precision import set_precision
 from ssfx.workloads.quality import due, measure
@@ -71,7 +72,9 @@ def train(
     set_precision(case.precision)
     data = datasets.build(case.dataset)
     torch.manual_seed(case.seed)
-    model = models[case.model].build().to(device).train()
+    model = models[case.model].build()
+    notes = start_from(model, case.initial_weights) if case.initial_weights else ()
+    model.to(device).train()
     torch.manual_seed(case.seed * case.world_size + rank)  # from here on ranks draw different dropout masks
     optimizer = make_optimizer(case, model)
     scaler = torch.amp.GradScaler("cuda") if case.precision == "fp16" else None
@@ -84,7 +87,8 @@ def train(
     )  # fmt: skip
     parts = _State(model, optimizer, sync, scaler, device)
     checkpoints = None
-    notes = prepare(model, AUTOCAST[case.precision]) if device.type == "cpu" else ()
+    if device.type == "cpu":
+        notes += prepare(model, AUTOCAST[case.precision])
     if checkpoint_dir is not None and case.checkpoint_every:
         identity = {"run": case.run_id, "data": data.fingerprint()}
         checkpoints = Checkpoints(checkpoint_dir, identity, rank=rank, world_size=case.world_size, group=group)

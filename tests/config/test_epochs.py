@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ssfx.config.compose import compose
-from ssfx.config.epochs import with_steps
+from ssfx.config.epochs import with_recipe, with_steps
 from ssfx.config.schema import Settings
 from ssfx.core.errors import ConfigError
 
@@ -46,3 +46,34 @@ def test_steps_that_are_given_stay() -> None:
 def test_without_epochs_steps_must_be_given(point: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"set steps=\.\.\."):
         with_steps(compose({"preset": "paper", **point}))
+
+
+@pytest.mark.parametrize(
+    ("model", "dataset", "workload"),
+    [
+        ("bert_large", "squad", "bert_large_squad"),
+        ("bert_large", "squad(tokenizer=bpe)", "bert_large_squad"),
+        ("resnet152", "imagenet", "resnet152_imagenet"),
+        ("resnet152", "synthetic", None),
+        ("resnet_tiny", "digits", None),
+    ],
+)
+def test_the_recipe_is_that_of_the_model_on_its_data(model: str, dataset: str, workload: str | None) -> None:
+    request = {"preset": ("paper",), "model": (model,), "dataset": (dataset,)}
+    chosen = with_recipe(request).get("workload")
+    assert chosen == ((workload,) if workload else None)
+    assert with_recipe({**request, "preset": ("smoke",)}) == {**request, "preset": ("smoke",)}
+    assert with_recipe({**request, "workload": ("digits_vgg",)})["workload"] == ("digits_vgg",)
+
+
+def test_the_error_names_a_recipe_with_the_same_data() -> None:
+    with pytest.raises(ConfigError, match="choose workload=resnet152_cifar100"):
+        with_steps(compose({"preset": "paper", "model": "resnet152_cifar100"}))
+
+
+def test_only_the_papers_epochs_end_with_quality() -> None:
+    for workload, preset, expected in (
+        ("bert_large_squad", "paper", True), ("bert_large_squad", "smoke", False),
+        ("mini_vgg", "smoke", True), ("mask_rcnn_synthetic", "paper", False),
+    ):  # fmt: skip
+        assert compose({"workload": workload, "preset": preset})["evaluate"] is expected

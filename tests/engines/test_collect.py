@@ -161,3 +161,26 @@ def test_a_corrupt_result_is_named(job):
     (job.attempt_dir / "result-rank1.json").write_text('{"rank": 1,')
     with pytest.raises(RunError, match=r"result-rank1\.json:1: not JSON"):
         row_of(job)
+
+
+def test_observing_and_planning_are_a_share_of_all_steps(job):
+    seen = [
+        (4.0, True, 0.0),
+        (6.0, True, 2.0),
+        (3.0, False, 1.0),
+        (2.0, False, 0.0),
+        (2.0, False, 0.0),
+        (3.0, False, 0),
+    ]
+    leave(job, [
+        replace(RECORD, step=i, iteration_s=total, observed=observed, plan_s=plan)
+        for i, (total, observed, plan) in enumerate(seen)
+    ])  # fmt: skip
+    metrics = row_of(job).metrics
+    names = ("profiled_steps", "profile_s", "plan_s", "profile_share")
+    assert [metrics[name] for name in names] == [2, 8.0, 3.0, pytest.approx(11 / 20)]
+
+
+def test_a_scheme_that_plans_at_once_has_no_share(job):
+    leave(job, [replace(RECORD, step=i) for i in range(6)])
+    assert not {"profiled_steps", "profile_s", "plan_s", "profile_share"} & set(row_of(job).metrics)

@@ -14,6 +14,7 @@ from ssfx.core.errors import ConfigError, RunError
 from ssfx.workloads import datasets
 from ssfx.workloads.base import Dataset
 from ssfx.workloads.catalog.squad_files import read_questions
+from ssfx.workloads.metrics.tally import added, quality_of
 
 TRAINED = "tokenizer=bpe,vocabulary=400"
 
@@ -177,6 +178,36 @@ def test_pairs_of_sentences(root: Path, parquet: bool) -> None:
         assert torch.equal(given[1:length], wanted[: length - 1])
     with pytest.raises(RunError, match="no pair of at most 3 tokens"):
         fresh(f"wmt16(seq_len=3,{TRAINED})").train_loader(0, 1, 1, 0)
+
+
+class _Translates(torch.nn.Module):
+    """Writes the right translation of every held-out sentence, or the same token for ever."""
+
+    def __init__(self, pairs: list[list[list[int]]], right: bool) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.known = {tuple(source): target for source, target in pairs}
+        self.right = right
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        scores = torch.zeros(len(inputs), inputs.shape[-1], 403)
+        for row, score in zip(inputs.tolist(), scores, strict=True):
+            for at, token in enumerate(self.known[tuple(row[0])]):
+                score[at, token if self.right else 70] = 5.0
+        return scores + self.weight
+
+
+def test_bleu_of_known_translators(root: Path) -> None:
+    tiny_files.wmt16(root)
+    data = fresh(f"wmt16(seq_len=24,{TRAINED})")
+    pairs = data._arrays["validation"].tolist()
+    right = data.evaluate(_Translates(pairs, right=True))
+    assert right["bleu"] == pytest.approx(100)
+    assert data.evaluate(_Translates(pairs, right=False))["bleu"] < 1
+    halves = [data.tally(_Translates(pairs, right=True), rank, 2) for rank in range(2)]
+    assert quality_of(added(*halves)) == pytest.approx(right)
+    nothing = data.tally(_Translates(pairs, right=True), len(pairs), len(pairs) + 1)  # a rank without any pair
+    assert quality_of(added(halves[0], added(halves[1], nothing))) == pytest.approx(right)
 
 
 def test_passages_for_pretraining(root: Path) -> None:

@@ -20,7 +20,7 @@ CASES = {
     "squad": ("reader", f"squad(seq_len=48,stride=16,{BPE})", "f1"),
     "words": ("language", "wikitext2(seq_len=6)", "perplexity_per_word"),
     "tokens": ("language", f"wikitext103(seq_len=6,{BPE})", "perplexity"),
-    "wmt16": ("translator", f"wmt16(seq_len=24,{BPE})", "perplexity"),
+    "wmt16": ("translator", f"wmt16(seq_len=24,{BPE})", "bleu"),
     "pretraining": ("pretrained", f"pretraining(seq_len=16,{BPE})", None),
 }
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -59,6 +60,18 @@ SIZES = {
 
 def test_the_table_is_complete() -> None:
     assert set(models.names()) == set(SIZES)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_size_in_words_is_the_size(name: str) -> None:
+    for digits, unit in re.findall(r"([\d.]+) ([kMB]) parameters", models[name].summary):
+        scale = {"k": 1e3, "M": 1e6, "B": 1e9}[unit]
+        decimals = len(digits.partition(".")[2])
+        assert f"{SIZES[name][0] / scale:.{decimals}f}" == digits
+
+
+def test_most_summaries_say_a_size() -> None:
+    assert sum(" parameters" in models[name].summary for name in SIZES) > len(SIZES) / 2
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_a_case_runs_and_resumes_on_two_ranks(pair: Pool, tmp_path: Path, change
 @pytest.mark.parametrize("scheme", [entry.name for entry in schemes])
 def test_every_scheme_resumes_exactly_within_a_schedule(pair: Pool, tmp_path: Path, scheme: str) -> None:
     steps = 9
-    cut = random.Random(scheme).randint(1, steps - 1)
+    cut = random.Random(scheme).randint(steps // 2 + 1, steps - 1)  # the only checkpoint, with the plan in use
     options = usual(scheme, 0.05)
     changes: dict[str, object] = {
         "compressor": options.pop("compressor", None), "density": options.pop("density", None),
@@ -79,12 +79,12 @@ def test_every_scheme_resumes_exactly_within_a_schedule(pair: Pool, tmp_path: Pa
         "evaluate": True, "evaluate_every": 3,
     }  # fmt: skip
     whole = pair.run(work.run, 2, str(tmp_path), changes, None)
-    last = steps // cut * cut
     resumed = pair.run(work.run, 2, str(tmp_path), changes, None)
     for one, two in zip(whole, resumed, strict=True):
-        assert two["result"].first_step == last
-        assert two["losses"] == {step: one["losses"][step] for step in range(last, steps)}
-        assert two["points"] == {step: one["points"][step] for step in range(last, steps)}
+        assert two["result"].first_step == cut
+        assert two["plan"] == one["plan"]
+        assert two["losses"] == {step: one["losses"][step] for step in range(cut, steps)}
+        assert two["points"] == {step: one["points"][step] for step in range(cut, steps)}
         assert two["weights"] == one["weights"]
         assert two["result"].metrics == one["result"].metrics
 

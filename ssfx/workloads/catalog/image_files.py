@@ -14,6 +14,7 @@ from ssfx.core.lazy import torch
 from ssfx.core.paths import DATA_VARIABLE, data_root
 from ssfx.workloads.base import datasets
 from ssfx.workloads.on_disk.base import EVALUATION_BATCH, FileDataset
+from ssfx.workloads.on_disk.fetch import download_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +99,10 @@ class _Cifar(_Images):
         """Fetch and unpack the archive that torchvision knows."""
         from ssfx.workloads.nets.torchvision_import import import_torchvision
 
-        getattr(import_torchvision().datasets, self.kind)(str(data_root()), download=True)
+        try:
+            getattr(import_torchvision().datasets, self.kind)(str(download_root()), download=True)
+        except (OSError, RuntimeError) as error:
+            raise RunError(f"dataset={self.name} cannot be downloaded: {error}") from None
 
 
 @cache

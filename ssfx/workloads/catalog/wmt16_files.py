@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
+    from ssfx.workloads.metrics.tally import Tally
     from ssfx.workloads.on_disk.loader import Samples
     from ssfx.workloads.on_disk.prepared import Arrays
 
 VOCABULARY = 32317
 PARTS = ("train", "validation")
 PADDING, BEGIN, END = 0, 1, 2
+PADDED = -100
+"""The target where nothing is to be found."""
 OWN = 3
 """Numbers that are no token of the tokenizer, whose own come after them."""
 
@@ -53,7 +57,7 @@ class Wmt16(FileDataset):
     """Pairs of sentences: tables with a column "translation" of {"de", "en"}, or lines of German, tab, English."""
 
     name = "wmt16"
-    summary = "WMT16 German to English from DIR/wmt16 and its tokenizer/; perplexity"
+    summary = "WMT16 German to English from DIR/wmt16 and its tokenizer/; perplexity, bleu"
     source = "Bojar et al. 2016"
     inputs = "tokens of a sentence and its translation"
     folder = "wmt16"
@@ -80,19 +84,25 @@ class Wmt16(FileDataset):
             tokenizer = t.train_tokenizer(texts, self.options.vocabulary)
         else:
             tokenizer = t.load_tokenizer(self.paths(len(self.files))[0], VOCABULARY - OWN)
-        return {part: self._padded(tokenizer, part) for part in PARTS}
+        (train, _), (validation, kept) = (self._padded(tokenizer, part) for part in PARTS)
+        translations = [pair[1] for number, pair in enumerate(self._pairs("validation")) if number in kept]
+        return {
+            "train": train, "validation": validation,
+            "tokenizer": _bytes(tokenizer.to_str()), "translations": _bytes(json.dumps(translations)),
+        }  # fmt: skip
 
-    def _padded(self, tokenizer: Any, part: str) -> NDArray[Any]:
-        """Return the pairs that are short enough, each sentence with an end, padded: [N, 2, seq_len]."""
-        length, found = self.options.seq_len, []
+    def _padded(self, tokenizer: Any, part: str) -> tuple[NDArray[Any], set[int]]:
+        """Return the pairs that are short enough, each sentence with an end, padded: [N, 2, seq_len], and which."""
+        length, found, kept = self.options.seq_len, [], set()
         texts = t.encoded(tokenizer, (text for pair in self._pairs(part) for text in pair))
-        for source in texts:
-            both = [[OWN + number for number in one.ids] + [END] for one in (source, next(texts))]
+        for number, source in enumerate(texts):
+            both = [[OWN + token for token in one.ids] + [END] for one in (source, next(texts))]
             if all(len(one) <= length for one in both):
                 found.append([one + [PADDING] * (length - len(one)) for one in both])
+                kept.add(number)
         if not found:
             raise RunError(f"the {part} part of {self.name} has no pair of at most {length} tokens")
-        return np.array(found, np.int32)
+        return np.array(found, np.int32), kept
 
     def _pairs(self, part: str) -> Iterator[tuple[str, str]]:
         from ssfx.workloads.on_disk.tables import rows
@@ -111,22 +121,41 @@ class Wmt16(FileDataset):
         """Return both sentences [2, seq_len], the second one later, and what comes next [seq_len], -100 for padding."""
         return _Pairs(self._arrays[PARTS[not train]])
 
-    def tally(self, model: nn.Module, rank: int, world_size: int) -> dict[str, float]:
-        """Return the sums of the perplexity per token of the translations of every world_size-th pair."""
+    def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
+        """Return the sums of the perplexity per token and of BLEU over every world_size-th pair.
+
+        The perplexity is that of the translation in the file; BLEU is that of the network's own, written greedily.
+        """
+        from ssfx.workloads.metrics.bleu import bleu_tally
+        from ssfx.workloads.metrics.networks import tokens_tally
+        from ssfx.workloads.metrics.translation import greedy
         from ssfx.workloads.objective import evaluating, logits
 
         samples = self.samples(train=False)
         share: Sequence[int] = range(rank, len(samples), world_size)
-        total = {"nats": 0.0, "tokens": 0.0}
+        total: Tally = {"nats": 0.0, "tokens": 0.0}
+        written: list[str] = []
         with evaluating(model) as device:
             for start in range(0, len(share), EVALUATION_BATCH):
                 pairs = [samples[number] for number in share[start : start + EVALUATION_BATCH]]
                 inputs, targets = (torch.stack(one).to(device) for one in zip(*pairs, strict=True))
-                found = logits(model, inputs).flatten(end_dim=-2).float()
-                nats = torch.nn.functional.cross_entropy(found, targets.flatten(), reduction="sum")
-                total["nats"] += float(nats)
-                total["tokens"] += float((targets != -100).sum())
-        return total
+                counted = tokens_tally(logits(model, inputs), targets, 0.0)
+                total["nats"] += counted["nats"]
+                total["tokens"] += float((targets != PADDED).sum())
+                written += self._texts(greedy(model, inputs[:, 0], begin=BEGIN, end=END, padding=PADDING))
+        wanted = json.loads(bytes(self._arrays["translations"]))
+        return total | bleu_tally(written, [wanted[number] for number in share])
+
+    def _texts(self, tokens: Tensor) -> list[str]:
+        """Return the sentences of tokens [N, T], each up to its end."""
+        rows = (row[: row.index(END)] if END in row else row for row in tokens.tolist())
+        return list(self._tokenizer.decode_batch([[number - OWN for number in row if number >= OWN] for row in rows]))
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_str(bytes(self._arrays["tokenizer"]).decode())
 
     def download(self) -> None:
         """Fetch the sentences; a tokenizer for them is trained here."""
@@ -147,4 +176,8 @@ class _Pairs:
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
         source, target = torch.from_numpy(self._pairs[number].astype(np.int64))
         given = torch.cat((torch.tensor([BEGIN]), target[:-1]))
-        return torch.stack((source, given)), torch.where(target == PADDING, -100, target)
+        return torch.stack((source, given)), torch.where(target == PADDING, PADDED, target)
+
+
+def _bytes(text: str) -> NDArray[Any]:
+    return np.frombuffer(text.encode(), np.uint8)

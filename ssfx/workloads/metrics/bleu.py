@@ -11,9 +11,12 @@ ORDER = 4
 
 def bleu_tally(candidates: Sequence[str], references: Sequence[str]) -> Tally:
     """Return the n-gram counts of `candidates` against one reference each, with sacrebleu's 13a tokens (Post 2018)."""
-    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.bleu import BLEU, BLEUScore
 
-    found = BLEU().corpus_score(list(candidates), [list(references)])
+    if candidates:
+        found = BLEU().corpus_score(list(candidates), [list(references)])
+    else:  # a rank may have no sentence, and sacrebleu wants one
+        found = BLEUScore(0.0, [0] * ORDER, [0] * ORDER, [0.0] * ORDER, 0.0, 0, 0)
     counts = {f"bleu_right{n}": float(found.counts[n]) for n in range(ORDER)}
     totals = {f"bleu_ngrams{n}": float(found.totals[n]) for n in range(ORDER)}
     return counts | totals | {"bleu_candidate": float(found.sys_len), "bleu_reference": float(found.ref_len)}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ssfx.core.errors import ConfigError
 from ssfx.workloads.nets.torchvision_import import import_torchvision
 
 
@@ -111,6 +113,37 @@ def vit(*, width: int, layers: int, heads: int) -> nn.Module:
     )  # fmt: skip
     model: nn.Module = transformers.ViTForImageClassification(config)
     return model
+
+
+def is_pretrained(network: nn.Module) -> bool:
+    """Return whether `network` is a model of transformers, which can read weights from a folder."""
+    return isinstance(network, _transformers().PreTrainedModel)
+
+
+def pretrained(network: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
+    """Return a network as `network` with the weights in `folder`, and what transformers says of its tensors.
+
+    Its embedding has as many rows as that of `network`; "vocabulary" is how many were in the files. ConfigError, one
+    line, for files that cannot be read.
+    """
+    transformers = _transformers()
+    before = transformers.utils.logging.get_verbosity()
+    transformers.utils.logging.set_verbosity(transformers.utils.logging.CRITICAL)
+    try:
+        found, info = type(network).from_pretrained(
+            folder, local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True, dtype=torch.float32,
+            num_labels=network.config.num_labels,
+        )  # fmt: skip
+    except Exception as error:  # safetensors, pickle, the file system and transformers all have their own
+        first = str(error).strip().splitlines() or [""]
+        raise ConfigError(f"model.path={folder} cannot be read: {type(error).__name__}: {first[0]}") from None
+    finally:
+        transformers.utils.logging.set_verbosity(before)
+    info["vocabulary"] = getattr(found.config, "vocab_size", None)
+    tokens = getattr(network.config, "vocab_size", None)
+    if tokens != info["vocabulary"]:
+        found.resize_token_embeddings(tokens, mean_resizing=False)
+    return found, info
 
 
 def _transformers() -> Any:

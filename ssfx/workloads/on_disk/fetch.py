@@ -19,6 +19,7 @@ def fetch_file(url: str, folder: str, name: str) -> None:
     try:
         urllib.request.urlretrieve(url, partial)
     except OSError as error:
+        partial.unlink(missing_ok=True)
         raise RunError(f"{url} cannot be downloaded: {error}") from None
     partial.rename(path)
 
@@ -49,10 +50,15 @@ def fetch_tables(name: str, config: str, folder: str) -> None:
         raise RunError(f"{name} cannot be downloaded: {error}") from None
 
 
-def _place(folder: str) -> Path:
+def download_root() -> Path:
+    """Return the folder of the user's data sets; RunError when nobody named one."""
     root = data_root()
     if root is None:
         raise RunError(f"data.download=true needs a place to put files; name it with data.root=DIR or {DATA_VARIABLE}")
-    place = root / folder
+    return root
+
+
+def _place(folder: str) -> Path:
+    place = download_root() / folder
     place.mkdir(parents=True, exist_ok=True)
     return place

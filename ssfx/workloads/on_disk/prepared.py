@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-VERSION = 1
+VERSION = 2
 """Goes into every key: counted up when samples are made in another way."""
 
 

@@ -41,11 +41,12 @@ def load_tokenizer(path: Path, limit: int) -> Any:
 
 def _word_pieces(path: Path) -> Any:
     """Return the tokenizer of BERT without capitals for the pieces in a file, one a line."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     found = Tokenizer(models.WordPiece.from_file(str(path), unk_token="[UNK]"))
     found.normalizer = normalizers.BertNormalizer(lowercase=True)
     found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    found.decoder = decoders.WordPiece()
     return found
 
 
