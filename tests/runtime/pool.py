@@ -42,11 +42,12 @@ class Pool:
     """`run(work, world, *args)` calls work(group, rank, world, *args) on ranks 0..world-1 and returns their results.
 
     A rank that raises fails the call with its traceback. After any failure the pool is started anew, so that the next
-    call meets no message or thread of this one.
+    call meets no message or thread of this one. Ranks see the variables of `environment` with those that they inherit.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, environment: dict[str, str] | None = None) -> None:
         self.size = size
+        self._environment = environment or {}
         self._start()
 
     def _start(self) -> None:
