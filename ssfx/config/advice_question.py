@@ -51,7 +51,7 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
         setting = Setting(target.cluster, target.profile)
     else:
         check_device(profile, cluster.device, "what was profiled")
-        setting = Setting(cluster, profile)
+        setting = Setting(replace(cluster, name=str(choice_at(point, cluster))), profile)
     return setting if settings.density is None else replace(setting, density=settings.density)
 
 

@@ -14,6 +14,9 @@ from ssfx.perf_model.saved_profiles import is_saved
 Request = dict[str, tuple[Any, ...]]
 """Keys in the order they were given, each with the values it shall take."""
 
+SHORT = {"cluster.link": "cluster.inter.link", "cluster.inside": "cluster.intra.link"}
+"""Keys that say in a word what a cluster is made of."""
+
 _CALL = re.compile(r"([a-z_]\w*)\(")
 _ENGINES = "ssfx starts the runs itself: write engine=torchrun, engine=slurm or engine=simulate"
 _RESULTS = "results are under ./results, or where SSFX_RESULTS says: write SSFX_RESULTS=DIR ssfx run ..."
@@ -28,6 +31,7 @@ def read(words: Iterable[str]) -> Request:
             if odd := next((str(value) for value in values if not is_saved(str(value))), None):
                 raise ConfigError(f"profile={odd} is no file of a profile, which ends in .json; is it model={odd}?")
             key = "model"
+        key = SHORT.get(key, key)
         if key in request:
             raise ConfigError(f"{key} is given twice; write {key}=a,b to run both")
         request[key] = check(key, values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -101,5 +102,5 @@ def advised(group: Any, rank: int, world: int, path: str) -> tuple[str, str, str
     answer = str(sync.advise("box", cluster_device="cpu", cluster_nodes=2, density=0.02, batch_size=4))
     sync.profile.save(f"{path}/profile{rank}.json")
     sync.detach()
-    with open(f"{path}/profile{rank}.json") as file:
-        return early, answer, Profile.from_json(file.read()).tensors[0].name
+    text = Path(path, f"profile{rank}.json").read_text()
+    return early, answer, Profile.from_json(text).tensors[0].name
