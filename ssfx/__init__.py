@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ssfx.advice import Advice as Advice
+    from ssfx.config.advice_question import advise_on
     from ssfx.runtime.attach import attach
     from ssfx.runtime.sync import Sync
 
 __version__ = "0.1.0"
-__all__ = ["Sync", "__version__", "attach"]
+__all__ = ["Sync", "__version__", "advise_on", "attach"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,4 +20,8 @@ def __getattr__(name: str) -> Any:
         from ssfx.runtime import attach
 
         return getattr(attach, name)
+    if name == "advise_on":
+        from ssfx.config.advice_question import advise_on
+
+        return advise_on
     raise AttributeError(f"module 'ssfx' has no attribute {name!r}")

@@ -14,6 +14,9 @@ from ssfx.advice.setting import TUNED
 WORTH = 0.01
 """A gain below this share of the step is none."""
 
+SIXTEEN_BIT = "ddp_fp16"
+"""The scheme that sends dense gradients in 16 bits."""
+
 Word = Literal["yes", "no", "too close to call"]
 
 
@@ -85,7 +88,8 @@ def _same(one: Entry, dense: Entry) -> bool:
 
 
 def listed(entries: Sequence[Entry], most: int = 8) -> str:
-    """Return the entries as "name 1.07x, ...", at most so many of them."""
-    shown = ", ".join(f"{one.scheme} {one.speedup_vs_dense:.2f}x" for one in entries[:most])
-    more = f", and {len(entries) - most} more" if len(entries) > most else ""
+    """Return the entries as "name 1.07x, ...", at most so many of them, and dense in 16 bit wherever it is."""
+    chosen = [one for i, one in enumerate(entries) if i < most or one.scheme == SIXTEEN_BIT]
+    shown = ", ".join(f"{one.scheme} {one.speedup_vs_dense:.2f}x" for one in chosen)
+    more = f", and {len(entries) - len(chosen)} more" if len(entries) > len(chosen) else ""
     return f"{shown}{more}" if entries else "none"

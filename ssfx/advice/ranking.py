@@ -56,6 +56,12 @@ class Advice:
     entries: tuple[Entry, ...]
     left_out: tuple[tuple[str, str], ...]
 
+    def __str__(self) -> str:
+        """Return the first screen of `ssfx advise`."""
+        from ssfx.advice.screen import as_text, first_screen  # late: it reads what this defines
+
+        return as_text(first_screen(self))
+
     @property
     def dense(self) -> Entry:
         """Tuned dense: the fastest of the schemes it is chosen from."""

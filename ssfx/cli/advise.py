@@ -58,30 +58,12 @@ def advise(overrides: tuple[str, ...], every: bool, evens: bool, sources: bool, 
 
 def _answer(advice: Advice, overrides: tuple[str, ...]) -> None:
     """Print the first screen: the answer, three groups of schemes, and what to type next."""
-    from ssfx.advice.answer import answer_of, listed
+    from ssfx.advice.answer import answer_of
+    from ssfx.advice.screen import first_screen
 
-    setting, trust, dense = advice.setting, advice.trust, advice.dense
+    for line in first_screen(advice):
+        say(line.text, line.indent, line.first, bold=line.bold, fg="yellow" if line.warns else None)
     answer = answer_of(advice)
-    say(
-        f"{setting.profile.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks at "
-        f"{setting.cluster.bottleneck_text}, batch {setting.profile.batch_size} each, density {setting.density:g} "
-        f"(simulated, {setting.system.origin.kind} times)",
-        bold=True,
-    )
-    say(answer.reason, " " * 8, f"{'ANSWER':8}{answer.word.capitalize()}. ", bold=True)
-    say(answer.bandwidth(setting.gbps), " " * 8)
-    if trust is None:
-        sure = "unknown: the simulator was never checked against times of this kind"
-    else:
-        borrowed = ", and systems of this kind were never checked" if trust.borrowed else ""
-        sure = f"simulated times are {trust.mean:.0%} off on average (at worst {trust.maximum:.0%}){borrowed}"
-    say(f"How sure: {sure}. A faster step says nothing about convergence.", " " * 8)
-    click.echo()
-    say(f"{dense.trial.title}, {1e3 * dense.iteration_s:.1f} ms a step", " " * 25, f"{'tuned dense':25}")
-    for name, group in (("faster", answer.faster), ("not to be told apart", answer.unclear), ("slower", answer.slower)):
-        say(listed(group), " " * 25, f"{name:25}")
-    for line in advice.extrapolated:
-        say(f"extrapolated: {line}", "  ", fg="yellow")
     click.echo()
     words = " ".join(overrides)
     say(

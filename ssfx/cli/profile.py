@@ -10,7 +10,7 @@ import click
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.profile_compressors import compressors
 from ssfx.cli.profile_network import network
-from ssfx.cli.terminal import print_table
+from ssfx.cli.profile_own import function, show_profile, trace
 from ssfx.core.errors import ConfigError, nearest, unknown
 
 if TYPE_CHECKING:
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 
 
 class _ModelByDefault(click.Group):
-    """Takes words that name no subcommand as those of `ssfx profile model`."""
+    """Takes FILE.py:FUNCTION as `ssfx profile function`, trace=FILE as `trace`, and other words as `model`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         first = args[0] if args else ""
         if first not in (*self.commands, "-h", "--help"):
+            if ":" in first and "=" not in first.partition(":")[0]:
+                return super().parse_args(ctx, ["function", *args])
+            if any(word.startswith("trace=") for word in args):
+                return super().parse_args(ctx, ["trace", *args])
             if "=" not in first and not first.startswith("-") and nearest(first, self.commands):
                 raise unknown("thing to profile", first, self.commands)
             args = ["model", *args]
@@ -33,12 +37,15 @@ class _ModelByDefault(click.Group):
 def profile() -> None:
     """Measure what this machine takes and write it to a file.
 
-    The word model may be left out: ssfx profile model=resnet_tiny ranks=2
+    Your own model: ssfx profile mytrain.py:build_model, where build_model() returns (model, batch); or from a trace of
+    torch.profiler: ssfx profile trace=trace.json.gz. One that ssfx has: ssfx profile model=resnet_tiny ranks=2
     """
 
 
 profile.add_command(network)
 profile.add_command(compressors)
+profile.add_command(function)
+profile.add_command(trace)
 
 
 @profile.command(short_help="When each gradient of a model is ready; forward, backward and step.")
@@ -72,12 +79,12 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
     )
     path = out or written_dir() / profile_name(found)
     if if_faster and (before := _faster(path, found)):
-        _show(before)
+        show_profile(before)
         click.echo(f"{path}, kept: {100 * (found.alone_s() / before.alone_s() - 1):.0f} % faster than now")
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, found.to_json() + "\n")
-    _show(found)
+    show_profile(found)
     click.echo(str(path))
 
 
@@ -89,21 +96,3 @@ def _faster(path: Path, found: Profile) -> Profile | None:
     before = read(path, Profile.from_json) if path.exists() else None
     same = before is not None and before.origin.hardware == found.origin.hardware
     return before if before and same and before.alone_s() <= found.alone_s() else None
-
-
-def _show(found: Profile) -> None:
-    ranks = "one rank" if found.ranks == 1 else f"{found.ranks} ranks at once"
-    click.secho(f"{found.model} on {found.device}, batch {found.batch_size}, {ranks}", bold=True)
-    parts = {
-        "forward": found.forward_s, "backward": found.backward_s, "step": found.step_s, "other": found.other_s,
-    }  # fmt: skip
-    total_s = sum(parts.values())
-    lines = [(name, f"{1e3 * seconds:.3f}", f"{seconds / total_s:.1%}") for name, seconds in parts.items()]
-    print_table(("part", "ms", "share"), [*lines, ("iteration", f"{1e3 * total_s:.3f}", "")], right={"ms", "share"})
-    slowest = max(range(len(found.tensors)), key=lambda i: found.ready_gap_s[i])
-    click.echo(
-        f"{len(found.tensors)} tensors, {sum(found.numel):,} elements; first ready: {found.tensors[0].name}, last: "
-        f"{found.tensors[-1].name}, longest wait: {1e3 * found.ready_gap_s[slowest]:.3f} ms for "
-        f"{found.tensors[slowest].name}"
-    )
-    click.echo(f"measured on {found.origin.hardware}, {found.origin.date}: {found.origin.note}")

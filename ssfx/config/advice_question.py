@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
+from ssfx.advice.ranking import Advice, advise
 from ssfx.advice.setting import Setting
 from ssfx.config.clusters import check_recorded, choice_at
 from ssfx.config.compose import compose
@@ -14,14 +16,19 @@ from ssfx.config.simulations import with_custom
 from ssfx.config.sweep import single
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.cluster_file import cluster_of
+from ssfx.perf_model.saved_profiles import check_device
 from ssfx.perf_model.target import target_at
+from ssfx.planning.profile import Profile
 
 ADVICE_KEYS = ("model", "workload", "cluster", "density", "batch_size", "optimizer", "world_size", "device")
 """What advice depends on."""
 
 
-def resolve_setting(words: Iterable[str]) -> Setting:
-    """Return the setting that `words` ask about; ConfigError for a sweep or a key that no advice depends on."""
+def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Setting:
+    """Return the setting that `words` ask about; ConfigError for a sweep or a key that no advice depends on.
+
+    With a `profile` it is that one's model at its batch size, whatever the words say of those.
+    """
     request = read(words)
     for key in request:
         if key in ("scheme", "compressor") or key.startswith(("scheme.", "compressor.")):
@@ -31,13 +38,33 @@ def resolve_setting(words: Iterable[str]) -> Setting:
             )
         if key not in ADVICE_KEYS and not key.startswith("cluster."):
             raise ConfigError(f"advice does not depend on {key}; it takes {', '.join(ADVICE_KEYS)}")
-    point = with_custom(single(request, "advise"))
+    point = single(request, "advise")
+    point = with_custom(point) if profile is None else point
     config = compose(point)
     settings = Settings.of(config)
     model, on = config["model"]["name"], settings.device
     cluster = cluster_of(config["cluster"], settings.world_size, on)
     check_recorded(point, cluster)
-    choice = choice_at(point, cluster)
-    target = target_at(choice, cluster.world_size, on, model, settings.batch_size, settings.optimizer)
-    setting = Setting(target.cluster, target.profile)
+    if profile is None:
+        choice = choice_at(point, cluster)
+        target = target_at(choice, cluster.world_size, on, model, settings.batch_size, settings.optimizer)
+        setting = Setting(target.cluster, target.profile)
+    else:
+        check_device(profile, cluster.device, "what was profiled")
+        setting = Setting(replace(cluster, name=str(choice_at(point, cluster))), profile)
     return setting if settings.density is None else replace(setting, density=settings.density)
+
+
+def advise_on(profile: Profile, cluster: str = "local", batch_size: int = 0, **options: Any) -> Advice:
+    """Return the advice for a profiled model on `cluster`; `str()` of it is the answer as `ssfx advise` prints it.
+
+    `options` are other keys of `ssfx advise`: density, and those of the cluster with "_" for ".", as
+    cluster_nodes=8. `batch_size`: samples of a rank and step, where the profile does not know.
+    """
+    words = [f"cluster={cluster}", *(f"{_key(name)}={value}" for name, value in options.items())]
+    known = replace(profile, batch_size=batch_size or profile.batch_size or 1)
+    return advise(resolve_setting(words, known))
+
+
+def _key(name: str) -> str:
+    return name.replace("cluster_", "cluster.", 1) if name.startswith("cluster_") else name

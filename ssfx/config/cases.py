@@ -20,6 +20,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.core.paths import results_dir, weights_folder
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_of
+from ssfx.perf_model.saved_profiles import is_saved
 from ssfx.perf_model.target import Target, target_of
 from ssfx.results.wandb_mirror import Mirror
 from ssfx.workloads import check_case, dataset_spec, models
@@ -70,6 +71,12 @@ def resolve_job(words: Iterable[str]) -> Job:
     for key in ("preset", "wandb", "wandb_project", "wandb_tags", "stall_timeout_s"):
         if len(request.get(key, ())) > 1:
             raise ConfigError(f"one command takes one {key}; start ssfx run once for each")
+    for model in request.get("model", ()):
+        if is_saved(model):
+            raise ConfigError(
+                f"profile={model} has no network to train and is not kept with results; use it with ssfx plan, "
+                "simulate or advise"
+            )
     found = grid(request)
     virtual = found.engine == "simulate"
     if virtual:

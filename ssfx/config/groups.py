@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ssfx.core.component_file import component_file, file_names, path_of
+from ssfx.core.component_file import component_file, file_names, is_file, path_of
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.paths import conf_dirs
 
@@ -56,8 +56,24 @@ def check_choice(group: str, value: Any) -> str:
     text = str(value)
     name, options = split_spec(text) if group in WITH_SPECS else (text, "")
     if not exists(group, name):
+        if group == "cluster":
+            raise _no_cluster(name)
         raise unknown(group, name, choices(group))
     return text if options else name
+
+
+def _no_cluster(name: str) -> ConfigError:
+    """Return the error for a cluster that is not there, which says how to describe one of so many GPUs."""
+    if is_file(name):
+        return ConfigError(f"cluster={name}: there is no file {Path(name).expanduser().resolve()}")
+    if gpus := re.fullmatch(r"(\d+)[x_-]?(?:gpus?|(?P<device>[a-z]+\d+\w*))", name.lower()):
+        device = gpus["device"] or "a100"
+        return ConfigError(
+            f"unknown cluster {name!r}; to describe {gpus[1]} GPUs in one machine write cluster=box cluster.nodes=1 "
+            f"cluster.devices_per_node={gpus[1]} cluster.device={device} cluster.inside=pcie, in several also "
+            "cluster.link=25gbe_tcp"
+        )
+    return unknown("cluster", name, choices("cluster"))
 
 
 def exists(group: str, name: str) -> bool:

@@ -9,9 +9,13 @@ from typing import Any
 from ssfx.config.groups import GROUPS, OPTION_GROUPS, WITH_SPECS, check_choice, choices, options
 from ssfx.config.schema import KEYS, typed
 from ssfx.core.errors import ConfigError, nearest, unknown
+from ssfx.perf_model.saved_profiles import is_saved
 
 Request = dict[str, tuple[Any, ...]]
 """Keys in the order they were given, each with the values it shall take."""
+
+SHORT = {"cluster.link": "cluster.inter.link", "cluster.inside": "cluster.intra.link"}
+"""Keys that say in a word what a cluster is made of."""
 
 _CALL = re.compile(r"([a-z_]\w*)\(")
 _HYDRA = {
@@ -30,6 +34,11 @@ def read(words: Iterable[str]) -> Request:
     request: Request = {}
     for word in words:
         key, values = _parse(word)
+        if key == "profile":  # a saved profile stands where a model may
+            if odd := next((str(value) for value in values if not is_saved(str(value))), None):
+                raise ConfigError(f"profile={odd} is no file of a profile, which ends in .json; is it model={odd}?")
+            key = "model"
+        key = SHORT.get(key, key)
         if key in request:
             raise ConfigError(f"{key} is given twice; write {key}=a,b to run both")
         request[key] = check(key, values)

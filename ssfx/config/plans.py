@@ -13,6 +13,7 @@ from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.devices import device_names
 from ssfx.perf_model.operator_counts import is_counted
 from ssfx.perf_model.plan_costs import costs_on, nominal_costs
+from ssfx.perf_model.saved_profiles import is_saved, saved_profile
 from ssfx.perf_model.shipped_profiles import is_shipped, load_shipped, profile_on
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
@@ -79,7 +80,10 @@ def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
     ConfigError when one is not shipped. The others do not look at them.
     """
     model, on = planned.model, planned.cluster.device
-    profile = profile_on(model, on) if is_counted(model) and on in device_names() else load_shipped(model)
+    if is_saved(model):
+        profile = saved_profile(model, on)
+    else:
+        profile = profile_on(model, on) if is_counted(model) and on in device_names() else load_shipped(model)
     found: Costs | str
     try:
         found = costs = costs_on(planned.cluster, planned.parts.compressor, planned.parts.density)

@@ -15,6 +15,8 @@ from ssfx.core.case import LATER_FIELDS, Case
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.operator_counts import model_work
+from ssfx.perf_model.roofline import STEP_TRAFFIC
+from ssfx.perf_model.saved_profiles import is_saved, saved_profile
 from ssfx.perf_model.target import target_of
 
 PLAN_KEYS = ("scheme", "compressor", "model", "workload", "cluster", "density", "world_size", "device")
@@ -61,9 +63,16 @@ def resolve_simulations(words: Iterable[str]) -> list[Case]:
 
 
 def with_custom(point: Point) -> Point:
-    """Return `point`; a model that is chosen without a workload gets its customary batch size and optimizer."""
+    """Return `point`; a model that is chosen without a workload gets its customary batch size and optimizer.
+
+    A saved profile has those that it was made with.
+    """
     if "model" not in point or "workload" in point:
         return point
+    if is_saved(point["model"]):
+        saved = saved_profile(point["model"])
+        step = saved.optimizer if saved.optimizer in STEP_TRAFFIC else "sgd"
+        return {"batch_size": saved.batch_size or 1, "optimizer": step, **point}
     work = model_work(point["model"])
     return {"batch_size": work.batch_size, "optimizer": work.optimizer, **point}
 

@@ -22,9 +22,20 @@ def file_names(group: str) -> tuple[str, ...]:
 
 
 def path_of(group: str, name: str) -> Path | None:
-    """Return the first file of that name, the user's before the shipped one; None without any."""
+    """Return the first file of that name, the user's before the shipped one; None without any.
+
+    A cluster may be named by the path of its file.
+    """
+    if group == "cluster" and is_file(name):
+        path = Path(name).expanduser()
+        return path if path.is_file() else None
     found = (folder / group / f"{name}.yaml" for folder in conf_dirs())
     return next((path for path in found if path.exists()), None)
+
+
+def is_file(name: str) -> bool:
+    """Return whether `name` is the path of a file, not the name of a choice."""
+    return name.endswith((".yaml", ".yml"))
 
 
 def component_file(group: str, name: str) -> dict[str, Any]:
@@ -33,12 +44,12 @@ def component_file(group: str, name: str) -> dict[str, Any]:
     if path is None:
         raise unknown(group, name, file_names(group))
     found: dict[str, Any] = {"name": name}
-    for one in _chain(path, ()):
+    for one in _chain(path, (), group):
         found = merged(found, one)
     return found
 
 
-def _chain(path: Path, above: tuple[Path, ...]) -> list[Mapping[str, Any]]:
+def _chain(path: Path, above: tuple[Path, ...], group: str) -> list[Mapping[str, Any]]:
     """Return the contents of a file and those that it continues, the most general first."""
     if path in above:
         raise ConfigError(f"{path} continues itself through its defaults; drop one of them")
@@ -49,8 +60,8 @@ def _chain(path: Path, above: tuple[Path, ...]) -> list[Mapping[str, Any]]:
         other = path.parent / f"{name}.yaml"
         if name == "_self_":
             parts.append(own)
-        elif isinstance(name, str) and (found := path_of(path.parent.name, name)):
-            parts += _chain(other if other.exists() and other != path else found, (*above, path))
+        elif isinstance(name, str) and (found := path_of(group, name)):
+            parts += _chain(other if other.exists() and other != path else found, (*above, path), group)
         else:
             raise ConfigError(f"{path}: defaults of a component name files of its own group, not {name!r}")
     return parts

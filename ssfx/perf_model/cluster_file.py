@@ -172,7 +172,8 @@ def _link(key: str, node: Mapping[str, Any]) -> Link:
             return Link.of_kind(str(kind), **numbers)
         return Link(numbers.pop("gbps"), numbers.pop("efficiency"), numbers.pop("latency_s"), **numbers)  # type: ignore[arg-type]
     except ConfigError as error:
-        raise ConfigError(f"cluster.{key}.{error}") from None
+        what = f"cluster.{key}: {error}" if str(error).startswith("unknown") else f"cluster.{key}.{error}"
+        raise ConfigError(what) from None
 
 
 def _device_name(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,8 @@ from ssfx.core.paths import data_dir
 
 def link_kind(name: str) -> dict[str, Any]:
     """Return gbps, efficiency, latency_s, rdma and source of a kind of link; ConfigError with the nearest known one."""
+    if short := re.fullmatch(r"(\d+)gbe_tcp", name):  # as people say it
+        name = f"eth_{short[1]}_tcp"
     if name not in _table():
         raise unknown("kind of link", name, _table())
     return dict(_table()[name])

@@ -8,6 +8,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.operator_counts import counted, is_counted, model_work, work_dir
 from ssfx.perf_model.roofline import analytic_profile
+from ssfx.perf_model.saved_profiles import is_saved, saved_profile
 from ssfx.planning.profile import Profile
 
 
@@ -18,7 +19,7 @@ def shipped_dir() -> Path:
 
 def is_shipped(model: str) -> bool:
     """Return whether `load_shipped` has a profile of `model`."""
-    return any((folder / f"{model}.json").exists() for folder in (shipped_dir(), work_dir()))
+    return is_saved(model) or any((folder / f"{model}.json").exists() for folder in (shipped_dir(), work_dir()))
 
 
 def load_shipped(model: str) -> Profile:
@@ -27,6 +28,8 @@ def load_shipped(model: str) -> Profile:
     The latter is of an A100 at the customary batch size. ConfigError names the models that have one.
     `profile_on` chooses for a device.
     """
+    if is_saved(model):
+        return saved_profile(model)
     if found := measured_profile(model):
         return found
     if not is_counted(model):

@@ -14,6 +14,7 @@ from ssfx.perf_model.devices import device as data_sheet
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.perf_model.recorded_times import recorded_profile, with_package
 from ssfx.perf_model.roofline import analytic_profile, step_s
+from ssfx.perf_model.saved_profiles import is_saved, saved_profile
 from ssfx.perf_model.shipped_profiles import optimizer_of, profile_on
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.profile import Profile
@@ -59,8 +60,10 @@ def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str) -
 
     On a cluster that is recorded it is what was measured with as many ranks at once, if anything was; elsewhere what
     was measured of such a device alone. What was measured of another batch size or optimizer does not count: then the
-    profile is analytic.
+    profile is analytic. The file of a saved profile, in place of a model, is that profile.
     """
+    if is_saved(model):
+        return saved_profile(model, cluster.device, batch_size, optimizer)
     if cluster.calibration == "recorded":
         ranks = cluster.world_size
         if recorded := recorded_profile(model, cluster.device, ranks, batch_size=batch_size, optimizer=optimizer):

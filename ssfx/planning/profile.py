@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 
+from ssfx.core.files import write_atomic
 from ssfx.core.old_files import up_to_date
 from ssfx.core.origin import Origin
 from ssfx.planning.plan import TensorSpec
@@ -76,6 +79,10 @@ class Profile:
     def to_json(self) -> str:
         """Return the profile as JSON text."""
         return json.dumps(asdict(self), separators=(",", ":"))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """The profile is in the file `path`, which `ssfx plan`, `simulate` and `advise` take as profile=PATH."""
+        write_atomic(Path(path), self.to_json() + "\n")
 
     @classmethod
     def from_json(cls, text: str) -> Profile:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -46,6 +46,9 @@ from ssfx.runtime.trace import Tracer
 from ssfx.runtime.tuner import Tuner
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
+
+if TYPE_CHECKING:
+    from ssfx import Advice
 
 
 class Sync:
@@ -166,6 +169,18 @@ class Sync:
             summary["achieved_density"] = last.achieved_density
             summary["tensor_missing_rate"] = last.tensor_missing_rate
         return summary
+
+    def advise(self, cluster: str = "local", **options: Any) -> Advice:
+        """Return which scheme is best for this model on `cluster`, by what the first steps took here; see `advise_on`.
+
+        `print` it for the answer in words. `sync.profile.save(path)` keeps what it rests on, for `ssfx advise
+        profile=PATH`. ConfigError before any gradient was observed, and where the cluster has other devices.
+        """
+        if self.profile.origin.kind != "measured":
+            raise ConfigError("no gradients were observed yet: train some steps, on two ranks or more, then ask")
+        import ssfx  # the front door: advice stands above the runtime
+
+        return ssfx.advise_on(self.profile, cluster, **options)
 
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's state: memory by parameter name, the plan in use, counters; save one file per rank."""

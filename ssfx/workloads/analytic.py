@@ -7,6 +7,7 @@ The step runs on torch's meta device, which knows shapes and computes nothing, s
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def count_work(name: str) -> ModelWork:
     sample = sample_of(name)
     with torch.device("meta"):
         model = models[name].build().train()
-    small, large = (_trace(model, sample.batch(batch_size)) for batch_size in _BATCHES)
+    small, large = (_count(model, sample.batch(batch_size)) for batch_size in _BATCHES)
     if small.order != large.order:
         raise RuntimeError(f"the order of gradients of {name} depends on the batch size")
     specs = {n: TensorSpec(n, tuple(p.shape)) for n, p in model.named_parameters() if p.requires_grad}
@@ -88,8 +89,12 @@ def _whole(number: float) -> float:
     return int(number) if number == int(number) else number
 
 
-def _trace(model: nn.Module, inputs: Tensor) -> Trace:
-    """Run one forward and backward pass of `model` on the meta device."""
+def _count(model: nn.Module, inputs: Tensor) -> Trace:
+    return trace_of(model, lambda: _loss(model(inputs)))
+
+
+def trace_of(model: nn.Module, loss_of: Callable[[], Tensor]) -> Trace:
+    """Return what one forward pass, which gives the loss, and one backward pass of `model` do on the meta device."""
     trace = Trace(model)
     handles = [
         p.register_post_accumulate_grad_hook(lambda _, name=name: trace.ready(name))
@@ -99,7 +104,7 @@ def _trace(model: nn.Module, inputs: Tensor) -> Trace:
     model.zero_grad()
     with as_on_gpu(trace), torch.device("meta"), trace:
         with torch.autograd.graph.saved_tensors_hooks(trace.keep, lambda tensor: tensor):
-            loss = _loss(model(inputs))
+            loss = loss_of()
         with trace.backward():
             loss.backward()
     for handle in handles:

@@ -9,6 +9,7 @@ from ssfx.core.component_spec import Catalog, Entry
 from ssfx.core.errors import ConfigError
 from ssfx.core.own_code import is_own, own_code
 from ssfx.core.registry import Registry
+from ssfx.perf_model.saved_profiles import is_saved, saved_profile
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,14 +24,19 @@ class Models(Registry["Model"]):
     """The registered models, and every function that returns a network."""
 
     def __contains__(self, name: str) -> bool:
+        if is_saved(name):
+            return bool(saved_profile(name))
         return bool(own_code(name)) if is_own(name) else super().__contains__(name)
 
     def __getitem__(self, name: str) -> Model:
         """Return the model called `name`; ConfigError with the nearest name, or for a function that is not there."""
-        if not is_own(name):
+        if not is_own(name) and not is_saved(name):
             return super().__getitem__(name)
         from ssfx.workloads.base import ANY, Model  # late: it has the registries
 
+        if is_saved(name):
+            batch_size = saved_profile(name).batch_size or 1
+            return Model(name, "a saved profile", ANY, lambda: _no_network(name), batch_size, name)
         code = own_code(name)
         return Model(
             name=code.name,
@@ -40,6 +46,10 @@ class Models(Registry["Model"]):
             batch_size=code.says.get("batch_size", BATCH_SIZE),
             source=str(code.path),
         )
+
+
+def _no_network(name: str) -> nn.Module:
+    raise ConfigError(f"{name} is a profile, which has no network to train; use it with ssfx plan, simulate or advise")
 
 
 def built(name: str) -> nn.Module:
@@ -52,6 +62,8 @@ def built(name: str) -> nn.Module:
         model = function()
     except Exception as error:
         raise ConfigError(f"{code.name} fails: {type(error).__name__}: {error}") from error
+    if isinstance(model, tuple) and model:
+        model = model[0]  # it comes with a batch, for ssfx profile
     if not isinstance(model, nn.Module):
         raise ConfigError(f"{code.name} must return a torch.nn.Module, and returns a {type(model).__name__}")
     return model

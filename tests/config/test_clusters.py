@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from ssfx.config.advice_question import resolve_setting
 from ssfx.config.clusters import choice_at
 from ssfx.config.compose import compose
 from ssfx.core import machine
@@ -99,3 +100,32 @@ def test_a_factor_of_no_primitive_is_refused():
     assert cluster_of(file | {"factors": {"all_gather": 2}}, None, "auto").factors == {"all_gather": 2}
     with pytest.raises(ConfigError, match=r"unknown primitive .*'all_gahter'; did you mean 'all_gather'\?"):
         cluster_of(file | {"factors": {"all_gahter": 2}}, None, "auto")
+
+
+def test_a_cluster_in_five_words():
+    words = ("nodes=8", "devices_per_node=4", "device=rtx3090", "link=10gbe_tcp", "inside=pcie3")
+    asked = ["model=resnet50", "cluster=box", *(f"cluster.{word}" for word in words)]
+    cluster = resolve_setting(asked).cluster
+    assert (cluster.nodes, cluster.devices_per_node, cluster.device) == (8, 4, "rtx3090")
+    assert (cluster.inter.gbps, cluster.inter.rdma, cluster.intra.gbps) == (10, False, 126)
+    with pytest.raises(ConfigError, match=r"cluster\.inter: unknown kind of link 'eth_7_tcp'; did you mean"):
+        resolve_setting([*asked[:2], "cluster.link=7gbe_tcp"])
+    with pytest.raises(ConfigError, match=r"cluster\.inter\.link is given twice"):
+        resolve_setting([*asked, "cluster.inter.link=eth_10_tcp"])
+
+
+def test_a_file_is_a_cluster(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("defaults: [16gpu, _self_]\nsummary: mine\nnodes: 3\n")
+    for name in ("mine.yaml", str(tmp_path / "mine.yaml")):
+        cluster = resolve_setting(["model=resnet50", f"cluster={name}"]).cluster
+        assert (cluster.name, cluster.world_size, cluster.device) == (name, 12, "a100")
+    with pytest.raises(ConfigError, match=r"there is no file .*other\.yaml"):
+        resolve_setting(["model=resnet50", "cluster=other.yaml"])
+
+
+@pytest.mark.parametrize(("name", "device"), [("8gpu", "a100"), ("8xV100", "v100"), ("8gpus", "a100")])
+def test_a_number_of_gpus_is_answered_with_how_to_say_it(name, device):
+    words = rf"cluster=box cluster\.nodes=1 cluster\.devices_per_node=8 cluster\.device={device} cluster\.inside=pcie"
+    with pytest.raises(ConfigError, match=words):
+        resolve_setting(["model=resnet50", f"cluster={name}"])

@@ -96,3 +96,12 @@ def test_calibration_is_monotone_and_equal_on_all_ranks(pool: Pool, compressor: 
         assert min(curve.seconds) > 0
     assert first.host == first.encode  # a CPU has no other host
     assert first.world_size == 3
+
+
+def test_a_running_training_is_advised_and_its_profile_kept(pool: Pool, tmp_path) -> None:
+    for early, answer, first in pool.run(work.advised, 2, str(tmp_path)):
+        assert "no gradients were observed yet" in early
+        assert "model on box(device=cpu)" in answer.splitlines()[0]
+        assert "batch 4 each, density 0.02" in " ".join(answer.splitlines()[:2])
+        assert "indistinguishable" in answer
+        assert first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -87,3 +88,19 @@ def replanned(group: Any, rank: int, world: int) -> tuple[list[str], list[str], 
     after = [s.name for s in sync.plan.tensors]
     sync.detach()
     return before, after, sync.plan.digest
+
+
+def advised(group: Any, rank: int, world: int, path: str) -> tuple[str, str, str]:
+    """Return what asking too early says, the answer after a step, and the first tensor of the saved profile."""
+    model = build("branches")
+    sync = ssfx.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), process_group=group)
+    try:
+        early = str(sync.advise())
+    except ConfigError as error:
+        early = str(error)
+    loss_of(model, rank, 0).backward()
+    answer = str(sync.advise("box", cluster_device="cpu", cluster_nodes=2, density=0.02, batch_size=4))
+    sync.profile.save(f"{path}/profile{rank}.json")
+    sync.detach()
+    text = Path(path, f"profile{rank}.json").read_text()
+    return early, answer, Profile.from_json(text).tensors[0].name

@@ -20,7 +20,7 @@ from ssfx.simulator import simulate
 
 HERE = {name for name in choices("cluster") if name == "local" or name.startswith("emulated_")}
 PAPERS = sorted(set(choices("cluster")) - HERE)
-PUBLISHED = sorted(set(PAPERS) - {"micro"})
+PUBLISHED = sorted(set(PAPERS) - {"micro", "box"})
 GB = 1e9
 
 

@@ -1,0 +1,72 @@
+"""The first screen of an Advice: the answer, three groups of schemes, and what to beware of, in lines of text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ssfx.advice.answer import SIXTEEN_BIT, Answer, answer_of, listed
+from ssfx.advice.ranking import Advice
+
+WIDTH = 100
+_IN = " " * 8
+_GROUP = " " * 19
+
+
+@dataclass(frozen=True)
+class Line:
+    """One sentence: `first` stands before its first line, `indent` before the others."""
+
+    text: str
+    indent: str = ""
+    first: str = ""
+    bold: bool = False
+    warns: bool = False
+
+
+def first_screen(advice: Advice) -> list[Line]:
+    """Return the answer and the groups, each sentence one Line."""
+    setting, dense, answer = advice.setting, advice.dense, answer_of(advice)
+    groups = (("faster", answer.faster), ("indistinguishable", answer.unclear), ("slower", answer.slower))
+    return [
+        Line(
+            f"{setting.profile.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks at "
+            f"{setting.cluster.bottleneck_text}, batch {setting.profile.batch_size} each, density {setting.density:g} "
+            f"(simulated, {setting.system.origin.kind} times)",
+            "  ", bold=True,
+        ),
+        Line(answer.reason, _IN, f"{'ANSWER':8}{answer.word.capitalize()}. ", bold=True),
+        Line(answer.bandwidth(setting.gbps), _IN, _IN),
+        *_sixteen_bit(answer, advice),
+        Line(f"How sure: {_how_sure(advice)}. A faster step says nothing about convergence.", _IN, _IN),
+        Line(""),
+        Line(f"{dense.trial.title}, {1e3 * dense.iteration_s:.1f} ms a step", _GROUP, f"{'tuned dense':19}"),
+        *(Line(listed(group), _GROUP, f"{name:19}") for name, group in groups),
+        *(Line(f"extrapolated: {line}", "  ", warns=True) for line in advice.extrapolated),
+    ]  # fmt: skip
+
+
+def as_text(lines: Sequence[Line]) -> str:
+    """Return the lines wrapped at WIDTH characters."""
+    return "\n".join(
+        textwrap.fill(
+            line.text, WIDTH, initial_indent=line.first, subsequent_indent=line.indent, break_on_hyphens=False
+        )
+        for line in lines
+    )
+
+
+def _how_sure(advice: Advice) -> str:
+    if advice.trust is None:
+        return "unknown: the simulator was never checked against times of this kind"
+    borrowed = ", and systems of this kind were never checked" if advice.trust.borrowed else ""
+    return f"simulated times are {advice.trust.mean:.0%} off on average (at worst {advice.trust.maximum:.0%}){borrowed}"
+
+
+def _sixteen_bit(answer: Answer, advice: Advice) -> list[Line]:
+    """Return what sending dense gradients in 16 bits gives, which costs no accuracy to speak of: the other baseline."""
+    half = next((one for one in advice.entries if one.scheme == SIXTEEN_BIT), None)
+    if half is None or half is answer.best:
+        return []
+    return [Line(f"Dense gradients in 16 bit ({SIXTEEN_BIT}) give {half.speedup_vs_dense:.2f}x of dense.", _IN, _IN)]

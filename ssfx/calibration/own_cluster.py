@@ -1,0 +1,202 @@
+"""The user's own nodes as a cluster file: all-reduces among all ranks, inside nodes, and small ones, are measured.
+
+Every rank that torchrun started runs `main`; rank 0 writes the file, which `cluster=FILE` takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ssfx.core.errors import ConfigError, SsfxError
+from ssfx.core.files import write_atomic
+from ssfx.perf_model import devices
+
+HOW = "torchrun --nproc-per-node RANKS -m ssfx.profile_network --out cluster.yaml"
+LARGE_MIB = 64
+_CALLS = 10
+_TIMEOUT_S = 120
+_SMALL_NUMEL = 1
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What all-reduces among some ranks take: the bus bandwidth of a large one, and the seconds of a small one."""
+
+    gbps: float
+    small_s: float
+    ranks: int
+
+    @property
+    def latency_s(self) -> float:
+        """Seconds of one message, as a ring of so many ranks needs 2 (ranks - 1) of them."""
+        return self.small_s / (2 * (self.ranks - 1))
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The measured cluster: `inside` is None with one rank a node, `everyone` is of all ranks."""
+
+    nodes: int
+    devices_per_node: int
+    device: str
+    hardware: str
+    backend: str
+    everyone: Rate
+    inside: Rate | None
+    large_mib: int
+
+    def to_yaml(self) -> str:
+        """Return the text of a cluster file; numbers of links are what was reached, so that their efficiency is 1."""
+        inside = self.inside or self.everyone
+        all_us = 1e6 * self.everyone.small_s
+        source = (
+            f"ssfx.profile_network over {self.backend}, {datetime.now(UTC).date().isoformat()}, {self.hardware}; "
+            f"an all-reduce of {self.large_mib} MiB on all ranks at {self.everyone.gbps:.4g} Gbit/s, of 4 bytes in "
+            f"{all_us:.4g} us"
+        )
+        lines = [
+            f"summary: {self.nodes} nodes of {self.devices_per_node} {self.device}, measured",
+            f"nodes: {self.nodes}", f"devices_per_node: {self.devices_per_node}", f"device: {self.device}",
+            "nics_per_node: 1", f"intra: {_link(inside)}", f"inter: {_link(self.everyone, ', rdma: false')}",
+            f"small_allreduce_us: {all_us:.4g}", f"source: '{source}'", "calibration: nominal",
+        ]  # fmt: skip
+        return "\n".join(lines) + "\n"
+
+
+def _link(rate: Rate, also: str = "") -> str:
+    # Without RDMA an all-reduce along a tree is charged what the bytes of a ring take, which is what was measured.
+    return f"{{gbps: {rate.gbps:.4g}, efficiency: 1.0, latency_s: {rate.latency_s:.3e}{also}}}"
+
+
+def measure_nodes(devices_per_node: int, device: str | None, large_mib: int = LARGE_MIB) -> Nodes:
+    """Return what the ranks of the default group measured together, equal on all of them.
+
+    `device` names a data sheet; None: the one that the GPUs' name fits. ConfigError where none fits, or where nodes
+    have different numbers of ranks.
+    """
+    world, rank = dist.get_world_size(), dist.get_rank()
+    if world == 1:
+        raise ConfigError(f"one rank exchanges nothing; start more: {HOW}")
+    counts = _gathered(devices_per_node)
+    if len(set(counts)) > 1:
+        raise ConfigError(f"nodes have {min(counts)} to {max(counts)} ranks; start the same number on each")
+    on_gpu = dist.get_backend() == "nccl"
+    name = torch.cuda.get_device_name() if on_gpu else "cpu"
+    sheet = device or sheet_of(name)
+    where = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    everyone = _rate(None, world, where, large_mib)
+    inside = None
+    if 1 < devices_per_node < world:
+        starts = range(0, world, devices_per_node)
+        groups = [dist.new_group(list(range(start, start + devices_per_node))) for start in starts]
+        inside = _rate(groups[rank // devices_per_node], devices_per_node, where, large_mib)
+    return Nodes(
+        world // devices_per_node, devices_per_node, sheet, name if on_gpu else platform.machine(),
+        dist.get_backend(), everyone, inside, large_mib,
+    )  # fmt: skip
+
+
+def sheet_of(name: str) -> str:
+    """Return the data sheet that a device's own name fits; ConfigError with what to type for one that none does."""
+    if name == "cpu":
+        return "cpu"
+    words = _words(name)
+    titled = {sheet: _words(devices.device(sheet).title) for sheet in devices.device_names() if sheet != "cpu"}
+    fitting = [sheet for sheet, title in titled.items() if _models(title) <= words]
+    if not fitting:
+        raise ConfigError(f"no data sheet is known of {name}; name the nearest by --device {'|'.join(sorted(titled))}")
+    return max(fitting, key=lambda sheet: len(titled[sheet] & words))
+
+
+def _models(words: set[str]) -> set[str]:
+    """Return the words that name a model: they hold a digit and are no size of memory."""
+    return {word for word in words if any(map(str.isdigit, word)) and not word.endswith("gb") and "sxm" not in word}
+
+
+def _words(name: str) -> set[str]:
+    return set(name.lower().replace("-", " ").split()) - {"nvidia", "geforce", "tesla"}
+
+
+def _rate(group: Any, ranks: int, where: torch.device, large_mib: int) -> Rate:
+    small_s = _seconds(torch.zeros(_SMALL_NUMEL, device=where), group)
+    large = torch.zeros(large_mib * 2**18, device=where)
+    seconds = _seconds(large, group)
+    bits = 8 * large.numel() * large.element_size()
+    return Rate(2 * (ranks - 1) / ranks * bits / seconds / 1e9, small_s, ranks)
+
+
+def _seconds(data: torch.Tensor, group: Any) -> float:
+    """Return the median seconds of an all-reduce on the slowest rank of all, after two that do not count."""
+    times = []
+    for _ in range(_CALLS + 2):
+        dist.all_reduce(data, group=group)
+        if data.is_cuda:
+            torch.cuda.synchronize()
+        began = perf_counter()
+        dist.all_reduce(data, group=group)
+        if data.is_cuda:
+            torch.cuda.synchronize()
+        times.append(perf_counter() - began)
+    slowest = torch.tensor([median(times[2:])], dtype=torch.float64, device=data.device)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    return float(slowest)
+
+
+def _gathered(value: int) -> list[int]:
+    found: list[int | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return [one for one in found if one is not None]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, write the file on rank 0, and say what to type next; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m ssfx.profile_network", description=f"{__doc__} {HOW}")
+    parser.add_argument("--out", type=Path, default=Path("cluster.yaml"), help="file to write (cluster.yaml)")
+    parser.add_argument("--device", choices=devices.device_names(), help="data sheet of the devices, if none is found")
+    parser.add_argument("--mib", type=int, default=LARGE_MIB, help=f"MiB of the large all-reduce ({LARGE_MIB})")
+    asked = parser.parse_args(argv)
+    try:
+        if "RANK" not in os.environ:
+            raise ConfigError(f"it measures between the ranks that torchrun starts: {HOW}")
+        if asked.mib < 1:
+            raise ConfigError(f"--mib must be at least 1, got {asked.mib}")
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        if torch.cuda.is_available():
+            torch.cuda.set_device(local)
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, timeout=timedelta(seconds=_TIMEOUT_S))
+        try:
+            found = measure_nodes(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), asked.device, asked.mib)
+            if dist.get_rank() == 0:
+                _tell(found, asked.out)
+            dist.barrier()
+        finally:
+            dist.destroy_process_group()
+    except (SsfxError, OSError) as error:
+        if os.environ.get("RANK", "0") == "0":
+            print(f"ssfx.profile_network: {error}", file=sys.stderr)
+        return getattr(error, "exit_code", 1)
+    return 0
+
+
+def _tell(found: Nodes, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, found.to_yaml())
+    print(f"{found.nodes} nodes of {found.devices_per_node} {found.device} ({found.hardware}), {found.backend}")
+    for name, rate in (("all ranks", found.everyone), ("inside a node", found.inside)):
+        if rate is not None:
+            print(f"{name:14} {rate.gbps:9.2f} Gbit/s bus bandwidth, {1e6 * rate.small_s:9.1f} us for 4 bytes")
+    print(f"{path}\nNext: ssfx advise model=resnet50 cluster={path}, or profile=FILE for a model of your own")

@@ -1,0 +1,140 @@
+"""`ssfx profile FILE.py:FUNCTION` and `ssfx profile trace=FILE`: the user's own model as a file that stands for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ssfx.cli.terminal import print_table, say
+from ssfx.core.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from ssfx.planning.plan import TensorSpec
+    from ssfx.planning.profile import Profile
+
+_OUT = click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
+
+
+@click.command(short_help="Your own model, by a function that returns (model, batch).")
+@click.argument("name", metavar="FILE.py:FUNCTION")
+@click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--on", metavar="DEVICE", help="Do not measure: count operators for this device (a100, rtx3090, ...).")
+@_OUT
+def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None) -> None:
+    """Measure the model that a function of yours returns on this machine, or count it for another device.
+
+    FUNCTION takes no arguments and returns (model, batch), or (model, batch, loss) where loss(model, batch) is what is
+    trained. Keys: optimizer (default sgd) and device (cpu or cuda). For example:
+
+    ssfx profile mytrain.py:build_model --on a100 optimizer=adamw
+    """
+    given = _given(words, ("optimizer", "device"))
+    optimizer = given.get("optimizer", "sgd")
+    from ssfx.perf_model.cluster_file import local_device
+    from ssfx.perf_model.roofline import STEP_TRAFFIC
+
+    if optimizer not in STEP_TRAFFIC:
+        raise unknown("optimizer", optimizer, STEP_TRAFFIC)
+    if given.get("device", "auto") not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device={given['device']}: it is cpu or cuda here; for another device write --on DEVICE")
+    if on is not None and "device" in given:
+        raise ConfigError(
+            f"--on {on} counts for a device that need not be here, device={given['device']} measures; drop one"
+        )
+
+    from ssfx.workloads.own_batch import counted_batch, timed_batch
+
+    if on is None:
+        found = timed_batch(name, local_device(given.get("device", "auto")), optimizer)
+    else:
+        found = counted_batch(name, on, optimizer)
+    _keep(found, out or Path(f"{name.rpartition(':')[2]}.json"))
+
+
+@click.command(short_help="A training that ran anywhere, by its torch.profiler trace.")
+@click.argument("words", nargs=-1, required=True, metavar="trace=FILE [KEY=VALUE]...")
+@_OUT
+def trace(words: tuple[str, ...], out: Path | None) -> None:
+    """Read when gradients were ready from a Chrome trace of torch.profiler (.json or .json.gz).
+
+    Record whole iterations with record_shapes=True. Keys: model, for the names of gradients: a model that ssfx has, or
+    FILE.py:FUNCTION; batch_size, the samples of a rank and step. For example:
+
+    ssfx profile trace=trace.json.gz model=mytrain.py:build_model batch_size=32
+    """
+    given = _given(words, ("trace", "model", "batch_size"))
+    if "trace" not in given:
+        raise ConfigError("which trace? write ssfx profile trace=FILE")
+    batch_size = given.get("batch_size", "0")
+    if not batch_size.isdecimal():
+        raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
+    from ssfx.perf_model.profiler_trace import profile_of_trace
+
+    path, model = Path(given["trace"]).expanduser(), given.get("model", "")
+    found = profile_of_trace(path, model, _tensors(model) if model else None, int(batch_size))
+    _keep(found, out or Path(f"{path.name.partition('.')[0]}.profile.json"))
+    if not found.batch_size:
+        click.echo("the batch size is not known, so samples/s will be those of 1; add batch_size=N")
+
+
+def _tensors(model: str) -> tuple[TensorSpec, ...]:
+    """Return the gradients of a model in the order in which they are ready."""
+    from ssfx.core.own_code import is_own
+
+    if is_own(model):
+        from ssfx.workloads.own_batch import ready_order
+
+        return ready_order(model)
+    from ssfx.perf_model.operator_counts import model_work
+
+    return model_work(model).tensors
+
+
+def _given(words: tuple[str, ...], keys: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not value:
+            raise ConfigError(f"{word!r} is not key=value; this takes {', '.join(keys)}")
+        if key not in keys:
+            raise unknown("key", key, keys)
+        if key in found:
+            raise ConfigError(f"{key} is given twice; keep one of them")
+        found[key] = value
+    return found
+
+
+def _keep(found: Profile, path: Path) -> None:
+    """Write the profile, say what is in it, and what to type next."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        found.save(path)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+    show_profile(found)
+    click.echo(str(path))
+    where = "CLUSTER" if found.device in ("cpu", "cuda") else f"box cluster.device={found.device}"
+    say(f"Next: ssfx advise profile={path} cluster={where}", "  ", "")
+
+
+def show_profile(found: Profile) -> None:
+    """Print the parts of an iteration, and which gradients come first, last and latest."""
+    ranks = "one rank" if found.ranks == 1 else f"{found.ranks} ranks at once"
+    click.secho(f"{found.model} on {found.device}, batch {found.batch_size}, {ranks}", bold=True)
+    parts = {
+        "forward": found.forward_s, "backward": found.backward_s, "step": found.step_s, "other": found.other_s,
+    }  # fmt: skip
+    total_s = sum(parts.values())
+    lines = [(name, f"{1e3 * seconds:.3f}", f"{seconds / total_s:.1%}") for name, seconds in parts.items()]
+    print_table(("part", "ms", "share"), [*lines, ("iteration", f"{1e3 * total_s:.3f}", "")], right={"ms", "share"})
+    slowest = max(range(len(found.tensors)), key=lambda i: found.ready_gap_s[i])
+    say(
+        f"{len(found.tensors)} tensors, {sum(found.numel):,} elements; first ready: {found.tensors[0].name}, last: "
+        f"{found.tensors[-1].name}, longest wait: {1e3 * found.ready_gap_s[slowest]:.3f} ms for "
+        f"{found.tensors[slowest].name}",
+        "  ", "",
+    )  # fmt: skip
+    where = ", ".join(filter(None, (found.origin.hardware, found.origin.date)))
+    say(f"{found.origin.kind}{f' on {where}' if where else ''}: {found.origin.note}", "  ", "")

@@ -1,0 +1,221 @@
+"""A function of the user's that returns a model and a batch: timed on this machine, or counted for another device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ssfx.core.case import Case, ClusterChoice
+from ssfx.core.errors import ConfigError
+from ssfx.core.origin import Origin
+from ssfx.core.own_code import own_code
+from ssfx.perf_model.devices import device as data_sheet
+from ssfx.perf_model.roofline import STEP_TRAFFIC, row_s
+from ssfx.planning.plan import TensorSpec
+from ssfx.planning.profile import Profile
+from ssfx.results.manifest import describe, hardware
+from ssfx.workloads.analytic import trace_of
+from ssfx.workloads.clock import Clock, Mark
+from ssfx.workloads.step import make_optimizer
+from ssfx.workloads.tracing import Work
+
+Loss = Callable[[nn.Module, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class OwnBatch:
+    """What a function of the user's returned: a model, one batch for it, and how its loss is computed from both."""
+
+    name: str
+    """The function, as it was written, and the digest of its file."""
+    model: nn.Module
+    batch: Any
+    loss: Loss
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of the batch: the first dimension of its first tensor."""
+        return next((len(leaf) for leaf in tree_leaves(self.batch) if isinstance(leaf, Tensor) and leaf.ndim), 1)
+
+    def to(self, device: str) -> OwnBatch:
+        """Return the same on another device."""
+        moved = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, self.batch)
+        return OwnBatch(self.name, self.model.to(device), moved, self.loss)
+
+    def one_loss(self) -> Tensor:
+        """Return the loss of the batch; ConfigError when the model cannot take it."""
+        try:
+            found = self.loss(self.model, self.batch)
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"{self.name}: the model fails on its batch: {type(error).__name__}: {reason}") from error
+        if not isinstance(found, Tensor) or found.numel() != 1:
+            raise ConfigError(f"{self.name}: the loss must be a tensor of one number, and is a {type(found).__name__}")
+        return found
+
+
+def own_batch(name: str) -> OwnBatch:
+    """Return what the function `name` returns: (model, batch) or (model, batch, loss), where loss(model, batch).
+
+    Without a loss, the model is called with the batch (a tuple's items as arguments, a dict's as keywords), and what it
+    returns as `loss`, or else the mean of all numbers that it returns, is the loss: the time of a backward pass hardly
+    depends on it. ConfigError when the function fails or returns anything else.
+    """
+    code = own_code(name)
+    plain = code.name.partition("#")[0]
+    try:
+        made = code.load()()
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{plain} fails: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    if isinstance(made, nn.Module):
+        raise ConfigError(
+            f"{plain} returns a model without a batch; return (model, batch), or measure it with a data set: "
+            f"ssfx profile model={plain} dataset=NAME"
+        )
+    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
+        raise ConfigError(f"{plain} must return (model, batch) or (model, batch, loss), and returns a {_kind(made)}")
+    loss = made[2] if len(made) == 3 else _own_loss
+    if not callable(loss):
+        raise ConfigError(f"{plain}: the third thing it returns must be a function loss(model, batch)")
+    if not any(p.requires_grad for p in made[0].parameters()):
+        raise ConfigError(f"{plain}: no parameter of the model is trained")
+    return OwnBatch(code.name, made[0].train(), made[1], loss)
+
+
+def timed_batch(name: str, device: str, optimizer: str = "sgd", iterations: int = 20, warmup: int = 5) -> Profile:
+    """Return the profile of an own model on `device` (cpu or cuda), each time the median over iterations, one rank."""
+    own = own_batch(name).to(device)
+    case = Case("profile", own.name, "", "ddp", ClusterChoice("local"), 1, own.batch_size, optimizer=optimizer, lr=1e-9)
+    stepping, clock = make_optimizer(case, own.model), Clock(torch.device(device))
+    ready: dict[str, Mark] = {}
+    handles = [
+        p.register_post_accumulate_grad_hook(lambda _, key=key: ready.__setitem__(key, clock.mark()))
+        for key, p in _trained(own.model).items()
+    ]
+    rounds = []
+    for _ in range(warmup + iterations):
+        ready.clear()
+        began = clock.mark()
+        stepping.zero_grad()
+        forward = clock.mark()
+        loss = own.one_loss()
+        backward = clock.mark()
+        loss.backward()
+        end = clock.mark()
+        stepping.step()
+        stepped = clock.mark()
+        clock.wait()
+        at = {key: clock.seconds(backward, mark) for key, mark in ready.items()}
+        marks = (began, forward, backward, end, stepped)
+        rounds.append(([clock.seconds(first, second) for first, second in pairwise(marks)], at))
+    for handle in handles:
+        handle.remove()
+    kept = rounds[warmup:]
+    other_s, forward_s, backward_s, step_s = (median(parts[i] for parts, _ in kept) for i in range(4))
+    at = {key: median(found.get(key, backward_s) for _, found in kept) for key in _trained(own.model)}
+    gpus = [torch.cuda.get_device_name(0)] if device == "cuda" else []
+    threads = torch.get_num_threads()
+    origin = Origin(
+        "measured", describe({**hardware(), "gpus": gpus}), datetime.now(UTC).date().isoformat(),
+        f"ssfx profile {name}: median of {iterations} iterations after {warmup}, one process, {threads} "
+        f"thread{'s' * (threads > 1)}; step: {optimizer}; data loading is left out",
+        {"torch": torch.__version__},
+    )  # fmt: skip
+    order = sorted(at, key=lambda key: at[key])
+    ready_s = [at[key] for key in order]
+    return Profile(
+        own.name, _specs(own.model, order), _gaps(ready_s), round(forward_s, 9), origin, own.batch_size, device,
+        step_s=round(step_s, 9), other_s=round(other_s, 9), optimizer=optimizer,
+    )  # fmt: skip
+
+
+def counted_batch(name: str, on: str, optimizer: str = "sgd") -> Profile:
+    """Return the nominal profile of an own model on device `on`, from the operators of one step on its batch.
+
+    They are counted on torch's meta device, which computes nothing; each takes what the roofline says. ConfigError for
+    a model that looks at the values of its data, which that device does not have.
+    """
+    target = data_sheet(on)
+    own = own_batch(name).to("meta")
+    try:
+        trace = trace_of(own.model, own.one_loss)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; so it cannot be counted for {on}: measure it where such a device is") from None
+    except (RuntimeError, NotImplementedError) as error:
+        raise ConfigError(f"{name} cannot be counted: {' '.join(str(error).split())}") from None
+    seconds = {key: _seconds(work, on) for key, work in trace.work.items()}
+    numel = sum(p.numel() for p in _trained(own.model).values())
+    moved = STEP_TRAFFIC[optimizer] * 4 * numel / (target.memory_bytes_s * target.memory_efficiency)
+    origin = Origin(
+        "nominal", target.title, "",
+        f"roofline, not measured: operators of one step on the batch of {name}, counted on the meta device, at "
+        f"{target.efficiency}; {target.assumption}; {target.source}; step: {optimizer}; data loading is left out",
+        {"torch": torch.__version__},
+    )  # fmt: skip
+    return Profile(
+        own.name, _specs(own.model, trace.order),
+        tuple(round(seconds.get(("backward", key), 0.0), 9) for key in trace.order),
+        round(sum(value for (passed, _), value in seconds.items() if passed == "forward"), 9),
+        origin, own.batch_size, on, step_s=round(moved + target.launch_s, 9), optimizer=optimizer,
+    )  # fmt: skip
+
+
+def ready_order(name: str) -> tuple[TensorSpec, ...]:
+    """Return the trained tensors of an own model in the order in which one backward pass makes their gradients ready.
+
+    Tensors without a gradient are left out.
+    """
+    own = own_batch(name)
+    order: list[str] = []
+    for key, p in _trained(own.model).items():
+        p.register_post_accumulate_grad_hook(lambda _, key=key: order.append(key))
+    own.one_loss().backward()
+    return _specs(own.model, order)
+
+
+def _own_loss(model: nn.Module, batch: Any) -> Tensor:
+    if isinstance(batch, Mapping):
+        out = model(**batch)
+    else:
+        out = model(*batch) if isinstance(batch, tuple | list) else model(batch)
+    said = out.get("loss") if isinstance(out, Mapping) else getattr(out, "loss", None)
+    if isinstance(said, Tensor):
+        return said
+    floats = [leaf.float().mean() for leaf in tree_leaves(out) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    if not floats:
+        raise TypeError("the model returns no numbers")
+    return torch.stack(floats).sum()
+
+
+def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def _specs(model: nn.Module, order: list[str]) -> tuple[TensorSpec, ...]:
+    found = _trained(model)
+    return tuple(
+        TensorSpec(key, tuple(found[key].shape), str(found[key].dtype).removeprefix("torch.")) for key in order
+    )
+
+
+def _gaps(ready_s: list[float]) -> tuple[float, ...]:
+    return tuple(round(max(0.0, later - earlier), 9) for earlier, later in zip([0.0, *ready_s], ready_s, strict=False))
+
+
+def _seconds(work: Work, on: str) -> float:
+    moved = (work.conv_bytes, work.matmul_bytes, work.other_bytes)
+    return row_s((work.kernels, work.conv_flops, work.matmul_flops, *moved, 0, 0, 0), data_sheet(on), 1)
+
+
+def _kind(made: Any) -> str:
+    return f"tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__

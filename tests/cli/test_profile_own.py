@@ -1,0 +1,181 @@
+"""A model of the user's own: measured, counted for another device, read from a trace; then asked about."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from ssfx.advice.ranking import advise
+from ssfx.cli import main
+from ssfx.config.advice_question import resolve_setting
+from ssfx.perf_model.profiler_trace import profile_of_trace
+from ssfx.planning.profile import Profile
+
+MODEL = """
+import torch
+from torch import nn
+
+def build_model():
+    return nn.Sequential(nn.Linear(8, 300), nn.ReLU(), nn.Linear(300, 4)), torch.randn(6, 8)
+
+def with_loss():
+    model, batch = build_model()
+    return model, {"x": batch}, lambda net, given: net(given["x"]).square().sum()
+
+def bare():
+    return build_model()[0]
+
+def wrong():
+    return build_model()[0], torch.randn(6, 9)
+"""
+NAMES = ["2.bias", "2.weight", "0.bias", "0.weight"]
+
+
+@pytest.fixture(autouse=True)
+def mine(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+
+
+def refusal(capsys, *words):
+    assert main(list(words)) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    return said
+
+
+@pytest.mark.parametrize("function", ["build_model", "with_loss"])
+def test_a_function_of_the_users_is_measured_and_what_to_type_next_is_said(function, capsys):
+    assert main(["profile", f"mine.py:{function}", "optimizer=adamw", "--out", "p.json"]) == 0
+    found = Profile.from_json(Path("p.json").read_text())
+    assert sorted(spec.name for spec in found.tensors) == sorted(NAMES)
+    assert (found.batch_size, found.device, found.optimizer) == (6, "cpu", "adamw")
+    assert min(found.forward_s, found.backward_s, found.step_s) > 0
+    assert capsys.readouterr().out.splitlines()[-1] == "Next: ssfx advise profile=p.json cluster=CLUSTER"
+
+
+def test_it_is_counted_for_a_device_that_is_not_here_and_asked_about(capsys):
+    assert main(["profile", "mine.py:build_model", "--on", "a100", "--out", "a.json"]) == 0
+    found = Profile.from_json(Path("a.json").read_text())
+    assert [spec.name for spec in found.tensors] == NAMES
+    assert (found.origin.kind, found.device) == ("nominal", "a100")
+    capsys.readouterr()
+    assert main(["plan", "profile=a.json", "cluster=16gpu", "scheme=ddp", "--json"]) == 0
+    assert [spec["name"] for spec in json.loads(capsys.readouterr().out)["tensors"]] == NAMES
+    assert main(["simulate", "profile=a.json", "cluster=16gpu", "scheme=ddp", "--json"]) == 0
+    step = json.loads(capsys.readouterr().out)
+    assert (step["batch_size"], step["profile"]["kind"]) == (6, "nominal")
+    advice = advise(resolve_setting(["profile=a.json", "cluster=16gpu"]), ["topk"])
+    assert "mine.py:build_model" in str(advice).splitlines()[0]
+
+
+def test_a_saved_profile_is_not_taken_for_what_it_is_not(capsys):
+    main(["profile", "mine.py:build_model", "--on", "a100", "--out", "a.json"])
+    capsys.readouterr()
+    ask = ("advise", "profile=a.json", "cluster=16gpu")
+    assert "is of device a100, and the cluster has rtx2080ti devices" in refusal(
+        capsys, *ask[:2], "cluster=acpsgd_1gbe"
+    )
+    assert "is of batch_size=6, not 7" in refusal(capsys, *ask, "batch_size=7")
+    assert "step of optimizer=sgd, not adam" in refusal(capsys, *ask, "optimizer=adam")
+    assert "has no network to train" in refusal(capsys, "run", "profile=a.json")
+    assert "there is no file" in refusal(capsys, "advise", "profile=b.json", "cluster=16gpu")
+    assert "is it model=resnet_tiny?" in refusal(capsys, "advise", "profile=resnet_tiny", "cluster=16gpu")
+    for text in ("{}", '{"model": 1', "[]"):
+        Path("c.json").write_text(text)
+        assert "is no profile that can be read" in refusal(capsys, "advise", "profile=c.json", "cluster=16gpu")
+
+
+def test_functions_that_cannot_be_measured_are_refused_in_a_line(capsys):
+    assert "returns a model without a batch" in refusal(capsys, "profile", "mine.py:bare")
+    assert "the model fails on its batch" in refusal(capsys, "profile", "mine.py:wrong")
+    assert "unknown function" in refusal(capsys, "profile", "mine.py:nothing")
+    assert "unknown device" in refusal(capsys, "profile", "mine.py:build_model", "--on", "a10000")
+    assert "unknown key" in refusal(capsys, "profile", "mine.py:build_model", "scheme=ddp")
+
+
+def event(name, ts, dur=1.0, cat="cpu_op", **args):
+    return {"ph": "X", "name": name, "ts": ts, "dur": dur, "cat": cat, "args": args}
+
+
+def iteration(at, shapes=((4,), (4, 8)), gap=100.0):
+    """Forward from `at` + 10, backward from + 110, a gradient every `gap` us, then a step of 50 us."""
+    yield event("Optimizer.zero_grad#SGD.zero_grad", at, 5.0, "user_annotation")
+    yield event("aten::linear", at + 10)
+    yield event("autograd::engine::evaluate_function: AddmmBackward0", at + 110)
+    for i, shape in enumerate(shapes):
+        dims = {"Input Dims": [list(shape)], "Input type": ["c10::BFloat16"]} if shape else {}
+        yield event("torch::autograd::AccumulateGrad", at + 110 + gap * (i + 1) - 1, **dims)
+    yield event("Optimizer.step#SGD.step", at + 400, 50.0, "user_annotation")
+
+
+def write(*events, path="trace.json"):
+    Path(path).write_text(json.dumps({"traceEvents": events}))
+    return Path(path)
+
+
+def test_a_trace_gives_gradients_in_ready_order_with_shapes_and_medians():
+    path = write(*iteration(0.0), *iteration(1000.0, gap=120.0), *iteration(2000.0, gap=120.0))
+    found = profile_of_trace(path)
+    assert [(spec.shape, spec.dtype) for spec in found.tensors] == [((4,), "bfloat16"), ((4, 8), "bfloat16")]
+    assert found.ready_gap_s == pytest.approx((120e-6, 120e-6))
+    assert (found.forward_s, found.step_s, found.other_s) == pytest.approx((100e-6, 50e-6, 560e-6))
+    assert (found.optimizer, found.device, found.origin.kind) == ("sgd", "cpu", "measured")
+
+
+def test_on_a_gpu_a_gradient_is_ready_when_its_kernels_have_ended_and_nccl_does_not_count():
+    def kernel(number, launched, began, dur, name="gemm"):
+        yield event("cudaLaunchKernel", launched, cat="cuda_runtime", correlation=number)
+        yield event(name, began, dur, "kernel", correlation=number)
+
+    path = write(
+        *iteration(0.0), *kernel(1, 20, 30, 300), *kernel(2, 120, 330, 100), *kernel(3, 220, 430, 200),
+        *kernel(4, 250, 600, 5000, "ncclDevKernel_AllReduce"), *kernel(5, 410, 5600, 40),
+    )  # fmt: skip
+    found = profile_of_trace(path)
+    assert found.device == "cuda"
+    assert found.ready_gap_s == pytest.approx((100e-6, 200e-6))
+    assert (found.forward_s, found.step_s) == pytest.approx((320e-6, 40e-6))
+
+
+def test_a_real_trace_is_read_with_the_names_of_the_model(capsys):
+    from torch.optim import SGD
+    from torch.profiler import profile
+
+    from ssfx.workloads.own_batch import own_batch
+
+    own = own_batch("mine.py:build_model")
+    optimizer = SGD(own.model.parameters())
+    with profile(record_shapes=True) as recorded:
+        for _ in range(2):
+            optimizer.zero_grad()
+            own.one_loss().backward()
+            optimizer.step()
+    recorded.export_chrome_trace("real.json.gz")
+    words = ["trace=real.json.gz", "model=mine.py:build_model", "batch_size=6", "--out", "p.json"]
+    assert main(["profile", *words]) == 0
+    found = Profile.from_json(Path("p.json").read_text())
+    assert [spec.name for spec in found.tensors] == NAMES
+    assert found.tensors[-1].shape == (300, 8)
+    assert found.batch_size == 6
+    assert "it is of another model" in refusal(capsys, "profile", "trace=real.json.gz", "model=resnet_tiny")
+
+
+def test_damaged_traces_are_refused_in_a_line(capsys):
+    def said():
+        return refusal(capsys, "profile", "trace=trace.json")
+
+    assert "cannot be read: No such file" in said()
+    Path("trace.json").write_bytes(gzip.compress(b'{"traceEvents": []}')[:-9])
+    assert "is no Chrome trace" in said()
+    Path("trace.json").write_text("[1")
+    assert "is no Chrome trace" in said()
+    write()
+    assert "has no gradients" in said()
+    write(*list(iteration(0.0))[:-1])
+    assert "has no optimizer step" in said()
+    write(*iteration(0.0, shapes=((), ())))
+    assert "has no shapes" in said()
+    write(*iteration(0.0), *iteration(1000.0, shapes=((4,), (4, 8), (2,)), gap=50.0))
+    assert "have 2 to 3 gradients" in said()
