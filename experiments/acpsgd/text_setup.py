@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.configured import NOWHERE, cluster, judge_setup, memory_gb, workload
+from ssfx.evaluation.configured import cluster, decays, epochs, judge_setup, memory_gb, workload
 from ssfx.evaluation.judging import complete
 from ssfx.evaluation.low_rank import MODELS
 from ssfx.evaluation.pages import draw_claims
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.results.rows import Row
+from ssfx.workloads.schedule import STEP_FACTOR
 
 NAME = "acpsgd.text.setup"
 TITLE = "Testbed and training settings of ACP-SGD"
@@ -20,6 +21,7 @@ NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 TESTBED = "acpsgd_10gbe"
+TRAINED = "vgg16_cifar10"
 CONVERGENCE = "quality is trained on small networks here"
 
 
@@ -45,12 +47,16 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         f"{key}.seq": lambda: float(words("bert_base_pretraining").split()[0]),
         f"{key}.rank.resnet": lambda: float(MODELS["ResNet-50"][1]),
         f"{key}.rank.bert": lambda: float(MODELS["BERT-Base"][1]),
-        f"{key}.conv.mom": lambda: float(workload("resnet18_cifar10")["momentum"]),
-        f"{key}.conv.lr": lambda: float(workload("resnet18_cifar10")["lr"]),
+        f"{key}.conv.mom": lambda: float(workload(TRAINED)["momentum"]),
+        f"{key}.conv.lr": lambda: float(workload(TRAINED)["lr"]),
+        f"{key}.conv.bs": lambda: float(workload(TRAINED)["batch_size"]),
+        f"{key}.conv.epochs": lambda: epochs(TRAINED),
+        f"{key}.conv.warm": lambda: round(workload(TRAINED)["lr_warmup"] * epochs(TRAINED), 3),
+        f"{key}.conv.decay1": lambda: decays(TRAINED)[0],
+        f"{key}.conv.decay2": lambda: decays(TRAINED)[1],
+        f"{key}.conv.decayf": lambda: 1 / STEP_FACTOR,
     }
-    why = {f"{key}.conv.epochs": NOWHERE["epochs"]}
-    for name in ("gpus", "epochs", "bs", "warm", "decay1", "decay2", "decayf", "rank"):
-        why.setdefault(f"{key}.conv.{name}", CONVERGENCE)
+    why = {f"{key}.conv.{name}": CONVERGENCE for name in ("gpus", "rank")}
     return complete(NAME, judge_setup(NAME, here, why), COMMAND)
 
 

@@ -16,7 +16,7 @@ CLAIMS = (NAME,)
 NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
-WHY = "Mask R-CNN is not among the models here: which of its tensors are trained is not stated (MC-03)"
+WHY = "Mask R-CNN is not simulated: how many regions it works on, and which tensors it trains, is not stated (MC-03)"
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:

@@ -28,7 +28,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         for step, (ratio, threshold, norm) in enumerate(history)
     ]
     with style():
-        figure, axis = plt.subplots(figsize=(COLUMN_IN, 2.2), layout="constrained")
+        figure, axis = plt.subplots(figsize=(1.4 * COLUMN_IN, 2.2), layout="constrained")
         axis.plot([line["step"] for line in table], [line["error_norm"] for line in table], color="#c9a0dc")
         axis.set_title(f"{TITLE}: {WORKERS} workers, density {DENSITY:g}", loc="left", fontweight="bold")
         axis.set_xlabel("step")

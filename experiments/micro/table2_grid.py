@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.configured import NOWHERE, cluster, experiment, judge_setup, workload
+from ssfx.evaluation.configured import cluster, epochs, experiment, judge_setup, workload
 from ssfx.evaluation.judging import complete, number
 from ssfx.figures.tables import draw_table
 from ssfx.results.rows import Row
@@ -51,6 +51,6 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         first, second = simulated["density"]
         here[f"{key}.d1"] = lambda first=first: float(first)  # type: ignore[misc]
         here[f"{key}.d2"] = lambda second=second: float(second)  # type: ignore[misc]
-        why[f"{key}.ne"] = NOWHERE["epochs"]
+        here[f"{key}.ne"] = lambda work=work: epochs(work)  # type: ignore[misc]
         why[f"{key}.nds"] = "a simulated step does not depend on the data set; CIFAR-100 adds 90 outputs to each model"
     return complete(NAME, judge_setup(NAME, here, why), COMMAND)

@@ -8,7 +8,7 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.compressors import build
 from ssfx.compressors.hard_threshold import threshold_for
-from ssfx.evaluation.configured import cluster, judge_setup
+from ssfx.evaluation.configured import cluster, decays, judge_setup
 from ssfx.evaluation.judging import complete, says
 from ssfx.evaluation.pages import draw_claims
 from ssfx.evaluation.selection_example import DENSITY
@@ -34,13 +34,13 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         f"{key}.gpus": lambda: float(cluster("micro").world_size),
         f"{key}.nodes": lambda: float(cluster("micro").nodes),
         f"{key}.gpus_per_node": lambda: float(cluster("micro").devices_per_node),
+        f"{key}.decay_epoch": lambda: decays("resnet18_cifar10")[0],
     }
     host = "the host's memory and cores are no part of the description of a cluster here"
     why = {
         f"{key}.ram": host,
         f"{key}.cores": host,
         f"{key}.seeds": "how often the paper repeats its timings; a simulated step has no spread",
-        f"{key}.decay_epoch": "no run of 150 epochs is configured here",
     }
     formulas = ("micro.def.density", "micro.setup.delta0")
     found = [one for one in judge_setup(NAME, here, why) if one.claim not in formulas]

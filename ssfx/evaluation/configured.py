@@ -17,7 +17,6 @@ from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.devices import device
 
 NOWHERE = {
-    "epochs": "no run of that length is configured: recipes here are as short as a CPU needs",
     "software": "a habit of measuring, not part of a simulated step",
 }
 
@@ -38,6 +37,16 @@ def workload(name: str) -> Mapping[str, Any]:
     """Return what conf/workload/<name>.yaml says."""
     found: Mapping[str, Any] = yaml.safe_load((conf_dir() / "workload" / f"{name}.yaml").read_text())
     return found
+
+
+def epochs(name: str) -> float:
+    """Return how many epochs conf/workload/<name>.yaml trains."""
+    return float(workload(name)["workload"]["epochs"])
+
+
+def decays(name: str) -> list[float]:
+    """Return the epochs after which the learning rate falls there."""
+    return [round(at * epochs(name), 3) for at in workload(name)["milestones"]]
 
 
 def judge_setup(artifact: str, here: Mapping[str, Callable[[], float | tuple[float, float]]], why: Mapping[str, str],

@@ -82,7 +82,7 @@ def draw_curves(
     columns = min(2, len(found))
     lines = -(-len(found) // columns)
     with style():
-        size_in = (COLUMN_IN * max(columns, 1.4), 2.1 * lines + 0.6)
+        size_in = (COLUMN_IN * max(columns, 1.7), 2.1 * lines + 0.6)
         figure, grid = plt.subplots(lines, columns, figsize=size_in, squeeze=False, layout="constrained")
         axes: list[Axes] = list(grid.flat)
         for spare in axes[len(found) :]:
@@ -107,7 +107,8 @@ def draw_curves(
             axis.set_ylabel(labels[1] or _word(column, panels[title]))
             axis.grid()
         figure.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=4, columnspacing=1.2)
-        figure.supxlabel(origin(rows), x=0.01, ha="left", **ORIGIN_LINE)
+        drawn = [row for methods in panels.values() for own in methods.values() for row in own]
+        figure.supxlabel(origin(drawn), x=0.01, ha="left", **ORIGIN_LINE)
         return save(figure, name, table, rows, out)
 
 

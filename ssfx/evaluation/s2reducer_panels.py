@@ -12,7 +12,7 @@ from ssfx.validation.published_steps import Step
 
 LABELS = {"s2reducer": "S2 Reducer", "allgather": "AllGather", "sparcml": "SparCML", "omnireduce": "OmniReduce"}
 COLOURS = {"s2reducer": "#0072b2", "allgather": "#d55e00", "sparcml": "#8e7cc3", "omnireduce": "#787878"}
-GNMT = "GNMT is not among the models here: the sizes that the paper prints fit no definition (S2-05)"
+GNMT = "GNMT is not simulated: the sizes that the paper prints fit no definition (S2-05)"
 
 
 def bars(rows: Sequence[Row], part: Callable[[Step], float]) -> list[Bar]:
