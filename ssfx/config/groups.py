@@ -69,8 +69,8 @@ def _no_cluster(name: str) -> ConfigError:
     if gpus := re.fullmatch(r"(\d+)[x_-]?(?:gpus?|(?P<device>[a-z]+\d+\w*))", name.lower()):
         device = gpus["device"] or "a100"
         return ConfigError(
-            f"unknown cluster {name!r}; to describe {gpus[1]} GPUs in one machine write cluster=box cluster.nodes=1 "
-            f"cluster.devices_per_node={gpus[1]} cluster.device={device} cluster.inside=pcie, in several also "
+            f"{unknown('cluster', name, choices('cluster'))}; to describe {gpus[1]} GPUs in one machine write "
+            f"cluster=box cluster.nodes=1 cluster.devices_per_node={gpus[1]} cluster.device={device} cluster.inside=pcie, in several also "
             "cluster.link=25gbe_tcp"
         )
     return unknown("cluster", name, choices("cluster"))
