@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from ssfx.cli.terminal import print_table
 
 
 @click.command(short_help="Show what is here, and what would run.")
-def doctor() -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON object.")
+def doctor(as_json: bool) -> None:
     """Show versions, hardware, backends and data sets, and what would run here."""
     from ssfx.cli.examine import examine
 
     found = examine()
+    broken = [check.what for check in found.checks if check.required and not check.runs]
+    if as_json:
+        checks = [
+            {"what": one.what, "runs": one.runs, "why": one.why, "required": one.required} for one in found.checks
+        ]
+        click.echo(json.dumps({"facts": dict(found.facts), "checks": checks, "ready": not broken}))
+        if broken:
+            raise click.exceptions.Exit(1)
+        return
     print_table(("what", "here"), found.facts)
     click.echo()
     for check in found.checks:
         colour = "green" if check.runs else "red" if check.required else "yellow"
         mark = "runs" if check.runs else "does not run"
         click.secho(f"{check.what}: {mark}{f', {check.why}' if check.why else ''}", fg=colour)
-    broken = [check.what for check in found.checks if check.required and not check.runs]
     click.echo()
     if broken:
         click.secho(f"ssfx run cannot work here before this does: {', '.join(broken)}", fg="red", bold=True)

@@ -37,8 +37,9 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
 
 @click.command("list", short_help="List schemes, compressors, models, clusters, ...")
 @click.argument("kind", required=False, metavar="[KIND]", shell_complete=_kinds)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: of each kind a list of objects.")
 @own_components
-def list_(kind: str | None) -> None:
+def list_(kind: str | None, as_json: bool) -> None:
     """Show what there is to choose from, of all kinds or of one.
 
     Kinds: schemes, compressors, memories, models, datasets, workloads, clusters, experiments, presets, engines,
@@ -46,19 +47,31 @@ def list_(kind: str | None) -> None:
     """
     from ssfx.core.errors import unknown
 
+    if kind is not None and kind not in KINDS:
+        raise unknown("kind", kind, KINDS)
+    if as_json:
+        import json
+
+        tables = {name: _table(name) for name in ([kind] if kind else KINDS)}
+        found = {
+            name: [dict(zip(header, line, strict=True)) for line in lines] for name, (header, lines) in tables.items()
+        }
+        click.echo(json.dumps(found))
+        return
     if kind is None:
         for name in KINDS:
             _print(name)
             click.echo()
         return
-    if kind not in KINDS:
-        raise unknown("kind", kind, KINDS)
     _print(kind)
 
 
 def _print(kind: str) -> None:
-    header, lines = _folder(kind) if kind in FOLDERS else _registered(kind)
-    print_table(header, lines)
+    print_table(*_table(kind))
+
+
+def _table(kind: str) -> Table:
+    return _folder(kind) if kind in FOLDERS else _registered(kind)
 
 
 def _folder(kind: str) -> Table:

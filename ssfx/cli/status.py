@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Show what came of the papers' claims, and the runs.")
 @click.option("--claims", "paper", metavar="PAPER", help="Show every claim of one paper with its verdict.")
-def status(paper: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the counts, or with --claims the claims, as JSON.")
+def status(paper: str | None, as_json: bool) -> None:
     """Show how many of the papers' claims agree with ours, and which runs are finished."""
     from ssfx.claims.every_claim import headlines
     from ssfx.claims.summary import papers
@@ -31,7 +33,9 @@ def status(paper: str | None) -> None:
     store = Store(results_dir())
     rows, unreadable = store.readable()
     verdicts = headlines(discover().values(), rows)
-    if paper is not None:
+    if as_json:
+        _plain(paper, verdicts, store)
+    elif paper is not None:
         _claims(paper, verdicts)
     else:
         _summary(verdicts)
@@ -55,6 +59,25 @@ def _summary(verdicts: Mapping[str, Verdict]) -> None:
         click.echo()
         print_table((first, *head), [_line(name, counts) for name, counts in counted.items()], right=head)
     click.echo("\nclaim by claim: ssfx status --claims ssfusion; as one page with every figure: ssfx report")
+
+
+def _plain(paper: str | None, verdicts: Mapping[str, Verdict], store: Store) -> None:
+    """Print claims by paper and outcome and runs by experiment, or every claim of one paper."""
+    from ssfx.claims.evidence import run_counts
+    from ssfx.claims.ledger import ledgers
+    from ssfx.claims.summary import OUTCOMES, by_paper
+
+    if paper is None:
+        counted = {name: {one: counts[one] for one in OUTCOMES} for name, counts in by_paper(verdicts).items()}
+        runs = {name: dict(counts) for name, counts in run_counts(store).items()}
+        click.echo(json.dumps({"claims": counted, "runs": runs}))
+        return
+    claims = [claim for ledger in ledgers() if ledger.paper == paper for claim in ledger.claims]
+    found = [
+        {"claim": claim.id, "ours": one.ours, "source": one.source, "outcome": one.outcome}
+        for claim, one in ((claim, verdicts[claim.id]) for claim in claims)
+    ]
+    click.echo(json.dumps({"paper": paper, "claims": found}))
 
 
 def _line(name: str, counts: Counter[Outcome]) -> list[str]:

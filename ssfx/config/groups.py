@@ -68,8 +68,9 @@ def _no_cluster(name: str) -> ConfigError:
         return ConfigError(f"cluster={name}: there is no file {Path(name).expanduser().resolve()}")
     if gpus := re.fullmatch(r"(\d+)[x_-]?(?:gpus?|(?P<device>[a-z]+\d+\w*))", name.lower()):
         device = gpus["device"] or "a100"
+        nearest_one = unknown("cluster", name, choices("cluster"))
         return ConfigError(
-            f"unknown cluster {name!r}; to describe {gpus[1]} GPUs in one machine write cluster=box cluster.nodes=1 "
+            f"{nearest_one}; to describe {gpus[1]} GPUs in one machine write cluster=box cluster.nodes=1 "
             f"cluster.devices_per_node={gpus[1]} cluster.device={device} cluster.inside=pcie, in several also "
             "cluster.link=25gbe_tcp"
         )

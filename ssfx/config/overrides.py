@@ -41,8 +41,17 @@ def read(words: Iterable[str]) -> Request:
         key = SHORT.get(key, key)
         if key in request:
             raise ConfigError(f"{key} is given twice; write {key}=a,b to run both")
+        if key == "scheme":
+            values = tuple(name for value in values for name in _schemes(str(value)))
         request[key] = check(key, values)
     return request
+
+
+def _schemes(value: str) -> tuple[str, ...]:
+    """Return the schemes that a word means: all of them, the paper's own by its name, or itself."""
+    if value == "all":
+        return choices("scheme")
+    return ("ssfusion_oi",) if value == "ssfusion" else (value,)
 
 
 def check(key: str, values: Iterable[Any]) -> tuple[Any, ...]:
