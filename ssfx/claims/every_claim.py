@@ -7,8 +7,10 @@ none of them speaks to is "not attempted", with the reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
+from ssfx.claims.calibration_inputs import USED, used_by
 from ssfx.claims.evidence import Evidence, evidence
 from ssfx.claims.ledger import PaperClaim, ledgers
 from ssfx.claims.simulated import Judged, judged
@@ -67,8 +69,9 @@ def verdicts(figures: Iterable[Judging], rows: Sequence[Row]) -> list[Verdict]:
         for one in given:
             if one.claim not in found:
                 raise ValueError(f"{figure.name} judges {one.claim!r}, which is in no ledger")
-            if one not in found[one.claim]:
-                found[one.claim].append(one)
+            checked = _unless_used(one, known[one.claim])
+            if checked not in found[one.claim]:
+                found[one.claim].append(checked)
     for ledger in ledgers():
         for entry in evidence(ledger, rows):
             real = _real(entry)
@@ -110,6 +113,13 @@ def why_not_attempted(claim: PaperClaim) -> str:
 def _models(claim: PaperClaim) -> list[str]:
     named = claim.conditions.get("models", claim.conditions.get("model"))
     return [named] if isinstance(named, str) else [str(name) for name in named or []]
+
+
+def _unless_used(one: Verdict, claim: PaperClaim) -> Verdict:
+    """Return the verdict, not comparable where the calibration was made from the claim."""
+    if one.outcome in OUTCOMES.values() and used_by(one.calibration, claim):
+        return replace(one, outcome="not comparable", reason=USED)
+    return one
 
 
 def _own(figure: Judging, rows: Sequence[Row]) -> Sequence[Verdict]:

@@ -1,7 +1,7 @@
 """What simulations say about claims of the ledger: each claim of a figure beside the simulated value, by calibration.
 
-Nothing is fitted to a claim. A value is held against claims that the ledger calls reproducible by simulation, that do
-not contradict the paper's other numbers, and whose setting the paper names; else the verdict is "not comparable".
+A value is held against claims that the ledger calls reproducible by simulation, that do not contradict the paper's
+other numbers, whose setting the paper names, and that the calibration was not made from; else it is "not comparable".
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from ssfx.claims.calibration_inputs import USED, used_by
 from ssfx.claims.evidence import MODELS, compare
 from ssfx.claims.ledger import PaperClaim, ledgers
 from ssfx.claims.values import METHODS, values
@@ -90,7 +91,8 @@ def judged(artifact: str, rows: Sequence[Row]) -> list[Judged]:
             there = [cell for cell in own if cell.calibration == calibration and meets(claim, cell)]
             if given := tuple(values(claim, there)):
                 tolerance = FITTED if _is_growth(claim) else 0.0
-                why = _why_not(claim) or (NO_RATIO if not isfinite(min(given)) else "")
+                why = USED if used_by(calibration, claim) else _why_not(claim)
+                why = why or (NO_RATIO if not isfinite(min(given)) else "")
                 found.append(Judged(claim, calibration, _stated(claim), given, why, tolerance))
     return found
 

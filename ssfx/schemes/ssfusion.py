@@ -17,7 +17,7 @@ from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.base import Planner, SparseOptions, scheme
-from ssfx.schemes.carrier import keeps_fraction, sparse_carrier
+from ssfx.schemes.carrier import dense_carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.ddp import ddp_buckets
 from ssfx.schemes.search.byte_groups import plan_per_dtype
 from ssfx.schemes.search.guarded import Priced, least, noted, priced
@@ -37,9 +37,10 @@ class SsfusionOptions(SparseOptions):
     offload, interleave: the two extensions; together they name the variant. buffers: "cupcake" searches the best
     contiguous grouping, "equal_count" [code] cuts L // `groups` tensors each (null: 20). rule: "paper" leaves tensors
     dense by Eq. 2, "code" [code] by the size that suits each buffer; "guarded" takes, of the plans that Eq. 2 gives for
-    other buffers and networks, with and without each extension, the one with the least price. guard: how many elements
-    may stay dense (volume, strict, none). first_buffer: "budget" lets the first buffer leave out as much as the guard
-    allows, "skip" nothing. rho_min: lowest density after compensation; compensate false [code] keeps the density.
+    other buffers, with and without each extension, and of PyTorch DDP's dense one, the one with the least price. guard:
+    how many elements may stay dense (volume, strict, none). first_buffer: "budget" lets the first buffer leave out as
+    much as the guard allows, "skip" nothing. rho_min: lowest density after compensation; compensate false [code] keeps
+    the density.
     late_dense_index true [code] sends gathered dense tensors with their indices. separate "if_better" keeps an
     all-reduce only where the predicted step does not get longer. dense_escape makes a buffer dense where that is
     predicted to be faster. profile_iters: dense iterations before the plan, the first of which is not counted.
@@ -156,6 +157,9 @@ def _guarded(
         yield "", made(Knobs(), printed)
         for (_, knobs), (variant, label) in choices.items():
             yield label, made(knobs, variant)
+        dense = dense_carrier(options.variant, None)
+        as_ddp = plan_per_dtype(options.variant, profile, costs.world_size, lambda part: ddp_buckets(part, dense))
+        yield "guarded, everything dense in PyTorch DDP's buckets", as_ddp
 
     found = priced(first(), profile, costs)
     by_label = {label: (key, variant) for key, (variant, label) in choices.items()}

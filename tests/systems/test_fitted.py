@@ -9,10 +9,19 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from claims.test_every_claim import Script
+from figures.synthetic_clusters import growth
 
-from ssfx.claims.ledger import ledgers
+from ssfx.claims.calibration_inputs import INPUTS, USED, used_by
+from ssfx.claims.every_claim import headlines, verdicts
+from ssfx.claims.ledger import claims_by_id
+from ssfx.claims.simulated import judged
+from ssfx.claims.summary import JUDGED
+from ssfx.claims.verdicts import Verdict
 from ssfx.core.component_file import component_file
 from ssfx.core.paths import data_dir
+from ssfx.figures.discovery import discover
+from ssfx.pages.readme import reference_rows
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster_file import cluster_of, with_options
 
@@ -36,11 +45,39 @@ def test_what_is_shipped_is_what_the_fit_gives() -> None:
     assert component_file("cluster", "64gpu")["fitted"]["busbw_gbps"] == found["busbw_gbps"]
 
 
-def test_nothing_that_was_fitted_is_what_it_is_tested_on() -> None:
-    used = set(json.loads((data_dir() / "costs" / "ssfusion_fitted.json").read_text())["fit"]["claims"])
-    known = {claim.id: claim for ledger in ledgers() for claim in ledger.claims}
-    assert used <= set(known)
-    assert not [claim for claim in used if known[claim].artifact in TESTED]
+def test_everything_that_was_fitted_is_on_the_list_and_nothing_that_it_is_tested_on() -> None:
+    read = json.loads((data_dir() / "costs" / "ssfusion_fitted.json").read_text())["fit"]["claims"]
+    assert read
+    assert all(used_by("fitted", claims_by_id()[claim]) for claim in read)
+    assert not [claim.id for claim in claims_by_id().values() if claim.artifact in TESTED and used_by("fitted", claim)]
+
+
+def test_everything_that_published_clusters_name_as_their_source_is_on_the_list() -> None:
+    named = set()
+    for path in (Path(__file__).parents[2] / "conf" / "cluster").glob("*.yaml"):
+        named |= set(re.findall(r"([a-z0-9]+(?:\.[a-z0-9]+)+)\.\*", path.read_text()))
+    assert {"ssfusion.table3", "acpsgd.iv.ar", "mergecomp.budget"} <= named <= set(INPUTS["published"])
+
+
+@pytest.mark.parametrize("calibration", sorted(INPUTS))
+def test_every_entry_of_the_list_means_a_claim(calibration: str) -> None:
+    for name in INPUTS[calibration]:
+        assert any(claim.artifact == name or claim.id.startswith(name) for claim in claims_by_id().values()), name
+
+
+def test_no_claim_is_both_fitted_and_scored() -> None:
+    found = judged("ssfusion.fig9", growth(calibration="fitted:1a2b3c4d"))
+    assert found
+    assert {one.why for one in found} == {USED}
+    scored = [one for one in headlines(discover().values(), reference_rows()).values() if one.outcome in JUDGED]
+    assert scored
+    assert not [one.claim for one in scored if used_by(one.calibration, claims_by_id()[one.claim])]
+
+
+def test_a_script_that_scores_what_was_fitted_is_overruled() -> None:
+    said = Verdict("ssfusion.fig9.linear", "agrees", "9", "simulated", "fitted")
+    own = [one for one in verdicts([Script((said,))], []) if one.claim == said.claim]
+    assert [(one.outcome, one.reason) for one in own] == [("not comparable", USED)]
 
 
 @pytest.mark.parametrize("calibration", ["published", "fitted"])
