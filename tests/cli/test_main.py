@@ -80,7 +80,7 @@ HEAVY = {"torch", "pandas", "matplotlib", "rich", "numpy", "psutil", "hydra", "y
         (["plan", "scheme=ddp"], {"hydra", "yaml"}),
         (["plan", "scheme=ssfusion_oi"], {"hydra", "yaml", "numpy"}),
         (["run", "--dry-run", "scheme=ddp"], {"hydra", "yaml"}),
-        (["figures"], HEAVY - {"torch"}),
+        (["figures", "ssfusion.eq2", "ssfusion.fig11"], HEAVY - {"torch"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
