@@ -10,6 +10,7 @@ from pathlib import Path
 from ssfx.core.paths import reference_dir
 from ssfx.figures.discovery import discover
 from ssfx.figures.drawing import MANIFEST, draw_all
+from ssfx.pages.conditions import conditions_block
 from ssfx.pages.emulated import emulated_block
 from ssfx.pages.markdown import NOTE, table
 from ssfx.pages.models import analytic_block, models_block
@@ -29,6 +30,7 @@ VALIDATION = ROOT / "docs" / "validation.md"
 EMULATION = ROOT / "docs" / "emulation.md"
 WORKLOADS = ROOT / "docs" / "workloads.md"
 PROFILES = ROOT / "docs" / "profiles.md"
+CONDITIONS = ROOT / "docs" / "conditions.md"
 REPRODUCTION = ROOT / "docs" / "reproduction.md"
 OPTIONS = ROOT / "docs" / "options.md"
 
@@ -65,6 +67,7 @@ def reference_rows() -> list[Row]:
 def blocks_of_pages() -> dict[Path, dict[str, str]]:
     """Return the blocks of each page of docs/ that is written by hand otherwise."""
     return {
+        CONDITIONS: {"conditions": conditions_block(IMAGES / "ssfusion.conditions.csv")},
         VALIDATION: {"scores": scores_block()},
         EMULATION: {"benchmark": emulated_block()},
         WORKLOADS: {"models": models_block()},

@@ -11,6 +11,7 @@ from ssfx.claims.ledger import ledgers
 from ssfx.figures.discovery import discover
 from ssfx.figures.drawing import check_all
 from ssfx.pages import readme as docs
+from ssfx.pages.conditions import conditions_block
 from ssfx.pages.emulated import RECORD, emulated_block
 from ssfx.pages.models import Published, analytic_block, models_block
 from ssfx.perf_model.roofline import analytic_profile
@@ -129,3 +130,13 @@ def test_the_make_targets_that_documents_name_exist():
         named = re.findall(r"(?:^ {4}|`)make ([a-z-]+)", text, flags=re.MULTILINE)
         assert named, name
         assert set(named) <= targets, name
+
+
+def test_conditions_say_what_the_table_of_the_figure_gives(tmp_path):
+    file = tmp_path / "table.csv"
+    head = "model,busbw_gbps,call_ms,orderings,oi_vs_hipress,oi_vs_cupcake,oi_vs_dense,best_vs_dense,best_vs_dense16"
+    file.write_text(f"{head}\na,1,0.1,6,1,1,1,1,1\na,57,0.1,3,0.5,-0.1,0,0.25,-0.2\na,57,0.2,6,0.1,-0.3,0,0.2,-0.2\n")
+    block = conditions_block(file)
+    assert "in 2 of 3 settings, the fastest of them at 57 Gbit/s; at 1 Gbit/s whatever" in block
+    assert "3 to 6 orderings hold. O+I as the paper ran it is +10 to +50 % against HiPress" in block
+    assert "| 57 | a | 3 to 6 | +10 to +50 % | +20 to +25 % | -20 % |" in block
