@@ -14,6 +14,7 @@ from ssfx.collectives import Load, collectives
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
+from ssfx.pricing.lane_prices import LanePrices
 from ssfx.pricing.lowering import Lowering
 from ssfx.pricing.plan_prices import SelectionStats, Times, primitive_of
 from ssfx.pricing.schedule import schedule
@@ -45,15 +46,16 @@ class Timeline:
     total_s: float
 
 
-def evaluate(plan: Plan, profile: Profile, costs: Times) -> Timeline:
+def evaluate(plan: Plan, profile: Profile, costs: Times, known: LanePrices | None = None) -> Timeline:
     """Return the timeline of `plan` without contention; `profile` must list the plan's tensors in the plan's order.
 
     The network starts messages in launch order; a ready lane waits for earlier ones. Where compression on the host
-    takes its time from the cores that train (`host_shares`), both proceed at half their speed while both run.
+    takes its time from the cores that train (`host_shares`), both proceed at half their speed while both run. `known`
+    takes and gives the prices of messages that several plans of one profile and one network share.
     """
     if [spec.name for spec in profile.tensors] != [spec.name for spec in plan.tensors]:
         raise ValueError("the profile and the plan list different tensors or another order")
-    tasks = Lowering(plan, profile, costs, _AS_PLANNED).gradients()
+    tasks = Lowering(plan, profile, costs, _AS_PLANNED, known).gradients()
     total_s = undisturbed(tasks)
     on_device = [task.end_s for task in tasks if task.resource == "device" and task.stage in ("backward", "compress")]
     decode_s = sum(task.work_s for task in tasks if task.stage == "decompress" and task.name != "average")

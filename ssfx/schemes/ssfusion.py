@@ -15,6 +15,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
+from ssfx.pricing.lane_prices import LanePrices
 from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.base import Planner, SparseOptions, scheme
 from ssfx.schemes.carrier import dense_carrier, keeps_fraction, sparse_carrier
@@ -117,7 +118,7 @@ def plan_ssfusion(profile: Profile, costs: Costs, options: SsfusionOptions) -> P
     carrier = sparse_carrier(name, options, costs.world_size)
     if carrier.dense:
         return plan_per_dtype(name, profile, costs.world_size, lambda part: ddp_buckets(part, carrier))
-    known: Known = {}
+    known = Known()
 
     def made(knobs: Knobs, chosen: SsfusionOptions) -> Plan:
         def buckets(part: Profile) -> list[Bucket]:
@@ -129,13 +130,17 @@ def plan_ssfusion(profile: Profile, costs: Costs, options: SsfusionOptions) -> P
         plan = made(Knobs(), options)
         found = noted(Priced("", plan, evaluate(plan, profile, costs).total_s), 0.0)
     else:
-        found = _guarded(profile, costs, options, made)
+        found = _guarded(profile, costs, options, made, known.prices)
     notes = [(f"bucket {b}", _describe(bucket)) for b, bucket in enumerate(found.buckets)]
     return replace(found, notes=(*found.notes, *notes))
 
 
 def _guarded(
-    profile: Profile, costs: Costs, options: SsfusionOptions, made: Callable[[Knobs, SsfusionOptions], Plan]
+    profile: Profile,
+    costs: Costs,
+    options: SsfusionOptions,
+    made: Callable[[Knobs, SsfusionOptions], Plan],
+    known: LanePrices,
 ) -> Plan:
     """Return the plan with the least price: with other buffers, with and without each extension, or dense.
 
@@ -161,7 +166,7 @@ def _guarded(
         as_ddp = plan_per_dtype(options.variant, profile, costs.world_size, lambda part: ddp_buckets(part, dense))
         yield "guarded, everything dense in PyTorch DDP's buckets", as_ddp
 
-    found = priced(first(), profile, costs)
+    found = priced(first(), profile, costs, known)
     by_label = {label: (key, variant) for key, (variant, label) in choices.items()}
     best = sorted((one for one in found if one.label in by_label), key=lambda one: one.price_s)
     best = best[: max(REFINED, REFINED * SMALL // len(profile.tensors))]
@@ -177,7 +182,7 @@ def _guarded(
                 yield f"{one.label}{host}, some buffers dense", made(knobs, replace(moved, dense_escape=True))
             yield f"{one.label}, everything dense", made(replace(knobs, keep="all"), variant)
 
-    return noted(least([*found, *priced(then(), profile, costs)]), found[0].price_s)
+    return noted(least([*found, *priced(then(), profile, costs, known)]), found[0].price_s)
 
 
 def _label(index: int, knobs: Knobs) -> str:

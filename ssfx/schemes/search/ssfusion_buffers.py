@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Literal
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Lane, Placement, Segment
 from ssfx.planning.profile import Profile
+from ssfx.pricing.lane_prices import LanePrices
 from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.byte_groups import plan_per_dtype
@@ -43,10 +44,6 @@ class Knobs:
     keep: Literal["rule", "budget", "none", "all"] = "rule"
 
 
-Known = dict[str, list[range]]
-"""The best buffers by dtype, which several plans share."""
-
-
 @dataclass(frozen=True)
 class Buffer:
     """What was decided for the tensors at `at`: positions count from 0 inside the buffer.
@@ -59,6 +56,18 @@ class Buffer:
     density: float
     host: frozenset[int] = frozenset()
     split: int = 0
+
+
+@dataclass
+class Known:
+    """What the plans of one search share; each dict is filled as plans are made.
+
+    ranges: the best buffers by dtype. buckets: what was made of a buffer. prices: what their messages take.
+    """
+
+    ranges: dict[str, list[range]] = field(default_factory=dict)
+    buckets: dict[tuple[str, Buffer], Bucket] = field(default_factory=dict)
+    prices: LanePrices = field(default_factory=dict)
 
 
 class BufferPlanner:
@@ -88,9 +97,9 @@ class BufferPlanner:
             return _even_groups(self.numel, self.knobs.buffers)
         if self.options.buffers == "cupcake":
             dtype = self.part.tensors[0].dtype
-            if dtype not in self.known:
-                self.known[dtype] = joint_groups(self.part, self.costs, self.carrier)
-            return self.known[dtype]
+            if dtype not in self.known.ranges:
+                self.known.ranges[dtype] = joint_groups(self.part, self.costs, self.carrier)
+            return self.known.ranges[dtype]
         num = len(self.numel)
         size = max(1, num // (self.options.groups or EQUAL_COUNT_GROUPS))
         return [range(start, min(start + size, num)) for start in range(0, num, size)]
@@ -174,7 +183,7 @@ class BufferPlanner:
     def _predict(self, buffers: list[Buffer]) -> float:
         buckets = [self._bucket(buffer) for buffer in buffers]
         plan = plan_per_dtype(self.options.variant, self.part, self.costs.world_size, lambda _: buckets)
-        return evaluate(plan, self.part, self.costs).total_s
+        return evaluate(plan, self.part, self.costs, self.known.prices).total_s
 
     def _gather_s(self, buffer: Buffer) -> float:
         """Return the seconds of gathering the whole buffer."""
@@ -192,6 +201,13 @@ class BufferPlanner:
         return self.part.tensors[j].nbytes
 
     def _bucket(self, buffer: Buffer) -> Bucket:
+        """Return the bucket of a buffer, the same one whichever plan has it."""
+        key = (self.part.tensors[0].dtype, buffer)
+        if key not in self.known.buckets:
+            self.known.buckets[key] = self._made(buffer)
+        return self.known.buckets[key]
+
+    def _made(self, buffer: Buffer) -> Bucket:
         """Return the all-reduce of the early dense tensors, then the gather of everything else; no lane is empty."""
         reduced: list[Segment] = []
         gathered: list[Segment] = []
