@@ -121,7 +121,7 @@ def test_cheaper_costs_never_make_a_planned_step_slower(scheme: str, seed: int) 
 @pytest.mark.parametrize("scheme", ["ssfusion_o", "ssfusion_i", "ssfusion_oi"])
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6))
-def test_an_extension_never_plans_worse_than_naive_or_than_its_own_buckets_dense(scheme: str, seed: int) -> None:
+def test_an_extension_never_plans_worse_than_naive_or_ddp_or_than_its_own_buckets_dense(scheme: str, seed: int) -> None:
     rng = random.Random(seed)
     profile = make_profile(*random_instance(rng, rng.randint(2, 40)))
     system = random_system(rng, rng.choice([2, 16]))
@@ -131,6 +131,7 @@ def test_an_extension_never_plans_worse_than_naive_or_than_its_own_buckets_dense
     assert price_s <= planned_s("ssfusion_naive", profile, costs) * (1 + 1e-9)
     assert price_s <= planned_s(scheme, profile, costs, rule="paper") * (1 + 1e-9)
     assert price_s <= evaluate(_dense(found), profile, costs).total_s * (1 + 1e-9)
+    assert price_s <= evaluate(make_plan("ddp", profile, costs), profile, costs).total_s * (1 + 1e-9)
 
 
 def _dense(plan: Plan) -> Plan:
