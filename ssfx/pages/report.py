@@ -42,7 +42,7 @@ def report_page(rows: Sequence[Row], pictures: Path) -> str:
     rest = [figure for figure in figures if not any(_is_of(figure, name) for name in named)]
     if rest:
         shown = "".join(_figure(figure, rows, pictures, figure.name) for figure in rest)
-        body.append(f'<h2 id="others">Other figures</h2>{shown}')
+        body.append(f'<section class="paper"><h2 id="others">Other figures</h2>{shown}</section>')
     folder = files("ssfx.pages")
     look, work = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     head = (
@@ -110,12 +110,12 @@ def _paper(
 ) -> str:  # fmt: skip
     counts = by_paper(counted)[ledger.paper]
     parts = [
-        f'<h2 id="{ledger.paper}">{name}</h2>',
+        f'<section class="paper"><h2 id="{ledger.paper}">{name}</h2>',
         f"<p>{_text(ledger.title)}, {_text(ledger.venue)}. {sentence(counts)}.</p>",
     ]
     for artifact in ledger.artifacts:
         parts.append(_artifact(artifact, ledger, figures, by_claim, counted, rows, pictures))
-    return "".join(parts)
+    return "".join([*parts, "</section>"])
 
 
 def _artifact(

@@ -31,7 +31,7 @@ OPTIONS = ("gpu_ag", "gpu_div", "cpu_ag")
 COMPRESS_FROM = 1 << 20
 DIVIDE_FROM = 1 << 23
 """The sizes in elements from which on the authors' simulator compresses once, and twice, behind PCIe."""
-FEW = 16
+FEW = 4
 """Compressed tensors that the guarded rule tries to leave dense, one by one."""
 
 
@@ -143,10 +143,10 @@ def plan_espresso(profile: Profile, costs: Costs, options: EspressoOptions) -> P
 
 
 def _largest(groups: list[Group], names: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield options of all groups that no cost decides: one, two, four ... all of the largest have one of `names`."""
+    """Yield options of all groups that no cost decides: one, four ... all of the largest have one of `names`."""
     numel = [sum(spec.numel for spec in group) for group in groups]
     order = sorted((i for i, n in enumerate(numel) if n), key=lambda i: (-numel[i], i))
-    counts = [n for n in (2**power for power in range(len(order).bit_length())) if n < len(order)]
+    counts = [n for n in (4**power for power in range(len(order).bit_length())) if n < len(order)]
     for name in names:
         for n in (*counts, len(order)):
             first = set(order[:n])
