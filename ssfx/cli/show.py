@@ -24,6 +24,15 @@ def finished(experiment: str | None = None) -> list[Row]:
     return [*store.rows(experiment), *store.reference_rows(experiment)]
 
 
+def found_run(run: str) -> Row:
+    """Return the row of the only finished run whose id is `run` or begins with it; else ConfigError."""
+    found = {row.run_id: row for row in reversed(finished()) if row.run_id.startswith(run)}
+    if len(found) != 1:
+        what = "no finished run" if not found else f"{len(found)} finished runs"
+        raise ConfigError(f"{what} with an id that begins with {run}; ssfx status shows the runs")
+    return next(iter(found.values()))
+
+
 @click.command(short_help="Show one run: its case, its time, its plan, its files.")
 @click.argument("run", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="Print the row as one JSON object.")
@@ -34,11 +43,8 @@ def show(run: str, as_json: bool) -> None:
     from ssfx.results.rows import METRICS
     from ssfx.results.store import Store
 
-    found = {row.run_id: row for row in reversed(finished()) if row.run_id.startswith(run)}
-    if len(found) != 1:
-        what = "no finished run" if not found else f"{len(found)} finished runs"
-        raise ConfigError(f"{what} with an id that begins with {run}; ssfx status shows the runs")
-    ((run_id, row),) = found.items()
+    row = found_run(run)
+    run_id = row.run_id
     if as_json:
         click.echo(row.to_json())
         return

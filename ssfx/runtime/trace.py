@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 TRACKS = ("compute", "host", "network")
+BEGIN = "begin"
+"""Category of the instants at which steps begin."""
 
 
 class Tracer:
@@ -14,7 +16,20 @@ class Tracer:
     def __init__(self, enabled: bool, rank: int) -> None:
         self.enabled = enabled
         self.rank = rank
+        self._step: int | None = None
         self._events: list[dict[str, object]] = []
+
+    def begin(self, step: int, start_s: float) -> None:
+        """Note that optimizer step number `step` began at `start_s`; later spans belong to it."""
+        if not self.enabled:
+            return
+        self._step = step
+        self._events.append(
+            {
+                "name": f"step {step} begins", "cat": BEGIN, "ph": "i", "s": "p", "ts": start_s * 1e6,
+                "pid": self.rank, "tid": 0, "args": {"step": step},
+            }
+        )  # fmt: skip
 
     def span(self, stage: str, start_s: float, end_s: float, track: str = "compute", detail: str = "") -> None:
         """Note that `stage` ran on `track` from `start_s` to `end_s`."""
@@ -29,6 +44,7 @@ class Tracer:
                 "dur": max(0.0, end_s - start_s) * 1e6,
                 "pid": self.rank,
                 "tid": TRACKS.index(track),
+                **({} if self._step is None else {"args": {"step": self._step}}),
             }
         )
 

@@ -23,11 +23,14 @@ _TRACK_NUMBERS = {resource: number for number, resource in enumerate(TRACKS)}
 
 def save(steps: Mapping[str, Simulated], path: Path) -> None:
     """Write a Chrome trace of `steps` by name, each a process that begins at 0; open it in Perfetto."""
-    events = [event for i, (name, step) in enumerate(steps.items()) for event in _events(name, step, FIRST_PROCESS + i)]
+    events = [
+        event for i, (name, step) in enumerate(steps.items()) for event in events_of(name, step, FIRST_PROCESS + i)
+    ]
     path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
 
 
-def _events(name: str, step: Simulated, process: int) -> Iterator[dict[str, object]]:
+def events_of(name: str, step: Simulated, process: int) -> Iterator[dict[str, object]]:
+    """Yield the events of a step as process number `process`, in microseconds from its beginning."""
     yield {"name": "process_name", "ph": "M", "pid": process, "args": {"name": f"simulated {name}"}}
     for resource, number in _TRACK_NUMBERS.items():
         yield {"name": "thread_name", "ph": "M", "pid": process, "tid": number, "args": {"name": TRACKS[resource]}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -97,6 +98,8 @@ class Stepper:
         backward: list[tuple[Mark, Mark]] = []
         losses = []
         began = mark()
+        moments = [perf_counter()]  # when each part began, by the host's clock: for the trace
+        self._sync.tracer.begin(step, moments[0])
         rate = learning_rate(self._case, step)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
@@ -106,22 +109,33 @@ class Stepper:
             last = micro == self._case.accumulate - 1
             with contextlib.nullcontext() if last else self._sync.no_sync():
                 start = mark()
+                moments.append(perf_counter())
                 loss = self._forward(inputs, targets)
                 middle = mark()
+                moments.append(perf_counter())
                 self._backward(loss / self._case.accumulate)
                 end = mark()
+                moments.append(perf_counter())
             forward.append((start, middle))
             backward.append((middle, end))
             losses.append(loss.detach())
         stats = self._exchanged()
         update_began = mark()
+        moments.append(perf_counter())
         self._update()
         ended = mark()
         self._clock.wait()
+        self._draw(moments)
         return self._record(
             step, torch.stack(losses).mean().item(), stats, self._total(forward), self._total(backward),
             self._clock.seconds(update_began, ended), self._clock.seconds(began, ended),
         )  # fmt: skip
+
+    def _draw(self, moments: list[float]) -> None:
+        """Give the trace the spans between `moments`; the exchange has drawn its own, inside backward."""
+        stages = ["other", *(["forward", "backward", "other"] * self._case.accumulate), "step"]
+        for stage, start_s, end_s in zip(stages, moments, [*moments[1:], perf_counter()], strict=True):
+            self._sync.tracer.span(stage, start_s, end_s)
 
     def _forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         dtype = AUTOCAST[self._case.precision]

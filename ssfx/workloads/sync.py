@@ -78,6 +78,16 @@ class NoExchange:
     plan_s: float = 0.0
 
 
+class Spans(Protocol):
+    """What draws a timeline; see ssfx.runtime.trace."""
+
+    def begin(self, step: int, start_s: float) -> None:
+        """Note that a step began, by `perf_counter`."""
+
+    def span(self, stage: str, start_s: float, end_s: float) -> None:
+        """Note what the training thread did from `start_s` to `end_s`, by `perf_counter`."""
+
+
 class Sync(Protocol):
     """Gradient exchange attached to a model.
 
@@ -88,6 +98,10 @@ class Sync(Protocol):
     @property
     def last(self) -> Stats | None:
         """Statistics of the latest exchange; None if there is nobody to exchange with."""
+
+    @property
+    def tracer(self) -> Spans:
+        """Where spans go."""
 
     def stats(self) -> Mapping[str, float | int | str | None]:
         """Return, where there are such things, `residual_norm` of what was not sent yet and the `threshold` in use."""

@@ -12,7 +12,7 @@ from ssfx.core.errors import RunError
 
 VERBS = (
     "run", "plan", "simulate", "advise", "validate", "profile", "list", "figures", "report", "status", "show",
-    "compare", "doctor",
+    "compare", "trace", "doctor",
 )  # fmt: skip
 
 

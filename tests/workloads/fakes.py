@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ssfx.core.case import Case
+from ssfx.runtime.trace import Tracer
 from ssfx.workloads.sync import NoExchange
 
 WORKLOADS = {"resnet_tiny": "digits", "lstm_tiny": "stdlib_text", "gpt2_tiny": "stdlib_text(seq_len=32)"}
@@ -39,6 +40,7 @@ class FakeSync:
         self.last: Stats | None = None
         self.exchanges = self.local_backwards = 0
         self.detached = False
+        self.tracer = Tracer(True, 0)
         self.nan_steps: set[int] = set()
         self._enabled = True
         self._params = dict(model.named_parameters())

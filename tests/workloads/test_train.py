@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -272,3 +274,15 @@ def test_text_is_learned(model: str) -> None:
         perplexity.append(train(case, lambda _record: None, ssfx.attach).metrics["perplexity"] or 0)
     assert perplexity[0] > 100
     assert perplexity[1] < 45
+
+
+def test_the_trace_says_when_each_step_began_and_what_its_parts_took(tmp_path: Path) -> None:
+    recorder, _ = _train(make_case(steps=2, accumulate=2))
+    recorder.sync.tracer.save(tmp_path / "trace.json")
+    events = [e for e in json.loads((tmp_path / "trace.json").read_text())["traceEvents"] if e["ph"] != "M"]
+    assert [e["args"]["step"] for e in events if e["cat"] == "begin"] == [0, 1]
+    for step in range(2):
+        spans = [e for e in events if e["ph"] == "X" and e["args"]["step"] == step]
+        stages = ["other", *(["forward", "backward", "other"] * 2), "step"]
+        assert [e["cat"] for e in spans] == stages
+        assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-3 for a, b in pairwise(spans))
