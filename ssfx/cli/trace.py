@@ -46,9 +46,9 @@ def trace(run: str, out: Path | None, step: int | None) -> None:
         raise ConfigError(f"cannot write {out}: {error.strerror}") from None
     measured_s = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X" and event["pid"] == 0) / 1e6
     say(
-        f"step {number} of {row.case.label}: {1e3 * measured_s:.1f} ms on rank 0, of which the simulator makes ", "", ""
+        f"step {number} of {row.case.label}: {1e3 * measured_s:.1f} ms on rank 0, simulated "
+        f"{1e3 * simulated.iteration_s:.1f} ms with the plan that ran and the times known of {row.case.cluster}"
     )
-    say(f"{1e3 * simulated.iteration_s:.1f} ms; the plan is the one that ran, the times are the cluster's")
     if row.case.device == "cuda":
         say("on a GPU the measured spans say when the host launched work, not when the device did it")
     for line in simulated.outside:
@@ -62,16 +62,12 @@ def _folder(row: Row) -> Path:
     from ssfx.results.store import Store
 
     if row.origin.kind == "simulated":
-        raise ConfigError(
-            f"run {row.run_id} was simulated, there is nothing real to compare; see ssfx simulate --trace"
-        )
+        raise ConfigError(f"run {row.run_id} was simulated, nothing real was traced; use ssfx simulate --trace")
     files = Store(results_dir()).attempt_files(
         row.case, [f"trace-rank{rank}.json" for rank in range(row.case.world_size)]
     )
     if not files or not all(path.exists() for path in files):
-        raise ConfigError(
-            f"run {row.run_id} recorded no spans; run the same words with trace=true, which is another run"
-        )
+        raise ConfigError(f"run {row.run_id} recorded no spans; run its words again with trace=true, as a new run")
     return files[0].parent
 
 
