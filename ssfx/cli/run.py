@@ -38,6 +38,7 @@ def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None) -> None:
     from ssfx.cli.outcome import print_outcome
     from ssfx.config.cases import resolve_job
     from ssfx.config.plans import check_plans
+    from ssfx.core.errors import RunError
     from ssfx.core.paths import results_dir
     from ssfx.engines import engines
     from ssfx.results.store import Store
@@ -62,20 +63,28 @@ def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None) -> None:
         for case in job.cases:
             click.echo(f"{case.run_id}  {store.status(case):8}  {case.label}  seed {case.seed} repeat {case.repeat}")
         return
+    failure: RunError | None = None
     if todo:
         try:
             engines[job.engine].run(job.cases, store, stall_timeout_s=job.stall_timeout_s)
+        except RunError as error:
+            failure = error  # said last, after what the other runs gave
         finally:
             # After the last run, so that no upload disturbs a measurement; also when one failed, as none is run twice.
             rows = [row for case in todo if (row := store.row(case)) is not None] if job.wandb.mode != "off" else []
             copied = sum([mirror(row, job.wandb, store.attempt_files(row.case, FILES)) for row in rows])
             if rows:
                 click.echo(f"{copied} of {len(rows)} rows mirrored to W&B ({job.wandb.mode}): {job.wandb.folder}/wandb")
-    print_outcome([row for case in job.cases if (row := store.row(case)) is not None])
+    found = [row for case in job.cases if (row := store.row(case)) is not None]
+    if failure is not None and not found:
+        raise failure
+    print_outcome(found)
     click.echo()
     for path in _draw(job, store):
         if path.suffix == ".png":
             click.echo(f"figure: {path}")
+    if failure is not None:
+        raise failure
 
 
 def _print_configs(job: Job, every: bool) -> None:

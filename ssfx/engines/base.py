@@ -27,8 +27,9 @@ class Engine(ABC):
         """Return one row per case, in the order given; finished cases are read from the store, the others are run.
 
         `stall_timeout_s` without any progress end a run as hanging; None: as long as the engine finds right.
-        RunError at the first case that fails; rows finished before it are in the store. ConfigError before anything
-        starts when a case cannot be run by this engine.
+        A case that fails does not keep the others from running; RunError after the last says which ones failed, and
+        the rows of the others are in the store. ConfigError before anything starts when a case cannot be run by this
+        engine.
         """
 
 

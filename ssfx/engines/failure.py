@@ -42,6 +42,13 @@ def is_peer_error(error: str) -> bool:
     return bool(_PEER_ERROR.search(error))
 
 
+def summed_up(failures: Mapping[str, str]) -> str:
+    """Return in one line what became of the runs in `failures`, which says by run id how each failed."""
+    first, *more = failures.values()
+    others = ", ".join(list(failures)[1:])
+    return f"{first} ({len(more)} more failed: {others})" if more else first
+
+
 def diagnose(job: Job, exit_code: int, ended: Collection[int] = (), codes: Mapping[int, int] | None = None) -> Failure:
     """Return what ended `job`, from the ranks' failure reports, heartbeats and exit codes.
 

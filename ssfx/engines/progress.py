@@ -65,6 +65,13 @@ class Report:
                 self._noted.add(note)
                 self.note(f"note: {note}")
 
+    def failed(self, case: Case, reason: str) -> None:
+        """Say that the run of `case` failed, and why."""
+        self._finished += 1
+        self._steps_before += case.steps
+        self._bar.update(self._task, completed=self._steps_before, rate="")
+        self.note(f"[{self._finished}/{self._cases}] {reason}")
+
     def _count(self, row: Row, what: str) -> None:
         self._finished += 1
         self._steps_before += row.case.steps

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ssfx.core.errors import RunError
+from ssfx.core.errors import ConfigError, RunError
 
 TRIES = 10
 PAUSE_S = 30.0
@@ -32,12 +32,16 @@ def script(shape: Shape, tasks: int, command: Sequence[str], log: Path) -> str:
     """Return a batch script for `tasks` array tasks; each runs `command` with its number on the first of its nodes.
 
     Nodes are asked for whole: what is measured while others run is not a measurement. Everything a site wants besides
-    (partition, account, time limit) is left to Slurm's own SBATCH_ variables.
+    (partition, account, time limit) is left to Slurm's own SBATCH_ variables. ConfigError for a folder of the `log`
+    whose name no script can hold; "%a" in the name of the file is the task's number.
     """
+    if bad := sorted(set(str(log.parent)) & set('"\\\n\r')):
+        raise ConfigError(f"Slurm cannot write logs below {str(log.parent)!r}, because of {bad[0]!r}; set SSFX_RESULTS")
+    output = Path(str(log.parent).replace("%", "%%")) / log.name
     gpus = [f"--gres=gpu:{shape.ranks_per_node}"] if shape.gpus else []
     options = [
         "--job-name=ssfx", f"--array=0-{tasks - 1}", f"--nodes={shape.nodes}", "--ntasks-per-node=1", *gpus,
-        "--exclusive", f"--output={log}",
+        "--exclusive", f'--output="{output}"',
     ]  # fmt: skip
     lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options)]
     return "\n".join([*lines, f'exec {shlex.join(command)} "$SLURM_ARRAY_TASK_ID"', ""])

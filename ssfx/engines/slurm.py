@@ -15,6 +15,7 @@ from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.files import read_json, write_atomic
 from ssfx.engines.base import Engine, engines
+from ssfx.engines.failure import summed_up
 from ssfx.engines.progress import Report
 from ssfx.engines.sbatch import Shape, missing, queued, script, submit
 from ssfx.engines.torchrun import TRAIN, check_measured
@@ -109,7 +110,7 @@ class Slurm(Engine):
         self, tasks: dict[str, str], cases: dict[str, Case], store: Store, report: Report, rows: dict[str, Row]
     ) -> None:
         """Add the row of every task to `rows`; RunError when all are over and one left none."""
-        failures: list[str] = []
+        failures: dict[str, str] = {}
         reasons: set[str] = set()
         gone_s: dict[str, float] = {}
         while tasks:
@@ -126,15 +127,13 @@ class Slurm(Engine):
                 elif task not in queue and (
                     _failed(store, case) or looked_s - gone_s.setdefault(run_id, looked_s) >= self._settle_s
                 ):
-                    failures.append(_failure(store, case))
-                    if len(tasks) > 1:
-                        report.note(failures[-1])
+                    failures[run_id] = _failure(store, case)
+                    report.failed(case, failures[run_id])
                     del tasks[run_id]
             if tasks:
                 time.sleep(self._look_s)
         if failures:
-            more = f" ({len(failures) - 1} more failed)" if len(failures) > 1 else ""
-            raise RunError(failures[0] + more)
+            raise RunError(summed_up(failures))
 
 
 def _shapes(cases: Iterable[Case]) -> dict[Shape, list[Case]]:

@@ -12,6 +12,7 @@ from typing import Any
 from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.engines.base import Engine, engines
+from ssfx.engines.failure import summed_up
 from ssfx.engines.job import Job
 from ssfx.engines.launch import Launch, Patience
 from ssfx.engines.progress import Report
@@ -27,6 +28,7 @@ class Torchrun(Engine):
     """Runs each case under torchrun, one process per rank.
 
     Cases of equal cluster, world size, device and threads share one launch, because starting one costs seconds.
+    When a case fails the others go on, and RunError is raised after the last.
     `train` is the dotted path of the function that ranks call; `patience` decides when a silent run counts as hanging.
     """
 
@@ -46,17 +48,21 @@ class Torchrun(Engine):
         check_measured(unique.values())
         patience = self._patience if stall_timeout_s is None else replace(self._patience, stall_s=stall_timeout_s)
         rows: dict[str, Row] = {}
+        failures: dict[str, str] = {}
         with _sigterm_exits(), Report(list(unique.values()), progress) as report:
             try:
                 for batch in _batches(unique.values()):
-                    self._run_batch(batch, store, report, rows, patience)
+                    self._run_batch(batch, store, report, rows, failures, patience)
             except OSError as error:
                 raise RunError(f"cannot keep results in {store.runs}: {error}") from error
+        if failures:
+            raise RunError(summed_up(failures))
         return [rows[case.run_id] for case in cases]
 
     def _run_batch(
-        self, batch: list[Case], store: Store, report: Report, rows: dict[str, Row], patience: Patience
-    ) -> None:
+        self, batch: list[Case], store: Store, report: Report, rows: dict[str, Row], failures: dict[str, str],
+        patience: Patience,
+    ) -> None:  # fmt: skip
         # A case that failed before goes last, so that it cannot keep the others from running.
         pending = sorted(batch, key=lambda case: store.status(case) == "failed")
         while pending:
@@ -77,11 +83,15 @@ class Torchrun(Engine):
                 if claim is not None:
                     claim.release()
             if jobs:
-                self._launch(jobs, store, report, rows, patience)
+                pending += self._launch(jobs, store, report, rows, failures, patience)
             elif pending:
                 self._wait(pending[0], store, report)
 
-    def _launch(self, jobs: list[Job], store: Store, report: Report, rows: dict[str, Row], patience: Patience) -> None:
+    def _launch(
+        self, jobs: list[Job], store: Store, report: Report, rows: dict[str, Row], failures: dict[str, str],
+        patience: Patience,
+    ) -> list[Case]:  # fmt: skip
+        """Add a row or a failure for each job until the first failure; return the cases that were not reached."""
         first = jobs[0].case
         report.note(f"{self.name}: {len(jobs)} case(s) on {first.world_size} {first.device} rank(s)")
         started_with = code()
@@ -93,15 +103,22 @@ class Torchrun(Engine):
             with self._starts(jobs, self._train, patience, on_record) as launch:
                 if launch.note:
                     report.note(launch.note)
-                for job in launch.finished():
-                    row = launch.row(job, started_with)
-                    store.save(row)
-                    job.claim.release()
-                    report.finished(row)
-                    rows[row.run_id] = row
+                try:
+                    for job in launch.finished():
+                        row = launch.row(job, started_with)
+                        store.save(row)
+                        job.claim.release()
+                        report.finished(row)
+                        rows[row.run_id] = row
+                except RunError as error:  # the ranks are lost with it: what is left needs a launch of its own
+                    failed, *left = (job.case for job in jobs if job.case.run_id not in rows)
+                    failures[failed.run_id] = str(error)
+                    report.failed(failed, str(error))
+                    return left
         finally:
             for job in jobs:
                 job.claim.release()
+        return []
 
     def _wait(self, case: Case, store: Store, report: Report) -> None:
         run_dir = store.run_dir(case)

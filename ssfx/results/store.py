@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Status = Literal["finished", "failed", "half", "new"]
+_SEAL = ',"row_sha256":"'
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
@@ -79,7 +81,7 @@ class Store:
         """Make the row's run a finished one, atomically."""
         path = self.runs / row.run_id / "row.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, row.to_json() + "\n")
+        write_atomic(path, _sealed(row.to_json()) + "\n")
 
     def rows(self, experiment: str | None = None) -> list[Row]:
         """Return the rows of all finished runs, of one experiment if named, in the order of their run ids."""
@@ -175,8 +177,21 @@ def _text(path: Path) -> str:
         raise RunError(f"{path}:1: not text ({error.reason})") from None
 
 
+def _sealed(line: str) -> str:
+    """Return the JSON object in `line` with its SHA-256 as a last field: a flipped digit is still JSON."""
+    return f'{line[:-1]}{_SEAL}{hashlib.sha256(line.encode()).hexdigest()}"}}'
+
+
+def _check_seal(line: str) -> None:
+    """Raise ValueError when `line` is not what was sealed. Committed rows have no seal, and git has theirs."""
+    body, seal, digest = line.strip().rpartition(_SEAL)
+    if seal and hashlib.sha256(f"{body}}}".encode()).hexdigest() != digest.removesuffix('"}'):
+        raise ValueError("its checksum does not match: it was changed after it was written")
+
+
 def _parse(path: Path, number: int, line: str) -> Row:
     try:
+        _check_seal(line)
         return Row.from_json(line)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise RunError(

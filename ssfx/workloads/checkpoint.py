@@ -11,9 +11,10 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 import torch.distributed as dist
@@ -136,16 +137,45 @@ class Checkpoints:
         return box[0]
 
 
+class _Target:
+    """A binary file for torch.save, which turns what the system says of a write into a RuntimeError of its own."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
 def _write_state(path: Path, state: Mapping[str, Any]) -> str:
-    """Write `state` durably to `path` and return the SHA-256 of the file."""
+    """Write `state` durably to `path` and return the SHA-256 of the file; after an OSError nothing is left of it."""
     temporary = path.with_suffix(".tmp")
-    with temporary.open("w+b") as file:
-        torch.save(dict(state), file)
-        file.flush()
-        os.fsync(file.fileno())
-        file.seek(0)
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    temporary.replace(path)
+    try:
+        with temporary.open("w+b") as file:
+            target = _Target(file)
+            try:
+                torch.save(dict(state), target)
+            except RuntimeError:
+                if target.error is not None:
+                    raise target.error from None
+                raise
+            file.flush()
+            os.fsync(file.fileno())
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()  # so that a full disk gets its room back
+        raise
     return digest
 
 

@@ -175,3 +175,12 @@ def test_status_counts_runs_and_shows_values(engine, capsys):
     capsys.readouterr()
     assert main(["status"]) == 0
     assert "runs of quickstart: 2 finished, 0 failed, 0 half-finished" in capsys.readouterr().out
+
+
+def test_after_a_failure_the_other_runs_are_shown_and_the_failure_is_said_last(engine, capsys):
+    engine.fails = "wfbp"
+    assert main(["run", "scheme=ddp,wfbp"]) == 1
+    out, err = capsys.readouterr()
+    assert "resnet_tiny / digits, 2 ranks" in out
+    assert "100.0" in out
+    assert err.splitlines()[-1] == "ssfx: rank 1 died"

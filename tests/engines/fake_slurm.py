@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,8 +33,9 @@ def sbatch(arguments: list[str]) -> int:
     tasks = int(options["array"].partition("-")[2]) + 1
     for task in range(tasks):
         (QUEUE / f"{job}_{task}").touch()
+    (output,) = shlex.split(options["output"])  # as sbatch, which wants quotes around a space
     if not (STATE / "hold").exists():
-        command = [sys.executable, __file__, "controller", str(job), str(tasks), arguments[1], options["output"]]
+        command = [sys.executable, __file__, "controller", str(job), str(tasks), arguments[1], output]
         subprocess.Popen([*command, options["nodes"]], start_new_session=True, stdin=subprocess.DEVNULL)
     print(job)
     return 0
@@ -43,7 +45,7 @@ def controller(arguments: list[str]) -> int:
     job, tasks, script, output, nodes = arguments
     for task in range(int(tasks)):
         place = {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_JOB_ID": f"{job}{task}", "SLURM_JOB_NUM_NODES": nodes}
-        with Path(output.replace("%a", str(task))).open("w") as log:
+        with Path(str(task).join(part.replace("%%", "%") for part in output.split("%a"))).open("w") as log:
             subprocess.run(
                 ["bash", script], env={**os.environ, **place}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 check=False,

@@ -52,9 +52,13 @@ def test_the_script_asks_for_whole_nodes_and_leaves_the_site_to_slurm():
         "#SBATCH --ntasks-per-node=1",
         "#SBATCH --gres=gpu:4",
         "#SBATCH --exclusive",
-        "#SBATCH --output=/results/task-%a.log",
+        '#SBATCH --output="/results/task-%a.log"',
         "exec python -m 'it is' \"$SLURM_ARRAY_TASK_ID\"",
     ]
+    spaced = script(Shape(1, 2, gpus=False), 1, ["true"], Path("/my results/100%/task-%a.log"))
+    assert '#SBATCH --output="/my results/100%%/task-%a.log"' in spaced
+    with pytest.raises(ConfigError, match=r"Slurm cannot write logs below '/data/a\\ntouch b'"):
+        script(Shape(1, 2, gpus=False), 1, ["true"], Path("/data/a\ntouch b/task-%a.log"))
     assert "gres" not in script(Shape(1, 2, gpus=False), 1, ["true"], Path("log"))
 
 
@@ -92,7 +96,8 @@ def test_a_rank_that_dies_costs_its_case_only_and_is_named(store, slurm, monkeyp
 
 def test_a_task_that_never_got_to_its_case_says_its_last_line(store, slurm, monkeypatch):
     monkeypatch.setattr("ssfx.engines.slurm.sys.executable", "/no/such/python")
-    with pytest.raises(RunError, match=r"100_0 ended with: .*/no/such/python.*; see .*task-0\.log \(1 more failed\)"):
+    said = r"100_0 ended with: .*/no/such/python.*; see .*task-0\.log \(1 more failed: \w+\)"
+    with pytest.raises(RunError, match=said):
         engine().run([two_nodes(seed=seed) for seed in (1, 2)], store, progress=False)
 
 

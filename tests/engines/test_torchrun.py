@@ -106,7 +106,7 @@ def test_a_killed_rank_is_named_and_costs_only_its_case(store, monkeypatch):
     log = store.run_dir(cases[1]) / "attempt-1" / "torchrun.log"
     assert str(log) in str(caught.value)
     assert "SIGKILL" in log.read_text()
-    assert [store.status(case) for case in cases] == ["finished", "failed", "new"]
+    assert [store.status(case) for case in cases] == ["finished", "failed", "finished"]
     first = store.row(cases[0])
 
     rows = Torchrun(train=FAKE).run(cases, store, progress=False)

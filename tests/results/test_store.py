@@ -73,6 +73,16 @@ def test_a_corrupt_row_is_an_error_with_file_and_line(store, text):
             read()
 
 
+def test_a_digit_that_flipped_is_an_error(store):
+    row = replace(make_row(), metrics={"iteration_s": 1.089})
+    store.save(row)
+    assert store.rows() == [row]
+    path = store.run_dir(row.case) / "row.json"
+    path.write_text(path.read_text().replace("1.089", "1.081"))
+    with pytest.raises(RunError, match=r"row\.json:1: not a row .* checksum does not match"):
+        store.rows()
+
+
 def test_reference_rows_come_back_and_a_corrupt_line_is_named(store, tmp_path):
     rows = [make_row(seed) for seed in range(3)]
     path = tmp_path / "reference" / "fig.jsonl"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +91,20 @@ def test_a_full_disk_is_a_run_error(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(RunError, match=r"step-2 cannot be written: No space left on device"):
         _checkpoints(tmp_path).save(2, _state(2))
     monkeypatch.undo()
+    _assert_loads(tmp_path, 1)
+
+
+def test_a_write_that_fails_inside_torch_is_named_and_leaves_no_part(tmp_path: Path) -> None:
+    checkpoints = _checkpoints(tmp_path)
+    checkpoints.save(1, _state(1))
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, usual[1]))
+    try:
+        with pytest.raises(RunError, match=r"step-2 cannot be written: File too large"):
+            checkpoints.save(2, {"weights": torch.zeros(100_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert not list(tmp_path.rglob("*.tmp"))
     _assert_loads(tmp_path, 1)
 
 
