@@ -18,6 +18,8 @@ _PEER_ERROR = re.compile(
 _UNKNOWN = Beat(0, 0, "setup")
 _EXIT = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*: (-?\d+)")
 
+_WAITS = {"setup": "loading model and data", "checkpoint": "writing a checkpoint", "evaluate": "evaluating"}
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -40,6 +42,16 @@ class Failure:
 def is_peer_error(error: str) -> bool:
     """True for the errors of a rank whose only trouble is that another one is gone or silent."""
     return bool(_PEER_ERROR.search(error))
+
+
+def waits_for(beats: Mapping[int, Beat], world_size: int) -> str:
+    """Return what a launch of `world_size` ranks waits for, by the beats of those that began; "" while it trains."""
+    phases = {beat.phase for beat in beats.values()}
+    if len(beats) < world_size:
+        return f"starting {world_size} ranks"
+    if "compile" in phases:
+        return "compiling kernels, which are kept for later runs"
+    return next((text for phase, text in _WAITS.items() if phase in phases), "")
 
 
 def summed_up(failures: Mapping[str, str]) -> str:

@@ -21,7 +21,7 @@ from ssfx.core.files import write_atomic
 from ssfx.core.lazy import psutil
 from ssfx.core.machine import batch_scheduling, steady_memory
 from ssfx.engines.collect import collect
-from ssfx.engines.failure import Failure, diagnose, diagnose_stall
+from ssfx.engines.failure import Failure, diagnose, diagnose_stall, waits_for
 from ssfx.engines.job import Job
 from ssfx.results.rows import Row
 from ssfx.runtime.heartbeat import QUIET
@@ -49,12 +49,14 @@ class Launch:
     """
 
     def __init__(
-        self, jobs: Sequence[Job], train: str, patience: Patience, on_record: Callable[[Job, dict[str, Any]], None]
-    ) -> None:
+        self, jobs: Sequence[Job], train: str, patience: Patience, on_record: Callable[[Job, dict[str, Any]], None],
+        on_wait: Callable[[Job, str], None] | None = None,
+    ) -> None:  # fmt: skip
         self._jobs = jobs
         self._train = train
         self._patience = patience
         self._on_record = on_record
+        self._on_wait = on_wait
         self._processes: list[subprocess.Popen[bytes]] = []
         self._workers: dict[int, psutil.Process] = {}
 
@@ -122,6 +124,8 @@ class Launch:
                 self._keep_log(job)
                 self._fail(job, self._diagnose(job, codes))
             beats = job.beats()
+            if self._on_wait is not None:
+                self._on_wait(job, waits_for(beats, job.case.world_size))
             self._remember([beat.pid for beat in beats.values()])
             if any(codes) or any(beat.error for beat in beats.values()):
                 ending = ending or time.monotonic() + GRACE_S

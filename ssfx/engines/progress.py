@@ -26,6 +26,7 @@ class Report:
         self._finished = 0
         self._steps_before = 0
         self._noted: set[str] = set()
+        self._waited_for = ""
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"),
             TimeRemainingColumn(), TextColumn("{task.fields[rate]}"),
@@ -52,6 +53,16 @@ class Report:
         rate = f"{samples / record['iteration_s']:.0f} samples/s" if record["iteration_s"] > 0 else ""
         done = self._steps_before + record["step"] + 1
         self._bar.update(self._task, completed=done, description=case.label, rate=rate)
+
+    def waits(self, case: Case, what: str) -> None:
+        """Show what the run of `case` waits for, "" for nothing; in a log file each such thing is one line, once."""
+        if what == self._waited_for:
+            return
+        self._waited_for = what
+        self._bar.update(self._task, description=f"{case.label}: {what}" if what else case.label)
+        if what and what not in self._noted and not self._console.is_terminal:
+            self._noted.add(what)
+            self.note(f"{case.label}: {what}")
 
     def known(self, row: Row) -> None:
         """Say that the row's run was finished earlier."""

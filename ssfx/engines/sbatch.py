@@ -6,8 +6,9 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from ssfx.core.errors import ConfigError, RunError
@@ -58,13 +59,19 @@ def submit(path: Path) -> str:
     return _said(["sbatch", "--parsable", str(path)]).partition(";")[0]
 
 
-def queued(tries: int = TRIES, pause_s: float = PAUSE_S) -> dict[str, str]:
-    """Return why this user's array tasks wait, "" for those that run, by "job_task"; RunError when Slurm is silent."""
+def queued(tries: int = TRIES, pause_s: float = PAUSE_S, say: Callable[[str], None] | None = None) -> dict[str, str]:
+    """Return why this user's array tasks wait, "" for those that run, by "job_task"; RunError when Slurm is silent.
+
+    `say` is told once, at the first silence, until when it will be asked.
+    """
     command = ["squeue", "--me", "--noheader", "--array", "--format=%F_%K %t %r"]
-    for _ in range(tries - 1):
+    for left in range(tries - 1, 0, -1):
         try:
             return _tasks(_said(command))
-        except RunError:
+        except RunError as error:
+            if say is not None and left == tries - 1:
+                end = datetime.now().astimezone() + timedelta(seconds=left * pause_s)
+                say(f"{error}; asking Slurm until {end:%H:%M}")
             time.sleep(pause_s)
     return _tasks(_said(command))
 

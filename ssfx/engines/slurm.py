@@ -56,7 +56,7 @@ class Slurm(Engine):
         tasks: dict[str, str] = {}
         with Report(list(unique.values()), progress) as report:
             try:
-                queue, new = queued(), []
+                queue, new = queued(say=report.note), []
                 for run_id, case in unique.items():
                     if row := store.row(case):
                         rows[run_id] = row
@@ -114,7 +114,7 @@ class Slurm(Engine):
         reasons: set[str] = set()
         gone_s: dict[str, float] = {}
         while tasks:
-            queue, looked_s = queued(), time.monotonic()
+            queue, looked_s = queued(say=report.note), time.monotonic()
             for reason in {queue.get(task, "") for task in tasks.values()} - reasons - {""}:
                 reasons.add(reason)
                 report.note(f"slurm: tasks wait for {reason}")

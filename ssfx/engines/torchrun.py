@@ -99,8 +99,11 @@ class Torchrun(Engine):
         def on_record(job: Job, record: dict[str, Any]) -> None:
             report.step(job.case, record)
 
+        def on_wait(job: Job, what: str) -> None:
+            report.waits(job.case, what)
+
         try:
-            with self._starts(jobs, self._train, patience, on_record) as launch:
+            with self._starts(jobs, self._train, patience, on_record, on_wait) as launch:
                 if launch.note:
                     report.note(launch.note)
                 try:

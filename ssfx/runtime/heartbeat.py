@@ -9,8 +9,8 @@ from pathlib import Path
 
 SIZE = 512
 PHASES = ("setup", "data", "forward", "backward", "exchange", "step", "evaluate", "checkpoint")
-QUIET = ("setup", "evaluate", "checkpoint")
-"""Phases in which a healthy rank may write nothing for long."""
+QUIET = ("setup", "compile", "evaluate", "checkpoint")
+"""Phases in which a healthy rank may write nothing for long; a kernel is compiled inside one of the others."""
 
 
 def heartbeat_path(attempt_dir: Path, rank: int) -> Path:

@@ -54,6 +54,10 @@ def main(batch_file: str) -> None:
     task = Task(batch["jobs"][0], rank)
     try:
         _join(task.case)
+        if task.case.device == "cpu" and any(_has_compressor(job) for job in batch["jobs"]):
+            from ssfx.kernels.cpu.jit import watch_compiling  # late: numba takes a second, and dense cases need none
+
+            watch_compiling(lambda starts: task.compiling(starts))
         for number, job in enumerate(batch["jobs"]):
             if number:
                 task = Task(job, rank)
@@ -92,6 +96,10 @@ class Task:
             self.step = max(self.step, self._sync.step)  # a resumed run does not begin at step 0
         self.heartbeat.beat(self.step, phase)
         self._inject(self.step, phase)
+
+    def compiling(self, starts: bool) -> None:
+        """Publish that kernels are compiled now, or that this rank goes on with what it did."""
+        self.heartbeat.beat(self.step, "compile" if starts else self.phase)
 
     def run(self, train: str) -> None:
         """Train and evaluate the case; its result file exists afterwards."""
@@ -170,6 +178,10 @@ class Task:
         with suppress(OSError):  # a full disk: the heartbeat has the error
             print(report["traceback"], file=sys.stderr, flush=True)
             write_atomic(self.attempt_dir / f"failure-rank{self.rank}.json", json.dumps(report))
+
+
+def _has_compressor(job: Mapping[str, Any]) -> bool:
+    return Case.from_json((Path(job["run_dir"]) / "case.json").read_text()).compressor is not None
 
 
 def _die_with_launcher() -> None:

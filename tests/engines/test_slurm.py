@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from contextlib import suppress
@@ -127,8 +128,11 @@ def test_what_slurm_refuses_is_said_in_its_words(store, slurm):
     with pytest.raises(RunError, match=r"sbatch failed: .*Invalid partition name"):
         engine().run([two_nodes()], store, progress=False)
     (slurm / "silent").touch()
+    said = []
     with pytest.raises(RunError, match=r"squeue failed: .*Unable to contact slurm controller"):
-        queued(tries=2, pause_s=0.0)
+        queued(tries=3, pause_s=0.0, say=said.append)
+    assert len(said) == 1
+    assert re.search(r"Unable to contact slurm controller; asking Slurm until \d\d:\d\d$", said[0])
 
 
 def test_without_slurm_nothing_is_started(store, monkeypatch, tmp_path):

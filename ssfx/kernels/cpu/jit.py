@@ -51,3 +51,26 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
         return kernel
 
     return decorate
+
+
+def watch_compiling(tell: Callable[[bool], None]) -> None:
+    """From now on, call `tell` with True when a kernel starts to be compiled and with False when none is any more.
+
+    Code that is in the cache is loaded, not compiled. The call comes from the thread that compiles.
+    """
+    from numba.core import event
+
+    class Watch(event.Listener):  # type: ignore[misc]
+        under_way = 0
+
+        def on_start(self, _: object) -> None:
+            self.under_way += 1
+            if self.under_way == 1:
+                tell(True)
+
+        def on_end(self, _: object) -> None:
+            self.under_way -= 1
+            if not self.under_way:
+                tell(False)
+
+    event.register("numba:compile", Watch())
