@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import torch
 import torch.distributed as dist
@@ -162,7 +162,7 @@ def _write_state(path: Path, state: Mapping[str, Any]) -> str:
         with temporary.open("w+b") as file:
             target = _Target(file)
             try:
-                torch.save(dict(state), target)
+                torch.save(dict(state), cast(IO[bytes], target))
             except RuntimeError:
                 if target.error is not None:
                     raise target.error from None
