@@ -52,12 +52,14 @@ class _Verbs(click.Group):
     cls=_Verbs,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog='Tab completion: eval "$(_SSFX_COMPLETE=bash_source ssfx)"',
 )
 @click.version_option(package_name="ssfx", message="ssfx %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Does compressed gradient communication help this model on this cluster?"""
+    """\b
+    Does compressed gradient communication help this model on this cluster?
+    Tab completion: eval "$(_SSFX_COMPLETE=bash_source ssfx)"
+    """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
