@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 
+from ssfx.advice import advise
+from ssfx.config.advice_question import resolve_setting
 from ssfx.core.paths import reference_dir
 from ssfx.figures.discovery import discover
 from ssfx.figures.drawing import MANIFEST, draw_all
@@ -31,8 +33,12 @@ EMULATION = ROOT / "docs" / "emulation.md"
 WORKLOADS = ROOT / "docs" / "workloads.md"
 PROFILES = ROOT / "docs" / "profiles.md"
 CONDITIONS = ROOT / "docs" / "conditions.md"
+ADVISE = ROOT / "docs" / "advise.md"
 REPRODUCTION = ROOT / "docs" / "reproduction.md"
 OPTIONS = ROOT / "docs" / "options.md"
+
+ASKED = ("model=bert_large", "cluster=64gpu")
+"""What the printed answer on the page about advice is an answer to."""
 
 KEPT = (".png", ".csv")
 """What the repository keeps of a figure; the rest is drawn in seconds."""
@@ -73,6 +79,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
     """Return the blocks of each page of docs/ that is written by hand otherwise."""
     return {
         CONDITIONS: {"conditions": conditions_block(IMAGES / "ssfusion.conditions.csv")},
+        ADVISE: {"answer": answer_block()},
         VALIDATION: {"scores": scores_block()},
         EMULATION: {"benchmark": emulated_block()},
         WORKLOADS: {"models": models_block()},
@@ -120,6 +127,12 @@ def caption(rows: Sequence[Row]) -> str:
 def schemes_block() -> str:
     """Return the capability table of all schemes, without what only a listing has room for."""
     return table(HEADER[:-1], [astuple(line)[:-1] for line in capabilities()])
+
+
+def answer_block() -> str:
+    """Return the command and the first screen of its answer, as a terminal of 100 columns shows it."""
+    screen = advise(resolve_setting(ASKED))
+    return f"```\n$ ssfx advise {' '.join(ASKED)}\n{screen}\n```"
 
 
 def scores_block() -> str:
