@@ -23,9 +23,9 @@ def quality_ranking(setting: Setting, rows: Sequence[Row]) -> list[TimeToQuality
     """Return what each scheme of the recorded runs needs to their target on the cluster of `setting`, fastest first.
 
     Steps are those of `rows` of experiment=time_to_quality with this model, seed by seed; compressors, densities and
-    options are the runs' own. Iterations are simulated. Of several tasks (data, target, optimizer, learning
-    rate, first weights, samples a step) the one with most runs is taken. ConfigError
-    where no such run exists, or where a step here has another number of samples, which would need other steps.
+    options are the runs' own. Iterations are simulated. Of several tasks (data, target, optimizer, learning rate, first
+    weights, samples a step) the one with most runs is taken. ConfigError where no such run exists, or where a step here
+    has another number of samples, which would need other steps.
     """
     known = [row for row in rows if row.case.experiment == EXPERIMENT and row.case.target_metric is not None]
     model = setting.profile.model
