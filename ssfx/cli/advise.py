@@ -15,8 +15,9 @@ from ssfx.cli.completion import overrides_argument
 from ssfx.cli.terminal import print_table, say
 
 if TYPE_CHECKING:
-    from ssfx.advice import Advice, Entry
+    from ssfx.advice import Advice, Entry, Setting
     from ssfx.advice.break_even import BreakEven
+    from ssfx.advice.time_to_quality import Estimate, TimeToQuality
 
 
 @click.command(short_help="Rank all schemes for a model on a cluster.")
@@ -34,8 +35,15 @@ def advise(overrides: tuple[str, ...], every: bool, evens: bool, sources: bool, 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ssfx.advice import advise as ranked
     from ssfx.advice import break_evens, sentences
-    from ssfx.config.advice_question import resolve_setting
+    from ssfx.config.advice_question import by_quality, resolve_setting
+    from ssfx.core.errors import ConfigError
 
+    overrides, quality = by_quality(overrides)
+    if quality:
+        if every or evens or sources:
+            raise ConfigError("target=quality has one table; drop --all, --break-even and --sources")
+        _by_quality(resolve_setting(overrides), as_json)
+        return
     advice = ranked(resolve_setting(overrides))
     if as_json:
         found = dict(break_evens(advice))
@@ -54,6 +62,52 @@ def advise(overrides: tuple[str, ...], every: bool, evens: bool, sources: bool, 
     if sources:
         click.echo()
         _origins(advice)
+
+
+def _by_quality(setting: Setting, as_json: bool) -> None:
+    """Print how long each scheme takes to the target of the recorded runs, fastest first."""
+    from ssfx.advice.quality_ranking import quality_ranking
+    from ssfx.core.paths import results_dir
+    from ssfx.results.store import Store
+
+    found = quality_ranking(setting, Store(results_dir()).readable()[0])
+    if as_json:
+        click.echo(json.dumps([_plain_quality(one) for one in found]))
+        return
+    first = found[0]
+    say(
+        f"{first.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks, time to {first.metric} "
+        f"{first.target:g}: steps of recorded runs times simulated iterations",
+        "  ", "", bold=True,
+    )  # fmt: skip
+    columns = ("scheme", "reached", "steps", "seconds (95 % interval)")
+    rows = [
+        (one.scheme, f"{one.reached} of {one.runs}", _or_never(one.steps, f"{one.steps.value:.4g}"),
+         _or_never(one.steps, str(one.time_s)))
+        for one in found
+    ]  # fmt: skip
+    print_table(columns, rows, right={"reached", "steps"})
+    say(
+        "schemes whose intervals overlap are not ordered; steps are from small tasks and do not carry over to others",
+        "  ", "",
+    )  # fmt: skip
+
+
+def _or_never(steps: Estimate, text: str) -> str:
+    return "never" if steps.value == inf else text
+
+
+def _plain_quality(one: TimeToQuality) -> dict[str, Any]:
+    return {
+        "scheme": one.scheme, "model": one.model, "metric": one.metric, "target": one.target, "runs": one.runs,
+        "reached": one.reached, "steps": _plain_estimate(one.steps),
+        "time_s": one.time_s and _plain_estimate(one.time_s), "origin": one.kind,
+    }  # fmt: skip
+
+
+def _plain_estimate(one: Estimate) -> dict[str, float | None]:
+    """Return value and interval; null for one that is infinite, as JSON has no infinity."""
+    return {name: None if value == inf else value for name, value in asdict(one).items()}
 
 
 def _answer(advice: Advice, overrides: tuple[str, ...]) -> None:

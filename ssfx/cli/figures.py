@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +27,8 @@ def _figures(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
     "--out", type=click.Path(path_type=Path), help="Folder to write to; default: figures in the results folder."
 )
 @click.option("--check", is_flag=True, help="Draw nothing; fail if a figure in the folder is not what the rows give.")
-def figures(names: tuple[str, ...], out: Path | None, check: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print what became of every figure as one JSON object.")
+def figures(names: tuple[str, ...], out: Path | None, check: bool, as_json: bool) -> None:
     """Draw figures, all or the named ones, from the rows of finished runs and of the reference.
 
     Names are like ssfusion.fig11, fig11 where one paper alone has it, or ssfusion for all of a paper. What has not
@@ -43,10 +45,16 @@ def figures(names: tuple[str, ...], out: Path | None, check: bool) -> None:
         if unreadable:
             raise RunError(unreadable[0].message)
         paths = check_all(names, rows, folder)
-        click.echo(f"{len(paths)} figures in {folder} are what the rows give")
+        if as_json:
+            click.echo(json.dumps({"folder": str(folder), "checked": list(map(str, paths))}))
+        else:
+            click.echo(f"{len(paths)} figures in {folder} are what the rows give")
         return
     drawn = draw_all(names, rows, folder, unreadable=unreadable, placeholders=True)
-    _tell(drawn, folder)
+    if as_json:
+        _plain(drawn, folder)
+    else:
+        _tell(drawn, folder)
     listed = {one.said for one in drawn}
     for one in unreadable:
         if one.message not in listed:
@@ -54,6 +62,14 @@ def figures(names: tuple[str, ...], out: Path | None, check: bool) -> None:
     failed = [one for one in drawn if one.state == "failed" or (names and one.state == "missing")]
     if failed or unreadable:
         raise RunError(f"{len(failed)} figures failed; {len(unreadable)} rows cannot be read")
+
+
+def _plain(drawn: Sequence[Drawn], folder: Path) -> None:
+    """Print the state of every figure, its files, and why it has none or only a placeholder."""
+    found = [
+        {"name": one.name, "state": one.state, "files": list(map(str, one.files)), "said": one.said} for one in drawn
+    ]
+    click.echo(json.dumps({"folder": str(folder), "figures": found}))
 
 
 def _tell(drawn: Sequence[Drawn], folder: Path) -> None:

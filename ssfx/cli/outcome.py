@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from typing import Any
 
 import click
 
@@ -28,6 +29,33 @@ def print_outcome(rows: Sequence[Row], wide: bool = False) -> None:
     for panel in panels(rows):
         click.echo()
         _print_panel(panel, wide)
+
+
+def plain_outcome(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the same as what JSON can hold: an object for every workload and cluster, in it one for every scheme."""
+    return [
+        {
+            "workload": panel.workload, "cluster": str(panel.case.cluster), "world_size": panel.world_size,
+            "origin": panel.kind, "calibration": panel.case.calibration, "hardware": panel.hardware,
+            "background_cores": panel.background_cores,
+            "schemes": [_plain_bar(panel, label, runs) for label, runs in panel.bars.items()],
+        }
+        for panel in panels(rows)
+    ]  # fmt: skip
+
+
+def _plain_bar(panel: Panel, label: str, runs: Sequence[Row]) -> dict[str, Any]:
+    against = None
+    if panel.dense and runs is not panel.dense:
+        found = speedup(panel.dense, runs)
+        against = {"ratio": found.ratio, "low": found.low, "high": found.high, "clear": found.clear}
+    names = ("iteration_s", "iteration_p10_s", "iteration_p90_s", "throughput_samples_per_s", "sent_bytes")
+    return {
+        "scheme": label, "runs": [row.run_id for row in runs], **{name: _median(runs, name) for name in names},
+        "against_dense": against,
+        "quality": {name: value for name in QUALITY if (value := _median(runs, name)) is not None},
+        "extrapolated": panel.extrapolated(label),
+    }  # fmt: skip
 
 
 def _print_panel(panel: Panel, wide: bool) -> None:

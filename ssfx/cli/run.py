@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +13,7 @@ from ssfx.cli.completion import overrides_argument
 from ssfx.cli.terminal import say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ssfx.config.cases import Job
@@ -30,28 +34,49 @@ if TYPE_CHECKING:
     expose_value=False,
     help="Accepted for Hydra's sake: a comma list is a sweep in any case.",
 )
-def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print cases, comparisons and figures as one JSON object.")
+def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None, as_json: bool) -> None:
     """Run the cases that KEY=VALUE words describe, skip finished ones, draw the figures.
 
     A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1. Press Tab for keys and values.
     """
-    from ssfx.cli.outcome import print_outcome
     from ssfx.config.cases import resolve_job
-    from ssfx.config.plans import check_plans
-    from ssfx.core.errors import RunError
+    from ssfx.core.errors import ConfigError, RunError
     from ssfx.core.paths import results_dir
-    from ssfx.engines import engines
     from ssfx.results.store import Store
-    from ssfx.results.wandb_mirror import FILES, mirror
-    from ssfx.simulator.cases import simulate_case
 
+    if cfg and as_json:
+        raise ConfigError("--cfg prints YAML, which is no JSON; drop --cfg or --json")
     job = resolve_job(overrides)
     if cfg:
         _print_configs(job, every=cfg == "all")
         return
+    store = Store(results_dir())
+    if not as_json:
+        _work(job, store, dry_run)
+        return
+    failure, drawn = None, list[Path]()
+    with redirect_stdout(sys.stderr):  # what is for people
+        try:
+            drawn = _work(job, store, dry_run)
+        except RunError as error:
+            failure = error
+    click.echo(json.dumps(_plain(job, store, drawn)))
+    if failure is not None:
+        raise failure
+
+
+def _work(job: Job, store: Store, dry_run: bool) -> list[Path]:
+    """Run what is missing, print how it came out, and return the figures that were drawn; only list it if `dry_run`."""
+    from ssfx.cli.outcome import print_outcome
+    from ssfx.config.plans import check_plans
+    from ssfx.core.errors import RunError
+    from ssfx.engines import engines
+    from ssfx.results.wandb_mirror import FILES, mirror
+    from ssfx.simulator.cases import simulate_case
+
     if job.engine != "simulate":
         check_plans(job.cases, job.cluster)
-    store = Store(results_dir())
     todo = [case for case in job.cases if store.status(case) != "finished"]
     done = len(job.cases) - len(todo)
     click.echo(f"{_how(job)}: {len(job.cases)} runs, {done} finished, {len(todo)} to do")
@@ -62,7 +87,7 @@ def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None) -> None:
                 simulate_case(case)
         for case in job.cases:
             click.echo(f"{case.run_id}  {store.status(case):8}  {case.label}  seed {case.seed} repeat {case.repeat}")
-        return
+        return []
     failure: RunError | None = None
     if todo:
         try:
@@ -80,11 +105,32 @@ def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None) -> None:
         raise failure
     print_outcome(found)
     click.echo()
-    for path in _draw(job, store):
+    drawn = _draw(job, store)
+    for path in drawn:
         if path.suffix == ".png":
             click.echo(f"figure: {path}")
     if failure is not None:
         raise failure
+    return drawn
+
+
+def _plain(job: Job, store: Store, drawn: Sequence[Path]) -> dict[str, Any]:
+    """Return the cases, what their rows say beside dense, and the files of figures, as what JSON can hold."""
+    from ssfx.cli.outcome import plain_outcome
+
+    cases = [
+        {
+            "run_id": case.run_id, "status": store.status(case), "model": case.model, "scheme": case.scheme,
+            "cluster": str(case.cluster), "world_size": case.world_size, "compressor": case.compressor,
+            "density": case.density, "seed": case.seed, "repeat": case.repeat,
+        }
+        for case in job.cases
+    ]  # fmt: skip
+    rows = [row for case in job.cases if (row := store.row(case)) is not None]
+    return {
+        "experiment": job.experiment, "engine": job.engine, "cases": cases, "comparisons": plain_outcome(rows),
+        "figures": list(map(str, drawn)),
+    }  # fmt: skip
 
 
 def _print_configs(job: Job, every: bool) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ssfx.cli.terminal import print_table
+from ssfx.cli.terminal import print_table, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ssfx.validation import Scores
+    from ssfx.validation.goals import Goal
     from ssfx.validation.groups import Group
 
 _MOST_INVERSIONS = 12
@@ -19,59 +21,123 @@ _MOST_INVERSIONS = 12
 
 @click.command(short_help="Check the simulator against recorded runs and published times.")
 @click.argument("groups", nargs=-1, metavar="[recorded|published]...")
-@click.option("--detail", is_flag=True, help="List every prediction, not only the summary.")
-@click.option("--parts", is_flag=True, help="List the parts of recorded iterations, simulated and actual.")
-def validate(groups: tuple[str, ...], detail: bool, parts: bool) -> None:
+@click.option("--detail", is_flag=True, help="Also every set's scores, what came out inverted, and every prediction.")
+@click.option("--parts", is_flag=True, help="Also the parts of recorded iterations, simulated and actual.")
+@click.option("--json", "as_json", is_flag=True, help="Print scores of all groups and sets, and goals, as JSON.")
+def validate(groups: tuple[str, ...], detail: bool, parts: bool, as_json: bool) -> None:
     """Predict times that the simulator was not calibrated on, and say how wrong it is.
 
     recorded: real and emulated runs on the machine that the shipped systems were measured on. published: times that
     papers print.
     """
     from ssfx.core.errors import ConfigError, unknown
-    from ssfx.validation.groups import NAMES, load, summary
+    from ssfx.validation.goals import goals
+    from ssfx.validation.groups import NAMES, load
 
     for name in groups:
         if name not in NAMES:
             raise unknown("group", name, NAMES)
     if parts and groups and "recorded" not in groups:
         raise ConfigError("--parts is about recorded runs, which were not asked for; add recorded or drop --parts")
-    shown = []
-    for name in dict.fromkeys(groups or NAMES):
-        for group in load(name):
-            _show(group, detail)
-            if parts and group.comparisons:
-                _show_parts(group)
-            shown.append(group)
-    if len(shown) > 1:
-        click.secho(summary(shown), bold=True)
+    if as_json and (detail or parts):
+        raise ConfigError("--json holds the scores of all sets; drop --detail and --parts")
+    found = [group for name in dict.fromkeys(groups or NAMES) for group in load(name)]
+    if as_json:
+        click.echo(json.dumps({"groups": list(map(_plain, found)), "goals": list(map(_plain_goal, goals(found)))}))
+        return
+    _summary(found)
+    for group in found:
+        if detail:
+            click.echo()
+            _show(group)
+        if parts and group.comparisons:
+            click.echo()
+            _show_parts(group)
+    if not detail:
+        click.echo()
+        say("every set of each group, reasons and predictions: ssfx validate --detail", "  ", "")
 
 
-def _show(group: Group, detail: bool) -> None:
-    click.secho(group.title, bold=True)
-    click.echo(f"  calibrated on: {group.calibrated_on}")
-    click.echo(f"  tested on: {group.tested_on}")
-    if detail:
+def _summary(groups: Sequence[Group]) -> None:
+    """Print the scores of recorded runs, those of each published group, and which goals are met."""
+    from ssfx.validation.goals import goals, published
+
+    for group in groups:
+        if beyond := group.beyond():
+            total, how = group.total, "step by step" if group.comparisons else "blind"
+            say(
+                f"{how}: simulated times of {total.count} recorded runs are {100 * total.mean:.1f} % off on average, "
+                f"{100 * beyond.mean:.0f} % in the part beyond compute",
+                "  ", "", bold=how == "blind",
+            )  # fmt: skip
+    if printed := published(groups):
+        columns = ("published", "n", "mean error", "largest", "orderings right")
         rows = [
-            (pair.panel, pair.label, _value(pair.predicted, group.unit), _value(pair.actual, group.unit),
-             f"{100 * pair.error:+.1f} %", "extrapolated" if pair.extrapolated else "", pair.claim)
-            for pair in group.pairs
+            (name, str(total.count), f"{100 * total.mean:.1f} %", f"{100 * total.maximum:.0f} %",
+             f"{total.ordered} of {total.orderings}")
+            for name, total in ((group.name, group.total) for group in printed)
         ]  # fmt: skip
-        print_table(
-            ("panel", "what", "simulated", "actual", "error", "", "claim"), rows, right={"simulated", "actual", "error"}
-        )
-    columns = ("set", "n", "mean", "median", "max", "bias", "tau", "inverted (of which > 5 %)")
-    print_table(columns, [_line(name, scores) for name, scores in group.scores()], right=set(columns[1:]))
+        click.echo()
+        print_table(columns, rows, right=set(columns[1:]))
+    if named := goals(groups):
+        click.echo()
+        click.secho("goals", bold=True)
+        for goal in named:
+            click.secho(f"  {'met' if goal.met else 'missed':6}  {goal}", fg="green" if goal.met else "yellow")
+
+
+def _plain(group: Group) -> dict[str, Any]:
+    """Return the scores of a group and of its sets as what JSON can hold."""
+    sets = {name: _plain_scores(scores, group.beyond(name)) for name, scores in group.scores()}
+    return {
+        "name": group.name, "title": group.title, "calibrated_on": group.calibrated_on, "tested_on": group.tested_on,
+        "unit": group.unit, **sets.pop("all"), "sets": sets, "notes": list(group.notes),
+    }  # fmt: skip
+
+
+def _plain_scores(scores: Scores, beyond: Scores | None) -> dict[str, Any]:
+    return {
+        "count": scores.count, "mean": scores.mean, "median": scores.median, "max": scores.maximum,
+        "bias": scores.bias, "tau": scores.tau,
+        "orderings": {"right": scores.ordered, "of": scores.orderings},
+        "beyond_compute": beyond and {"count": beyond.count, "mean": beyond.mean, "median": beyond.median},
+    }  # fmt: skip
+
+
+def _plain_goal(goal: Goal) -> dict[str, Any]:
+    return {
+        "goal": goal.what, "at_most": goal.at_most, "limit": goal.limit, "found": goal.found, "met": goal.met,
+    }  # fmt: skip
+
+
+def _show(group: Group) -> None:
+    """Print every prediction of a group, the scores of its sets, what came out inverted, and its notes."""
+    click.secho(group.title, bold=True)
+    say(f"calibrated on: {group.calibrated_on}", "    ", "  ")
+    say(f"tested on: {group.tested_on}", "    ", "  ")
+    rows = [
+        (pair.panel, pair.label, _value(pair.predicted, group.unit), _value(pair.actual, group.unit),
+         f"{100 * pair.error:+.1f} %", "extrapolated" if pair.extrapolated else "", pair.claim)
+        for pair in group.pairs
+    ]  # fmt: skip
+    print_table(
+        ("panel", "what", "simulated", "actual", "error", "", "claim"), rows, right={"simulated", "actual", "error"}
+    )
+    columns = ("set", "n", "mean", "beyond compute", "median", "max", "bias", "tau", "orderings right")
+    lines = [_line(name, scores, group.beyond(name)) for name, scores in group.scores()]
+    print_table(columns, lines, right=set(columns[1:]))
     total = group.total
     click.echo(f"  worst: {total.worst.panel}, {total.worst.label}: {100 * total.worst.error:+.1f} %")
     for one in total.telling[:_MOST_INVERSIONS]:
-        click.echo(
-            f"  inverted: {one.panel}: {one.slower} is {100 * one.gap:.0f} % above {one.faster}, "
-            f"simulated {-100 * one.predicted_gap:.0f} % below"
-        )
+        say(
+            f"inverted: {one.panel}: {one.slower} is {100 * one.gap:.0f} % above {one.faster}, "
+            f"simulated {-100 * one.predicted_gap:.0f} % below",
+            "    ", "  ",
+        )  # fmt: skip
     if len(total.telling) > _MOST_INVERSIONS:
-        click.echo(f"  and {len(total.telling) - _MOST_INVERSIONS} more; --detail lists every prediction")
+        click.echo(f"  and {len(total.telling) - _MOST_INVERSIONS} more")
     for note in group.notes:
-        click.echo(f"  {note}")
+        say(note, "    ", "  ")
 
 
 def _show_parts(group: Group) -> None:
@@ -86,14 +152,12 @@ def _show_parts(group: Group) -> None:
     print_table(("panel", "scheme", *headings), rows, right=set(headings))
 
 
-def _line(name: str, scores: Scores) -> Sequence[str]:
+def _line(name: str, scores: Scores, beyond: Scores | None) -> Sequence[str]:
     tau = "-" if scores.tau is None else f"{scores.tau:.2f}"
-    inverted = f"{len(scores.inversions)} ({len(scores.telling)})"
-    numbers = (scores.mean, scores.median, scores.maximum)
-    return (
-        name, str(scores.count), *(f"{100 * value:.1f} %" for value in numbers), f"{100 * scores.bias:+.1f} %", tau,
-        inverted,
-    )  # fmt: skip
+    part = "-" if beyond is None else f"{100 * beyond.mean:.1f} %"
+    mean, *others = (f"{100 * value:.1f} %" for value in (scores.mean, scores.median, scores.maximum))
+    right = f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-"
+    return (name, str(scores.count), mean, part, *others, f"{100 * scores.bias:+.1f} %", tau, right)
 
 
 def _value(value: float, unit: str) -> str:

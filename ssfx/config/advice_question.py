@@ -10,12 +10,14 @@ from ssfx.advice.ranking import Advice, advise
 from ssfx.advice.setting import Setting
 from ssfx.config.clusters import check_recorded, choice_at
 from ssfx.config.compose import compose
+from ssfx.config.iteration_time import KEY, split_words, timed_model
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
 from ssfx.config.simulations import with_custom
 from ssfx.config.sweep import single
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.cluster_file import cluster_of
+from ssfx.perf_model.given_time import lasting
 from ssfx.perf_model.saved_profiles import check_device
 from ssfx.perf_model.target import target_at
 from ssfx.planning.profile import Profile
@@ -24,11 +26,22 @@ ADVICE_KEYS = ("model", "workload", "cluster", "density", "batch_size", "optimiz
 """What advice depends on."""
 
 
+def by_quality(words: Iterable[str]) -> tuple[tuple[str, ...], bool]:
+    """Return `words` without target=..., and whether it asks for time to quality; ConfigError for another target."""
+    others = tuple(word for word in words if not word.startswith("target="))
+    targets = {word.partition("=")[2] for word in words if word.startswith("target=")}
+    if targets - {"time", "quality"} or len(targets) > 1:
+        asked = ",".join(sorted(targets))
+        raise ConfigError(f"target={asked}: it is time, that of a step, or quality, the time to reach it")
+    return others, targets == {"quality"}
+
+
 def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Setting:
     """Return the setting that `words` ask about; ConfigError for a sweep or a key that no advice depends on.
 
     With a `profile` it is that one's model at its batch size, whatever the words say of those.
     """
+    words, iteration_ms = split_words(words)
     request = read(words)
     for key in request:
         if key in ("scheme", "compressor") or key.startswith(("scheme.", "compressor.")):
@@ -37,7 +50,7 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
                 "compare some with ssfx simulate scheme=a,b"
             )
         if key not in ADVICE_KEYS and not key.startswith("cluster."):
-            raise ConfigError(f"advice does not depend on {key}; it takes {', '.join(ADVICE_KEYS)}")
+            raise ConfigError(f"advice does not depend on {key}; it takes {', '.join((*ADVICE_KEYS, KEY))}")
     point = single(request, "advise")
     point = with_custom(point) if profile is None else point
     config = compose(point)
@@ -47,10 +60,12 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
     check_recorded(point, cluster)
     if profile is None:
         choice = choice_at(point, cluster)
+        model = timed_model(model, iteration_ms)
         target = target_at(choice, cluster.world_size, on, model, settings.batch_size, settings.optimizer)
         setting = Setting(target.cluster, target.profile)
     else:
         check_device(profile, cluster.device, "what was profiled")
+        profile = profile if iteration_ms is None else lasting(profile, iteration_ms)
         setting = Setting(replace(cluster, name=str(choice_at(point, cluster))), profile)
     return setting if settings.density is None else replace(setting, density=settings.density)
 

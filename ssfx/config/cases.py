@@ -11,6 +11,7 @@ from ssfx.config.components import Components, complete, completed, components, 
 from ssfx.config.compose import Point, chosen, compose, expanded
 from ssfx.config.data_keys import with_own_data, without_data_keys
 from ssfx.config.epochs import with_recipe, with_steps
+from ssfx.config.iteration_time import KEY, split_words
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
 from ssfx.config.simulations import PLAN_KEYS, check_keys, simulated
@@ -60,6 +61,8 @@ class Planned:
     device: str
     cluster: Cluster
     parts: Components
+    iteration_ms: float | None = None
+    """Measured time of an iteration on one device, where it was given."""
 
 
 def resolve_job(words: Iterable[str]) -> Job:
@@ -124,17 +127,18 @@ def _check_described(key: str, engine: str) -> None:
 
 def resolve_plan(words: Iterable[str]) -> Planned:
     """Return the one plan that `words` ask for; ConfigError for a sweep or a key that no plan depends on."""
+    words, iteration_ms = split_words(words)
     request = read(words)
     for key in request:
         if key not in PLAN_KEYS and not key.startswith(("scheme.", "compressor.", "cluster.")):
-            raise ConfigError(f"a plan does not depend on {key}; it takes {', '.join(PLAN_KEYS)}")
+            raise ConfigError(f"a plan does not depend on {key}; it takes {', '.join((*PLAN_KEYS, KEY))}")
     point = single(request, "plan")
     config = compose(complete(expanded({"scheme": chosen(point, "scheme"), **point})))
     settings = Settings.of(config)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
     check_recorded(point, cluster)
     parts = components(config, settings.density, asked="density" in point)
-    return Planned(config["model"]["name"], cluster.device, cluster, on_nodes(parts, cluster))
+    return Planned(config["model"]["name"], cluster.device, cluster, on_nodes(parts, cluster), iteration_ms)
 
 
 def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settings, Case]:

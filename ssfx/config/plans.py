@@ -11,6 +11,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.memories import memories
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.devices import device_names
+from ssfx.perf_model.given_time import lasting
 from ssfx.perf_model.operator_counts import is_counted
 from ssfx.perf_model.plan_costs import costs_on, nominal_costs
 from ssfx.perf_model.saved_profiles import is_saved, saved_profile
@@ -84,6 +85,8 @@ def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
         profile = saved_profile(model, on)
     else:
         profile = profile_on(model, on) if is_counted(model) and on in device_names() else load_shipped(model)
+    if planned.iteration_ms is not None:
+        profile = lasting(profile, planned.iteration_ms)
     found: Costs | str
     try:
         found = costs = costs_on(planned.cluster, planned.parts.compressor, planned.parts.density)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ssfx.config.clusters import check_recorded, choice_at
 from ssfx.config.components import completed, components, on_nodes
 from ssfx.config.compose import Point, chosen, compose, expanded
+from ssfx.config.iteration_time import KEY, split_words, timed_model
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
 from ssfx.config.sweep import points_of
@@ -53,12 +54,14 @@ def simulated(case: Case) -> Case:
 
 def resolve_simulations(words: Iterable[str]) -> list[Case]:
     """Return the cases that `words` ask for, each once and never to be stored; ConfigError for a key without effect."""
+    words, iteration_ms = split_words(words)
     request = read(words)
     for key in request:
         if key not in SIMULATION_KEYS and not key.startswith(("scheme.", "compressor.", "cluster.")):
-            raise ConfigError(f"a simulated step does not depend on {key}; it takes {', '.join(SIMULATION_KEYS)}")
+            known = ", ".join((*SIMULATION_KEYS, KEY))
+            raise ConfigError(f"a simulated step does not depend on {key}; it takes {known}")
     points = [expanded({"scheme": chosen(point, "scheme"), **point}) for point in points_of(request)]
-    cases = [_case(point) for point in completed(points)[0]]
+    cases = [_case(point, iteration_ms) for point in completed(points)[0]]
     return list({case.run_id: case for case in cases}.values())
 
 
@@ -77,14 +80,15 @@ def with_custom(point: Point) -> Point:
     return {"batch_size": work.batch_size, "optimizer": work.optimizer, **point}
 
 
-def _case(point: Point) -> Case:
+def _case(point: Point, iteration_ms: float | None) -> Case:
     config = compose(with_custom(point))
     settings = Settings.of(config)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
     check_recorded(point, cluster)
     parts = on_nodes(components(config, settings.density, asked="density" in point), cluster)
     case = Case(
-        experiment="simulate", model=config["model"]["name"], dataset="", scheme=parts.scheme,
+        experiment="simulate", model=timed_model(config["model"]["name"], iteration_ms), dataset="",
+        scheme=parts.scheme,
         cluster=choice_at(point, cluster), world_size=cluster.world_size, batch_size=settings.batch_size,
         compressor=parts.compressor, density=parts.density, memory=parts.memory, scheme_options=parts.scheme_options,
         device="cpu" if cluster.device == "cpu" else "cuda", optimizer=settings.optimizer,

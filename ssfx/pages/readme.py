@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 
+from ssfx.advice import advise
+from ssfx.config.advice_question import resolve_setting
 from ssfx.core.paths import reference_dir
 from ssfx.figures.discovery import discover
 from ssfx.figures.drawing import MANIFEST, draw_all
@@ -31,11 +33,20 @@ EMULATION = ROOT / "docs" / "emulation.md"
 WORKLOADS = ROOT / "docs" / "workloads.md"
 PROFILES = ROOT / "docs" / "profiles.md"
 CONDITIONS = ROOT / "docs" / "conditions.md"
+ADVISE = ROOT / "docs" / "advise.md"
 REPRODUCTION = ROOT / "docs" / "reproduction.md"
 OPTIONS = ROOT / "docs" / "options.md"
 
+ASKED = ("model=bert_large", "cluster=64gpu")
+"""What the printed answer on the page about advice is an answer to."""
+
 KEPT = (".png", ".csv")
 """What the repository keeps of a figure; the rest is drawn in seconds."""
+
+_SCORES = (
+    "| what | n | mean | mean of the part beyond compute | median | maximum | bias | tau | inverted by > 5 % | "
+    "orderings right |"
+)
 
 FIRST = "ssfusion.fig16"
 WIDTH = 600
@@ -68,6 +79,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
     """Return the blocks of each page of docs/ that is written by hand otherwise."""
     return {
         CONDITIONS: {"conditions": conditions_block(IMAGES / "ssfusion.conditions.csv")},
+        ADVISE: {"answer": answer_block()},
         VALIDATION: {"scores": scores_block()},
         EMULATION: {"benchmark": emulated_block()},
         WORKLOADS: {"models": models_block()},
@@ -117,12 +129,18 @@ def schemes_block() -> str:
     return table(HEADER[:-1], [astuple(line)[:-1] for line in capabilities()])
 
 
+def answer_block() -> str:
+    """Return the command and the first screen of its answer, as a terminal of 100 columns shows it."""
+    screen = advise(resolve_setting(ASKED))
+    return f"```\n$ ssfx advise {' '.join(ASKED)}\n{screen}\n```"
+
+
 def scores_block() -> str:
     """Return what `ssfx validate` finds: one line for each group and for each of its sets, and its notes."""
     groups = [*load("recorded"), *load("published")]
-    lines = ["| what | n | mean | median | maximum | bias | tau | inverted by > 5 % |", "| --- " * 8 + "|"]
+    lines = [_SCORES, "| --- " * 10 + "|"]
     lines += [
-        _scores_line(f"**{group.title}**" if name == "all" else name, scores)
+        _scores_line(f"**{group.title}**" if name == "all" else name, scores, group.beyond(name))
         for group in groups
         for name, scores in reversed(group.scores())
     ]
@@ -130,11 +148,14 @@ def scores_block() -> str:
     return "\n".join([*lines, "", *notes])
 
 
-def _scores_line(name: str, scores: Scores) -> str:
+def _scores_line(name: str, scores: Scores, beyond: Scores | None) -> str:
     shares = (scores.mean, scores.median, scores.maximum)
     percent = [f"{100 * share:.3g} %" for share in shares] + [f"{100 * scores.bias:+.2g} %"]
     tau = "-" if scores.tau is None else f"{scores.tau:.2f}"
-    return f"| {' | '.join((name, str(scores.count), *percent, tau, str(len(scores.telling))))} |"
+    part = "-" if beyond is None else f"{100 * beyond.mean:.3g} %"
+    mean, *others = percent
+    orders = str(len(scores.telling)), f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-"
+    return f"| {' | '.join((name, str(scores.count), mean, part, *others, tau, *orders))} |"
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.devices import device as data_sheet
+from ssfx.perf_model.given_time import given_time, lasting
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.perf_model.recorded_times import recorded_profile, with_package
 from ssfx.perf_model.roofline import analytic_profile, step_s
@@ -60,8 +61,12 @@ def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str) -
 
     On a cluster that is recorded it is what was measured with as many ranks at once, if anything was; elsewhere what
     was measured of such a device alone. What was measured of another batch size or optimizer does not count: then the
-    profile is analytic. The file of a saved profile, in place of a model, is that profile.
+    profile is analytic. The file of a saved profile, in place of a model, is that profile. A model with the time of an
+    iteration, "resnet50(iteration_ms=253)", has its profile scaled to it.
     """
+    model, iteration_ms = given_time(model)
+    if iteration_ms is not None:
+        return lasting(profile_for(model, cluster, batch_size, optimizer), iteration_ms)
     if is_saved(model):
         return saved_profile(model, cluster.device, batch_size, optimizer)
     if cluster.calibration == "recorded":

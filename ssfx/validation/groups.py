@@ -24,6 +24,7 @@ class Group:
 
     `sets` cuts them into named parts that are scored one by one, besides the whole. whole_steps: they are about whole
     iterations, not about communication alone. comparisons: the recorded runs behind the pairs, where these are such.
+    beyond_compute: of recorded runs, the part of each iteration beyond a pass that exchanges nothing.
     """
 
     title: str
@@ -35,6 +36,12 @@ class Group:
     unit: Literal["s", "x"] = "s"
     whole_steps: bool = False
     comparisons: tuple[Comparison, ...] = ()
+    beyond_compute: tuple[Pair, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The title's beginning."""
+        return self.title.partition(":")[0]
 
     @cached_property
     def total(self) -> Scores:
@@ -49,6 +56,12 @@ class Group:
             if chosen:
                 found.append((name, score(chosen)))
         return [*found, ("all", self.total)]
+
+    def beyond(self, name: str = "all") -> Scores | None:
+        """Return the scores of the part beyond compute, of the runs in the set `name`; None where there are none."""
+        belongs = dict(self.sets).get(name)
+        chosen = [pair for pair in self.beyond_compute if belongs is None or belongs(pair)]
+        return score(chosen) if chosen else None
 
 
 def load(name: str) -> list[Group]:
@@ -102,15 +115,20 @@ def recorded() -> list[Group]:
             "recorded: simulator against real runs on one machine",
             f"{calibrated_on}; the plan is the one that the run executed", tested_on,
             tuple(one.pair() for one in found), tuple(sets), notes,
-            whole_steps=True,
+            whole_steps=True, beyond_compute=_beyond(found, "calibration"),
         ),
         Group(
             "recorded, step by step: the same with the compute time measured before each step",
             f"{calibrated_on}; but before every step of the scored run a pass without exchange says how fast its "
             "machine computes, and the step's achieved density how much its compressor let pass", tested_on,
             tuple(one.pair(by="steps") for one in found), tuple(sets), whole_steps=True, comparisons=tuple(found),
+            beyond_compute=_beyond(found, "steps"),
         ),
     ]  # fmt: skip
+
+
+def _beyond(found: Sequence[Comparison], by: Literal["calibration", "steps"]) -> tuple[Pair, ...]:
+    return tuple(pair for one in found if (pair := one.beyond_compute(by)) is not None)
 
 
 def by_known_density(found: Sequence[Comparison]) -> str:
@@ -163,14 +181,3 @@ def _starts_with(start: str) -> Callable[[Pair], bool]:
 
 def _is_labelled(label: str) -> Callable[[Pair], bool]:
     return lambda pair: pair.label == label
-
-
-def summary(groups: Sequence[Group]) -> str:
-    """Return one line: mean and maximum error and tau of each group."""
-    parts = []
-    for group in groups:
-        total = group.total
-        tau = "" if total.tau is None else f", tau {total.tau:.2f}"
-        name = group.title.partition(":")[0]
-        parts.append(f"{name}: mean {100 * total.mean:.1f} %, max {100 * total.maximum:.0f} %{tau} (n = {total.count})")
-    return "; ".join(parts)

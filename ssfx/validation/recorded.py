@@ -25,6 +25,9 @@ EXPERIMENT = "validation"
 PLANS = "validation_plans.json"
 
 
+LEAST_BEYOND = 0.05
+"""Share of an iteration that must lie beyond its compute pass for the error of that part to be scored."""
+
 PARTS = ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s")
 """What an iteration consists of."""
 
@@ -51,6 +54,8 @@ class Step:
     compute: ComputeTime
     actual_s: float
     parts: dict[str, float]
+    pass_s: float
+    """Seconds of the pass that exchanged nothing before the step."""
 
     @property
     def predicted_s(self) -> float:
@@ -97,6 +102,22 @@ class Comparison:
         if by == "steps":
             predicted_s = actual_s * median(step.predicted_s / step.actual_s for step in self.steps)
         return Pair(self.panel, self.row.case.scheme, predicted_s, actual_s, spread, bool(simulated.outside))
+
+    def beyond_compute(self, by: Literal["calibration", "steps"] = "calibration") -> Pair | None:
+        """Return how long an iteration takes beyond a forward and backward pass that exchanges nothing, in seconds.
+
+        Exchanges, compression, the optimizer's step and whatever disturbs computing: what a simulation adds to a
+        profile. From calibration the pass is that of the profile, by the steps the one measured before each step. None
+        where less than LEAST_BEYOND of the actual iteration lies beyond the pass: its error is then noise.
+        """
+        actual_s = median(step.actual_s - step.pass_s for step in self.steps)
+        if actual_s < LEAST_BEYOND * median(step.actual_s for step in self.steps):
+            return None
+        profiled_s = median(step.pass_s / step.compute.both for step in self.steps)
+        predicted_s = self.simulated.iteration_s - profiled_s
+        if by == "steps":
+            predicted_s = median(step.predicted_s - step.pass_s for step in self.steps)
+        return replace(self.pair(), predicted=predicted_s, actual=actual_s, whole_step=False)
 
     def parts(self) -> dict[str, tuple[float, float]]:
         """Return (simulated step by step, actual) median seconds of each of PARTS: where an error comes from."""
@@ -158,10 +179,12 @@ def stepwise(row: Row, plan: Plan, profile: Profile, system: TimingModel) -> Ite
     """Yield every step of the run with its own simulation; RunError when the run made no passes before its steps."""
     densities = row.samples.get("greatest_density", [])
     times = compute_times(row, profile)
+    profiled_s = profile.forward_s + profile.backward_s
     for compute, density, actual_s in zip(times, densities, row.samples["iteration_s"], strict=True):
         known = selected(row.case, plan, density)
         metrics = simulate(plan, stretched(profile, compute), system, selection=known).metrics(1)
-        yield Step(compute, actual_s, {name: float(metrics[name] or 0.0) for name in PARTS})
+        parts = {name: float(metrics[name] or 0.0) for name in PARTS}
+        yield Step(compute, actual_s, parts, compute.both * profiled_s)
 
 
 def compute_times(row: Row, profile: Profile) -> list[ComputeTime]:

@@ -57,6 +57,7 @@ class Scores:
     """What a set of pairs says: mean, median and maximum of |error|, bias = mean error, Kendall tau of the orders.
 
     `tau` is the mean over panels of at least two schemes (tau-b: ties count for neither), None without such a panel.
+    Of `orderings` pairs of a panel whose actual gap matters, `ordered` are predicted the right way round.
     """
 
     count: int
@@ -67,6 +68,8 @@ class Scores:
     tau: float | None
     worst: Pair
     inversions: tuple[Inversion, ...]
+    ordered: int
+    orderings: int
 
     @property
     def telling(self) -> tuple[Inversion, ...]:
@@ -82,6 +85,7 @@ def score(pairs: Sequence[Pair]) -> Scores:
         panels.setdefault(pair.panel, []).append(pair)
     taus = [tau for panel in panels.values() if (tau := kendall_tau(panel)) is not None]
     found = [inversion for panel in panels.values() for inversion in inversions(panel)]
+    apart = [one for panel in panels.values() for one in orderings(panel)]
     return Scores(
         len(pairs),
         float(statistics.fmean(errors)),
@@ -91,6 +95,8 @@ def score(pairs: Sequence[Pair]) -> Scores:
         float(statistics.fmean(taus)) if taus else None,
         max(pairs, key=lambda pair: abs(pair.error)),
         tuple(sorted(found, key=lambda one: -one.gap)),
+        sum(apart),
+        len(apart),
     )
 
 
@@ -111,4 +117,14 @@ def inversions(panel: Iterable[Pair]) -> list[Inversion]:
         if fast.actual < slow.actual and fast.predicted > slow.predicted:
             gap, predicted_gap = slow.actual / fast.actual - 1, slow.predicted / fast.predicted - 1
             found.append(Inversion(fast.panel, fast.label, slow.label, gap, predicted_gap))
+    return found
+
+
+def orderings(panel: Iterable[Pair]) -> list[bool]:
+    """Return for every two of a panel whose actual gap matters whether they are predicted in the right order."""
+    found = []
+    for one, two in combinations(panel, 2):
+        fast, slow = (one, two) if one.actual <= two.actual else (two, one)
+        if slow.actual / fast.actual - 1 > TELLING_GAP:
+            found.append(fast.predicted < slow.predicted)
     return found

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from statistics import median
 
 import pytest
 from plan.instances import ORIGIN, affine_costs, instance_a
@@ -65,6 +66,17 @@ def test_both_groups_say_what_they_know_of_the_scored_runs(rows):
     assert "no training run" in blind.calibrated_on
     assert "a pass without exchange" in stepwise.calibrated_on.partition("; but ")[2]
     assert [pair.actual for pair in blind.pairs] == [pair.actual for pair in stepwise.pairs]
+
+
+def test_the_part_beyond_compute_is_what_a_pass_without_exchange_leaves(rows):
+    (one,) = comparisons([row for row in rows if "100mbit" in row.case.cluster.name][:1], recorded_plans())
+    passes = zip(one.row.samples["control_forward_s"], one.row.samples["control_backward_s"], strict=True)
+    left = [step_s - sum(both) for step_s, both in zip(one.row.samples["iteration_s"], passes, strict=True)]
+    blind, stepwise = one.beyond_compute(), one.beyond_compute(by="steps")
+    assert blind.actual == stepwise.actual == pytest.approx(median(left))
+    assert 0 < blind.predicted < one.simulated.iteration_s
+    idle = replace(one, steps=tuple(replace(step, pass_s=0.96 * step.actual_s) for step in one.steps))
+    assert idle.beyond_compute() is None
 
 
 def again(row, repeat, factor):

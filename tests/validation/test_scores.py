@@ -47,3 +47,10 @@ def test_a_bias_shows_where_errors_cancel():
     assert found.bias == pytest.approx(0)
     assert found.mean == pytest.approx(0.2)
     assert score(panel((1.0, 1.0))).tau is None
+
+
+def test_orderings_count_pairs_that_really_differ():
+    found = score(panel((1.0, 1.0), (2.0, 1.02), (0.5, 2.0), (0.5, 3.0)))
+    # Of six pairs the first two are too close; the two slowest are predicted alike, which is no right order.
+    assert (found.ordered, found.orderings) == (0, 5)
+    assert score(panel((1.0, 1.0), (2.0, 2.0))).ordered == 1
