@@ -55,7 +55,8 @@ def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None, as_json: boo
     if not as_json:
         _work(job, store, dry_run)
         return
-    failure, drawn = None, list[Path]()
+    failure: RunError | None = None
+    drawn: list[Path] = []
     with redirect_stdout(sys.stderr):  # what is for people
         try:
             drawn = _work(job, store, dry_run)
