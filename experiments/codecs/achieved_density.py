@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ssfx.core.errors import RunError
-from ssfx.figures.style import ORIGIN_HATCHES, drawn_panels, facts, save, style
+from ssfx.figures.style import ORIGIN_HATCHES, drawn_panels, save, style
 from ssfx.results.comparisons import Panel, metric, panels
 from ssfx.results.density_bins import NOTHING, centre, merged, quantile
 from ssfx.results.rows import Row
@@ -16,10 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "codecs.achieved_density"
-TITLE = "achieved over target density per sparsifier"
+TITLE = "achieved over target density of each sparsifier"
 CLAIMS = ("micro.fig1.hard_density",)
 NEEDS = {"experiment": "achieved_density"}
 COMMAND = "ssfx run experiment=achieved_density preset=short repeats=1"
+NOTES = (
+    "What is counted are pairs of a step after warm-up and a tensor of which at least one element is asked for, on "
+    "rank 0; the area of a dot is its share of the pairs. topk shows what rounding to whole elements does.",
+)
 
 COLOUR = "#56b4e9"
 AREA = 120
@@ -35,16 +39,8 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
     if not shown:
         return []
     tables = [lines(panel) for panel in shown]
-    targets = sorted({line["density"] for table in tables for line in table})
-    counts = sorted({line["segments"] for table in tables for line in table})
-    text = [
-        *facts(shown, spread=False, bar="codec"),
-        f"Target density {', '.join(f'{target:g}' for target in targets)}. Of each codec, "
-        f"{' to '.join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))} pairs of a step after warm-up "
-        "and a tensor of which at least one element is asked for, on rank 0. Dot: its area is the share of pairs; box: "
-        "quartiles and median; whiskers: 5th to 95th percentile. topk shows what rounding to whole elements does. "
-        "Number at the right: pairs that sent nothing.",
-    ]
+    machines = sorted({f"{panel.kind} on {panel.hardware}" for panel in shown})
+    text = [f"{'; '.join(machines)}. Box: quartiles; whiskers: 5th to 95th percentile; right: pairs that sent nothing."]
     with style():
         figure = drawn_panels(shown, tables, _draw_panel, text, "elements sent / elements asked for")
         return save(figure, NAME, [line for table in tables for line in table], rows, out)

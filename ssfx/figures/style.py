@@ -230,10 +230,10 @@ def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> 
     return figure, axes[: len(panels)]
 
 
-def facts(panels: Sequence[Panel], *, spread: bool = True, bar: str = "scheme") -> list[str]:
+def facts(panels: Sequence[Panel], *, spread: bool = True) -> list[str]:
     """Return caption lines that say how the numbers were obtained: origin, machine, conditions, number of runs.
 
-    `spread` says that the figure draws whiskers over the runs, `bar` what a bar stands for.
+    `spread` says that the figure draws whiskers over the runs.
     """
     lines = sorted({f"{panel.kind} on {panel.hardware}; {panel.conditions}." for panel in panels})
     disturbed = max(panel.background_cores for panel in panels)
@@ -248,12 +248,12 @@ def facts(panels: Sequence[Panel], *, spread: bool = True, bar: str = "scheme") 
         return lines
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     if counts == [1]:
-        lines.append(f"n = 1 run per {bar}: nothing is known about the spread between runs.")
+        lines.append("n = 1 run per scheme: nothing is known about the spread between runs.")
     elif spread:
         few = "; few runs: the range is no confidence interval" if counts[0] < 5 else ""
         lines.append(f"Bar: median of n = {number} runs; whiskers: lowest and highest run{few}.")
     else:
-        lines.append(f"n = {number} runs per {bar}.")
+        lines.append(f"n = {number} runs per scheme.")
     return lines
 
 

@@ -62,8 +62,8 @@ def _cells(lines: Sequence[Line]) -> tuple[str, ...]:
 
 def _span(lines: Sequence[Line], key: str) -> str:
     """Return the least and the largest gain in percent."""
-    low, high = (f"{100 * bound(float(one[key]) for one in lines):+.0f}" for bound in (min, max))
-    return f"{low} %" if low == high else f"{low} to {high} %"
+    low, high = (f"{round(100 * bound(float(one[key]) for one in lines)):+d}" for bound in (min, max))
+    return (f"{low} %" if low == high else f"{low} to {high} %").replace("+0", "0")
 
 
 def _rate(line: Line) -> float:
