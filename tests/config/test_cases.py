@@ -133,7 +133,7 @@ def test_gpus_are_used_when_they_are_here(monkeypatch):
     assert (case.device, case.world_size) == ("cpu", 2)
 
 
-ON_DIGITS = ("achieved_density", "convergence", "quickstart", "throughput")
+ON_DIGITS = ("achieved_density", "convergence", "profiling_overhead", "quickstart", "throughput")
 """Experiments whose workloads no author trained, so that preset=paper has nothing to say about them."""
 
 
