@@ -17,12 +17,14 @@ from ssfx.claims.summary import OUTCOMES, by_kind, by_paper, by_source, kind, pa
 from ssfx.claims.verdicts import Outcome, Verdict, headline
 from ssfx.figures.discovery import Figure, discover, place
 from ssfx.pages.reproduction import obtained, source
+from ssfx.pages.step_timeline import chosen_row, step_timeline
 from ssfx.results.rows import Row
 
 PIXELS = 1500
 """Widest a picture is kept: its text is sharp on a screen, and the page stays below ten megabytes."""
 ROWS_SHOWN = 200
 """Rows of a figure that are listed; their number is said in any case."""
+NUMBERS = ("iteration_s", "throughput_samples_per_s", "sparsify_s", "exposed_comm_s", "sent_bytes", "top1", "f1")
 ORIGINS = ("computed", "measured", "emulated", "simulated", "published", "none")
 
 
@@ -139,10 +141,12 @@ def _figure(figure: Figure, rows: Sequence[Row], pictures: Path, at: str) -> str
     picture = _picture(pictures, figure.name)
     said = figure.finding(chosen) if chosen or not figure.needs else "no rows yet"
     notes = "".join(f"<p>{_text(note)}</p>" for note in figure.notes)
+    shown = chosen_row(chosen)
+    step = step_timeline(shown) if shown else ""
     anchor = "" if figure.name == at else f' id="{_id(figure.name)}"'
     return (
         f"<figure{anchor}>{picture}<figcaption>{_text(said)}.<details><summary>how to make it, and from what"
-        f"</summary><pre>{_text(figure.command)}</pre>{notes}{_rows(chosen)}</details></figcaption></figure>"
+        f"</summary><pre>{_text(figure.command)}</pre>{notes}{_rows(chosen)}</details>{step}</figcaption></figure>"
     )
 
 
@@ -150,7 +154,8 @@ def _rows(chosen: Sequence[Row]) -> str:
     if not chosen:
         return ""
     lines = "".join(
-        f"<tr><td>{_text(row.run_id)}<td>{_text(row.case.label)}<td>{_text(row.case.model)}<td>{row.case.world_size}"
+        f'<tr title="{_text(_manifest(row))}"><td>{_text(row.run_id)}<td>'
+        f"{_text(row.case.label)}<td>{_text(row.case.model)}<td>{row.case.world_size}"
         f"<td>{_text(_origin(row))}<td>{_text(_commit(row))}"
         for row in chosen[:ROWS_SHOWN]
     )
@@ -161,6 +166,13 @@ def _rows(chosen: Sequence[Row]) -> str:
 
 def _origin(row: Row) -> str:
     return f"{row.origin.kind} on {row.origin.hardware}, {row.origin.date[:10]}"
+
+
+def _manifest(row: Row) -> str:
+    """Return what is shown while the pointer is over a row: its numbers, and what it was obtained with."""
+    numbers = [f"{name} {row.metrics[name]:.4g}" for name in NUMBERS if row.metrics.get(name) is not None]
+    versions = [f"{name} {value}" for name, value in sorted((row.manifest.get("versions") or {}).items())]
+    return "; ".join([*numbers, f"seed {row.case.seed}", *versions, f"commit {_commit(row)}"])
 
 
 def _commit(row: Row) -> str:

@@ -1,5 +1,9 @@
 """The report is one page that needs nothing else: every claim is in it, every picture, and no address elsewhere."""
 
+import base64
+import gzip
+import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -9,7 +13,9 @@ from PIL import Image
 from ssfx.claims.every_claim import headlines
 from ssfx.claims.ledger import ledgers
 from ssfx.figures.discovery import discover
+from ssfx.pages.readme import reference_rows
 from ssfx.pages.report import report_page
+from ssfx.pages.step_timeline import chosen_row, step_timeline
 
 VOID = {"meta", "img", "input", "br"}
 OPTIONAL = {"tr", "td", "th", "li", "p"}
@@ -88,3 +94,23 @@ def test_pictures_are_part_of_the_page_and_not_larger_than_a_screen(parsed, tmp_
     with Image.open(io.BytesIO(packed)) as image:
         assert image.size == (1500, 375)
         assert image.convert("RGB").getpixel((5, 5)) == (0, 0x72, 0xB2)
+
+
+def test_a_simulated_step_is_drawn_and_its_trace_can_be_saved():
+    rows = [row for row in reference_rows() if row.case.experiment == "throughput" and row.case.cluster.name == "16gpu"]
+    row = chosen_row(rows)
+    assert row is not None
+    assert row.case.scheme.startswith("ssfusion")
+    text = step_timeline(row)
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    (link,) = page.addresses
+    events = json.loads(gzip.decompress(base64.b64decode(link.partition("base64,")[2])))["traceEvents"]
+    ends = [event["ts"] + event["dur"] for event in events if event["ph"] == "X"]
+    assert max(ends) == pytest.approx(1e6 * row.metrics["iteration_s"], rel=1e-6)
+    assert text.count("<rect") > 5
+    assert "exchange" in text
+    other = replace(row, metrics={**row.metrics, "iteration_s": 2 * row.metrics["iteration_s"]})
+    assert step_timeline(other) == ""
+    assert chosen_row([]) is None
