@@ -78,7 +78,12 @@ def make(variant: str, build: Callable[[], nn.Module]) -> Runner:
 
 
 def variants() -> list[str]:
-    sparse = [f"ssfx {s.name} {c}" for s in schemes if not s.dense for c in ("topk", "dgc")]
+    sparse = [
+        f"ssfx {s.name} {compressor}"
+        for s in schemes
+        if not s.dense
+        for compressor in (("topk", "dgc") if s.compressors in ("any", "selecting") else (s.defaults.compressor,))
+    ]
     return ["ssfx ddp", "ssfx wfbp", "ssfx ssgd", "ssfx ddp fp16", "ssfx ddp bf16", *sparse]
 
 

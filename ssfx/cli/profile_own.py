@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ssfx.cli.terminal import print_table, say
+from ssfx.config.calibrations import key_values
 from ssfx.core.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None
 
     ssfx profile mytrain.py:build_model --on a100 optimizer=adamw
     """
-    given = _given(words, ("optimizer", "device"))
+    given = key_values(words, ("optimizer", "device"))
     optimizer = given.get("optimizer", "sgd")
     from ssfx.perf_model.cluster_file import local_device
     from ssfx.perf_model.roofline import STEP_TRAFFIC
@@ -64,7 +65,7 @@ def trace(words: tuple[str, ...], out: Path | None) -> None:
 
     ssfx profile trace=trace.json.gz model=mytrain.py:build_model batch_size=32
     """
-    given = _given(words, ("trace", "model", "batch_size"))
+    given = key_values(words, ("trace", "model", "batch_size"))
     if "trace" not in given:
         raise ConfigError("which trace? write ssfx profile trace=FILE")
     batch_size = given.get("batch_size", "0")
@@ -90,20 +91,6 @@ def _tensors(model: str) -> tuple[TensorSpec, ...]:
     from ssfx.perf_model.operator_counts import model_work
 
     return model_work(model).tensors
-
-
-def _given(words: tuple[str, ...], keys: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not value:
-            raise ConfigError(f"{word!r} is not key=value; this takes {', '.join(keys)}")
-        if key not in keys:
-            raise unknown("key", key, keys)
-        if key in found:
-            raise ConfigError(f"{key} is given twice; keep one of them")
-        found[key] = value
-    return found
 
 
 def _keep(found: Profile, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ssfx.config.clusters import check_here
 from ssfx.config.compose import compose
@@ -19,7 +19,7 @@ COMPRESSOR_KEYS = ("ranks",)
 
 def resolve_network(words: Iterable[str]) -> tuple[str, int]:
     """Return cluster and number of ranks; ConfigError for a cluster that is not here, or is not made of CPUs."""
-    given = _read(words, NETWORK_KEYS)
+    given = key_values(words, NETWORK_KEYS)
     name = str(check("cluster", [given.get("cluster", "local")])[0])
     if name != "local" and Network.of(name) is None:
         raise ConfigError(f"cluster={name} is not here, so it cannot be measured; use cluster=local or an emulated one")
@@ -34,25 +34,26 @@ def resolve_network(words: Iterable[str]) -> tuple[str, int]:
 
 def resolve_compressors(words: Iterable[str]) -> int:
     """Return the number of ranks that compress at once."""
-    given = _read(words, COMPRESSOR_KEYS)
+    given = key_values(words, COMPRESSOR_KEYS)
     ranks = _count("ranks", given["ranks"]) if "ranks" in given else local_ranks("cpu")
     if ranks < 2:
         raise ConfigError("one rank exchanges nothing, so nothing is compressed; use ranks=2")
     return ranks
 
 
-def _read(words: Iterable[str], keys: tuple[str, ...]) -> Mapping[str, str]:
+def key_values(words: Iterable[str], keys: tuple[str, ...]) -> dict[str, str]:
+    """Return the words of a command that takes few keys, by key; ConfigError for other words, and for a key twice."""
     found: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not value:
-            raise ConfigError(f"{word!r} is not key=value; write for example {keys[0]}=...")
+            raise ConfigError(f"{word!r} is not key=value; this takes {', '.join(keys)}")
         if key not in keys:
             if key in (*GROUPS, *KEYS):
-                raise ConfigError(f"what is measured does not depend on {key}; it takes {', '.join(keys)}")
+                raise ConfigError(f"{key} changes nothing of what is measured; this takes {', '.join(keys)}")
             raise unknown("key", key, keys)
         if key in found:
-            raise ConfigError(f"{key} is given twice; one command measures one")
+            raise ConfigError(f"{key} is given twice; keep one of them")
         found[key] = value
     return found
 

@@ -54,6 +54,10 @@ def compose(point: Mapping[str, Any]) -> dict[str, Any]:
     config = dict(_files(point))
     for group in NODE_GROUPS:
         said = config.get(group, {})
+        if not isinstance(said, Mapping):
+            raise ConfigError(
+                f"a configuration file says {group}: {said}; write '- override /{group}: {said}' in its defaults"
+            )
         if choice := point.get(group) or said.get("name"):
             own = node(group, choice)
             config[group] = {**merged(own, said), "name": own["name"]}

@@ -62,7 +62,7 @@ def submit(path: Path) -> str:
 def queued(tries: int = TRIES, pause_s: float = PAUSE_S, say: Callable[[str], None] | None = None) -> dict[str, str]:
     """Return why this user's array tasks wait, "" for those that run, by "job_task"; RunError when Slurm is silent.
 
-    `say` is told once, at the first silence, until when it will be asked.
+    At its first silence, `say` gets one line with the time until which Slurm will be asked again.
     """
     command = ["squeue", "--me", "--noheader", "--array", "--format=%F_%K %t %r"]
     for left in range(tries - 1, 0, -1):

@@ -92,7 +92,10 @@ def test_functions_that_cannot_be_measured_are_refused_in_a_line(capsys):
     assert "the model fails on its batch" in refusal(capsys, "profile", "mine.py:wrong")
     assert "unknown function" in refusal(capsys, "profile", "mine.py:nothing")
     assert "unknown device" in refusal(capsys, "profile", "mine.py:build_model", "--on", "a10000")
-    assert "unknown key" in refusal(capsys, "profile", "mine.py:build_model", "scheme=ddp")
+    assert "scheme changes nothing of what is measured" in refusal(
+        capsys, "profile", "mine.py:build_model", "scheme=ddp"
+    )
+    assert "unknown key 'colour'" in refusal(capsys, "profile", "mine.py:build_model", "colour=red")
 
 
 def event(name, ts, dur=1.0, cat="cpu_op", **args):

@@ -112,6 +112,16 @@ def test_an_experiment_and_a_cluster_of_ones_own(own, tmp_path, monkeypatch, cap
     assert "per_tensor/" in capsys.readouterr().out
 
 
+def test_an_experiment_that_names_its_cluster_as_a_value_is_told_how_to(own, capsys):
+    own(
+        "experiment/mine.yaml",
+        "# @package _global_\ncluster: 16gpu\n"
+        "experiment: {name: mine, summary: mine, sweep: {scheme: [ddp]}, simulated: {}, also: []}\n",
+    )
+    assert main(["run", "--dry-run", "experiment=mine"]) == 2
+    assert "write '- override /cluster: 16gpu' in its defaults" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
