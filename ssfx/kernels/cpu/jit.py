@@ -7,15 +7,19 @@ it imports: stale code cannot be used, and nothing is written beside the package
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from numba import config, njit
+from numba.core import event
+from numba.core.compiler_lock import global_compiler_lock
 
 from ssfx.core import paths
 
@@ -48,17 +52,62 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
             kernel: Callable[..., Any] = njit(nogil=True, cache=True, **options)(function)
         finally:
             config.CACHE_DIR = before
+        compile_here = kernel.compile  # type: ignore[attr-defined]
+
+        def compile_once(signature: Any) -> Any:
+            # The lock of this process's threads first: a thread that has it may need the file of an inlined kernel.
+            with global_compiler_lock, _alone(folder):
+                return compile_here(signature)
+
+        kernel.compile = compile_once  # type: ignore[attr-defined]
         return kernel
 
     return decorate
 
 
+_HELD: set[Path] = set()
+"""Folders that this process has locked: a kernel that inlines another one of its file comes here twice."""
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from compiling into the same folder: they wait, and then load what was compiled.
+
+    All ranks of a first run need the same kernels at the same moment. Where files cannot be locked, each compiles. The
+    caller holds the lock of numba's compiler.
+    """
+    if folder in _HELD:
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("w")
+    except OSError:
+        yield
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with event.trigger_event("numba:compile"):  # to whoever watches, waiting for another is compiling
+                fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            pass
+        _HELD.add(folder)
+        try:
+            yield
+        finally:
+            _HELD.discard(folder)
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough where a process was forked in between
+
+
 def watch_compiling(tell: Callable[[bool], None]) -> None:
     """From now on, call `tell` with True when a kernel starts to be compiled and with False when none is any more.
 
-    Code that is in the cache is loaded, not compiled. The call comes from the thread that compiles.
+    Code that is in the cache is loaded, not compiled; waiting for another process to compile counts. The call comes
+    from the thread that compiles.
     """
-    from numba.core import event
 
     class Watch(event.Listener):  # type: ignore[misc]
         under_way = 0
