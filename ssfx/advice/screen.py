@@ -28,11 +28,14 @@ class Line:
 def first_screen(advice: Advice) -> list[Line]:
     """Return the answer and the groups, each sentence one Line."""
     setting, dense, answer = advice.setting, advice.dense, answer_of(advice)
+    batch = f"batch {setting.profile.batch_size} each" + (
+        "" if setting.precision == "fp32" else f" in {setting.precision}"
+    )
     groups = (("faster", answer.faster), ("indistinguishable", answer.unclear), ("slower", answer.slower))
     return [
         Line(
             f"{setting.profile.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks at "
-            f"{setting.cluster.bottleneck_text}, batch {setting.profile.batch_size} each, density {setting.density:g} "
+            f"{setting.cluster.bottleneck_text}, {batch}, density {setting.density:g} "
             f"(simulated, {setting.system.origin.kind} times)",
             "  ", bold=True,
         ),

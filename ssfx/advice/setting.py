@@ -57,12 +57,16 @@ class Trial:
 
 @dataclass(frozen=True)
 class Setting:
-    """A model on a cluster; `density` is for every scheme that has one. `system_of` gives the times of a cluster."""
+    """A model on a cluster; `density` is for every scheme that has one. `system_of` gives the times of a cluster.
+
+    `precision` says what the profile computes in, for people.
+    """
 
     cluster: Cluster
     profile: Profile
     density: float = 0.01
     system_of: Callable[[Cluster], TimingModel] = system_on
+    precision: str = "fp32"
 
     @cached_property
     def system(self) -> TimingModel:

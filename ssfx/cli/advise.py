@@ -204,7 +204,8 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str])
     return {
         "answer": answer.word, "reason": answer.reason, "most": answer.most,
         "model": setting.profile.model, "cluster": setting.cluster.name, "world_size": setting.cluster.world_size,
-        "batch_size": setting.profile.batch_size, "density": setting.density, "gbps": setting.gbps,
+        "batch_size": setting.profile.batch_size, "precision": setting.precision, "density": setting.density,
+        "gbps": setting.gbps,
         "origin": "simulated", "calibration": system.kind, "single_iteration_s": setting.profile.alone_s(),
         "costs": asdict(system), "profile": asdict(profile),
         "error_bar": trust and {

@@ -87,7 +87,8 @@ def plan(overrides: tuple[str, ...], as_json: bool) -> None:
         f"predicted F = {_seconds(line.total_s)} from the start of backward until all gradients are exchanged "
         f"(backward {_seconds(profile.backward_s)}, with compression {_seconds(line.backward_end_s)})"
     )
-    on_what = f"{profile.device}{measured_on(profile.origin)}, batch {profile.batch_size}"
+    precision = "" if planned.precision == "fp32" else f", {planned.precision}"
+    on_what = f"{profile.device}{measured_on(profile.origin)}, batch {profile.batch_size}{precision}"
     click.echo(f"profile: {profile.origin.kind}, {on_what}. {profile.origin.note}")
     if outside := _extrapolated(made, costs):
         click.secho(outside, fg="yellow")

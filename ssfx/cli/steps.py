@@ -117,7 +117,8 @@ def plain(outcome: Outcome) -> dict[str, Any]:
     """Return a step as what JSON can hold."""
     case, target, step = outcome
     return {
-        "model": case.model, "cluster": str(case.cluster), "world_size": case.world_size, "batch_size": case.batch_size,
+        "model": case.model, "cluster": str(case.cluster), "world_size": case.world_size,
+        "batch_size": case.batch_size, "precision": case.precision,
         "scheme": case.scheme, "scheme_options": dict(case.scheme_options), "compressor": case.compressor,
         "density": case.density, "origin": "simulated", "metrics": _metrics(outcome),
         "scaling_factor": _scaling(outcome), "critical_s": step.critical_s(), "contention_s": step.slowdown_s(),
@@ -141,7 +142,7 @@ def names_of(cases: Sequence[Case]) -> list[str]:
     parts = [
         (case.scheme, case.model, str(case.cluster), f"x{case.world_size}", case.compressor or "",
          f"{case.density}" if case.density else "", f"batch {case.batch_size}", case.optimizer,
-         f"{case.accumulate} micro-steps",
+         f"{case.accumulate} micro-steps", case.precision,
          " ".join(f"{key}={value}" for key, value in sorted(case.scheme_options.items())))
         for case in cases
     ]  # fmt: skip
@@ -150,7 +151,8 @@ def names_of(cases: Sequence[Case]) -> list[str]:
 
 
 def _title(case: Case, scheme: bool = True) -> str:
-    what = f"{case.model} on {case.cluster}, {case.world_size} ranks, batch {case.batch_size} each"
+    precision = "" if case.precision == "fp32" else f" in {case.precision}"
+    what = f"{case.model} on {case.cluster}, {case.world_size} ranks, batch {case.batch_size} each{precision}"
     return f"{case.scheme} for {what}" if scheme else what
 
 

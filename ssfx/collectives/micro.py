@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ssfx.collectives.base import Load, Phase, collectives
-from ssfx.collectives.magnitudes import CAP, passing
+from ssfx.collectives.magnitudes import passing
 from ssfx.collectives.pairs import COUNT_BYTES, gather_counts, gather_padded, poisoned
-from ssfx.collectives.primitives import split_starts, traffic
+from ssfx.collectives.primitives import Traffic, split_starts, traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction, State
 from ssfx.compressors.hard_threshold import threshold_for
 from ssfx.core.lazy import torch
@@ -16,25 +17,39 @@ from ssfx.core.lazy import torch
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm
 
+_HIGHEST_BIT, _LOWEST_BIT = 30, 15
+"""Bits of a float32 that settling finds: the exponent and 8 bits of the mantissa, about a step of the threshold."""
+
+WITHIN = 0.95
+"""Share of k that the first threshold aims at: the middle of the band in which the threshold hardly moves."""
+
 
 @dataclass(frozen=True)
 class MicroOptions:
-    """`delta0`: the first threshold, for gradients as they are without a loss scale; 0: the authors' 1 / (2 sqrt(k)).
+    """`delta0`: the first threshold, for gradients as they are without a loss scale; 0: settled in the first step.
 
     `force_one`: a rank that finds nothing in its part sends one element that rotates with the step, as the authors do.
+    `cap` share: a rank sends at most its share k / P, the largest; none: all that reaches the threshold, as printed.
     """
 
     delta0: float = 0.0
     force_one: bool = True
+    cap: Literal["share", "none"] = "share"
 
     def __post_init__(self) -> None:
         if self.delta0 < 0:
             raise ValueError(f"delta0 must not be negative, got {self.delta0:g}")
+        if self.cap not in ("share", "none"):
+            raise ValueError(f"cap must be share or none, got {self.cap!r}")
 
 
 @collectives.register(MicroOptions())
 class Micro(Reducer):
     """The dense sum at indices that no two ranks select; a threshold steers their number (MiCRO, Algorithm 1).
+
+    The paper caps nothing and leaves the first threshold open (section IV-C: it may be far off, and is corrected over
+    iterations, of which a run has tens of thousands). Here the first step counts its way to a threshold, and a rank
+    sends no more than its share, so that a run sends about the density asked for from its first step on.
 
     The step that rotates the parts counts exchanges that were kept, so that a skipped step leaves out no part.
     """
@@ -62,8 +77,11 @@ class Micro(Reducer):
     def reduce(self, work: Reduction, comm: Comm) -> Reduced:
         """Take the values at what all ranks selected out of `vector` and sum them."""
         p, rank, state = comm.world_size, comm.rank, work.state
-        chosen = self._select(work, p, rank)
-        used = traffic("all_gather", COUNT_BYTES, p, rank)
+        starts, own = split_starts(work.vector.numel(), p), partition_of(rank, int(state["steps"]), p)
+        part = work.vector[starts[own] : starts[own + 1]]
+        used = self._follow(work, comm, part)
+        chosen = self._select(work, part, p) + starts[own]
+        used += traffic("all_gather", COUNT_BYTES, p, rank)
         counts = gather_counts(comm, chosen.numel(), work.bad)
         if counts is None:
             return poisoned(work.vector, used)
@@ -77,21 +95,55 @@ class Micro(Reducer):
         state["steps"] += 1
         return Reduced(values, indices, sum(counts), used)
 
-    def _select(self, work: Reduction, world_size: int, rank: int) -> torch.Tensor:
-        """Return what this rank selects in its part, ascending; the threshold has followed the last count."""
-        step, k, threshold = int(work.state["steps"]), work.kept, work.state["threshold"]
-        if work.bad or k == 0:
-            return torch.empty(0, dtype=torch.int64, device=work.vector.device)
-        if step == 0:
-            threshold *= self.options.delta0 or threshold_for(k)
-        else:
+    def _most(self, k: int, world_size: int) -> int:
+        """Return how many elements a rank may send."""
+        return max(1, -(-k // world_size)) if self.options.cap == "share" else sys.maxsize
+
+    def _follow(self, work: Reduction, comm: Comm, part: torch.Tensor) -> Traffic:
+        """Set the threshold of this step: the first one, or the last one scaled by how many reached it."""
+        k, threshold = work.kept, work.state["threshold"]
+        if k == 0:
+            return Traffic(0, 0)
+        if int(work.state["steps"]):
             threshold *= threshold_scale(int(work.state["selected"]), k)
-        starts, own = split_starts(work.vector.numel(), world_size), partition_of(rank, step, world_size)
-        part = work.vector[starts[own] : starts[own + 1]]
-        chosen = passing(part, float(threshold), CAP * k)
+        elif self.options.delta0:
+            threshold *= self.options.delta0
+        else:
+            found, used = _settled(part, k, self._most(k, comm.world_size), work.bad, comm)
+            # Nothing but zeros tells nothing: the authors' first threshold then.
+            threshold.copy_(found) if found else threshold.mul_(threshold_for(k))
+            return used
+        return Traffic(0, 0)
+
+    def _select(self, work: Reduction, part: torch.Tensor, world_size: int) -> torch.Tensor:
+        """Return the positions in `part` that this rank sends, ascending."""
+        if work.bad or work.kept == 0:
+            return torch.empty(0, dtype=torch.int64, device=part.device)
+        chosen = passing(part, float(work.state["threshold"]), self._most(work.kept, world_size))
         if self.options.force_one and part.numel() and not chosen.numel():
-            chosen = torch.tensor([step % part.numel()], device=part.device)
-        return chosen + starts[own]
+            chosen = torch.tensor([int(work.state["steps"]) % part.numel()], device=part.device)
+        return chosen
+
+
+def _settled(part: torch.Tensor, k: int, most: int, bad: bool, comm: Comm) -> tuple[torch.Tensor, Traffic]:
+    """Return the largest threshold at which all ranks send about `k` elements, and what finding it sent.
+
+    A rank sends at most `most`; where too few elements differ from zero for k, as many as there are stand for k.
+    Magnitudes are ordered as their bits are, so that every count of all ranks settles one bit. The result is 0 if there
+    are only zeros, or a rank is bad.
+    """
+    bits, found, wanted = part.abs().view(torch.int32), 0, 1.0
+    used = Traffic(0, 0)
+    for trial in (1, *(1 << position for position in range(_HIGHEST_BIT, _LOWEST_BIT - 1, -1))):
+        counts = gather_counts(comm, min(most, int((bits >= found + trial).sum())), bad)
+        used += traffic("all_gather", COUNT_BYTES, comm.world_size, comm.rank)
+        if counts is None:
+            return torch.zeros(()), used
+        if trial == 1:
+            wanted = max(1.0, WITHIN * min(k, sum(counts)))
+        elif sum(counts) >= wanted:
+            found += trial
+    return torch.tensor(found, dtype=torch.int32).view(torch.float32), used
 
 
 def partition_of(rank: int, step: int, world_size: int) -> int:

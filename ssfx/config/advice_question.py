@@ -22,7 +22,9 @@ from ssfx.perf_model.saved_profiles import check_device
 from ssfx.perf_model.target import target_at
 from ssfx.planning.profile import Profile
 
-ADVICE_KEYS = ("model", "workload", "cluster", "density", "batch_size", "optimizer", "world_size", "device")
+ADVICE_KEYS = (
+    "model", "workload", "cluster", "density", "batch_size", "optimizer", "world_size", "device", "precision",
+)  # fmt: skip
 """What advice depends on."""
 
 
@@ -39,7 +41,7 @@ def by_quality(words: Iterable[str]) -> tuple[tuple[str, ...], bool]:
 def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Setting:
     """Return the setting that `words` ask about; ConfigError for a sweep or a key that no advice depends on.
 
-    With a `profile` it is that one's model at its batch size, whatever the words say of those.
+    With a `profile` it is that one's model at its batch size, whatever the words say of those, and in its precision.
     """
     words, iteration_ms = split_words(words)
     request = read(words)
@@ -61,9 +63,13 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
     if profile is None:
         choice = choice_at(point, cluster)
         model = timed_model(model, iteration_ms)
-        target = target_at(choice, cluster.world_size, on, model, settings.batch_size, settings.optimizer)
-        setting = Setting(target.cluster, target.profile)
+        target = target_at(
+            choice, cluster.world_size, on, model, settings.batch_size, settings.optimizer, settings.precision
+        )
+        setting = Setting(target.cluster, target.profile, precision=settings.precision)
     else:
+        if "precision" in point:
+            raise ConfigError(f"a profile has the precision it was measured in; drop precision={settings.precision}")
         check_device(profile, cluster.device, "what was profiled")
         profile = profile if iteration_ms is None else lasting(profile, iteration_ms)
         setting = Setting(replace(cluster, name=str(choice_at(point, cluster))), profile)

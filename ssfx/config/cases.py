@@ -63,6 +63,8 @@ class Planned:
     parts: Components
     iteration_ms: float | None = None
     """Measured time of an iteration on one device, where it was given."""
+    precision: str = "fp32"
+    """What forward and backward compute in."""
 
 
 def resolve_job(words: Iterable[str]) -> Job:
@@ -138,7 +140,8 @@ def resolve_plan(words: Iterable[str]) -> Planned:
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
     check_recorded(point, cluster)
     parts = components(config, settings.density, asked="density" in point)
-    return Planned(config["model"]["name"], cluster.device, cluster, on_nodes(parts, cluster), iteration_ms)
+    name, parts = config["model"]["name"], on_nodes(parts, cluster)
+    return Planned(name, cluster.device, cluster, parts, iteration_ms, settings.precision)
 
 
 def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settings, Case]:

@@ -80,11 +80,13 @@ def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
     or of GPUs without a data sheet, it is the one of other devices. A scheme that plans by costs needs them all:
     ConfigError when one is not shipped. The others do not look at them.
     """
-    model, on = planned.model, planned.cluster.device
+    model, on, precision = planned.model, planned.cluster.device, planned.precision
     if is_saved(model):
-        profile = saved_profile(model, on)
+        profile = saved_profile(model, on, precision=precision)
+    elif precision != "fp32" or (is_counted(model) and on in device_names()):
+        profile = profile_on(model, on, precision=precision)
     else:
-        profile = profile_on(model, on) if is_counted(model) and on in device_names() else load_shipped(model)
+        profile = load_shipped(model)
     if planned.iteration_ms is not None:
         profile = lasting(profile, planned.iteration_ms)
     found: Costs | str

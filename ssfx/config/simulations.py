@@ -20,7 +20,7 @@ from ssfx.perf_model.roofline import STEP_TRAFFIC
 from ssfx.perf_model.saved_profiles import is_saved, saved_profile
 from ssfx.perf_model.target import target_of
 
-PLAN_KEYS = ("scheme", "compressor", "model", "workload", "cluster", "density", "world_size", "device")
+PLAN_KEYS = ("scheme", "compressor", "model", "workload", "cluster", "density", "world_size", "device", "precision")
 """What a plan depends on."""
 
 SIMULATION_KEYS = (*PLAN_KEYS, "batch_size", "optimizer", "accumulate")
@@ -43,8 +43,6 @@ def check_keys(keys: Iterable[str]) -> None:
 
 def simulated(case: Case) -> Case:
     """Return `case` as one step in virtual time, with the calibration that is here; ConfigError when there is none."""
-    if case.precision != "fp32":
-        raise ConfigError(f"precision={case.precision} cannot be simulated: profiles are of fp32; drop it")
     if case.threads != 1:
         raise ConfigError(f"threads={case.threads} cannot be simulated: profiles are of one thread per rank; drop it")
     later = {name: default for name, default in LATER_FIELDS.items() if name != "calibration"}
@@ -92,6 +90,6 @@ def _case(point: Point, iteration_ms: float | None) -> Case:
         cluster=choice_at(point, cluster), world_size=cluster.world_size, batch_size=settings.batch_size,
         compressor=parts.compressor, density=parts.density, memory=parts.memory, scheme_options=parts.scheme_options,
         device="cpu" if cluster.device == "cpu" else "cuda", optimizer=settings.optimizer,
-        accumulate=settings.accumulate,
+        accumulate=settings.accumulate, precision=settings.precision,
     )  # fmt: skip
     return simulated(case)

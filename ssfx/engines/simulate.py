@@ -131,8 +131,9 @@ def _row(case: Case, target: Target, step: Simulated, started_with: dict[str, ob
         profile.device in device_names() and data_sheet(profile.device).pcie_gbps
     ):  # a host's memory is shared with more than training
         needed = memory_bytes(
-            case.model, case.batch_size, case.optimizer, residual_copies=_residuals(case), fused_attention=True
-        )
+            case.model, case.batch_size, case.optimizer, residual_copies=_residuals(case), fused_attention=True,
+            precision=case.precision,
+        )  # fmt: skip
         metrics["peak_memory_bytes"] = needed.total
         manifest["device_memory_bytes"] = round(data_sheet(profile.device).memory_gib * 2**30)
     hardware = f"{target.cluster.device} devices ({_of('costs', system.origin)}, {_of('profile', profile.origin)})"

@@ -23,6 +23,7 @@ class Published:
     high_s: float
     source: str
     at_most: bool = False
+    precision: str = "fp32"
 
 
 PUBLISHED = (
@@ -30,13 +31,31 @@ PUBLISHED = (
     Published(
         "resnet50", "v100", 128, 128 / 367, 128 / 356, "NVIDIA DeepLearningExamples, float32, 356 to 367 images/s"
     ),
+    Published(
+        "resnet50",
+        "a100",
+        256,
+        256 / 2470,
+        256 / 2470,
+        "NVIDIA DeepLearningExamples, mixed precision, 2470 images/s",
+        precision="fp16",
+    ),
+    Published(
+        "resnet50",
+        "v100",
+        256,
+        256 / 1200,
+        256 / 1156,
+        "NVIDIA DeepLearningExamples, mixed precision, 1156 to 1200 images/s",
+        precision="fp16",
+    ),
     Published("resnet50_cifar10", "v100", 64, 0.064, 0.064, "MergeComp, one GPU"),
     Published("resnet152", "rtx2080ti", 32, 0.252, 0.252, "ACP-SGD, what its naive S-SGD leaves for computing"),
     Published("resnet50", "rtx2080ti", 64, 0.248, 0.248, "ACP-SGD, a whole iteration of its fastest scheme", True),
     Published("bert_base_pretraining", "rtx2080ti", 32, 0.193, 0.193, "ACP-SGD, likewise", True),
     Published("bert_large_pretraining", "rtx2080ti", 8, 0.245, 0.245, "ACP-SGD, likewise", True),
 )
-"""Times with which nothing here was chosen."""
+"""Times with which nothing here was chosen."""  # fmt: skip
 
 
 def models_block() -> str:
@@ -69,7 +88,7 @@ def analytic_block() -> str:
     """Return analytic times of whole iterations on one device, with published ones."""
     lines = []
     for known in PUBLISHED:
-        profile = analytic_profile(known.model, known.device, known.batch_size)
+        profile = analytic_profile(known.model, known.device, known.batch_size, known.precision)
         lines.append((_setting(known), f"{1e3 * profile.alone_s():.0f}", *_printed(known, profile), known.source))
     return table(
         ("model, device, batch", "analytic, ms", "published, ms", "analytic / published", "published by"), lines
@@ -77,7 +96,8 @@ def analytic_block() -> str:
 
 
 def _setting(known: Published) -> str:
-    return f"{code(known.model)}, {device(known.device).title}, {known.batch_size}"
+    precision = "" if known.precision == "fp32" else f", {known.precision}"
+    return f"{code(known.model)}, {device(known.device).title}, {known.batch_size}{precision}"
 
 
 def _printed(known: Published, profile: Profile) -> tuple[str, str]:

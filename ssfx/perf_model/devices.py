@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from ssfx.core.errors import unknown
+from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.paths import data_dir
+
+TENSOR_CONV_EFFICIENCY = 0.3
+"""Share of the tensor cores' peak in convolutions: the one assumed of TF32, where it is torch's default."""
+
+TENSOR_MATMUL_EFFICIENCY = 0.8
+"""The same in matrix products: the one assumed of float32, because no better source is known."""
+
+SIXTEEN_BIT = ("bf16", "fp16")
+"""Precisions in which activations have two bytes."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,14 @@ class Device:
     """Where the rates come from."""
     assumption: str
     """What the arithmetic is."""
+    tensor_flops: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Peak dense FLOP/s of its tensor cores by precision ("tf32", "bf16", "fp16"), with float32 sums; those it has."""
+    tensor_source: str = ""
+    """Where these rates come from."""
+    precision: str = "fp32"
+    """What `conv_flops`, `matmul_flops` and `activation_bytes` are of; see `at`."""
+    activation_bytes: int = 4
+    """Bytes of an element of what layers hand on."""
 
     def __post_init__(self) -> None:
         if min(self.conv_flops, self.matmul_flops, self.memory_bytes_s, self.memory_gib) <= 0:
@@ -49,6 +67,37 @@ class Device:
             raise ValueError(f"device {self.name}: efficiencies must be in (0, 1]")
         if self.launch_s < 0 or self.pcie_gbps < 0:
             raise ValueError(f"device {self.name}: launch_s and pcie_gbps must not be negative")
+
+    def at(self, precision: str) -> Device:
+        """Return the device as it computes in `precision`, as runs do: tf32 in products too, bf16 and fp16 by autocast.
+
+        fp32 is the device itself. Tensor cores reach stated shares of their peak, but at least what float32 reaches
+        here. ConfigError for a precision that the device has no tensor cores for.
+        """
+        if precision == "fp32":
+            return self
+        if precision not in self.tensor_flops:
+            works = " or ".join(("fp32", *self.tensor_flops))
+            raise ConfigError(
+                f"precision={precision} needs tensor cores that compute in it, which device {self.name} has not; "
+                f"use precision={works}"
+            )
+        peak = self.tensor_flops[precision]
+        if precision in SIXTEEN_BIT:
+            what = "activations have 2 bytes; weights, gradients, messages and the optimizer's step stay float32"
+        else:
+            what = "everything in memory and in messages is float32"
+        return replace(
+            self,
+            conv_flops=peak,
+            matmul_flops=peak,
+            conv_efficiency=max(TENSOR_CONV_EFFICIENCY, self.conv_flops * self.conv_efficiency / peak),
+            matmul_efficiency=max(TENSOR_MATMUL_EFFICIENCY, self.matmul_flops * self.matmul_efficiency / peak),
+            source=f"{self.source}; tensor cores: {self.tensor_source}",
+            assumption=f"precision={precision}: tensor cores in convolutions and matrix products; {what}",
+            precision=precision,
+            activation_bytes=2 if precision in SIXTEEN_BIT else 4,
+        )
 
     @property
     def efficiency(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.perf_model.devices import SIXTEEN_BIT
 from ssfx.perf_model.operator_counts import model_work
 
 OPTIMIZER_STATE = {"sgd": 1, "adam": 2, "adamw": 2}
@@ -13,10 +14,11 @@ OPTIMIZER_STATE = {"sgd": 1, "adam": 2, "adamw": 2}
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes of device memory that one rank of float32 training takes, by use.
+    """Bytes of device memory that one rank takes, by use.
 
-    `activations` is what autograd keeps for backward. Left out: workspaces of libraries, the driver's context,
-    fragmentation, and messages in flight.
+    `parameters` are float32, with the 16-bit copies that autocast keeps of them in bf16 and fp16. `activations` is what
+    autograd keeps for backward. Left out: workspaces of libraries, the driver's context, fragmentation, and messages in
+    flight.
     """
 
     parameters: int
@@ -38,12 +40,14 @@ def memory_bytes(
     *,
     residual_copies: int = 0,
     fused_attention: bool = False,
+    precision: str = "fp32",
 ) -> Footprint:
     """Return what a rank of `model` keeps in device memory; None takes the customary batch size and optimizer.
 
     `residual_copies` is the number of tensors the size of the gradient that error feedback keeps: 0 for dense training
     and without memory, 1 for a residual, 2 with momentum correction. `fused_attention` keeps no matrices of scores.
-    The world size changes none of it. ConfigError for an unknown model or optimizer, or a batch size below 1.
+    In bf16 and fp16 activations take half. The world size changes none of it. ConfigError for an unknown model or
+    optimizer, or a batch size below 1.
     """
     work = model_work(model)
     samples = work.batch_size if batch_size is None else batch_size
@@ -54,10 +58,11 @@ def memory_bytes(
         raise unknown("optimizer", chosen, OPTIMIZER_STATE)
     weights = 4 * work.numel
     per_sample = work.activation_bytes - (work.attention_bytes if fused_attention else 0)
+    half = precision in SIXTEEN_BIT
     return Footprint(
-        parameters=weights,
+        parameters=weights + (weights // 2 if half else 0),
         gradients=weights,
         optimizer_state=OPTIMIZER_STATE[chosen] * weights,
-        activations=per_sample * samples,
+        activations=per_sample * samples // (2 if half else 1),
         residual=residual_copies * weights,
     )

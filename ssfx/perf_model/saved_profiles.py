@@ -17,13 +17,16 @@ def is_saved(model: str) -> bool:
 
 
 def saved_profile(
-    model: str, on: str | None = None, batch_size: int | None = None, optimizer: str | None = None
-) -> Profile:
+    model: str, on: str | None = None, batch_size: int | None = None, optimizer: str | None = None,
+    precision: str = "fp32",
+) -> Profile:  # fmt: skip
     """Return the profile in the file `model`; ConfigError for one that is missing, damaged, or of something else.
 
     `on` is the device of the cluster that it shall stand for, `batch_size` and `optimizer` those of a step (None: any).
-    A profile that does not know its batch size is of the one that is asked for.
+    A profile that does not know its batch size is of the one that is asked for. Its precision is that of the script.
     """
+    if precision != "fp32":
+        raise ConfigError(f"profile={model} was measured in the precision of its script; drop precision={precision}")
     path = Path(model).expanduser()
     if not path.is_file():
         raise ConfigError(f"profile={model}: there is no file {path.resolve()}; ssfx profile writes one")

@@ -47,12 +47,15 @@ def measured_profile(model: str) -> Profile | None:
     return found if found.origin.kind == "measured" else None
 
 
-def profile_on(model: str, on: str, batch_size: int | None = None) -> Profile:
-    """Return the shipped measured profile of `model` if it is of this device and batch size, else the analytic one."""
-    found = measured_profile(model)
+def profile_on(model: str, on: str, batch_size: int | None = None, precision: str = "fp32") -> Profile:
+    """Return the shipped measured profile of `model` if it is of this device and batch size, else the analytic one.
+
+    Measured ones are of fp32.
+    """
+    found = measured_profile(model) if precision == "fp32" else None
     if found and found.device == on and batch_size in (None, found.batch_size):
         return found
-    return analytic_profile(model, on, batch_size)
+    return analytic_profile(model, on, batch_size, precision)
 
 
 def optimizer_of(profile: Profile) -> str:

@@ -43,37 +43,41 @@ class Target:
 
 def target_of(case: Case) -> Target:
     """Return the target of `case`, whatever calibration it names; ConfigError when something was never calibrated."""
-    return target_at(case.cluster, case.world_size, case.device, case.model, case.batch_size, case.optimizer)
+    return target_at(
+        case.cluster, case.world_size, case.device, case.model, case.batch_size, case.optimizer, case.precision
+    )
 
 
 @lru_cache(maxsize=256)
 def target_at(
-    choice: ClusterChoice, world_size: int | None, device: str, model: str, batch_size: int, optimizer: str
-) -> Target:
-    """Return the target of a model at `batch_size` per rank on a cluster."""
+    choice: ClusterChoice, world_size: int | None, device: str, model: str, batch_size: int, optimizer: str,
+    precision: str = "fp32",
+) -> Target:  # fmt: skip
+    """Return the target of a model at `batch_size` per rank and in `precision` on a cluster."""
     cluster, system = _on(choice, world_size, device)
-    profile = profile_for(model, cluster, batch_size, optimizer)
+    profile = profile_for(model, cluster, batch_size, optimizer, precision)
     return Target(cluster, system, profile)
 
 
-def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str) -> Profile:
+def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str, precision: str = "fp32") -> Profile:
     """Return the profile of `model` on the devices of `cluster` at `batch_size` samples per rank, with `optimizer`.
 
     On a cluster that is recorded it is what was measured with as many ranks at once, if anything was; elsewhere what
-    was measured of such a device alone. What was measured of another batch size or optimizer does not count: then the
-    profile is analytic. The file of a saved profile, in place of a model, is that profile. A model with the time of an
-    iteration, "resnet50(iteration_ms=253)", has its profile scaled to it.
+    was measured of such a device alone. What was measured of another batch size or optimizer does not count, and in
+    another precision than fp32 nothing was: then the profile is analytic. The file of a saved profile, in place of a
+    model, is that profile. A model with the time of an iteration, "resnet50(iteration_ms=253)", has its profile scaled
+    to it.
     """
     model, iteration_ms = given_time(model)
     if iteration_ms is not None:
-        return lasting(profile_for(model, cluster, batch_size, optimizer), iteration_ms)
+        return lasting(profile_for(model, cluster, batch_size, optimizer, precision), iteration_ms)
     if is_saved(model):
-        return saved_profile(model, cluster.device, batch_size, optimizer)
-    if cluster.calibration == "recorded":
+        return saved_profile(model, cluster.device, batch_size, optimizer, precision)
+    if cluster.calibration == "recorded" and precision == "fp32":
         ranks = cluster.world_size
         if recorded := recorded_profile(model, cluster.device, ranks, batch_size=batch_size, optimizer=optimizer):
             return recorded
-    found = profile_on(model, cluster.device, batch_size)
+    found = profile_on(model, cluster.device, batch_size, precision)
     if found.origin.kind == "measured":
         if optimizer_of(found) == optimizer:
             return replace(found, origin=with_package(found.origin))
@@ -81,7 +85,7 @@ def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str) -
     # The roofline takes the customary optimizer's step, and says so.
     work = model_work(model)
     note = found.origin.note.replace(f"step: {work.optimizer}", f"step: {optimizer}")
-    seconds = round(step_s(work, data_sheet(cluster.device), optimizer), 9)
+    seconds = round(step_s(work, data_sheet(cluster.device).at(precision), optimizer), 9)
     return replace(found, step_s=seconds, optimizer=optimizer, origin=replace(found.origin, note=note))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ssfx.collectives import collectives
 from ssfx.planning.costs import Costs
@@ -18,6 +19,7 @@ class MicroOptions(JointOptions):
 
     delta0: float = 0.0
     force_one: bool = True
+    cap: Literal["share", "none"] = "share"
 
 
 @scheme(
@@ -31,5 +33,5 @@ class MicroOptions(JointOptions):
 )
 def plan_micro(profile: Profile, costs: Costs, options: MicroOptions) -> Plan:
     """Return the plan."""
-    given = {"delta0": options.delta0, "force_one": options.force_one}
+    given = {"delta0": options.delta0, "force_one": options.force_one, "cap": options.cap}
     return joint_plan("micro", profile, costs, options, collectives.canonical("micro", given))

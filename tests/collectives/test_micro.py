@@ -32,7 +32,7 @@ def test_golden_on_real_processes(pool: Pool, name: str) -> None:
     case = golden.CASES[name]
     params, expected = case["params"], case["expected"]["steps"]
     world, starts = params["P"], split_starts(params["n"], params["P"])
-    spec = f"micro(delta0={params['delta0']},force_one={params['force_one']})"
+    spec = f"micro(cap=none,delta0={params['delta0']},force_one={params['force_one']})"
     grads = [step["grad"] for step in expected]
     for rank, report in enumerate(pool.run(work_reducers.steps, world, spec, grads, params["k"])):
         for step, wanted in zip(report, expected, strict=True):
@@ -111,12 +111,41 @@ def test_more_ranks_than_elements_leave_parts_empty(pool: Pool) -> None:
         assert report[0].total.tolist() == [3.0, 6.0]
 
 
-def test_the_first_threshold_is_the_authors_unless_given(pool: Pool) -> None:
-    rows = [random_rows(1, 40, seed=1)]
-    for spec, threshold in (("micro", 0.25), ("micro(delta0=3)", 3.0)):
-        ((report,),) = pool.run(work_reducers.steps, 1, spec, rows, 4)
-        assert float(report.state["threshold"]) == threshold
+@pytest.mark.parametrize("world", [1, 3])
+def test_the_first_threshold_is_the_largest_that_sends_what_was_asked_for_unless_given(pool: Pool, world: int) -> None:
+    numel, k = 60, 9
+    torch.manual_seed(world)
+    rows = torch.randn(world, numel)
+    starts = split_starts(numel, world)
+    parts = [rows[rank, starts[rank] : starts[rank + 1]].abs() for rank in range(world)]
+    lowest = min(float(part.sort(descending=True).values[k // world - 1]) for part in parts)
+    for (report,) in pool.run(work_reducers.steps, world, "micro", [rows.tolist()], k):
+        found = float(report.state["threshold"])
+        assert lowest / (1 + 2**-7) < found <= lowest
         assert report.state["threshold"].dtype == torch.float64
+        assert report.sent == k
+        assert report.counted == report.described
+    for (report,) in pool.run(work_reducers.steps, world, "micro(delta0=3)", [rows.tolist()], k):
+        assert float(report.state["threshold"]) == 3.0
+
+
+def test_a_gradient_of_almost_only_zeros_sends_what_is_not_zero(pool: Pool) -> None:
+    rows = [[0.0] * 5 + [0.5] + [0.0] * 14, [0.0] * 20]
+    for (report,) in pool.run(work_reducers.steps, 2, "micro(force_one=false)", [rows], 4):
+        assert float(report.state["threshold"]) == 0.5
+        assert report.indices == [5]
+    zeros = [[0.0] * 20] * 2
+    for (report,) in pool.run(work_reducers.steps, 2, "micro(force_one=false)", [zeros], 4):
+        assert float(report.state["threshold"]) == 0.25  # the authors' 1 / (2 sqrt(k)): nothing here tells
+        assert report.sent == 0
+
+
+def test_a_rank_with_a_bad_number_stops_the_first_step_of_all(pool: Pool) -> None:
+    rows = [[float("nan")] + [1.0] * 19, [1.0] * 20]
+    for (report,) in pool.run(work_reducers.steps, 2, "micro", [rows], 4):
+        assert torch.isnan(report.total[0])
+        assert report.counted == report.described
+        assert int(report.state["steps"]) == 0
 
 
 @pytest.mark.parametrize("world", [1, 3])
@@ -128,9 +157,27 @@ def test_the_threshold_follows_the_count_of_all_ranks(pool: Pool, world: int) ->
             assert float(step.state["threshold"]) == float(before.state["threshold"]) * scale
 
 
-def test_equal_magnitudes_everywhere_are_capped_at_twice_k_per_rank(pool: Pool) -> None:
-    for (report,) in pool.run(work_reducers.steps, 2, "micro", [[[3.0, -3.0] * 10] * 2], 2):
-        assert report.indices == [0, 1, 2, 3, 10, 11, 12, 13]
+def test_a_rank_sends_at_most_its_share_unless_uncapped(pool: Pool) -> None:
+    grads = [[[3.0, -3.0] * 10] * 2]
+    for (report,) in pool.run(work_reducers.steps, 2, "micro", grads, 4):
+        assert report.indices == [0, 1, 10, 11]
+        assert int(report.state["selected"]) == report.sent == 4
+        assert report.counted == report.described
+    for (report,) in pool.run(work_reducers.steps, 2, "micro(cap=none)", grads, 4):
+        assert report.indices == list(range(20))
+        assert int(report.state["selected"]) == 20
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_the_density_is_about_the_one_asked_for_from_the_first_step_on(pool: Pool, world: int) -> None:
+    numel, k, steps = 3000, 150, 40
+    torch.manual_seed(0)
+    # Parts that differ by a factor of 30, as layers do.
+    size = torch.cat([torch.full((numel // 3,), 0.03), torch.full((numel // 3,), 0.3), torch.ones(numel // 3)])
+    grads = (torch.randn(steps, world, numel) * size).tolist()
+    report = pool.run(work_reducers.steps, world, "micro", grads, k)[0]
+    assert all(0.85 * k < step.sent <= k for step in report)
+    assert sum(step.sent for step in report) > 0.9 * k * steps
 
 
 def test_nothing_is_sent_when_nothing_is_asked_for(pool: Pool) -> None:
@@ -150,3 +197,5 @@ def test_the_planned_traffic_is_that_of_the_specification(world: int) -> None:
 def test_a_negative_threshold_is_refused() -> None:
     with pytest.raises(ConfigError, match="delta0 must not be negative, got -1"):
         collectives.build("micro(delta0=-1)")
+    with pytest.raises(ConfigError, match="cap must be share or none, got 'shares'"):
+        collectives.build("micro(cap=shares)")

@@ -73,7 +73,7 @@ WRONG = [
     ("cluster=64gpu preset=short", "preset has no effect on a simulated step; drop it"),
     ("cluster=64gpu memory.decay=0.5", "memory.decay has no effect on a simulated step; drop it"),
     ("cluster=64gpu dataset.seq_len=64 workload=text_gpt2", "dataset.seq_len has no effect on a simulated step"),
-    ("cluster=64gpu precision=bf16", "profiles are of fp32"),
+    ("cluster=64gpu cluster.device=v100 precision=bf16", "which device v100 has not; use precision=fp32 or fp16"),
     ("cluster=64gpu threads=2", "profiles are of one thread per rank"),
     (
         "cluster=64gpu experiment=convergence",

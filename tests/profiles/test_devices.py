@@ -29,6 +29,35 @@ def test_the_cards_differ_in_what_their_data_sheets_say():
     assert device("v100").conv_flops == device("v100").matmul_flops  # no TF32 before Ampere
 
 
+WITHOUT = {"p100": "fp32", "cpu": "fp32", "v100": "fp32 or fp16", "v100s": "fp32 or fp16", "rtx2080ti": "fp32 or fp16"}
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
+@pytest.mark.parametrize("name", device_names())
+def test_a_precision_is_never_slower_than_float32_or_refused(name, precision):
+    plain = device(name)
+    if precision not in plain.tensor_flops:
+        with pytest.raises(ConfigError, match=f"device {name} has not; use precision={WITHOUT[name]}$"):
+            plain.at(precision)
+        return
+    found = plain.at(precision)
+    assert found.conv_flops * found.conv_efficiency >= plain.conv_flops * plain.conv_efficiency
+    assert found.matmul_flops * found.matmul_efficiency >= plain.matmul_flops * plain.matmul_efficiency
+    assert found.conv_flops == found.matmul_flops == plain.tensor_flops[precision]
+    assert found.activation_bytes == (4 if precision == "tf32" else 2)
+    assert plain.tensor_source in found.source
+    assert f"precision={precision}" in found.assumption
+    assert plain.at("fp32") == plain
+
+
+def test_sixteen_bits_are_twice_as_fast_as_tf32_on_every_device_that_has_both():
+    both = [device(name) for name in device_names() if {"tf32", "bf16"} <= set(device(name).tensor_flops)]
+    assert {one.name for one in both} == {"a100", "a100_40gb", "rtx3090", "l40s", "h100", "h200", "b200"}
+    for one in both:
+        assert one.tensor_flops["bf16"] == one.tensor_flops["fp16"]
+        assert one.tensor_flops["bf16"] == pytest.approx(2 * one.tensor_flops["tf32"], rel=0.03)
+
+
 def test_an_unknown_device_names_the_nearest():
     with pytest.raises(ConfigError, match="unknown device 'a10'; did you mean 'a100'"):
         device("a10")

@@ -32,6 +32,14 @@ def test_fused_attention_keeps_no_scores():
     assert memory_bytes("resnet50", 1) == memory_bytes("resnet50", 1, fused_attention=True)
 
 
+def test_sixteen_bits_halve_activations_and_add_copies_of_the_weights():
+    plain, bf16 = memory_bytes("bert_large", 4), memory_bytes("bert_large", 4, precision="bf16")
+    assert bf16.activations == plain.activations // 2
+    assert bf16.parameters - plain.parameters == plain.parameters // 2
+    assert (bf16.gradients, bf16.optimizer_state) == (plain.gradients, plain.optimizer_state)
+    assert memory_bytes("bert_large", 4, precision="tf32") == plain
+
+
 def test_bloom_does_not_fit_a_small_card():
     gib = 2**30
     assert memory_bytes("bloom_3b", 1).total > device("a100_40gb").memory_gib * gib

@@ -67,6 +67,33 @@ def test_a_faster_device_is_faster_where_that_matters_and_never_slower(model, fi
     assert any(after < before for after, before in pairs)
 
 
+def test_sixteen_bits_halve_the_bytes_of_activations_alone():
+    half = replace(SIMPLE, activation_bytes=2)
+    assert row_s((0, 0, 0, 0, 0, 10, 0, 0, 5), half, 4) == pytest.approx(2.5)  # 20 + 5 bytes
+    assert row_s((0, 0, 5, 0, 20, 0, 0, 40, 0), half, 1) == pytest.approx(5.0)  # 10 + 40 bytes
+    assert row_s((3, 100, 0, 10, 0, 0, 0, 0, 0), half, 2) == pytest.approx(10.0)
+
+
+def test_a_profile_in_sixteen_bits_has_the_same_gradients_in_less_time():
+    plain, tf32, bf16, fp16 = (
+        analytic_profile("bert_large", "a100", 4, one) for one in ("fp32", "tf32", "bf16", "fp16")
+    )
+    assert plain.tensors == bf16.tensors
+    assert plain.nbytes == bf16.nbytes == 4 * model_work("bert_large").numel
+    assert plain.backward_s > tf32.backward_s > bf16.backward_s == fp16.backward_s
+    assert plain.step_s == tf32.step_s == bf16.step_s
+    gradient_s = 4 * model_work("bert_large").numel / (device("a100").memory_bytes_s * 0.75)
+    assert fp16.step_s - bf16.step_s == pytest.approx(2 * gradient_s, rel=1e-6)  # divided by the loss scale
+    assert "precision=bf16" in bf16.origin.note
+    assert "30% of 312 TFLOP/s in convolutions, 80% of 312 TFLOP/s in matrix products" in bf16.origin.note
+
+
+def test_a_measured_profile_is_of_float32():
+    assert profile_on("resnet_tiny", "cpu").origin.kind == "measured"
+    with pytest.raises(ConfigError, match=r"use precision=fp32$"):
+        profile_on("resnet_tiny", "cpu", precision="bf16")
+
+
 def test_a_larger_batch_takes_longer_but_less_per_sample():
     small, large = analytic_profile("bert_large", "a100", 4), analytic_profile("bert_large", "a100", 8)
     assert small.backward_s < large.backward_s < 2 * small.backward_s
