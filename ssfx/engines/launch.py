@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from ssfx.core.errors import RunError
-from ssfx.core.files import write_atomic
+from ssfx.core.files import write_json
 from ssfx.core.lazy import psutil
 from ssfx.core.machine import batch_scheduling, steady_memory
 from ssfx.engines.collect import collect
@@ -63,11 +63,11 @@ class Launch:
     def __enter__(self) -> Launch:
         first = self._jobs[0]
         for job in self._jobs:
-            write_atomic(job.run_dir / "case.json", job.case.to_json() + "\n")
+            write_json(job.run_dir / "case.json", job.case.to_json())
         first.attempt_dir.mkdir()
         batch = first.attempt_dir / "batch.json"
         jobs = [{"run_dir": str(job.run_dir), "attempt": job.attempt} for job in self._jobs]
-        batch.write_text(json.dumps({"train": self._train, "jobs": jobs}))
+        write_json(batch, json.dumps({"train": self._train, "jobs": jobs}))
         try:
             with first.log.open("wb") as log:
                 for command, variables in self._commands(batch):
@@ -156,7 +156,7 @@ class Launch:
     def _fail(self, job: Job, failure: Failure) -> None:
         with suppress(OSError):  # the disk may be full; the message below is what counts
             report = {"rank": failure.rank, "phase": failure.phase, "step": failure.step, "reason": str(failure)}
-            write_atomic(job.attempt_dir / "failure.json", json.dumps(report) + "\n")
+            write_json(job.attempt_dir / "failure.json", json.dumps(report))
         log = job.log if job.log.exists() else self._jobs[0].log
         raise RunError(f"run {job.case.run_id} ({job.case.label}) failed: {failure}; see {log}")
 

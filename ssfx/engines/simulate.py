@@ -17,7 +17,7 @@ from ssfx.compressors import build
 from ssfx.core import machine
 from ssfx.core.case import Case
 from ssfx.core.errors import RunError
-from ssfx.core.files import write_atomic
+from ssfx.core.files import write_json
 from ssfx.core.origin import Origin
 from ssfx.engines.base import Engine, engines
 from ssfx.perf_model.devices import device as data_sheet
@@ -155,11 +155,11 @@ def _keep(row: Row, step: Simulated | None, store: Store) -> None:
     """Leave the files of a run, row.json last; those of a `step` that was traced."""
     run_dir = store.run_dir(row.case)
     run_dir.mkdir(parents=True, exist_ok=True)
-    write_atomic(run_dir / "case.json", row.case.to_json())
+    write_json(run_dir / "case.json", row.case.to_json())
     if step is not None:
         attempt = run_dir / "attempt-1"
         attempt.mkdir(exist_ok=True)
-        (attempt / "plan.json").write_text(step.plan.to_json())
+        write_json(attempt / "plan.json", step.plan.to_json())
         save_trace({row.case.label: step}, attempt / "trace-rank0.json")
     store.save(row)
 

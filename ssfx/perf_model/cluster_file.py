@@ -114,6 +114,10 @@ def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> 
         )  # fmt: skip
     except (TypeError, ValueError):
         raise ConfigError(f"cluster={node['name']}: rates, efficiency and latency of a link must be numbers") from None
+    except (KeyError, AttributeError) as error:
+        raise ConfigError(
+            f"cluster={node['name']}: a link is a list of gbps, efficiency and latency_s, or of link=KIND ({error})"
+        ) from None
     for primitive in cluster.factors:
         if primitive not in (known := cluster.exchange()):
             raise unknown("primitive under cluster.factors", primitive, known)

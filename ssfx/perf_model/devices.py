@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from ssfx.core.digests import loads
 from ssfx.core.errors import unknown
+from ssfx.core.files import read
 from ssfx.core.paths import data_dir
 
 
@@ -76,4 +77,4 @@ def device_names() -> list[str]:
 
 @cache
 def _table() -> dict[str, Any]:
-    return dict(json.loads((data_dir() / "devices.json").read_text()))
+    return dict(read(data_dir() / "devices.json", loads, digest=False))

@@ -34,8 +34,9 @@ import torch.distributed as dist
 import ssfx
 from ssfx.core import machine
 from ssfx.core.case import Case
+from ssfx.core.digests import loads, with_digest
 from ssfx.core.errors import RunError
-from ssfx.core.files import write_atomic
+from ssfx.core.files import of_writing, read, write_json
 from ssfx.results.manifest import busy_s, now
 from ssfx.runtime.faults import Injector
 from ssfx.runtime.heartbeat import Heartbeat
@@ -48,7 +49,7 @@ WAIT_S = 0.05
 
 def main(batch_file: str) -> None:
     """Run every case of the batch on this rank; end the process with code 1 at the first failure."""
-    batch = json.loads(Path(batch_file).read_text())
+    batch = read(Path(batch_file), _batch)
     rank = int(os.environ["RANK"])
     _die_with_launcher()
     task = Task(batch["jobs"][0], rank)
@@ -84,7 +85,7 @@ class Task:
         self._stacks = (self.attempt_dir / f"stacks-rank{rank}.txt").open("w")
         faulthandler.register(signal.SIGUSR1, file=self._stacks)
         faulthandler.register(signal.SIGTERM, file=self._stacks, chain=True)
-        self.case = Case.from_json((self.run_dir / "case.json").read_text())
+        self.case = _case_in(self.run_dir)
         self._sync: Sync | None = None
         self._handles: list[Any] = []
         self._inject = Injector(rank, self.run_dir, self.attempt_dir)
@@ -110,8 +111,12 @@ class Task:
         with (self.attempt_dir / f"rank{self.rank}.jsonl").open("w") as log:
 
             def on_step(record: StepRecord) -> None:
-                log.write(record.to_json() + "\n")
-                log.flush()
+                line = with_digest(record.to_json()) + "\n"
+                try:
+                    log.write(line)
+                    log.flush()
+                except OSError as error:
+                    raise of_writing(error, Path(log.name), len(line)) from None
                 self._end_step(record.step + 1)
 
             outcome = _resolve(train)(self.case, on_step, self._attach, checkpoint_dir=self.run_dir / "checkpoint")
@@ -127,7 +132,7 @@ class Task:
             "wall_s": wall_s, "machine_busy_s": machine_s, "own_busy_s": own_s,
             "cores": machine.own_cores(),
         }  # fmt: skip
-        write_atomic(self.attempt_dir / f"result-rank{self.rank}.json", json.dumps(result))
+        write_json(self.attempt_dir / f"result-rank{self.rank}.json", json.dumps(result))
         self._wait_for_peers()
 
     def _wait_for_peers(self) -> None:
@@ -165,7 +170,7 @@ class Task:
         if self.rank == 0:
             for name, part in (("plan", sync.plan), ("profile", sync.profile), ("costs", sync.costs)):
                 if part is not None:
-                    (self.attempt_dir / f"{name}.json").write_text(part.to_json())
+                    write_json(self.attempt_dir / f"{name}.json", part.to_json())
 
     def fail(self, error: BaseException) -> None:
         """Leave word of `error`: in the heartbeat, which needs no disk space, and with its traceback in a file."""
@@ -177,11 +182,24 @@ class Task:
         }  # fmt: skip
         with suppress(OSError):  # a full disk: the heartbeat has the error
             print(report["traceback"], file=sys.stderr, flush=True)
-            write_atomic(self.attempt_dir / f"failure-rank{self.rank}.json", json.dumps(report))
+            write_json(self.attempt_dir / f"failure-rank{self.rank}.json", json.dumps(report))
 
 
 def _has_compressor(job: Mapping[str, Any]) -> bool:
-    return Case.from_json((Path(job["run_dir"]) / "case.json").read_text()).compressor is not None
+    return _case_in(Path(job["run_dir"])).compressor is not None
+
+
+def _batch(text: str) -> dict[str, Any]:
+    found = loads(text)
+    jobs = [{"run_dir": str(job["run_dir"]), "attempt": int(job["attempt"])} for job in found["jobs"]]
+    return {"train": str(found["train"]), "jobs": jobs}
+
+
+def _case_in(run_dir: Path) -> Case:
+    case = read(run_dir / "case.json", Case.from_json)
+    if case.run_id != run_dir.name:
+        raise RunError(f"{run_dir / 'case.json'} is the case of run {case.run_id}; remove it and start again")
+    return case
 
 
 def _die_with_launcher() -> None:
