@@ -43,6 +43,13 @@ class Job:
         """True when every rank has left its result."""
         return all(self._file("result", rank).exists() for rank in range(self.case.world_size))
 
+    def stopped_at(self) -> int | None:
+        """Return the step after which all ranks have stopped at a checkpoint; None when they have not."""
+        paths = [self._file("stopped", rank) for rank in range(self.case.world_size)]
+        if not all(path.exists() for path in paths):
+            return None
+        return max(read(path, lambda text: int(loads(text)["step"])) for path in paths)
+
     def results(self) -> list[dict[str, Any]]:
         """Return the results of all ranks, in rank order."""
         return [read(self._file("result", rank), rank_result) for rank in range(self.case.world_size)]

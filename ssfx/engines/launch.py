@@ -16,17 +16,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ssfx.core.errors import RunError
+from ssfx.core.errors import RequeueError, RunError
 from ssfx.core.files import write_json
 from ssfx.core.lazy import psutil
 from ssfx.core.machine import batch_scheduling, steady_memory
 from ssfx.engines.collect import collect
 from ssfx.engines.failure import Failure, diagnose, diagnose_stall, waits_for
 from ssfx.engines.job import Job
+from ssfx.engines.signals import Warned
 from ssfx.results.rows import Row
 from ssfx.runtime.heartbeat import QUIET
+from ssfx.runtime.stop import REQUEST
 
 POLL_S = 0.2
+TEMPORARY = "torchrun-files"
+"""Folder of an attempt for files of torchrun, which it would leave in the system's temporary directory for ever."""
 GRACE_S = 5.0
 """Seconds between SIGTERM and SIGKILL, and for torchrun to notice a failure by itself."""
 
@@ -50,13 +54,14 @@ class Launch:
 
     def __init__(
         self, jobs: Sequence[Job], train: str, patience: Patience, on_record: Callable[[Job, dict[str, Any]], None],
-        on_wait: Callable[[Job, str], None] | None = None,
+        on_wait: Callable[[Job, str], None] | None = None, warned: Warned | None = None,
     ) -> None:  # fmt: skip
         self._jobs = jobs
         self._train = train
         self._patience = patience
         self._on_record = on_record
         self._on_wait = on_wait
+        self._warned = warned or Warned()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._workers: dict[int, psutil.Process] = {}
 
@@ -98,6 +103,7 @@ class Launch:
             sys.executable, "-m", "torch.distributed.run", "--nnodes=1",
             f"--nproc-per-node={first.case.world_size}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0",
             f"--rdzv-id={first.case.run_id}-{first.attempt}", "--local-addr=127.0.0.1", "--max-restarts=0",
+            f"--log-dir={first.attempt_dir / TEMPORARY}",
             "-m", "ssfx.runtime.worker", str(batch),
         ]  # fmt: skip
         yield command, settings(first.case.threads)
@@ -117,6 +123,14 @@ class Launch:
         since = time.monotonic()
         ending: float | None = None
         while not job.done():
+            if self._warned.yes:
+                self._ask_to_stop(job)
+            if (step := job.stopped_at()) is not None:
+                self._keep_log(job)
+                raise RequeueError(
+                    f"run {job.case.run_id} ({job.case.label}) stopped at the checkpoint after {step} of "
+                    f"{job.case.steps} steps; the same command continues"
+                )
             codes = [process.poll() for process in self._processes]
             for record in job.new_records():
                 self._on_record(job, record)
@@ -148,6 +162,12 @@ class Launch:
             time.sleep(POLL_S)
         for record in job.new_records():
             self._on_record(job, record)
+
+    def _ask_to_stop(self, job: Job) -> None:
+        request = job.attempt_dir / REQUEST
+        if not request.exists():
+            job.attempt_dir.mkdir(exist_ok=True)
+            request.touch()
 
     def _diagnose(self, job: Job, codes: Sequence[int | None], ended: Collection[int] = ()) -> Failure:
         """Return what ended `job`: `codes` of the processes, None for one that ran; `ended` are ranks just ended."""
@@ -181,7 +201,7 @@ class Launch:
     def _dump_stacks(self) -> None:
         for worker in self._workers.values():
             with suppress(psutil.NoSuchProcess):
-                worker.send_signal(signal.SIGUSR1)
+                worker.send_signal(signal.SIGUSR2)
         time.sleep(1.0)
 
     def stop(self) -> None:
@@ -210,6 +230,7 @@ class Launch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+        shutil.rmtree(self._jobs[0].attempt_dir / TEMPORARY, ignore_errors=True)
 
 
 def settings(threads: int, interface: str | None = "lo") -> dict[str, str]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ssfx.core.case import Case, ClusterChoice
-from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.errors import ConfigError, RequeueError, RunError
 from ssfx.engines.base import Engine, engines
 from ssfx.engines.failure import summed_up
 from ssfx.engines.job import Job
 from ssfx.engines.launch import Launch, Patience
 from ssfx.engines.progress import Report
+from ssfx.engines.signals import Warned, signals
 from ssfx.results.manifest import code
 from ssfx.results.rows import Row
 from ssfx.results.run_lock import RunLock
@@ -43,16 +41,22 @@ class Torchrun(Engine):
     def run(
         self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None
     ) -> list[Row]:
-        """Return one row per case; see Engine. SIGTERM ends the ranks and then this process with code 143."""
+        """Return one row per case; see Engine.
+
+        SIGTERM and SIGHUP end the ranks and then this process, with code 143 or 129. SIGUSR1 has the run under way
+        write a checkpoint after one more step; RequeueError then says that the same command continues.
+        """
         unique = {case.run_id: case for case in cases}
         check_measured(unique.values())
         patience = self._patience if stall_timeout_s is None else replace(self._patience, stall_s=stall_timeout_s)
         rows: dict[str, Row] = {}
         failures: dict[str, str] = {}
-        with _sigterm_exits(), Report(list(unique.values()), progress) as report:
+        with signals() as warned, Report(list(unique.values()), progress) as report:
             try:
                 for batch in _batches(unique.values()):
-                    self._run_batch(batch, store, report, rows, failures, patience)
+                    self._run_batch(batch, store, report, rows, failures, patience, warned)
+            except RequeueError as error:
+                raise RequeueError(f"{error}; {summed_up(failures)}") if failures else error from None
             except OSError as error:
                 raise RunError(f"cannot keep results in {store.runs}: {error}") from error
         if failures:
@@ -61,11 +65,12 @@ class Torchrun(Engine):
 
     def _run_batch(
         self, batch: list[Case], store: Store, report: Report, rows: dict[str, Row], failures: dict[str, str],
-        patience: Patience,
+        patience: Patience, warned: Warned,
     ) -> None:  # fmt: skip
         # A case that failed before goes last, so that it cannot keep the others from running.
         pending = sorted(batch, key=lambda case: store.status(case) == "failed")
         while pending:
+            warned.check(f"run {pending[0].run_id} ({pending[0].label}) began")
             jobs = []
             for case in list(pending):
                 row = store.row(case)
@@ -83,13 +88,14 @@ class Torchrun(Engine):
                 if claim is not None:
                     claim.release()
             if jobs:
-                pending += self._launch(jobs, store, report, rows, failures, patience)
+                pending += self._launch(jobs, store, report, rows, failures, patience, warned)
             elif pending:
-                self._wait(pending[0], store, report)
+                with warned.waiting():
+                    self._wait(pending[0], store, report)
 
     def _launch(
         self, jobs: list[Job], store: Store, report: Report, rows: dict[str, Row], failures: dict[str, str],
-        patience: Patience,
+        patience: Patience, warned: Warned,
     ) -> list[Case]:  # fmt: skip
         """Add a row or a failure for each job until the first failure; return the cases that were not reached."""
         first = jobs[0].case
@@ -103,7 +109,7 @@ class Torchrun(Engine):
             report.waits(job.case, what)
 
         try:
-            with self._starts(jobs, self._train, patience, on_record, on_wait) as launch:
+            with self._starts(jobs, self._train, patience, on_record, on_wait, warned) as launch:
                 if launch.note:
                     report.note(launch.note)
                 try:
@@ -113,6 +119,8 @@ class Torchrun(Engine):
                         job.claim.release()
                         report.finished(row)
                         rows[row.run_id] = row
+                except RequeueError:
+                    raise
                 except RunError as error:  # the ranks are lost with it: what is left needs a launch of its own
                     failed, *left = (job.case for job in jobs if job.case.run_id not in rows)
                     failures[failed.run_id] = str(error)
@@ -147,23 +155,6 @@ def _batches(cases: Iterable[Case]) -> list[list[Case]]:
     for case in cases:
         groups.setdefault((case.cluster, case.world_size, case.device, case.threads), []).append(case)
     return list(groups.values())
-
-
-@contextmanager
-def _sigterm_exits() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit(143), so that ranks are ended on the way out; signals reach the main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def leave(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 engines.add(Torchrun())

@@ -40,8 +40,8 @@ class Curve:
         ordered = all(a < b for a, b in zip(self.sizes, self.sizes[1:], strict=False))
         if not ordered or not 0 <= self.sizes[0] <= self.sizes[-1] < inf:
             raise ValueError("curve sizes must be finite, not negative, and increase")
-        if not all(0 <= s < inf for s in self.seconds):
-            raise ValueError("curve seconds must be finite and not negative")
+        if not all(s >= 0 for s in self.seconds):
+            raise ValueError("curve seconds must not be negative")
 
     @classmethod
     def affine(cls, base_s: float, per_unit_s: float) -> Curve:
@@ -51,7 +51,9 @@ class Curve:
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Curve:
-        """Return the curve that JSON holds as {sizes, seconds, unbounded}."""
+        """Return the curve that JSON holds as {sizes, seconds, unbounded}; nothing measured takes for ever."""
+        if not all(s < inf for s in raw["seconds"]):
+            raise ValueError("curve seconds must be finite")
         return cls(tuple(raw["sizes"]), tuple(raw["seconds"]), bool(raw.get("unbounded", False)))
 
     def scaled(self, factor: float) -> Curve:

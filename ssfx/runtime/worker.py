@@ -40,8 +40,10 @@ from ssfx.core.files import of_writing, read, write_json
 from ssfx.results.manifest import busy_s, now
 from ssfx.runtime.faults import Injector
 from ssfx.runtime.heartbeat import Heartbeat
+from ssfx.runtime.stop import StopRequests
 from ssfx.runtime.sync import Sync
 from ssfx.workloads.record import StepRecord
+from ssfx.workloads.train import StoppedAtCheckpoint
 
 COLLECTIVE_TIMEOUT_S = 60
 WAIT_S = 0.05
@@ -64,6 +66,9 @@ def main(batch_file: str) -> None:
                 task = Task(job, rank)
             task.run(batch["train"])
         dist.destroy_process_group()
+    except StoppedAtCheckpoint as stopped:
+        task.stopped(stopped.step)
+        os._exit(0)  # nothing is worth the seconds that an orderly end of torch takes
     except BaseException as error:
         task.fail(error)
         # Not sys.exit: an exchange that waits for a dead peer must not delay the end of this rank.
@@ -81,9 +86,9 @@ class Task:
         self.step = 0
         self.phase = "setup"
         self.heartbeat = Heartbeat(self.attempt_dir, rank)
-        # Kept open on purpose: stacks are dumped on SIGUSR1 (a hang) and SIGTERM (ended because of another rank).
+        # Kept open on purpose: stacks are dumped on SIGUSR2 (a hang) and SIGTERM (ended because of another rank).
         self._stacks = (self.attempt_dir / f"stacks-rank{rank}.txt").open("w")
-        faulthandler.register(signal.SIGUSR1, file=self._stacks)
+        faulthandler.register(signal.SIGUSR2, file=self._stacks)
         faulthandler.register(signal.SIGTERM, file=self._stacks, chain=True)
         self.case = _case_in(self.run_dir)
         self._sync: Sync | None = None
@@ -109,15 +114,21 @@ class Task:
         _reset_peak_memory(self.case.device)
         self.set_phase("setup")
         with (self.attempt_dir / f"rank{self.rank}.jsonl").open("w") as log:
+            requests = StopRequests(
+                self.attempt_dir, self.rank, one_machine=os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
+            )
+            requests.listen()
 
-            def on_step(record: StepRecord) -> None:
+            def on_step(record: StepRecord) -> bool:
                 line = with_digest(record.to_json()) + "\n"
                 try:
                     log.write(line)
                     log.flush()
                 except OSError as error:
                     raise of_writing(error, Path(log.name), len(line)) from None
-                self._end_step(record.step + 1)
+                last = requests.after(record.step)
+                self._end_step(record.step + 1, last)
+                return last
 
             outcome = _resolve(train)(self.case, on_step, self._attach, checkpoint_dir=self.run_dir / "checkpoint")
         after = (time.perf_counter(), busy_s(), time.process_time())
@@ -133,13 +144,13 @@ class Task:
             "cores": machine.own_cores(),
         }  # fmt: skip
         write_json(self.attempt_dir / f"result-rank{self.rank}.json", json.dumps(result))
-        self._wait_for_peers()
+        self._wait_for("result")
 
-    def _wait_for_peers(self) -> None:
+    def _wait_for(self, kind: str) -> None:
         # Rank 0 evaluates alone, for as long as it takes. Waiting for it in a collective would end in a timeout, and
         # going on would let a failure in the next case end the evaluation of this one.
-        results = [self.attempt_dir / f"result-rank{rank}.json" for rank in range(self.case.world_size)]
-        while not all(result.exists() for result in results):
+        left = [self.attempt_dir / f"{kind}-rank{rank}.json" for rank in range(self.case.world_size)]
+        while not all(path.exists() for path in left):
             time.sleep(WAIT_S)
         if not self._stacks.tell():
             Path(self._stacks.name).unlink()
@@ -151,7 +162,12 @@ class Task:
         self._save_plan()
         return self._sync
 
-    def _end_step(self, finished: int) -> None:
+    def stopped(self, step: int) -> None:
+        """Leave word that the run goes on from the checkpoint after `step` finished steps."""
+        write_json(self.attempt_dir / f"stopped-rank{self.rank}.json", json.dumps({"step": step}))
+        self._wait_for("stopped")
+
+    def _end_step(self, finished: int, last: bool) -> None:
         self.step = finished
         if finished == self.case.steps:
             for handle in self._handles:  # evaluation is another phase, whatever the model does in it
@@ -159,7 +175,7 @@ class Task:
             self.set_phase("evaluate")
         else:
             every = self.case.checkpoint_every
-            self.set_phase("checkpoint" if every and finished % every == 0 else "data")
+            self.set_phase("checkpoint" if last or (every and finished % every == 0) else "data")
 
     def _save_plan(self) -> None:
         sync = self._sync
