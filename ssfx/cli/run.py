@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ssfx.config.cases import Job
+    from ssfx.core.case import Case
+    from ssfx.core.errors import RunError
     from ssfx.perf_model.target import Target
     from ssfx.results.store import Store
 
@@ -34,8 +38,12 @@ if TYPE_CHECKING:
     expose_value=False,
     help="Accepted for Hydra's sake: a comma list is a sweep in any case.",
 )
+@click.option("--only-failed", is_flag=True, help="Repeat the runs whose last attempt failed, and no other.")
+@click.option("--fail-fast", is_flag=True, help="End all runs as soon as one fails; otherwise the others go on.")
 @click.option("--json", "as_json", is_flag=True, help="Print cases, comparisons and figures as one JSON object.")
-def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None, as_json: bool) -> None:
+def run(
+    overrides: tuple[str, ...], dry_run: bool, cfg: str | None, only_failed: bool, fail_fast: bool, as_json: bool
+) -> None:
     """Run the cases that KEY=VALUE words describe, skip finished ones, draw the figures.
 
     A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1. Press Tab for keys and values.
@@ -52,14 +60,15 @@ def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None, as_json: boo
         _print_configs(job, every=cfg == "all")
         return
     store = Store(results_dir())
+    asked = Asked(dry_run, only_failed, fail_fast)
     if not as_json:
-        _work(job, store, dry_run)
+        _work(job, store, asked)
         return
     failure: RunError | None = None
     drawn: list[Path] = []
     with redirect_stdout(sys.stderr):  # what is for people
         try:
-            drawn = _work(job, store, dry_run)
+            drawn = _work(job, store, asked)
         except RunError as error:
             failure = error
     click.echo(json.dumps(_plain(job, store, drawn)))
@@ -67,52 +76,92 @@ def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None, as_json: boo
         raise failure
 
 
-def _work(job: Job, store: Store, dry_run: bool) -> list[Path]:
-    """Run what is missing, print how it came out, and return the figures that were drawn; only list it if `dry_run`."""
+@dataclass(frozen=True)
+class Asked:
+    """What options ask for besides the cases."""
+
+    dry_run: bool = False
+    """List the cases and start nothing."""
+    only_failed: bool = False
+    """Run those whose last attempt failed, and no other."""
+    fail_fast: bool = False
+    """End all runs when one fails."""
+
+
+def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
+    """Run what is missing, print how it came out, and return the figures that were drawn; or only list the cases."""
     from ssfx.cli.outcome import print_outcome
     from ssfx.config.plans import check_plans
     from ssfx.core.errors import RunError
     from ssfx.engines import engines
-    from ssfx.results.wandb_mirror import FILES, mirror
     from ssfx.simulator.cases import simulate_case
 
     if job.engine != "simulate":
         check_plans(job.cases, job.cluster)
-    todo = [case for case in job.cases if store.status(case) != "finished"]
-    done = len(job.cases) - len(todo)
-    click.echo(f"{_how(job)}: {len(job.cases)} runs, {done} finished, {len(todo)} to do")
+    states = {case.run_id: store.status(case) for case in job.cases}
+    wanted = ("failed",) if asked.only_failed else ("failed", "half", "new")
+    todo = [case for case in job.cases if states[case.run_id] in wanted]
+    counts = Counter(states.values())
+    failed = f", {counts['failed']} failed" if counts["failed"] else ""
+    click.echo(f"{_how(job)}: {len(job.cases)} runs, {counts['finished']} finished{failed}, {len(todo)} to do")
     _explain(job)
-    if dry_run:
+    if asked.dry_run:
         if job.engine == "simulate":
             for case in job.cases:
                 simulate_case(case)
         for case in job.cases:
-            click.echo(f"{case.run_id}  {store.status(case):8}  {case.label}  seed {case.seed} repeat {case.repeat}")
+            click.echo(f"{case.run_id}  {states[case.run_id]:8}  {case.label}  seed {case.seed} repeat {case.repeat}")
         return []
     failure: RunError | None = None
     if todo:
         try:
-            engines[job.engine].run(job.cases, store, stall_timeout_s=job.stall_timeout_s)
+            # All cases: those that are finished are read, and said to be.
+            cases = todo if asked.only_failed else job.cases
+            engines[job.engine].run(
+                cases, store, stall_timeout_s=job.stall_timeout_s, jobs=job.jobs, fail_fast=asked.fail_fast
+            )
         except RunError as error:
             failure = error  # said last, after what the other runs gave
         finally:
             # After the last run, so that no upload disturbs a measurement; also when one failed, as none is run twice.
-            rows = [row for case in todo if (row := store.row(case)) is not None] if job.wandb.mode != "off" else []
-            copied = sum([mirror(row, job.wandb, store.attempt_files(row.case, FILES)) for row in rows])
-            if rows:
-                click.echo(f"{copied} of {len(rows)} rows mirrored to W&B ({job.wandb.mode}): {job.wandb.folder}/wandb")
+            _mirror(job, todo, store)
     found = [row for case in job.cases if (row := store.row(case)) is not None]
-    if failure is not None and not found:
-        raise failure
-    print_outcome(found)
-    click.echo()
-    drawn = _draw(job, store)
-    for path in drawn:
-        if path.suffix == ".png":
-            click.echo(f"figure: {path}")
+    drawn: list[Path] = []
+    if found or failure is None:
+        print_outcome(found)
+        click.echo()
+        drawn = _draw(job, store)
+        for path in drawn:
+            if path.suffix == ".png":
+                click.echo(f"figure: {path}")
     if failure is not None:
+        _list_failed(failure, len(todo))
         raise failure
     return drawn
+
+
+def _list_failed(failure: RunError, runs: int) -> None:
+    """Print the reason of each of several failed runs, and how to repeat them."""
+    from ssfx.engines.failure import RunsFailed
+
+    if not isinstance(failure, RunsFailed):
+        return
+    failures = failure.failures
+    if len(failures) > 1:
+        click.secho(f"{len(failures)} of {runs} runs failed:", fg="red", err=True)
+        for reason in failures.values():
+            click.echo(f"  {reason}", err=True)
+    click.echo("to repeat what failed and nothing else: the same command with --only-failed", err=True)
+
+
+def _mirror(job: Job, cases: Sequence[Case], store: Store) -> None:
+    """Copy the rows of `cases` to Weights & Biases, if that was asked for."""
+    from ssfx.results.wandb_mirror import FILES, mirror
+
+    rows = [row for case in cases if (row := store.row(case)) is not None] if job.wandb.mode != "off" else []
+    copied = sum([mirror(row, job.wandb, store.attempt_files(row.case, FILES)) for row in rows])
+    if rows:
+        click.echo(f"{copied} of {len(rows)} rows mirrored to W&B ({job.wandb.mode}): {job.wandb.folder}/wandb")
 
 
 def _plain(job: Job, store: Store, drawn: Sequence[Path]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ssfx.config.clusters import check_here, check_recorded, choice_at
+from ssfx.config.clusters import check_here, check_jobs, check_recorded, choice_at
 from ssfx.config.components import Components, complete, completed, components, on_nodes
 from ssfx.config.compose import Point, chosen, compose, expanded
 from ssfx.config.data_keys import with_own_data, without_data_keys
@@ -45,6 +45,7 @@ class Job:
     engine: str
     wandb: Mirror
     stall_timeout_s: float
+    jobs: int
     cluster: Cluster
     cases: tuple[Case, ...]
     configs: tuple[Mapping[str, Any], ...]
@@ -71,7 +72,7 @@ def resolve_job(words: Iterable[str]) -> Job:
     Repeats are the outer loop, so that whatever disturbs the machine for a while hits all schemes alike.
     """
     request = with_recipe(with_own_data(read(without_data_keys(words))))
-    for key in ("preset", "wandb", "wandb_project", "wandb_tags", "stall_timeout_s"):
+    for key in ("preset", "wandb", "wandb_project", "wandb_tags", "stall_timeout_s", "jobs"):
         if len(request.get(key, ())) > 1:
             raise ConfigError(f"one command takes one {key}; start ssfx run once for each")
     for model in request.get("model", ()):
@@ -98,11 +99,12 @@ def resolve_job(words: Iterable[str]) -> Job:
                 one = _repeated(case, repeat)
                 found_cases.setdefault(one.run_id, (one, composed))
     cases = tuple(case for case, _ in found_cases.values())
+    check_jobs(cases, shared.jobs, found.engine)
     targets = tuple({case.calibration: target_of(case) for case in cases if virtual}.values())
     return Job(
         found.experiment, config["preset"]["name"], found.engine,
         Mirror(shared.wandb, results_dir() / "wandb", shared.wandb_project, shared.wandb_tags),
-        shared.stall_timeout_s, cluster,
+        shared.stall_timeout_s, shared.jobs, cluster,
         cases, tuple(composed for _, composed in found_cases.values()), baselines, without_density, targets,
     )  # fmt: skip
 

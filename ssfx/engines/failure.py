@@ -7,6 +7,7 @@ import signal
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from ssfx.core.errors import RunError
 from ssfx.engines.job import Job
 from ssfx.runtime.heartbeat import Beat
 
@@ -54,11 +55,14 @@ def waits_for(beats: Mapping[int, Beat], world_size: int) -> str:
     return next((text for phase, text in _WAITS.items() if phase in phases), "")
 
 
-def summed_up(failures: Mapping[str, str]) -> str:
-    """Return in one line what became of the runs in `failures`, which says by run id how each failed."""
-    first, *more = failures.values()
-    others = ", ".join(list(failures)[1:])
-    return f"{first} ({len(more)} more failed: {others})" if more else first
+class RunsFailed(RunError):
+    """Some runs of a sweep failed; the rows of the others are in the store. `failures`: the reason by run id."""
+
+    def __init__(self, failures: Mapping[str, str]) -> None:
+        self.failures = dict(failures)
+        first, *more = self.failures.values()
+        others = ", ".join(list(self.failures)[1:])
+        super().__init__(f"{first} ({len(more)} more failed: {others})" if more else first)
 
 
 def diagnose(job: Job, exit_code: int, ended: Collection[int] = (), codes: Mapping[int, int] | None = None) -> Failure:

@@ -23,6 +23,7 @@ from ssfx.core.machine import batch_scheduling, steady_memory
 from ssfx.engines.collect import collect
 from ssfx.engines.failure import Failure, diagnose, diagnose_stall, waits_for
 from ssfx.engines.job import Job
+from ssfx.engines.places import Place
 from ssfx.engines.signals import Warned
 from ssfx.results.rows import Row
 from ssfx.runtime.heartbeat import QUIET
@@ -54,7 +55,7 @@ class Launch:
 
     def __init__(
         self, jobs: Sequence[Job], train: str, patience: Patience, on_record: Callable[[Job, dict[str, Any]], None],
-        on_wait: Callable[[Job, str], None] | None = None, warned: Warned | None = None,
+        on_wait: Callable[[Job, str], None] | None = None, warned: Warned | None = None, place: Place | None = None,
     ) -> None:  # fmt: skip
         self._jobs = jobs
         self._train = train
@@ -62,6 +63,7 @@ class Launch:
         self._on_record = on_record
         self._on_wait = on_wait
         self._warned = warned or Warned()
+        self._place = place or Place()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._workers: dict[int, psutil.Process] = {}
 
@@ -74,12 +76,13 @@ class Launch:
         jobs = [{"run_dir": str(job.run_dir), "attempt": job.attempt} for job in self._jobs]
         write_json(batch, json.dumps({"train": self._train, "jobs": jobs}))
         try:
-            with first.log.open("wb") as log:
+            with first.log.open("wb") as log, self._place.entered():
                 for command, variables in self._commands(batch):
                     # Ranks watch this pipe: it closes when the launcher dies, even of SIGKILL, and they end.
                     process = subprocess.Popen(
                         command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-                        env={**os.environ, **variables}, pass_fds=[job.claim.file for job in self._jobs],
+                        env={**os.environ, **variables, **self._place.environment},
+                        pass_fds=[job.claim.file for job in self._jobs],
                     )  # fmt: skip
                     self._processes.append(process)
         except BaseException:
@@ -108,17 +111,20 @@ class Launch:
         ]  # fmt: skip
         yield command, settings(first.case.threads)
 
-    def finished(self) -> Iterator[Job]:
-        """Yield each job as soon as all its ranks have left their results; RunError when one fails or hangs."""
+    def finished(self) -> Iterator[Job | None]:
+        """Yield each job as soon as all its ranks have left their results; RunError when one fails or hangs.
+
+        None says that there is nothing new: ask for the next after POLL_S.
+        """
         for job in self._jobs:
-            self._watch(job)
+            yield from self._watch(job)
             self._keep_log(job)
             yield job
-        with suppress(subprocess.TimeoutExpired):  # all results are there; a rank that will not leave is ended
-            for process in self._processes:
-                process.wait(GRACE_S)
+        end = time.monotonic() + GRACE_S  # all results are there; a rank that will not leave is ended
+        while None in [process.poll() for process in self._processes] and time.monotonic() < end:
+            yield None
 
-    def _watch(self, job: Job) -> None:
+    def _watch(self, job: Job) -> Iterator[None]:
         seen: object = None
         since = time.monotonic()
         ending: float | None = None
@@ -159,7 +165,7 @@ class Launch:
                 self.stop()
                 self._keep_log(job)
                 self._fail(job, failure)
-            time.sleep(POLL_S)
+            yield
         for record in job.new_records():
             self._on_record(job, record)
 

@@ -50,9 +50,13 @@ class Simulate(Engine):
     kind = "simulated"
 
     def run(
-        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None
-    ) -> list[Row]:
-        """Return one row per case; see Engine. Nothing can hang, so `stall_timeout_s` is not looked at."""
+        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None,
+        jobs: int = 1, fail_fast: bool = False,
+    ) -> list[Row]:  # fmt: skip
+        """Return one row per case; see Engine. Nothing can hang, and the first wrong case ends all in any event.
+
+        All cores are used in any event, so `jobs` is refused where the configuration is read.
+        """
         began = perf_counter()
         rows = {case.run_id: row for case in cases if (row := store.row(case)) is not None}
         todo = list({case.run_id: case for case in cases if case.run_id not in rows}.values())

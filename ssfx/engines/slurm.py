@@ -15,7 +15,7 @@ from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.files import read_json, write_atomic
 from ssfx.engines.base import Engine, engines
-from ssfx.engines.failure import summed_up
+from ssfx.engines.failure import RunsFailed
 from ssfx.engines.progress import Report
 from ssfx.engines.sbatch import Shape, missing, queued, script, submit
 from ssfx.engines.torchrun import TRAIN, check_measured
@@ -45,8 +45,9 @@ class Slurm(Engine):
         self._settle_s = settle_s
 
     def run(
-        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None
-    ) -> list[Row]:
+        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None,
+        jobs: int = 1, fail_fast: bool = False,
+    ) -> list[Row]:  # fmt: skip
         """Return one row per case; see Engine."""
         if problem := missing():
             raise ConfigError(f"engine=slurm cannot submit anything, {problem}; use engine=simulate, or a login node")
@@ -70,9 +71,11 @@ class Slurm(Engine):
                     tasks |= self._submitted(shape, group, store, report, stall_timeout_s)
                 self._wait(tasks, unique, store, report, rows)
             except KeyboardInterrupt:
-                jobs = sorted({task.partition("_")[0] for task in tasks.values()})
-                if jobs:
-                    report.note(f"Slurm goes on without this command; to end the tasks too: scancel {' '.join(jobs)}")
+                numbers = sorted({task.partition("_")[0] for task in tasks.values()})
+                if numbers:
+                    report.note(
+                        f"Slurm goes on without this command; to end the tasks too: scancel {' '.join(numbers)}"
+                    )
                 raise
             except OSError as error:
                 raise RunError(f"cannot keep results in {store.runs}: {error}") from error
@@ -133,7 +136,7 @@ class Slurm(Engine):
             if tasks:
                 time.sleep(self._look_s)
         if failures:
-            raise RunError(summed_up(failures))
+            raise RunsFailed(failures)
 
 
 def _shapes(cases: Iterable[Case]) -> dict[Shape, list[Case]]:

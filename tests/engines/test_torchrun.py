@@ -19,6 +19,7 @@ from processes import HANG_S, finished, wait_until
 from ssfx.core.errors import REQUEUE_EXIT_CODE, RunError
 from ssfx.core.files import read_json
 from ssfx.core.machine import own_cores
+from ssfx.engines.failure import RunsFailed
 from ssfx.engines.launch import TEMPORARY, Launch
 from ssfx.engines.torchrun import Torchrun
 from ssfx.planning.plan import Plan
@@ -117,6 +118,21 @@ def test_a_killed_rank_is_named_and_costs_only_its_case(store, monkeypatch):
     assert [row.manifest["attempt"] for row in rows] == [1, 2, 1]
     assert len(rows[1].manifest["faults"]) == 1  # it fires once, and is remembered
     assert log.exists()
+
+
+def test_two_cases_at_a_time_have_cores_of_their_own_and_one_that_fails_costs_no_other(store, monkeypatch, capfd):
+    cases = [make_case(world_size=1, seed=seed) for seed in (1, 2, 3, 4)]
+    monkeypatch.setenv("SSFX_FAULT", f"raise:rank=0,step=2,phase=step,run={cases[0].run_id}")
+    with pytest.raises(RunsFailed, match=f"{cases[0].run_id} .* raised InjectedFault") as caught:
+        Torchrun(train=FAKE).run(cases, store, jobs=2)
+    assert list(caught.value.failures) == [cases[0].run_id]
+    assert [store.status(case) for case in cases] == ["failed", "finished", "finished", "finished"]
+    first, second = (store.row(case).manifest for case in cases[2:])
+    assert not set(first["rank_cores"][0]) & set(second["rank_cores"][0])
+    assert first["jobs"] == second["jobs"] == 2
+    assert "up to 2 cases ran at the same time" in first["notes"][-1]
+    lines = capfd.readouterr().err.splitlines()
+    assert [line[:5] for line in lines if line.startswith("[")] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
 
 
 def test_an_exception_on_one_rank_is_named(store, monkeypatch):
