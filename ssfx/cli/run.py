@@ -40,10 +40,13 @@ if TYPE_CHECKING:
 )
 @click.option("--only-failed", is_flag=True, help="Repeat the runs whose last attempt failed, and no other.")
 @click.option("--fail-fast", is_flag=True, help="End all runs as soon as one fails; otherwise the others go on.")
+@click.option("--print", "printed", is_flag=True, help="With engine=slurm: print the scripts; submit nothing.")
+@click.option("--no-wait", is_flag=True, help="With engine=slurm: submit, and a job that draws the figures; return.")
 @click.option("--json", "as_json", is_flag=True, help="Print cases, comparisons and figures as one JSON object.")
 def run(
-    overrides: tuple[str, ...], dry_run: bool, cfg: str | None, only_failed: bool, fail_fast: bool, as_json: bool
-) -> None:
+    overrides: tuple[str, ...], dry_run: bool, cfg: str | None, only_failed: bool, fail_fast: bool, printed: bool,
+    no_wait: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Run the cases that KEY=VALUE words describe, skip finished ones, draw the figures.
 
     A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1. Press Tab for keys and values.
@@ -60,7 +63,12 @@ def run(
         _print_configs(job, every=cfg == "all")
         return
     store = Store(results_dir())
-    asked = Asked(dry_run, only_failed, fail_fast)
+    for flag, given in (("--print", printed), ("--no-wait", no_wait)):
+        if given and job.engine != "slurm":
+            raise ConfigError(
+                f"{flag} is for what is submitted to Slurm, and these runs have engine={job.engine}; drop it"
+            )
+    asked = Asked(dry_run, only_failed, fail_fast, printed, no_wait)
     if not as_json:
         _work(job, store, asked)
         return
@@ -86,11 +94,16 @@ class Asked:
     """Run those whose last attempt failed, and no other."""
     fail_fast: bool = False
     """End all runs when one fails."""
+    printed: bool = False
+    """Print what Slurm would be given and submit nothing."""
+    no_wait: bool = False
+    """Return when Slurm has the runs."""
 
 
 def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
     """Run what is missing, print how it came out, and return the figures that were drawn; or only list the cases."""
     from ssfx.cli.outcome import print_outcome
+    from ssfx.cli.slurm_run import print_scripts, slurm_engine, submit_and_leave
     from ssfx.config.plans import check_plans
     from ssfx.core.errors import RunError
     from ssfx.engines import engines
@@ -104,7 +117,10 @@ def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
     counts = Counter(states.values())
     failed = f", {counts['failed']} failed" if counts["failed"] else ""
     click.echo(f"{_how(job)}: {len(job.cases)} runs, {counts['finished']} finished{failed}, {len(todo)} to do")
-    _explain(job)
+    _explain(job, todo)
+    if asked.printed:
+        print_scripts(job, todo, store)
+        return []
     if asked.dry_run:
         if job.engine == "simulate":
             for case in job.cases:
@@ -112,14 +128,16 @@ def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
         for case in job.cases:
             click.echo(f"{case.run_id}  {states[case.run_id]:8}  {case.label}  seed {case.seed} repeat {case.repeat}")
         return []
+    if asked.no_wait:
+        submit_and_leave(job, todo, _figures(job), store)
+        return []
     failure: RunError | None = None
     if todo:
         try:
             # All cases: those that are finished are read, and said to be.
             cases = todo if asked.only_failed else job.cases
-            engines[job.engine].run(
-                cases, store, stall_timeout_s=job.stall_timeout_s, jobs=job.jobs, fail_fast=asked.fail_fast
-            )
+            engine = slurm_engine(job) if job.engine == "slurm" else engines[job.engine]
+            engine.run(cases, store, stall_timeout_s=job.stall_timeout_s, jobs=job.jobs, fail_fast=asked.fail_fast)
         except RunError as error:
             failure = error  # said last, after what the other runs gave
         finally:
@@ -218,7 +236,7 @@ def _rests_on(target: Target) -> str:
     return f"{target.cluster.name}: {costs.kind}{measured_on(costs)}. {costs.note}"
 
 
-def _explain(job: Job) -> None:
+def _explain(job: Job, todo: Sequence[Case]) -> None:
     """Say what the summary line cannot: the preset or the clusters, and what compressor and density apply to."""
     if job.targets:
         say(f"experiment={job.experiment} engine={job.engine}: one step in virtual time, nothing is trained")
@@ -227,12 +245,10 @@ def _explain(job: Job) -> None:
             say(text)
     else:
         say(f"experiment={job.experiment} preset={job.preset} engine={job.engine} world_size={job.cluster.world_size}")
-    if job.engine == "slurm":
-        nodes, cases = job.cluster.nodes, len(job.cases)
-        say(
-            f"{cases} runs x {nodes} exclusive nodes, at most: {cases * nodes} node-hours if a run of "
-            f"{max(case.steps for case in job.cases)} steps takes an hour, {cases * nodes / 12:.0f} if five minutes"
-        )
+    if job.engine == "slurm" and todo:
+        from ssfx.cli.slurm_run import node_hours
+
+        say(node_hours(todo, job.site))
     if any(case.dataset.startswith("synthetic(") for case in job.cases):
         say("dataset=synthetic: random samples of the models' shapes, to measure throughput; nothing is learned")
     sparse = sorted({case.scheme for case in job.cases} - set(job.baselines))
@@ -243,12 +259,18 @@ def _explain(job: Job) -> None:
         say(f"density applies to {', '.join(others)}; every element is sent: {', '.join(job.without_density)}")
 
 
+def _figures(job: Job) -> list[str]:
+    """Return the names of the figures that show any of the job's cases."""
+    from ssfx.figures.discovery import discover
+
+    return [figure.name for figure in discover().values() if any(map(figure.shows, job.cases))]
+
+
 def _draw(job: Job, store: Store) -> list[Path]:
     from ssfx.core.paths import results_dir
-    from ssfx.figures.discovery import discover
     from ssfx.figures.drawing import draw_all
 
-    names = [figure.name for figure in discover().values() if any(map(figure.shows, job.cases))]
+    names = _figures(job)
     rows, unreadable = store.readable()
     folder = results_dir() / "figures"
     if not names:

@@ -19,14 +19,18 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Show what came of the papers' claims, and the runs.")
 @click.option("--claims", "paper", metavar="PAPER", help="Show every claim of one paper with its verdict.")
+@click.option("--watch", "watched", is_flag=True, help="Show the runs again and again until none is under way.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts, or with --claims the claims, as JSON.")
 @click.option("--verify", is_flag=True, help="Check that all results and calibrations are what was written.")
 @click.option(
     "--bless", multiple=True, metavar="FILE", type=click.Path(path_type=Path),
     help="Accept a result that was changed by hand, and note that it was.",
 )  # fmt: skip
-def status(paper: str | None, as_json: bool, verify: bool, bless: tuple[Path, ...]) -> None:
+def status(paper: str | None, watched: bool, as_json: bool, verify: bool, bless: tuple[Path, ...]) -> None:
     """Show how many of the papers' claims agree with ours, and which runs are finished."""
+    if watched:
+        _watch(alone=not (paper is not None or as_json or verify or bless))
+        return
     if verify or bless:
         _integrity(paper, as_json, verify, bless)
         return
@@ -51,6 +55,17 @@ def status(paper: str | None, as_json: bool, verify: bool, bless: tuple[Path, ..
         _runs(store, len(rows))
     if unreadable:
         raise RunError(f"{len(unreadable)} rows cannot be read: {unreadable[0].message}")
+
+
+def _watch(alone: bool) -> None:
+    from ssfx.cli.watch import watch
+    from ssfx.core.errors import ConfigError
+    from ssfx.core.paths import results_dir
+    from ssfx.results.store import Store
+
+    if not alone:
+        raise ConfigError("--watch shows runs on a screen; drop it, or the other options")
+    watch(Store(results_dir()))
 
 
 def _integrity(paper: str | None, as_json: bool, verify: bool, bless: tuple[Path, ...]) -> None:

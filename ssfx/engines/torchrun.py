@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -54,7 +54,7 @@ class Torchrun(Engine):
 
     name = "torchrun"
     summary = "real processes on this machine, started by torchrun"
-    _starts: type[Launch] = Launch
+    _starts: Callable[..., Launch] = Launch
 
     def __init__(self, train: str = TRAIN, patience: Patience | None = None) -> None:
         self._train = train
@@ -85,9 +85,8 @@ class Torchrun(Engine):
             except OSError as error:
                 raise RunError(f"cannot keep results in {store.runs}: {error}") from error
         if sweep.stopped:
-            raise RequeueError(
-                "; ".join([sweep.stopped[0], *([str(RunsFailed(sweep.failures))] if sweep.failures else [])])
-            )
+            failed = [str(RunsFailed(sweep.failures))] if sweep.failures else []
+            raise RequeueError("; ".join([sweep.stopped[0], *failed]))
         if sweep.failures:
             raise RunsFailed(sweep.failures)
         return [sweep.rows[case.run_id] for case in cases]

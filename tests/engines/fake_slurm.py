@@ -1,4 +1,4 @@
-"""Slurm of one machine, in a few lines: sbatch, squeue and srun as far as the slurm engine uses them.
+"""Slurm of one machine, in a few lines: sbatch, squeue, scancel and srun as far as the slurm engine uses them.
 
     python fake_slurm.py PROGRAM ARGUMENTS...
 
@@ -30,7 +30,10 @@ def sbatch(arguments: list[str]) -> int:
     QUEUE.mkdir(parents=True, exist_ok=True)
     job = 100 + len(list(STATE.glob("job-*")))
     (STATE / f"job-{job}").write_text("\n".join(f"{key}={value}" for key, value in options.items()))
-    tasks = int(options["array"].partition("-")[2]) + 1
+    if "array" not in options:
+        print(job)
+        return 0
+    tasks = int(options["array"].partition("-")[2].partition("%")[0]) + 1
     for task in range(tasks):
         (QUEUE / f"{job}_{task}").touch()
     (output,) = shlex.split(options["output"])  # as sbatch, which wants quotes around a space
@@ -64,6 +67,13 @@ def squeue(arguments: list[str]) -> int:
     return 0
 
 
+def scancel(arguments: list[str]) -> int:
+    for path in QUEUE.glob("*"):
+        if {path.name, path.name.partition("_")[0]} & set(arguments):
+            path.unlink()
+    return 0
+
+
 def srun(arguments: list[str]) -> int:
     options = [word for word in arguments[: arguments.index("bash")] if word.startswith("--")]
     nodes = next(int(word.partition("=")[2]) for word in options if word.startswith("--nodes="))
@@ -92,4 +102,4 @@ def srun(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     program, *rest = sys.argv[1:]
-    sys.exit({"sbatch": sbatch, "controller": controller, "squeue": squeue, "srun": srun}[program](rest))
+    sys.exit({function.__name__: function for function in (sbatch, controller, squeue, scancel, srun)}[program](rest))
