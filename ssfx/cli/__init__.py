@@ -59,8 +59,7 @@ class _Verbs(click.Group):
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """\b
-    Does compressed gradient communication help this model on this cluster?
-    Tab completion: eval "$(_SSFX_COMPLETE=bash_source ssfx)"
+    Does compressed communication help here? Tab completion: eval "$(_SSFX_COMPLETE=bash_source ssfx)"
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     expose_value=False,
     help="Accepted for Hydra's sake: a comma list is a sweep in any case.",
 )
-@click.option("--only-failed", is_flag=True, help="Repeat the runs whose last attempt failed, and no other.")
-@click.option("--fail-fast", is_flag=True, help="End all runs as soon as one fails; otherwise the others go on.")
-@click.option("--print", "printed", is_flag=True, help="With engine=slurm: print the scripts; submit nothing.")
-@click.option("--no-wait", is_flag=True, help="With engine=slurm: submit, and a job that draws the figures; return.")
+@click.option("--only-failed", is_flag=True, help="Run those whose last attempt failed, and no other.")
+@click.option("--fail-fast", is_flag=True, help="End all runs as soon as one fails.")
+@click.option("--print", "printed", is_flag=True, help="engine=slurm: print the scripts; submit nothing.")
+@click.option("--no-wait", is_flag=True, help="engine=slurm: submit, also a job for the figures; return.")
 @click.option("--json", "as_json", is_flag=True, help="Print cases, comparisons and figures as one JSON object.")
 def run(
     overrides: tuple[str, ...], dry_run: bool, cfg: str | None, only_failed: bool, fail_fast: bool, printed: bool,
@@ -49,7 +49,7 @@ def run(
 ) -> None:  # fmt: skip
     """Run the cases that KEY=VALUE words describe, skip finished ones, draw the figures.
 
-    A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1. Press Tab for keys and values.
+    A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1.
     """
     from ssfx.config.cases import resolve_job
     from ssfx.core.errors import ConfigError, RunError

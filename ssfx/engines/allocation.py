@@ -21,7 +21,7 @@ from ssfx.core.errors import REQUEUE_EXIT_CODE, RequeueError, RunError, SsfxErro
 from ssfx.core.files import read_json
 from ssfx.engines.collect import collect
 from ssfx.engines.job import Job
-from ssfx.engines.launch import Launch, settings
+from ssfx.engines.launch import Launch, settings, worker
 from ssfx.engines.sbatch import requeue
 from ssfx.engines.torchrun import Torchrun
 from ssfx.perf_model.cluster_file import cluster_on
@@ -29,6 +29,8 @@ from ssfx.results.rows import Row
 from ssfx.results.store import Store
 
 _FIRST_PORT, _PORTS = 20_000, 10_000
+_PLACE = '"--rdzv-conf=is_host=$([ "$SLURM_NODEID" = 0 ] && echo true || echo false)" "--local-addr=$(hostname)"'
+"""Which node others meet at is said, because torchrun would compare names, of which a node may have several."""
 
 
 class NodesLaunch(Launch):
@@ -57,15 +59,11 @@ class NodesLaunch(Launch):
     def _commands(self, batch: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
         case, nodes = self._jobs[0].case, int(os.environ["SLURM_JOB_NUM_NODES"])
         python, mounted = self._python(case.device == "cuda")
-        agent = [
-            *python, "-m", "torch.distributed.run", f"--nnodes={nodes}",
-            f"--nproc-per-node={case.world_size // nodes}", "--rdzv-backend=static",
-            f"--master-addr={socket.gethostname()}",
-            f"--master-port={_FIRST_PORT + int(os.environ['SLURM_JOB_ID']) % _PORTS}", "--max-restarts=0",
-        ]  # fmt: skip
-        worker = ["-m", "ssfx.runtime.worker", str(batch)]
-        # Only a shell on the node knows its number there. Ranks bind themselves, so srun must not bind all to one core.
-        line = f'exec {shlex.join(agent)} "--node-rank=$SLURM_NODEID" {shlex.join(worker)}'
+        port = _FIRST_PORT + int(os.environ["SLURM_JOB_ID"]) % _PORTS
+        agent = [*python, *self._torchrun(nodes, f"{socket.gethostname()}:{port}")]
+        # Only a shell on the node knows its number and its name there. Ranks bind themselves, so srun must not bind all
+        # to one core.
+        line = f"exec {shlex.join(agent)} {_PLACE} {shlex.join(worker(batch))}"
         srun = [
             "srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpu-bind=none",
             "--kill-on-bad-exit=1", *mounted, "bash", "-c", line,

@@ -65,16 +65,16 @@ class RunsFailed(RunError):
         super().__init__(f"{first} ({len(more)} more failed: {others})" if more else first)
 
 
-def diagnose(job: Job, exit_code: int, ended: Collection[int] = (), codes: Mapping[int, int] | None = None) -> Failure:
+def diagnose(job: Job, exit_code: int, ended: Collection[int] = ()) -> Failure:
     """Return what ended `job`, from the ranks' failure reports, heartbeats and exit codes.
 
     In this order: a rank that a signal killed; the earliest exception that is not about a lost peer; a rank that is
     gone without a word; one that had to be ended while its peers waited for it; the earliest exception of any kind.
-    `ended` are ranks that the launcher itself ended. `codes` are the exit codes by rank, None: as torchrun lists them.
+    `ended` are ranks that the launcher itself ended; the exit codes of ranks are those that torchrun printed.
     """
     if exit_code < 0:
         return Failure(None, "setup", 0, f"torchrun was killed by {_signal(exit_code)}")
-    codes, errors = _exit_codes(job) if codes is None else codes, _errors(job)
+    codes, errors = _exit_codes(job), _errors(job)
     own = {rank: error for rank, error in errors.items() if not is_peer_error(error[1])}
     silent = [rank for rank in range(job.case.world_size) if rank not in errors]
     stopped = [rank for rank in silent if rank in ended or codes.get(rank) in (-signal.SIGTERM, 0)]

@@ -101,15 +101,20 @@ class Launch:
 
     def _commands(self, batch: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
         """Yield the commands that together start all ranks, with what they add to the environment."""
+        command = [sys.executable, *self._torchrun(1, "localhost:0"), "--local-addr=127.0.0.1", *worker(batch)]
+        yield command, settings(self._jobs[0].case.threads)
+
+    def _torchrun(self, nodes: int, endpoint: str) -> list[str]:
+        """Return what starts the ranks of one of `nodes` nodes, after "python" and before `worker`.
+
+        Nodes meet at `endpoint`, a host name with a port, under an id that no other attempt has.
+        """
         first = self._jobs[0]
-        command = [
-            sys.executable, "-m", "torch.distributed.run", "--nnodes=1",
-            f"--nproc-per-node={first.case.world_size}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0",
-            f"--rdzv-id={first.case.run_id}-{first.attempt}", "--local-addr=127.0.0.1", "--max-restarts=0",
-            f"--log-dir={first.attempt_dir / TEMPORARY}",
-            "-m", "ssfx.runtime.worker", str(batch),
+        return [
+            "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={first.case.world_size // nodes}",
+            "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", f"--rdzv-id={first.case.run_id}-{first.attempt}",
+            "--max-restarts=0", f"--log-dir={first.attempt_dir / TEMPORARY}",
         ]  # fmt: skip
-        yield command, settings(first.case.threads)
 
     def finished(self) -> Iterator[Job | None]:
         """Yield each job as soon as all its ranks have left their results; RunError when one fails or hangs.
@@ -147,7 +152,9 @@ class Launch:
             if self._on_wait is not None:
                 self._on_wait(job, waits_for(beats, job.case.world_size))
             self._remember([beat.pid for beat in beats.values()])
-            if any(codes) or any(beat.error for beat in beats.values()):
+            if any(code is not None and code < 0 for code in codes):
+                ending = time.monotonic() - 1.0  # a torchrun that was killed will not notice anything
+            elif any(codes) or any(beat.error for beat in beats.values()):
                 ending = ending or time.monotonic() + GRACE_S
             if ending is not None and time.monotonic() > ending:
                 ended = [rank for rank, beat in beats.items() if self._runs(beat.pid)]
@@ -237,6 +244,11 @@ class Launch:
     ) -> None:
         self.stop()
         shutil.rmtree(self._jobs[0].attempt_dir / TEMPORARY, ignore_errors=True)
+
+
+def worker(batch: Path) -> list[str]:
+    """Return what torchrun is to start as every rank."""
+    return ["-m", "ssfx.runtime.worker", str(batch)]
 
 
 def settings(threads: int, interface: str | None = "lo") -> dict[str, str]:

@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from ssfx.core.errors import RequeueError
 
@@ -16,31 +15,19 @@ WARNING = signal.SIGUSR1
 
 
 class Warned:
-    """Whether WARNING has come; `check` raises RequeueError then, and so does the signal while somebody waits."""
+    """Whether WARNING has come."""
 
     def __init__(self) -> None:
         self.yes = False
-        self._waiting = False
 
     def check(self, before: str) -> None:
         """Raise RequeueError, saying before what, if the warning has come."""
         if self.yes:
             raise RequeueError(f"stopped by {WARNING.name} before {before}; the same command continues")
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Inside, where nothing runs that could write a checkpoint, the warning raises RequeueError at once."""
-        self.check("another launcher was done")
-        self._waiting = True
-        try:
-            yield
-        finally:
-            self._waiting = False
-
-    def _come(self, number: int, frame: Any) -> None:
+    def come(self, *_: object) -> None:
+        """Note that the warning has come."""
         self.yes = True
-        if self._waiting:
-            self.check("another launcher was done")
 
 
 @contextmanager
@@ -65,7 +52,7 @@ def signals() -> Iterator[Warned]:
     for number in NOW:
         if before[number] != signal.SIG_IGN:
             signal.signal(number, leave)
-    signal.signal(WARNING, warned._come)
+    signal.signal(WARNING, warned.come)
     try:
         yield warned
     finally:

@@ -39,7 +39,8 @@ def sbatch(arguments: list[str]) -> int:
     (output,) = shlex.split(options["output"])  # as sbatch, which wants quotes around a space
     if not (STATE / "hold").exists():
         command = [sys.executable, __file__, "controller", str(job), str(tasks), arguments[1], output]
-        subprocess.Popen([*command, options["nodes"]], start_new_session=True, stdin=subprocess.DEVNULL)
+        none = subprocess.DEVNULL  # nobody waits for the controller's output
+        subprocess.Popen([*command, options["nodes"]], start_new_session=True, stdin=none, stdout=none, stderr=none)
     print(job)
     return 0
 

@@ -6,9 +6,14 @@ import os
 import signal
 
 import pytest
+from engines.helpers import make_case
 
 from ssfx.core.errors import REQUEUE_EXIT_CODE, RequeueError
+from ssfx.engines.launch import Patience
+from ssfx.engines.progress import Report
 from ssfx.engines.signals import signals
+from ssfx.engines.torchrun import _Sweep, _wait
+from ssfx.results.store import Store
 
 
 def come(number: int) -> None:
@@ -53,10 +58,13 @@ def test_a_warning_waits_for_a_moment_after_which_work_can_go_on():
     assert caught.value.exit_code == REQUEUE_EXIT_CODE == 75
 
 
-def test_a_warning_ends_waiting_for_another_launcher():
-    for early in (True, False):
-        with signals() as warned:
-            if early:
-                come(signal.SIGUSR1)
-            with pytest.raises(RequeueError, match="before another launcher was done"), warned.waiting():
-                come(signal.SIGUSR1)
+def test_a_warning_ends_waiting_for_another_launcher(tmp_path):
+    case, store = make_case(), Store(tmp_path)
+    claim = store.claim(case)
+    with signals() as warned, Report([case], False) as report:
+        waiting = _wait(case, _Sweep(store, report, Patience(), warned, 1, False))
+        next(waiting)
+        come(signal.SIGUSR1)
+        with pytest.raises(RequeueError, match="before another launcher was done"):
+            next(waiting)
+    claim.release()

@@ -174,34 +174,27 @@ def test_ranks_run_in_a_container_where_one_is_named(tmp_path, monkeypatch):
 
 @pytest.mark.torchrun
 @pytest.mark.slow
-def test_every_case_is_a_task_on_nodes_of_its_own_and_runs_once(store, slurm, capfd):
-    cases = [two_nodes(seed=seed) for seed in (1, 2)]
-    rows = engine().run(cases, store)
-    assert [row.case for row in rows] == cases
-    (job,) = slurm.glob("job-*")
-    assert {"array=0-1", "nodes=2"} <= set(job.read_text().splitlines())
-    for number, row in enumerate(rows):
-        assert row.origin.kind == "measured"
-        assert row.origin.hardware.startswith("2 x (")
-        assert row.manifest["slurm"] == {"job": f"100{number}", "nodes": 2}
-        assert "GLOO_SOCKET_IFNAME" not in row.manifest["environment"]
-        assert row.metrics["iteration_s"] == 4.0
-        assert len(row.manifest["rank_cores"]) == 2
-    said = capfd.readouterr().err
-    assert "slurm: job 100, 2 task(s) of 2 node(s), 1 rank(s) on each" in said
-    assert engine().run(cases, store) == rows
-    assert len(list(slurm.glob("job-*"))) == 1
-    assert "already finished, nothing to do" in capfd.readouterr().err
-
-
-@pytest.mark.torchrun
-@pytest.mark.slow
-def test_a_rank_that_dies_costs_its_case_only_and_is_named(store, slurm, monkeypatch):
+def test_every_case_is_a_task_on_nodes_of_its_own_and_a_rank_that_dies_costs_its_case_only(
+    store, slurm, monkeypatch, capfd
+):
     cases = [two_nodes(seed=seed) for seed in (1, 2)]
     monkeypatch.setenv("SSFX_FAULT", f"kill:rank=1,step=4,phase=backward,run={cases[0].run_id}")
-    with pytest.raises(RunError, match=rf"{cases[0].run_id} .* failed: rank 1 .*; see .*task-0\.log"):
-        engine().run(cases, store, progress=False)
+    with pytest.raises(RunsFailed, match=rf"{cases[0].run_id} .* failed: rank 1 .*; see .*task-0\.log$"):
+        engine().run(cases, store)
     assert [store.status(case) for case in cases] == ["failed", "finished"]
+    (job,) = slurm.glob("job-*")
+    assert {"array=0-1", "nodes=2"} <= set(job.read_text().splitlines())
+    assert "slurm: job 100, 2 task(s) of 2 node(s), 1 rank(s) on each" in capfd.readouterr().err
+    row = store.row(cases[1])
+    assert row.origin.kind == "measured"
+    assert row.origin.hardware.startswith("2 x (")
+    assert row.manifest["slurm"] == {"job": "1001", "nodes": 2}
+    assert "GLOO_SOCKET_IFNAME" not in row.manifest["environment"]
+    assert row.metrics["iteration_s"] == 4.0
+    assert len(row.manifest["rank_cores"]) == 2
+    assert engine().run(cases[1:], store) == [row]
+    assert len(list(slurm.glob("job-*"))) == 1
+    assert "already finished, nothing to do" in capfd.readouterr().err
 
 
 def test_a_task_that_never_got_to_its_case_says_its_last_line(store, slurm, monkeypatch):
