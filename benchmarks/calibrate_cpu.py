@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from ssfx.compressors import Context, Payload, build
+from ssfx.core.files import write_json
 from ssfx.core.origin import Origin
 from ssfx.core.paths import data_dir
 from ssfx.results.manifest import describe, hardware, versions
@@ -91,7 +92,7 @@ def main() -> None:
     write = parser.parse_args().write
     text = json.dumps(table(), indent=1) + "\n"
     if write:
-        (data_dir() / "costs" / "cpu.json").write_text(text)
+        write_json(data_dir() / "costs" / "cpu.json", text)
     else:
         print(text, end="")
 

@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves
 import ssfx.compressors
 from ssfx.compressors import Compressor, Context, build, cast, compressors, threshold
 from ssfx.compressors.blank import blank_batch, run
+from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir
 from ssfx.kernels.cpu import backend as cpu
 from ssfx.kernels.cpu import quantize
@@ -248,7 +249,7 @@ def main() -> None:
     lines = ",\n".join(f' "{name}": {json.dumps(counts(name))}' for name in compressors.names())
     text = f"{{\n{lines}\n}}\n"
     if write:
-        (data_dir() / "costs" / "counted.json").write_text(text)
+        write_json(data_dir() / "costs" / "counted.json", text)
     else:
         print(text, end="")
 

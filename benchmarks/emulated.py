@@ -36,7 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ssfx.core.errors import ConfigError, RunError, SsfxError, unknown
-from ssfx.core.files import read_json, write_atomic
+from ssfx.core.files import read_json, write_json
 from ssfx.engines.hosts import INTERFACE, Hosts, Network, missing
 from ssfx.engines.launch import settings
 from ssfx.engines.line_rate import measure
@@ -230,7 +230,7 @@ def keep(file: Path, run: dict[str, Any]) -> None:
     """Write `run` to the file, in the place of an earlier one of that model, network and number of workers."""
     runs = read_json(file)["runs"] if file.exists() else []
     by_comparison = {(one["model"], one["network"], one["workers"]): one for one in [*runs, run]}
-    write_atomic(file, json.dumps({"columns": SUMMARY, "runs": list(by_comparison.values())}, indent=1) + "\n")
+    write_json(file, json.dumps({"columns": SUMMARY, "runs": list(by_comparison.values())}, indent=1))
 
 
 def main() -> None:

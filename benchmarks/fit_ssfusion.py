@@ -14,6 +14,8 @@ from typing import Any
 
 from ssfx.claims.calibration_inputs import used_by
 from ssfx.claims.ledger import claims_by_id
+from ssfx.core.digests import loads
+from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.shipped_profiles import load_shipped
 
@@ -109,8 +111,8 @@ def main() -> None:
     for name, value in found["residuals"].items():
         print(f"{value:+7.1%}  {name}")
     if "--check" in sys.argv:
-        sys.exit(0 if PATH.read_text() == text else f"{PATH} is not what the fit gives now")
-    PATH.write_text(text)
+        sys.exit(0 if loads(PATH.read_text()) == loads(text) else f"{PATH} is not what the fit gives now")
+    write_json(PATH, text)
 
 
 if __name__ == "__main__":

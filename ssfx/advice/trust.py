@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from ssfx.core.digests import loads
+from ssfx.core.files import read
 from ssfx.core.origin import Kind
 
 GROUPS: dict[Kind, str] = {
@@ -42,9 +43,10 @@ def trust_in(kind: Kind, path: Path | None = None) -> Trust | None:
     They are read from the package's data/validation.json, {group: {mean, max, count}}, or from `path`.
     """
     path = path or Path(__file__).parents[1] / "data" / "validation.json"
-    scores = json.loads(path.read_text()) if path.exists() else {}
     group = GROUPS.get(kind, "")
-    if group not in scores:
-        return None
-    found = scores[group]
-    return Trust(group, found["mean"], found["max"], found["count"], kind in BORROWED)
+
+    def trust(text: str) -> Trust | None:
+        found = loads(text).get(group)
+        return found and Trust(group, found["mean"], found["max"], found["count"], kind in BORROWED)
+
+    return read(path, trust) if path.exists() else None

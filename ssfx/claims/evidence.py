@@ -9,8 +9,7 @@ from statistics import median
 
 from ssfx.claims.ledger import Ledger, PaperClaim
 from ssfx.core.case import Case
-from ssfx.core.errors import RunError
-from ssfx.core.files import read_json
+from ssfx.core.files import read
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
 
@@ -102,10 +101,7 @@ def run_counts(store: Store) -> dict[str, Counter[str]]:
     """Return how many runs of each experiment in the store are finished, failed, half (cut off) or new."""
     counts: dict[str, Counter[str]] = {}
     for path in sorted(store.runs.glob("*/case.json")):
-        try:
-            case = Case.of(read_json(path))
-        except TypeError as error:
-            raise RunError(f"{path}: not a case of this version of ssfx ({error}); remove the folder") from None
+        case = read(path, Case.from_json, what="not a case of this version of ssfx: remove the folder")
         counts.setdefault(case.experiment, Counter())[store.status(case)] += 1
     return counts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import os
@@ -12,6 +13,7 @@ import click
 
 from ssfx.cli.completion import install_bash
 from ssfx.core.errors import SsfxError, unknown
+from ssfx.core.files import without_digests
 
 INTERRUPTED = 130
 GARBAGE_AFTER = 50_000
@@ -21,7 +23,7 @@ the time that a short command takes would be spent on them."""
 MODULES = {
     "run": "run", "plan": "plan", "simulate": "simulate", "advise": "advise", "validate": "validate",
     "profile": "profile", "list": "listing", "figures": "figures", "report": "report", "status": "status",
-    "show": "show", "compare": "compare", "trace": "trace", "doctor": "doctor",
+    "cancel": "cancel", "show": "show", "compare": "compare", "trace": "trace", "doctor": "doctor",
 }  # fmt: skip
 """The module of each verb, in the order one meets them; the command in it is named like the verb."""
 
@@ -57,8 +59,7 @@ class _Verbs(click.Group):
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """\b
-    Does compressed gradient communication help this model on this cluster?
-    Tab completion: eval "$(_SSFX_COMPLETE=bash_source ssfx)"
+    Does compressed communication help here? Tab completion: eval "$(_SSFX_COMPLETE=bash_source ssfx)"
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -68,6 +69,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 1 (a run failed), 2 (a request that cannot be met), 130 (Ctrl-C)."""
     gc.set_threshold(GARBAGE_AFTER)
     install_bash()
+    without_digests()
+    try:
+        return _code_of(argv)
+    finally:
+        _say_what_has_no_digest()
+
+
+def _code_of(argv: Sequence[str] | None) -> int:
     try:
         code = cli.main(args=argv, prog_name="ssfx", standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -86,6 +95,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader, head for example, has seen enough; Python must not complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return _fail(f"{error}; what was finished is kept, and the same command continues", 1)
+        raise
+
+
+def _say_what_has_no_digest() -> None:
+    if paths := without_digests():
+        who = f"{paths[0]} and {len(paths) - 1} more have" if len(paths) > 1 else f"{paths[0]} has"
+        click.echo(f"ssfx: {who} no digest, as an earlier version wrote: changes by hand cannot be seen", err=True)
 
 
 def _fail(text: str, code: int) -> int:

@@ -62,7 +62,7 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
     later, with --if-faster, and what is kept is the faster one.
     """
     from ssfx.config.profiles import resolve_profile
-    from ssfx.core.files import write_atomic
+    from ssfx.core.files import write_json
     from ssfx.perf_model.recorded_times import profile_name, written_dir
 
     asked = resolve_profile(overrides)
@@ -83,7 +83,7 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
         click.echo(f"{path}, kept: {100 * (found.alone_s() / before.alone_s() - 1):.0f} % faster than now")
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, found.to_json() + "\n")
+    write_json(path, found.to_json())
     show_profile(found)
     click.echo(str(path))
 

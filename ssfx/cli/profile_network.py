@@ -39,14 +39,14 @@ def network(overrides: tuple[str, ...]) -> None:
 
 def keep(found: Calibrated) -> None:
     """Write the TimingModel and the points it was made from, and say so."""
-    from ssfx.core.files import write_atomic
+    from ssfx.core.files import write_json
     from ssfx.perf_model.recorded_times import file_name, points_name, written_dir
 
     folder, system = written_dir(), found.system
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / points_name(system.name, system.world_size), found.points_json() + "\n")
+    write_json(folder / points_name(system.name, system.world_size), found.points_json())
     path = folder / file_name(system.name, system.world_size)
-    write_atomic(path, system.to_json() + "\n")
+    write_json(path, system.to_json())
     click.echo(f"{system.origin.kind} on {system.origin.hardware}, {system.origin.date}: {system.origin.note}")
     if found.others > BUSY_CORES:
         click.secho("other processes were busy during it: repeat it on an idle machine", fg="yellow")

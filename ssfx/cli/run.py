@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ssfx.config.cases import Job
+    from ssfx.core.case import Case
+    from ssfx.core.errors import RunError
     from ssfx.perf_model.target import Target
     from ssfx.results.store import Store
 
@@ -34,11 +38,18 @@ if TYPE_CHECKING:
     expose_value=False,
     help="Accepted for Hydra's sake: a comma list is a sweep in any case.",
 )
+@click.option("--only-failed", is_flag=True, help="Run those whose last attempt failed, and no other.")
+@click.option("--fail-fast", is_flag=True, help="End all runs as soon as one fails.")
+@click.option("--print", "printed", is_flag=True, help="engine=slurm: print the scripts; submit nothing.")
+@click.option("--no-wait", is_flag=True, help="engine=slurm: submit, also a job for the figures; return.")
 @click.option("--json", "as_json", is_flag=True, help="Print cases, comparisons and figures as one JSON object.")
-def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None, as_json: bool) -> None:
+def run(
+    overrides: tuple[str, ...], dry_run: bool, cfg: str | None, only_failed: bool, fail_fast: bool, printed: bool,
+    no_wait: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Run the cases that KEY=VALUE words describe, skip finished ones, draw the figures.
 
-    A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1. Press Tab for keys and values.
+    A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1.
     """
     from ssfx.config.cases import resolve_job
     from ssfx.core.errors import ConfigError, RunError
@@ -52,14 +63,20 @@ def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None, as_json: boo
         _print_configs(job, every=cfg == "all")
         return
     store = Store(results_dir())
+    for flag, given in (("--print", printed), ("--no-wait", no_wait)):
+        if given and job.engine != "slurm":
+            raise ConfigError(
+                f"{flag} is for what is submitted to Slurm, and these runs have engine={job.engine}; drop it"
+            )
+    asked = Asked(dry_run, only_failed, fail_fast, printed, no_wait)
     if not as_json:
-        _work(job, store, dry_run)
+        _work(job, store, asked)
         return
     failure: RunError | None = None
     drawn: list[Path] = []
     with redirect_stdout(sys.stderr):  # what is for people
         try:
-            drawn = _work(job, store, dry_run)
+            drawn = _work(job, store, asked)
         except RunError as error:
             failure = error
     click.echo(json.dumps(_plain(job, store, drawn)))
@@ -67,52 +84,102 @@ def run(overrides: tuple[str, ...], dry_run: bool, cfg: str | None, as_json: boo
         raise failure
 
 
-def _work(job: Job, store: Store, dry_run: bool) -> list[Path]:
-    """Run what is missing, print how it came out, and return the figures that were drawn; only list it if `dry_run`."""
+@dataclass(frozen=True)
+class Asked:
+    """What options ask for besides the cases."""
+
+    dry_run: bool = False
+    """List the cases and start nothing."""
+    only_failed: bool = False
+    """Run those whose last attempt failed, and no other."""
+    fail_fast: bool = False
+    """End all runs when one fails."""
+    printed: bool = False
+    """Print what Slurm would be given and submit nothing."""
+    no_wait: bool = False
+    """Return when Slurm has the runs."""
+
+
+def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
+    """Run what is missing, print how it came out, and return the figures that were drawn; or only list the cases."""
     from ssfx.cli.outcome import print_outcome
+    from ssfx.cli.slurm_run import print_scripts, slurm_engine, submit_and_leave
     from ssfx.config.plans import check_plans
     from ssfx.core.errors import RunError
     from ssfx.engines import engines
-    from ssfx.results.wandb_mirror import FILES, mirror
     from ssfx.simulator.cases import simulate_case
 
     if job.engine != "simulate":
         check_plans(job.cases, job.cluster)
-    todo = [case for case in job.cases if store.status(case) != "finished"]
-    done = len(job.cases) - len(todo)
-    click.echo(f"{_how(job)}: {len(job.cases)} runs, {done} finished, {len(todo)} to do")
-    _explain(job)
-    if dry_run:
+    states = {case.run_id: store.status(case) for case in job.cases}
+    wanted = ("failed",) if asked.only_failed else ("failed", "half", "new")
+    todo = [case for case in job.cases if states[case.run_id] in wanted]
+    counts = Counter(states.values())
+    failed = f", {counts['failed']} failed" if counts["failed"] else ""
+    click.echo(f"{_how(job)}: {len(job.cases)} runs, {counts['finished']} finished{failed}, {len(todo)} to do")
+    _explain(job, todo)
+    if asked.printed:
+        print_scripts(job, todo, store)
+        return []
+    if asked.dry_run:
         if job.engine == "simulate":
             for case in job.cases:
                 simulate_case(case)
         for case in job.cases:
-            click.echo(f"{case.run_id}  {store.status(case):8}  {case.label}  seed {case.seed} repeat {case.repeat}")
+            click.echo(f"{case.run_id}  {states[case.run_id]:8}  {case.label}  seed {case.seed} repeat {case.repeat}")
+        return []
+    if asked.no_wait:
+        submit_and_leave(job, todo, _figures(job), store)
         return []
     failure: RunError | None = None
     if todo:
         try:
-            engines[job.engine].run(job.cases, store, stall_timeout_s=job.stall_timeout_s)
+            # All cases: those that are finished are read, and said to be.
+            cases = todo if asked.only_failed else job.cases
+            engine = slurm_engine(job) if job.engine == "slurm" else engines[job.engine]
+            engine.run(cases, store, stall_timeout_s=job.stall_timeout_s, jobs=job.jobs, fail_fast=asked.fail_fast)
         except RunError as error:
             failure = error  # said last, after what the other runs gave
         finally:
             # After the last run, so that no upload disturbs a measurement; also when one failed, as none is run twice.
-            rows = [row for case in todo if (row := store.row(case)) is not None] if job.wandb.mode != "off" else []
-            copied = sum([mirror(row, job.wandb, store.attempt_files(row.case, FILES)) for row in rows])
-            if rows:
-                click.echo(f"{copied} of {len(rows)} rows mirrored to W&B ({job.wandb.mode}): {job.wandb.folder}/wandb")
+            _mirror(job, todo, store)
     found = [row for case in job.cases if (row := store.row(case)) is not None]
-    if failure is not None and not found:
-        raise failure
-    print_outcome(found)
-    click.echo()
-    drawn = _draw(job, store)
-    for path in drawn:
-        if path.suffix == ".png":
-            click.echo(f"figure: {path}")
+    drawn: list[Path] = []
+    if found or failure is None:
+        print_outcome(found)
+        click.echo()
+        drawn = _draw(job, store)
+        for path in drawn:
+            if path.suffix == ".png":
+                click.echo(f"figure: {path}")
     if failure is not None:
+        _list_failed(failure, len(todo))
         raise failure
     return drawn
+
+
+def _list_failed(failure: RunError, runs: int) -> None:
+    """Print the reason of each of several failed runs, and how to repeat them."""
+    from ssfx.engines.failure import RunsFailed
+
+    if not isinstance(failure, RunsFailed):
+        return
+    failures = failure.failures
+    if len(failures) > 1:
+        click.secho(f"{len(failures)} of {runs} runs failed:", fg="red", err=True)
+        for reason in failures.values():
+            click.echo(f"  {reason}", err=True)
+    click.echo("to repeat what failed and nothing else: the same command with --only-failed", err=True)
+
+
+def _mirror(job: Job, cases: Sequence[Case], store: Store) -> None:
+    """Copy the rows of `cases` to Weights & Biases, if that was asked for."""
+    from ssfx.results.wandb_mirror import FILES, mirror
+
+    rows = [row for case in cases if (row := store.row(case)) is not None] if job.wandb.mode != "off" else []
+    copied = sum([mirror(row, job.wandb, store.attempt_files(row.case, FILES)) for row in rows])
+    if rows:
+        click.echo(f"{copied} of {len(rows)} rows mirrored to W&B ({job.wandb.mode}): {job.wandb.folder}/wandb")
 
 
 def _plain(job: Job, store: Store, drawn: Sequence[Path]) -> dict[str, Any]:
@@ -169,7 +236,7 @@ def _rests_on(target: Target) -> str:
     return f"{target.cluster.name}: {costs.kind}{measured_on(costs)}. {costs.note}"
 
 
-def _explain(job: Job) -> None:
+def _explain(job: Job, todo: Sequence[Case]) -> None:
     """Say what the summary line cannot: the preset or the clusters, and what compressor and density apply to."""
     if job.targets:
         say(f"experiment={job.experiment} engine={job.engine}: one step in virtual time, nothing is trained")
@@ -178,12 +245,10 @@ def _explain(job: Job) -> None:
             say(text)
     else:
         say(f"experiment={job.experiment} preset={job.preset} engine={job.engine} world_size={job.cluster.world_size}")
-    if job.engine == "slurm":
-        nodes, cases = job.cluster.nodes, len(job.cases)
-        say(
-            f"{cases} runs x {nodes} exclusive nodes, at most: {cases * nodes} node-hours if a run of "
-            f"{max(case.steps for case in job.cases)} steps takes an hour, {cases * nodes / 12:.0f} if five minutes"
-        )
+    if job.engine == "slurm" and todo:
+        from ssfx.cli.slurm_run import node_hours
+
+        say(node_hours(todo, job.site))
     if any(case.dataset.startswith("synthetic(") for case in job.cases):
         say("dataset=synthetic: random samples of the models' shapes, to measure throughput; nothing is learned")
     sparse = sorted({case.scheme for case in job.cases} - set(job.baselines))
@@ -194,12 +259,18 @@ def _explain(job: Job) -> None:
         say(f"density applies to {', '.join(others)}; every element is sent: {', '.join(job.without_density)}")
 
 
+def _figures(job: Job) -> list[str]:
+    """Return the names of the figures that show any of the job's cases."""
+    from ssfx.figures.discovery import discover
+
+    return [figure.name for figure in discover().values() if any(map(figure.shows, job.cases))]
+
+
 def _draw(job: Job, store: Store) -> list[Path]:
     from ssfx.core.paths import results_dir
-    from ssfx.figures.discovery import discover
     from ssfx.figures.drawing import draw_all
 
-    names = [figure.name for figure in discover().values() if any(map(figure.shows, job.cases))]
+    names = _figures(job)
     rows, unreadable = store.readable()
     folder = results_dir() / "figures"
     if not names:

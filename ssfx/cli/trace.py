@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.digests import loads
+from ssfx.core.errors import ConfigError
+from ssfx.core.files import read
 
 if TYPE_CHECKING:
     from ssfx.results.rows import Row
@@ -72,10 +74,11 @@ def _folder(row: Row) -> Path:
 
 
 def _events(path: Path) -> list[dict[str, Any]]:
-    try:
-        return list(json.loads(path.read_text())["traceEvents"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} is not a trace ({error}); run the case again") from None
+    return read(path, _parsed, what="not a trace: run the case again")
+
+
+def _parsed(text: str) -> list[dict[str, Any]]:
+    return [dict(event) for event in loads(text)["traceEvents"]]
 
 
 def _step(row: Row, folder: Path, events: list[dict[str, Any]], asked: int | None) -> int:
@@ -83,6 +86,7 @@ def _step(row: Row, folder: Path, events: list[dict[str, Any]], asked: int | Non
     from statistics import median_low
 
     from ssfx.simulator.overlay import steps_in
+    from ssfx.workloads.record import records_in
 
     known = steps_in(events)
     if not known:
@@ -91,11 +95,8 @@ def _step(row: Row, folder: Path, events: list[dict[str, Any]], asked: int | Non
         if asked not in known:
             raise ConfigError(f"run {row.run_id} has no traced step {asked}, only {known[0]} to {known[-1]}")
         return asked
-    try:
-        records = [json.loads(line) for line in (folder / "rank0.jsonl").read_text().splitlines()]
-        times = {one["step"]: one["iteration_s"] for one in records if not one["observed"] and not one["skipped"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{folder / 'rank0.jsonl'} is not a log of steps ({error}); run the case again") from None
+    records = records_in(folder / "rank0.jsonl", torn=False)
+    times = {one.step: one.iteration_s for one in records if not one.observed and not one.skipped}
     timed = {times[step]: step for step in known if step in times and step >= row.case.warmup_steps}
     if not timed:
         raise ConfigError(f"run {row.run_id} has no traced step after its warm-up; name one with --step")
@@ -109,11 +110,7 @@ def _simulated(row: Row, folder: Path) -> Simulated:
     from ssfx.simulator import simulate
     from ssfx.validation.recorded import in_order
 
-    path = folder / "plan.json"
-    try:
-        plan = Plan.from_json(path.read_text())
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} is not a plan ({error}); run the case again") from None
+    plan = read(folder / "plan.json", Plan.from_json, what="not a plan: run the case again")
     target = target_of(row.case)
     try:
         profile = in_order(target.profile, plan.tensors)

@@ -6,19 +6,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ssfx.config.clusters import check_here, check_recorded, choice_at
+from ssfx.config.clusters import check_here, check_jobs, check_recorded, choice_at
 from ssfx.config.components import Components, complete, completed, components, on_nodes
 from ssfx.config.compose import Point, chosen, compose, expanded
 from ssfx.config.data_keys import with_own_data, without_data_keys
 from ssfx.config.epochs import with_recipe, with_steps
 from ssfx.config.iteration_time import KEY, split_words
-from ssfx.config.overrides import read
+from ssfx.config.overrides import Request, read
 from ssfx.config.schema import Settings
 from ssfx.config.simulations import PLAN_KEYS, check_keys, simulated
 from ssfx.config.sweep import Grid, grid, single
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import results_dir, weights_folder
+from ssfx.core.slurm_site import PREFIX, Site
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.saved_profiles import is_saved
@@ -45,7 +46,9 @@ class Job:
     engine: str
     wandb: Mirror
     stall_timeout_s: float
+    jobs: int
     cluster: Cluster
+    site: Site
     cases: tuple[Case, ...]
     configs: tuple[Mapping[str, Any], ...]
     baselines: tuple[str, ...]
@@ -73,7 +76,8 @@ def resolve_job(words: Iterable[str]) -> Job:
     Repeats are the outer loop, so that whatever disturbs the machine for a while hits all schemes alike.
     """
     request = with_recipe(with_own_data(read(without_data_keys(words))))
-    for key in ("preset", "wandb", "wandb_project", "wandb_tags", "stall_timeout_s"):
+    said = {key: request.pop(key) for key in list(request) if key.startswith(f"cluster.{PREFIX}")}
+    for key in ("preset", "wandb", "wandb_project", "wandb_tags", "stall_timeout_s", "jobs"):
         if len(request.get(key, ())) > 1:
             raise ConfigError(f"one command takes one {key}; start ssfx run once for each")
     for model in request.get("model", ()):
@@ -92,6 +96,7 @@ def resolve_job(words: Iterable[str]) -> Job:
     points, baselines, without_density = completed(found.points)
     resolved = [_resolve(point, found) for point in points]
     config, cluster, shared, _ = resolved[0]
+    site = _site(said, config, found.engine)
     repeats = 1 if virtual else max(settings.repeats for _, _, settings, _ in resolved)
     found_cases: dict[str, tuple[Case, dict[str, Any]]] = {}
     for repeat in range(repeats):
@@ -100,13 +105,27 @@ def resolve_job(words: Iterable[str]) -> Job:
                 one = _repeated(case, repeat)
                 found_cases.setdefault(one.run_id, (one, composed))
     cases = tuple(case for case, _ in found_cases.values())
+    check_jobs(cases, shared.jobs, found.engine)
     targets = tuple({case.calibration: target_of(case) for case in cases if virtual}.values())
     return Job(
         found.experiment, config["preset"]["name"], found.engine,
         Mirror(shared.wandb, results_dir() / "wandb", shared.wandb_project, shared.wandb_tags),
-        shared.stall_timeout_s, cluster,
+        shared.stall_timeout_s, shared.jobs, cluster, site,
         cases, tuple(composed for _, composed in found_cases.values()), baselines, without_density, targets,
     )  # fmt: skip
+
+
+def _site(said: Request, config: Mapping[str, Any], engine: str) -> Site:
+    """Return what Slurm is asked for besides nodes: by the cluster's file, then by the keys cluster.slurm.*."""
+    for key, values in said.items():
+        if engine != "slurm":
+            raise ConfigError(f"{key} is for Slurm, and these runs have engine={engine}; drop it, or add engine=slurm")
+        if len(values) > 1:
+            raise ConfigError(f"one command takes one {key}; start ssfx run once for each")
+    own = config["cluster"].get("slurm") or {}
+    if not isinstance(own, Mapping):
+        raise ConfigError(f"slurm: in the file of cluster={config['cluster']['name']} must hold key: value lines")
+    return Site.of({**own, **{key.removeprefix(f"cluster.{PREFIX}"): values[0] for key, values in said.items()}})
 
 
 def _repeated(case: Case, repeat: int) -> Case:
@@ -120,7 +139,7 @@ def _repeated(case: Case, repeat: int) -> Case:
 
 def _check_described(key: str, engine: str) -> None:
     """Raise ConfigError when a run of `engine` finds what `key` says of a cluster as it is."""
-    if engine == "slurm" and key in NODE_KEYS:
+    if (engine == "slurm" and key in NODE_KEYS) or (engine == "netns" and key == "cluster.devices_per_node"):
         return
     if engine == "slurm":
         raise ConfigError(f"{key} is what it is on Slurm's nodes; drop it, or add engine=simulate")

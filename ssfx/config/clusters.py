@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ssfx.config.compose import Point
 from ssfx.core import machine
-from ssfx.core.case import ClusterChoice
+from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import choice_of
@@ -55,6 +55,22 @@ def check_here(cluster: Cluster, threads: int = 1) -> None:
         if problem := missing():
             raise ConfigError(f"cluster={cluster.name} cannot be emulated here, {problem}; use cluster=local")
         return
+
+
+def check_jobs(cases: Iterable[Case], jobs: int, engine: str) -> None:
+    """Raise ConfigError when `jobs` of the cases cannot run at the same time on `engine`, each on cores of its own."""
+    if jobs == 1:
+        return
+    other = {
+        "netns": "emulated hosts share the machine's cores with the network between them; drop it",
+        "slurm": "Slurm runs as many cases as it finds nodes for; to let it run fewer write cluster.slurm.throttle="
+        + str(jobs),
+    }
+    if engine in other:
+        raise ConfigError(f"jobs={jobs} is for runs on this machine, and {other[engine]}")
+    from ssfx.engines.places import check_room  # late, as all of engines: listing keys needs none
+
+    check_room(cases, jobs)
 
 
 def _check_cores(cluster: Cluster, threads: int) -> None:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ssfx.core import slurm_site
 from ssfx.core.component_file import component_file, file_names, is_file, path_of
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.paths import conf_dirs
@@ -27,6 +28,7 @@ CLUSTER_OPTIONS = (
     "nodes", "devices_per_node", "device", "nics_per_node", "calibration",
     "busbw_gbps", "small_allreduce_us", "compressor_call_ms",
     *(f"{link}.{key}" for link in ("intra", "inter") for key in ("link", "gbps", "efficiency", "latency_s")),
+    *slurm_site.OPTIONS,
 )  # fmt: skip
 
 _SPEC = re.compile(r"(?P<name>[^()]+)(?:\((?P<options>.*)\))?")

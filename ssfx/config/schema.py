@@ -12,7 +12,7 @@ from ssfx.core.errors import ConfigError, unknown
 
 MOST = {
     "batch_size": 10**7, "world_size": 10**6, "threads": 1024, "steps": 10**9, "repeats": 10**4, "seed": 2**32 - 1,
-    "accumulate": 10**6,
+    "accumulate": 10**6, "jobs": 1024,
 }  # fmt: skip
 """Upper bounds of keys, beyond which a value can only be a slip."""
 
@@ -51,12 +51,13 @@ class Settings:
     target_value: float | None
     data_workers: int
     stall_timeout_s: float
+    jobs: int
     wandb: Literal["off", "offline", "online"]
     wandb_project: str
     wandb_tags: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        for key in ("batch_size", "world_size", "threads", "steps", "repeats", "accumulate"):
+        for key in ("batch_size", "world_size", "threads", "steps", "repeats", "accumulate", "jobs"):
             value = getattr(self, key)
             if value is not None and value < 1:
                 raise ConfigError(f"{key} must be at least 1, got {value}")

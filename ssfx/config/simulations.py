@@ -27,7 +27,7 @@ SIMULATION_KEYS = (*PLAN_KEYS, "batch_size", "optimizer", "accumulate")
 """What a simulated step depends on."""
 
 WITHOUT_EFFECT = (
-    "checkpoint_every", "clip_norm", "data_workers", "decay_only_matrices", "evaluate", "evaluate_every", "lr",
+    "checkpoint_every", "clip_norm", "data_workers", "decay_only_matrices", "evaluate", "evaluate_every", "jobs", "lr",
     "lr_warmup", "memory", "milestones", "momentum", "preset", "repeats", "scale_lr_by_ranks", "schedule", "seed",
     "stall_timeout_s", "steps", "target_metric", "target_value", "time_compute_only", "warmup_steps", "weight_decay",
 )  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from ssfx.core.digests import loads
 from ssfx.core.old_files import up_to_date
 
 Device = Literal["cpu", "cuda"]
@@ -209,7 +210,7 @@ class Case:
     @classmethod
     def from_json(cls, text: str) -> Case:
         """Return the case that `to_json` wrote; TypeError names an unknown field."""
-        return cls.of(json.loads(text))
+        return cls.of(loads(text))
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Case:

@@ -12,8 +12,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ssfx.core.digests import Changed, check_yaml
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.files import refusal, text_of
 from ssfx.core.paths import conf_dirs
+
+REQUIRED = {
+    "cluster": (
+        "summary", "nodes", "devices_per_node", "device", "nics_per_node", "intra", "inter", "source", "calibration",
+    ),
+}  # fmt: skip
+"""What a file of a group must say, with the files that it continues."""
+
+_MOST_LISTS = 1000
+"""The parser written in C ends the process at some ten thousand lists inside one another."""
 
 
 def file_names(group: str) -> tuple[str, ...]:
@@ -46,6 +58,8 @@ def component_file(group: str, name: str) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name}
     for one in _chain(path, (), group):
         found = merged(found, one)
+    if lacking := [key for key in REQUIRED.get(group, ()) if key not in found]:
+        raise ConfigError(f"{path} lacks {', '.join(lacking)}; the files of conf/{group}/ are examples")
     return found
 
 
@@ -84,9 +98,15 @@ def _read(path: Path) -> Mapping[str, Any]:
 def _parsed(path: Path, _changed_ns: int) -> Mapping[str, Any]:
     import yaml
 
+    text = text_of(path, ConfigError)
+    if sum(map(text.count, ("[", "{", "- "))) > _MOST_LISTS:
+        raise ConfigError(f"{path} holds more than {_MOST_LISTS} lists, so it describes no component")
     try:
-        found = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
-    except (OSError, yaml.YAMLError) as error:
+        check_yaml(text)
+        found = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+    except Changed as changed:
+        raise ConfigError(f"{refusal(path, changed)}, or drop its first and last line") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(found, Mapping):
         raise ConfigError(f"{path} must hold key: value lines")

@@ -5,6 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+REQUEUE_EXIT_CODE = 75
+"""What a command exits with after SIGUSR1: it stopped at a checkpoint, and the same command goes on from there. The
+number is EX_TEMPFAIL of sysexits.h, "try again later"."""
+
 
 class SsfxError(Exception):
     """Something the user can act on; the command line prints its text alone and exits with `exit_code`."""
@@ -22,6 +26,12 @@ class RunError(SsfxError):
     """A run that started and could not finish: a dead worker, a hang, a full disk, a corrupt file."""
 
     exit_code = 1
+
+
+class RequeueError(RunError):
+    """Runs that SIGUSR1 stopped at a checkpoint, or before they began: nothing failed, and nothing is finished."""
+
+    exit_code = REQUEUE_EXIT_CODE
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:

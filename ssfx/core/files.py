@@ -1,19 +1,31 @@
-"""Files that are either whole or absent, and JSON that is either right or reported with file and line."""
+"""Files that are either whole or absent, and results that are either right or refused in one line."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ssfx.core.errors import RunError
+from ssfx.core.digests import Changed, loads, with_digest, without_digest
+from ssfx.core.errors import RunError, SsfxError
+
+T = TypeVar("T")
+
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError)
+"""What parsing raises for a file that is damaged, or of another version."""
+
+_without: dict[Path, None] = {}
 
 
 def write_atomic(path: Path, text: str) -> None:
     """Make `path` hold exactly `text`; a crash at any moment leaves the old file or the new one, never a part.
 
-    The directory is synced too, so that the file is still there after a power cut.
+    The directory is synced too, so that the file is still there after a power cut. An OSError names the path and, where
+    the disk is full, how much is needed and free.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -22,6 +34,8 @@ def write_atomic(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        raise of_writing(error, path, len(text)) from None
     finally:
         temporary.unlink(missing_ok=True)
     directory = os.open(path.parent, os.O_RDONLY)
@@ -31,11 +45,105 @@ def write_atomic(path: Path, text: str) -> None:
         os.close(directory)
 
 
-def read_json(path: Path) -> Any:
-    """Return what the JSON file `path` holds; RunError with file and line when it is corrupt."""
+def write_json(path: Path, text: str) -> None:
+    """Make `path` hold the JSON object or list `text` with its digest, as `write_atomic` does."""
+    write_atomic(path, with_digest(text) + "\n")
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether the system refused to write because the disk, or the user's share of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def of_writing(error: OSError, path: Path, needed_bytes: int) -> OSError:
+    """Return `error` with the path and, where the disk is full, what was to be written and what is free."""
+    said, number, free = error.strerror or str(error), error.errno, free_bytes(path)
+    if is_full(error) or (number is None and free < needed_bytes):  # libraries lose the number
+        said = f"{os.strerror(errno.ENOSPC)}, {megabytes(needed_bytes)} needed and {megabytes(free)} free"
+        number = errno.ENOSPC
+    return OSError(number, said, str(path))
+
+
+def free_bytes(path: Path) -> int:
+    """Return the bytes that are free where `path` is, or will be."""
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    return shutil.disk_usage(there).free
+
+
+def megabytes(nbytes: int) -> str:
+    """Return a number of bytes for people, in MB of a million."""
+    return f"{nbytes / 1e6:,.3g} MB" if nbytes < 1e9 else f"{nbytes / 1e6:,.0f} MB"
+
+
+def read(
+    path: Path, parse: Callable[[str], T], *, what: str = "", error: type[SsfxError] = RunError, digest: bool = True
+) -> T:
+    """Return what `parse` makes of the JSON file `path`; `error`, in one line with the path, where that is impossible.
+
+    A file whose digest does not match is refused; one without any is read, and `without_digests` names it unless
+    `digest` is false: then people write such files. `what` says what a file is then and what to do about it: "not a
+    plan: run the case again".
+    """
+    text = text_of(path, error)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise RunError(f"{path}:{error.lineno}: not JSON ({error.msg})") from None
-    except UnicodeDecodeError as error:
-        raise RunError(f"{path}:1: not text ({error.reason})") from None
+        found = parse(text)
+    except SsfxError as own:
+        raise error(f"{path}: {own}") from None
+    except Changed as changed:
+        raise error(refusal(path, changed)) from None
+    except DAMAGED as broken:
+        raise error(_unreadable(path, broken, what)) from None
+    if digest:
+        note_digest(path, without_digest(text)[1])
+    return found
+
+
+def read_json(path: Path) -> Any:
+    """Return what the JSON file `path` holds, without its digest; RunError with file and line when it is corrupt."""
+    return read(path, loads)
+
+
+def _unreadable(path: Path, broken: Exception, what: str) -> str:
+    reason = " ".join(f"{type(broken).__name__}: {broken}".split())
+    if what:
+        noun, _, hint = what.partition(": ")
+        return f"{path} is {noun} ({reason}); {hint}"
+    if isinstance(broken, json.JSONDecodeError):
+        return f"{path}:{broken.lineno}: not JSON ({broken.msg})"
+    return f"{path}:1: not what it should be ({reason})"
+
+
+def text_of(path: Path, error: type[SsfxError] = RunError) -> str:
+    """Return the text of a file; `error` with the path when it cannot be read or is no text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as broken:
+        raise error(f"{path}:1: not text ({broken.reason})") from None
+    except OSError as broken:
+        raise error(f"{path} cannot be read: {broken.strerror or broken}") from None
+
+
+def set_aside(path: Path) -> None:
+    """Nothing is at `path`; a damaged file or folder that was there is beside it, with ".damaged" added to its name."""
+    aside = path.with_name(f"{path.name}.damaged")
+    if aside.is_dir():
+        shutil.rmtree(aside)
+    path.replace(aside)
+
+
+def refusal(path: Path, changed: Changed, line: int = 1) -> str:
+    """Return the line that refuses a file that was changed, and says how to accept it."""
+    return f"{path}:{line}: {changed}; put back what was written, or accept it as it is: ssfx status --bless {path}"
+
+
+def note_digest(path: Path, has_one: bool) -> None:
+    """Note that a result without a digest was read."""
+    if not has_one:
+        _without[path] = None
+
+
+def without_digests() -> list[Path]:
+    """Return the results without a digest that were read since the last call: an earlier version wrote them."""
+    found = list(_without)
+    _without.clear()
+    return found

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from ssfx.core.lazy import psutil
@@ -44,13 +45,21 @@ def share_cores(rank: int, ranks: int) -> None:
     equally large for more ranks than cores, nor on a system that has no such thing.
     """
     global _shared_cores
-    usable = sorted(own_cores(), key=_neighbourhood)
-    count = len(usable)
-    if not usable or (ranks > count and ranks % count):
+    count = len(own_cores())
+    if not count or (ranks > count and ranks % count):
         return
-    first = rank * count // ranks
-    os.sched_setaffinity(0, usable[first : max(first + 1, (rank + 1) * count // ranks)])
+    os.sched_setaffinity(0, core_shares(ranks)[rank])
     _shared_cores = count
+
+
+def core_shares(parts: int) -> list[list[int]]:
+    """Return the numbers of this thread's cores in `parts` parts, neighbours together; one core in each at least.
+
+    No two parts share a core unless there are more parts than cores.
+    """
+    usable = sorted(own_cores(), key=_neighbourhood)
+    firsts = [part * len(usable) // parts for part in range(parts + 1)]
+    return [usable[first : max(first + 1, end)] for first, end in pairwise(firsts)]
 
 
 def _neighbourhood(cpu: int) -> tuple[int, ...]:
@@ -125,10 +134,17 @@ def gpus() -> tuple[str, ...]:
         return ()
     names = [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return tuple(names)
-    count = 0 if visible.strip() in ("", "-1") else len(visible.split(","))
-    return tuple(names[:count])
+    return tuple(names if visible is None else names[: len(_listed(visible))])
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """Return what CUDA_VISIBLE_DEVICES calls the GPUs of `gpus`, one by one."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return tuple(map(str, range(len(gpus())))) if visible is None else _listed(visible)
+
+
+def _listed(visible: str) -> tuple[str, ...]:
+    return () if visible.strip() in ("", "-1") else tuple(visible.split(","))
 
 
 def description() -> str:

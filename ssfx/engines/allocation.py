@@ -6,31 +6,39 @@ on a file system that all of them share, because all that the launcher learns it
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ssfx.core.case import Case
-from ssfx.core.errors import RunError, SsfxError
+from ssfx.core.errors import REQUEUE_EXIT_CODE, RequeueError, RunError, SsfxError
+from ssfx.core.files import read_json
 from ssfx.engines.collect import collect
 from ssfx.engines.job import Job
-from ssfx.engines.launch import Launch, settings
+from ssfx.engines.launch import Launch, settings, worker
+from ssfx.engines.sbatch import requeue
 from ssfx.engines.torchrun import Torchrun
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
 
 _FIRST_PORT, _PORTS = 20_000, 10_000
+_PLACE = '"--rdzv-conf=is_host=$([ "$SLURM_NODEID" = 0 ] && echo true || echo false)" "--local-addr=$(hostname)"'
+"""Which node others meet at is said, because torchrun would compare names, of which a node may have several."""
 
 
 class NodesLaunch(Launch):
-    """A launch on all nodes of the allocation this process runs in."""
+    """A launch on all nodes of the allocation this process runs in, in a `container` if one is named."""
+
+    def __init__(self, *arguments: Any, container: str | None = None) -> None:
+        super().__init__(*arguments)
+        self._container = container
 
     def row(self, job: Job, code: Mapping[str, Any]) -> Row:
         """Return the row of a finished job, which says where it ran; RunError when that is not the case's cluster."""
@@ -50,20 +58,26 @@ class NodesLaunch(Launch):
 
     def _commands(self, batch: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
         case, nodes = self._jobs[0].case, int(os.environ["SLURM_JOB_NUM_NODES"])
-        agent = [
-            sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}",
-            f"--nproc-per-node={case.world_size // nodes}", "--rdzv-backend=static",
-            f"--master-addr={socket.gethostname()}",
-            f"--master-port={_FIRST_PORT + int(os.environ['SLURM_JOB_ID']) % _PORTS}", "--max-restarts=0",
-        ]  # fmt: skip
-        worker = ["-m", "ssfx.runtime.worker", str(batch)]
-        # Only a shell on the node knows its number there. Ranks bind themselves, so srun must not bind all to one core.
-        line = f'exec {shlex.join(agent)} "--node-rank=$SLURM_NODEID" {shlex.join(worker)}'
+        python, mounted = self._python(case.device == "cuda")
+        port = _FIRST_PORT + int(os.environ["SLURM_JOB_ID"]) % _PORTS
+        agent = [*python, *self._torchrun(nodes, f"{socket.gethostname()}:{port}")]
+        # Only a shell on the node knows its number and its name there. Ranks bind themselves, so srun must not bind all
+        # to one core.
+        line = f"exec {shlex.join(agent)} {_PLACE} {shlex.join(worker(batch))}"
         srun = [
             "srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpu-bind=none",
-            "--kill-on-bad-exit=1", "bash", "-c", line,
+            "--kill-on-bad-exit=1", *mounted, "bash", "-c", line,
         ]  # fmt: skip
         yield srun, settings(case.threads, None)
+
+    def _python(self, gpus: bool) -> tuple[list[str], list[str]]:
+        """Return what starts Python on a node, in the container if there is one, and srun's options for that."""
+        image, results = self._container, str(self._jobs[0].run_dir.parents[1])
+        if image is None:
+            return [sys.executable], []
+        if image.endswith(".sif"):
+            return ["apptainer", "exec", *(["--nv"] if gpus else []), "--bind", results, image, "python"], []
+        return ["python"], [f"--container-image={image}", f"--container-mounts={results}:{results}"]
 
     def _remember(self, pids: Sequence[int]) -> None:
         """Ranks are processes of other machines: their numbers mean nothing here, and srun ends them all."""
@@ -74,19 +88,39 @@ class Allocation(Torchrun):
 
     name = "slurm"
     summary = "real processes on the nodes of the allocation that this process is in"
-    _starts = NodesLaunch
+
+    def __init__(self, train: str, container: str | None = None) -> None:
+        super().__init__(train)
+        self._starts = partial(NodesLaunch, container=container)
 
 
 def main(sweep_file: str, number: str) -> int:
-    """Run the case of that number; return the exit code: 0, or 1 after saying what went wrong."""
-    sweep = json.loads(Path(sweep_file).read_text())
-    case = Case.of(sweep["cases"][int(number)])
+    """Run the case of that number; return the exit code: 0, or 1 after saying what went wrong.
+
+    REQUEUE_EXIT_CODE when it stopped at a checkpoint because its time was nearly over; Slurm has it in its queue again.
+    """
+    sweep = read_json(Path(sweep_file))
+    case, store = Case.of(sweep["cases"][int(number)]), Store(Path(sweep["root"]))
+    before = _checkpoint(store, case)
     try:
-        Allocation(sweep["train"]).run([case], Store(Path(sweep["root"])), stall_timeout_s=sweep["stall_timeout_s"])
+        Allocation(sweep["train"], sweep["container"]).run([case], store, stall_timeout_s=sweep["stall_timeout_s"])
+    except RequeueError as error:
+        print(error, file=sys.stderr, flush=True)
+        if _checkpoint(store, case) == before:  # the next turn would end here, too, and so on for ever
+            print("error: no checkpoint since it began: give it more cluster.slurm.time_limit", file=sys.stderr)
+            return 1
+        requeue(os.environ["SLURM_JOB_ID"])
+        return REQUEUE_EXIT_CODE
     except SsfxError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _checkpoint(store: Store, case: Case) -> int:
+    """Return the last step that the run has a complete checkpoint of, 0 without any."""
+    complete = (store.run_dir(case) / "checkpoint").glob("step-*/COMPLETE")
+    return max((int(path.parent.name.removeprefix("step-")) for path in complete), default=0)
 
 
 if __name__ == "__main__":

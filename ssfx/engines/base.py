@@ -22,14 +22,15 @@ class Engine(ABC):
 
     @abstractmethod
     def run(
-        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None
-    ) -> list[Row]:
+        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None,
+        jobs: int = 1, fail_fast: bool = False,
+    ) -> list[Row]:  # fmt: skip
         """Return one row per case, in the order given; finished cases are read from the store, the others are run.
 
         `stall_timeout_s` without any progress end a run as hanging; None: as long as the engine finds right.
-        A case that fails does not keep the others from running; RunError after the last says which ones failed, and
-        the rows of the others are in the store. ConfigError before anything starts when a case cannot be run by this
-        engine.
+        `jobs` cases may run at the same time. A case that fails does not keep the others from running; RunsFailed after
+        the last, or at once with `fail_fast`, says which ones failed, and the rows of the others are in the store.
+        ConfigError before anything starts when a case, or so many at the same time, cannot be run by this engine.
         """
 
 

@@ -15,7 +15,7 @@ from ssfx.results.density_bins import merged
 from ssfx.results.manifest import describe, hardware, versions
 from ssfx.results.rows import LOSS_STEPS, Row
 from ssfx.runtime.faults import fired
-from ssfx.workloads.record import StepRecord
+from ssfx.workloads.record import StepRecord, records_in
 
 SAMPLED = ("iteration_s", "forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "comm_s", "step_s")
 CONTROLS = ("control_forward_s", "control_backward_s")
@@ -71,14 +71,7 @@ def _records(job: Job, rank: int) -> list[StepRecord]:
         path = job.run_dir / f"attempt-{attempt}" / f"rank{rank}.jsonl"
         if not path.exists():
             continue
-        *lines, torn = path.read_text().split("\n")
-        if torn and attempt == job.attempt:
-            lines.append(torn)  # only a rank that was killed may leave an unfinished line
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = StepRecord.from_json(line)
-            except (ValueError, TypeError) as error:
-                raise RunError(f"{path}:{number}: not a step record ({error})") from None
+        for record in records_in(path, torn=attempt < job.attempt):  # only a rank that was killed leaves half a line
             by_step[record.step] = record
     missing = set(range(job.case.steps)) - set(by_step)
     if missing:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from ssfx.core.errors import RunError
 from ssfx.engines.job import Job
 from ssfx.runtime.heartbeat import Beat
 
@@ -54,23 +55,26 @@ def waits_for(beats: Mapping[int, Beat], world_size: int) -> str:
     return next((text for phase, text in _WAITS.items() if phase in phases), "")
 
 
-def summed_up(failures: Mapping[str, str]) -> str:
-    """Return in one line what became of the runs in `failures`, which says by run id how each failed."""
-    first, *more = failures.values()
-    others = ", ".join(list(failures)[1:])
-    return f"{first} ({len(more)} more failed: {others})" if more else first
+class RunsFailed(RunError):
+    """Some runs of a sweep failed; the rows of the others are in the store. `failures`: the reason by run id."""
+
+    def __init__(self, failures: Mapping[str, str]) -> None:
+        self.failures = dict(failures)
+        first, *more = self.failures.values()
+        others = ", ".join(list(self.failures)[1:])
+        super().__init__(f"{first} ({len(more)} more failed: {others})" if more else first)
 
 
-def diagnose(job: Job, exit_code: int, ended: Collection[int] = (), codes: Mapping[int, int] | None = None) -> Failure:
+def diagnose(job: Job, exit_code: int, ended: Collection[int] = ()) -> Failure:
     """Return what ended `job`, from the ranks' failure reports, heartbeats and exit codes.
 
     In this order: a rank that a signal killed; the earliest exception that is not about a lost peer; a rank that is
     gone without a word; one that had to be ended while its peers waited for it; the earliest exception of any kind.
-    `ended` are ranks that the launcher itself ended. `codes` are the exit codes by rank, None: as torchrun lists them.
+    `ended` are ranks that the launcher itself ended; the exit codes of ranks are those that torchrun printed.
     """
     if exit_code < 0:
         return Failure(None, "setup", 0, f"torchrun was killed by {_signal(exit_code)}")
-    codes, errors = _exit_codes(job) if codes is None else codes, _errors(job)
+    codes, errors = _exit_codes(job), _errors(job)
     own = {rank: error for rank, error in errors.items() if not is_peer_error(error[1])}
     silent = [rank for rank in range(job.case.world_size) if rank not in errors]
     stopped = [rank for rank in silent if rank in ended or codes.get(rank) in (-signal.SIGTERM, 0)]

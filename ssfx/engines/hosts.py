@@ -26,7 +26,7 @@ from ssfx.core.errors import RunError
 INTERFACE = "eth0"
 """The line of each host, as it is called inside its namespace."""
 QUEUE_BYTES = 64 * 2**20
-TOOLS = ("ip", "tc", "unshare", "nsenter")
+TOOLS = ("ip", "tc", "unshare", "nsenter", "setpriv")
 
 _PRESET = re.compile(r"emulated_(\d+)x(\d+)(mbit|gbit)")
 _CLONE_NEWNET = 0x40000000
@@ -96,6 +96,12 @@ class Hosts:
         """Return `command` so that it runs on `host`, in the same process id."""
         return self._hosts[host].inside(command)
 
+    def holding(self, pid: int) -> int | None:
+        """Return the host that process `pid` runs on, None when it is gone or runs on none of them."""
+        places = [_namespace(holder.pid) for holder in self._hosts]
+        place = _namespace(pid)
+        return places.index(place) if place in places and place else None
+
     def socket(self, host: int) -> socket.socket:
         """Return a new TCP socket on `host`, which any thread of this process may use."""
         made: list[socket.socket | OSError] = []
@@ -115,6 +121,13 @@ class Hosts:
         if isinstance(made[0], OSError):
             raise made[0]
         return made[0]
+
+
+def _namespace(pid: int) -> str:
+    try:
+        return str(Path(f"/proc/{pid}/ns/net").readlink())
+    except OSError:
+        return ""
 
 
 class _Holder:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from ssfx.core.case import Case
+from ssfx.core.digests import loads
 from ssfx.core.errors import RunError
-from ssfx.core.files import read_json
+from ssfx.core.files import DAMAGED, read, read_json
 from ssfx.results.run_lock import RunLock
 from ssfx.runtime.heartbeat import Beat, read_beat
 
@@ -42,14 +43,21 @@ class Job:
         """True when every rank has left its result."""
         return all(self._file("result", rank).exists() for rank in range(self.case.world_size))
 
+    def stopped_at(self) -> int | None:
+        """Return the step after which all ranks have stopped at a checkpoint; None when they have not."""
+        paths = [self._file("stopped", rank) for rank in range(self.case.world_size)]
+        if not all(path.exists() for path in paths):
+            return None
+        return max(read(path, lambda text: int(loads(text)["step"])) for path in paths)
+
     def results(self) -> list[dict[str, Any]]:
         """Return the results of all ranks, in rank order."""
-        return [read_json(self._file("result", rank)) for rank in range(self.case.world_size)]
+        return [read(self._file("result", rank), rank_result) for rank in range(self.case.world_size)]
 
     def failures(self) -> dict[int, dict[str, Any]]:
-        """Return the failure reports by rank."""
+        """Return time and error of the failure reports by rank; one that cannot be read says so."""
         paths = {rank: self._file("failure", rank) for rank in range(self.case.world_size)}
-        return {rank: read_json(path) for rank, path in paths.items() if path.exists()}
+        return {rank: _failure(path) for rank, path in paths.items() if path.exists()}
 
     def beats(self) -> dict[int, Beat]:
         """Return the latest heartbeats by rank; ranks that have not begun are absent."""
@@ -66,14 +74,40 @@ class Job:
         path = self.attempt_dir / "rank0.jsonl"
         if not path.exists():
             return []
-        with path.open("rb") as file:
-            file.seek(self._read_bytes)
-            whole, newline, _ = file.read().rpartition(b"\n")
+        try:
+            with path.open("rb") as file:
+                file.seek(self._read_bytes)
+                whole, newline, _ = file.read().rpartition(b"\n")
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror}") from None
         self._read_bytes += len(whole) + len(newline)
         try:
-            return [json.loads(line) for line in whole.splitlines()]
-        except ValueError as error:
+            return [dict(loads(line.decode())) for line in whole.splitlines()]
+        except DAMAGED as error:
             raise RunError(f"{path}: a line is not JSON ({error})") from None
 
     def _file(self, kind: str, rank: int) -> Path:
         return self.attempt_dir / f"{kind}-rank{rank}.json"
+
+
+_TIMES = ("wall_s", "machine_busy_s", "own_busy_s", "peak_memory_bytes")
+
+
+def rank_result(text: str) -> dict[str, Any]:
+    """Return what a rank left; an error of DAMAGED where something that a row is made of is missing or cannot be."""
+    found = dict(loads(text))
+    for name in ("rank", "metrics", "dataset_fingerprint", "plan_digest", "first_step", "notes", "gpus", "cores"):
+        found[name]
+    for name in _TIMES:
+        if not 0 <= found[name] < inf:
+            raise ValueError(f"{name} must be finite and not negative, got {found[name]!r}")
+    dict(found["metrics"])
+    return found
+
+
+def _failure(path: Path) -> dict[str, Any]:
+    try:
+        found = dict(read_json(path))
+        return {**found, "time": float(found["time"]), "error": str(found["error"])}
+    except (RunError, *DAMAGED) as error:
+        return {"time": inf, "error": f"something; its report cannot be read ({error})"}

@@ -16,17 +16,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ssfx.core.errors import RunError
-from ssfx.core.files import write_atomic
+from ssfx.core.errors import RequeueError, RunError
+from ssfx.core.files import write_json
 from ssfx.core.lazy import psutil
 from ssfx.core.machine import batch_scheduling, steady_memory
 from ssfx.engines.collect import collect
 from ssfx.engines.failure import Failure, diagnose, diagnose_stall, waits_for
 from ssfx.engines.job import Job
+from ssfx.engines.places import Place
+from ssfx.engines.signals import Warned
 from ssfx.results.rows import Row
 from ssfx.runtime.heartbeat import QUIET
+from ssfx.runtime.stop import REQUEST
 
 POLL_S = 0.2
+TEMPORARY = "torchrun-files"
+"""Folder of an attempt for files of torchrun, which it would leave in the system's temporary directory for ever."""
 GRACE_S = 5.0
 """Seconds between SIGTERM and SIGKILL, and for torchrun to notice a failure by itself."""
 
@@ -50,31 +55,34 @@ class Launch:
 
     def __init__(
         self, jobs: Sequence[Job], train: str, patience: Patience, on_record: Callable[[Job, dict[str, Any]], None],
-        on_wait: Callable[[Job, str], None] | None = None,
+        on_wait: Callable[[Job, str], None] | None = None, warned: Warned | None = None, place: Place | None = None,
     ) -> None:  # fmt: skip
         self._jobs = jobs
         self._train = train
         self._patience = patience
         self._on_record = on_record
         self._on_wait = on_wait
+        self._warned = warned or Warned()
+        self._place = place or Place()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._workers: dict[int, psutil.Process] = {}
 
     def __enter__(self) -> Launch:
         first = self._jobs[0]
         for job in self._jobs:
-            write_atomic(job.run_dir / "case.json", job.case.to_json() + "\n")
+            write_json(job.run_dir / "case.json", job.case.to_json())
         first.attempt_dir.mkdir()
         batch = first.attempt_dir / "batch.json"
         jobs = [{"run_dir": str(job.run_dir), "attempt": job.attempt} for job in self._jobs]
-        batch.write_text(json.dumps({"train": self._train, "jobs": jobs}))
+        write_json(batch, json.dumps({"train": self._train, "jobs": jobs}))
         try:
-            with first.log.open("wb") as log:
+            with first.log.open("wb") as log, self._place.entered():
                 for command, variables in self._commands(batch):
                     # Ranks watch this pipe: it closes when the launcher dies, even of SIGKILL, and they end.
                     process = subprocess.Popen(
                         command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-                        env={**os.environ, **variables}, pass_fds=[job.claim.file for job in self._jobs],
+                        env={**os.environ, **variables, **self._place.environment},
+                        pass_fds=[job.claim.file for job in self._jobs],
                     )  # fmt: skip
                     self._processes.append(process)
         except BaseException:
@@ -93,30 +101,47 @@ class Launch:
 
     def _commands(self, batch: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
         """Yield the commands that together start all ranks, with what they add to the environment."""
-        first = self._jobs[0]
-        command = [
-            sys.executable, "-m", "torch.distributed.run", "--nnodes=1",
-            f"--nproc-per-node={first.case.world_size}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0",
-            f"--rdzv-id={first.case.run_id}-{first.attempt}", "--local-addr=127.0.0.1", "--max-restarts=0",
-            "-m", "ssfx.runtime.worker", str(batch),
-        ]  # fmt: skip
-        yield command, settings(first.case.threads)
+        command = [sys.executable, *self._torchrun(1, "localhost:0"), "--local-addr=127.0.0.1", *worker(batch)]
+        yield command, settings(self._jobs[0].case.threads)
 
-    def finished(self) -> Iterator[Job]:
-        """Yield each job as soon as all its ranks have left their results; RunError when one fails or hangs."""
+    def _torchrun(self, nodes: int, endpoint: str) -> list[str]:
+        """Return what starts the ranks of one of `nodes` nodes, after "python" and before `worker`.
+
+        Nodes meet at `endpoint`, a host name with a port, under an id that no other attempt has.
+        """
+        first = self._jobs[0]
+        return [
+            "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={first.case.world_size // nodes}",
+            "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", f"--rdzv-id={first.case.run_id}-{first.attempt}",
+            "--max-restarts=0", f"--log-dir={first.attempt_dir / TEMPORARY}",
+        ]  # fmt: skip
+
+    def finished(self) -> Iterator[Job | None]:
+        """Yield each job as soon as all its ranks have left their results; RunError when one fails or hangs.
+
+        None says that there is nothing new: ask for the next after POLL_S.
+        """
         for job in self._jobs:
-            self._watch(job)
+            yield from self._watch(job)
             self._keep_log(job)
             yield job
-        with suppress(subprocess.TimeoutExpired):  # all results are there; a rank that will not leave is ended
-            for process in self._processes:
-                process.wait(GRACE_S)
+        end = time.monotonic() + GRACE_S  # all results are there; a rank that will not leave is ended
+        while None in [process.poll() for process in self._processes] and time.monotonic() < end:
+            yield None
 
-    def _watch(self, job: Job) -> None:
+    def _watch(self, job: Job) -> Iterator[None]:
         seen: object = None
         since = time.monotonic()
         ending: float | None = None
         while not job.done():
+            if self._warned.yes:
+                self._ask_to_stop(job)
+            if (step := job.stopped_at()) is not None:
+                self._keep_log(job)
+                raise RequeueError(
+                    f"run {job.case.run_id} ({job.case.label}) stopped at the checkpoint after {step} of "
+                    f"{job.case.steps} steps; the same command continues"
+                )
             codes = [process.poll() for process in self._processes]
             for record in job.new_records():
                 self._on_record(job, record)
@@ -127,7 +152,9 @@ class Launch:
             if self._on_wait is not None:
                 self._on_wait(job, waits_for(beats, job.case.world_size))
             self._remember([beat.pid for beat in beats.values()])
-            if any(codes) or any(beat.error for beat in beats.values()):
+            if any(code is not None and code < 0 for code in codes):
+                ending = time.monotonic() - 1.0  # a torchrun that was killed will not notice anything
+            elif any(codes) or any(beat.error for beat in beats.values()):
                 ending = ending or time.monotonic() + GRACE_S
             if ending is not None and time.monotonic() > ending:
                 ended = [rank for rank, beat in beats.items() if self._runs(beat.pid)]
@@ -145,9 +172,15 @@ class Launch:
                 self.stop()
                 self._keep_log(job)
                 self._fail(job, failure)
-            time.sleep(POLL_S)
+            yield
         for record in job.new_records():
             self._on_record(job, record)
+
+    def _ask_to_stop(self, job: Job) -> None:
+        request = job.attempt_dir / REQUEST
+        if not request.exists():
+            job.attempt_dir.mkdir(exist_ok=True)
+            request.touch()
 
     def _diagnose(self, job: Job, codes: Sequence[int | None], ended: Collection[int] = ()) -> Failure:
         """Return what ended `job`: `codes` of the processes, None for one that ran; `ended` are ranks just ended."""
@@ -156,7 +189,7 @@ class Launch:
     def _fail(self, job: Job, failure: Failure) -> None:
         with suppress(OSError):  # the disk may be full; the message below is what counts
             report = {"rank": failure.rank, "phase": failure.phase, "step": failure.step, "reason": str(failure)}
-            write_atomic(job.attempt_dir / "failure.json", json.dumps(report) + "\n")
+            write_json(job.attempt_dir / "failure.json", json.dumps(report))
         log = job.log if job.log.exists() else self._jobs[0].log
         raise RunError(f"run {job.case.run_id} ({job.case.label}) failed: {failure}; see {log}")
 
@@ -181,7 +214,7 @@ class Launch:
     def _dump_stacks(self) -> None:
         for worker in self._workers.values():
             with suppress(psutil.NoSuchProcess):
-                worker.send_signal(signal.SIGUSR1)
+                worker.send_signal(signal.SIGUSR2)
         time.sleep(1.0)
 
     def stop(self) -> None:
@@ -210,6 +243,12 @@ class Launch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+        shutil.rmtree(self._jobs[0].attempt_dir / TEMPORARY, ignore_errors=True)
+
+
+def worker(batch: Path) -> list[str]:
+    """Return what torchrun is to start as every rank."""
+    return ["-m", "ssfx.runtime.worker", str(batch)]
 
 
 def settings(threads: int, interface: str | None = "lo") -> dict[str, str]:

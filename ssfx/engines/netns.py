@@ -1,4 +1,4 @@
-"""The netns engine: real processes, one on each of several emulated hosts with shaped lines, all on this machine."""
+"""The netns engine: real processes on several emulated hosts with shaped lines, all on this machine."""
 
 from __future__ import annotations
 
@@ -11,21 +11,33 @@ from types import TracebackType
 from typing import Any
 
 from ssfx.core.errors import ConfigError
+from ssfx.core.machine import core_shares
 from ssfx.engines.base import engines
 from ssfx.engines.collect import collect
 from ssfx.engines.failure import Failure, diagnose
 from ssfx.engines.hosts import INTERFACE, Hosts, Network, missing
 from ssfx.engines.job import Job
-from ssfx.engines.launch import Launch, settings
+from ssfx.engines.launch import Launch, settings, worker
 from ssfx.engines.line_rate import measure, too_slow
+from ssfx.engines.places import Place
 from ssfx.engines.torchrun import Torchrun
 from ssfx.results.rows import Row
+from ssfx.runtime.heartbeat import Beat
 
-_PORT = "29500"
+_PORT = 29500
+_DIES_WITH_LAUNCHER = ("setpriv", "--pdeathsig", "KILL", "--")
+"""The switch ends with the launcher, and a torchrun that has lost it waits for its peers for a quarter of an hour."""
 
 
 class HostsLaunch(Launch):
-    """A launch of one rank per emulated host; before they start, what each host's line carries is measured."""
+    """A launch of one torchrun on each emulated host, as on the nodes of a cluster.
+
+    Before they start, what each host's line carries is measured. The hosts share out the cores of this machine.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._host_of: dict[int, int] = {}
 
     def __enter__(self) -> HostsLaunch:
         with ExitStack() as stack:
@@ -60,22 +72,32 @@ class HostsLaunch(Launch):
         return replace(row, manifest={**row.manifest, "network": said})
 
     def _commands(self, batch: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
-        case = self._jobs[0].case
-        worker = [sys.executable, "-m", "ssfx.runtime.worker", str(batch)]
-        shared = {
-            **settings(case.threads, INTERFACE), "WORLD_SIZE": str(case.world_size),
-            "LOCAL_WORLD_SIZE": str(case.world_size), "MASTER_ADDR": self._hosts.address(0), "MASTER_PORT": _PORT,
-        }  # fmt: skip
-        for rank in range(case.world_size):  # whatever hosts are emulated, all ranks share the cores of this machine
-            yield self._hosts.inside(rank, worker), {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        hosts = self._hosts.network.hosts
+        variables = settings(self._jobs[0].case.threads, INTERFACE)
+        for host, cores in enumerate(core_shares(hosts)):
+            place = [f"--rdzv-conf=is_host={str(host == 0).lower()}", f"--local-addr={self._hosts.address(host)}"]
+            agent = [*self._torchrun(hosts, f"{self._hosts.address(0)}:{_PORT}"), *place, *worker(batch)]
+            with Place(tuple(cores)).entered():  # whoever asks for the next command has started this one by then
+                yield self._hosts.inside(host, [*_DIES_WITH_LAUNCHER, sys.executable, *agent]), variables
+
+    def _remember(self, pids: Sequence[int]) -> None:
+        super()._remember(pids)
+        self._host_of |= {pid: host for pid in pids if (host := self._hosts.holding(pid)) is not None}
 
     def _diagnose(self, job: Job, codes: Sequence[int | None], ended: Collection[int] = ()) -> Failure:
-        running = [rank for rank, code in enumerate(codes) if code is None]
-        return diagnose(job, 1, running, {rank: code for rank, code in enumerate(codes) if code is not None})
+        lost = next((host for host, code in enumerate(codes) if code is not None and code < 0), None)
+        if lost is None:
+            return diagnose(job, 1, ended)
+        beats = job.beats()
+        ranks = sorted(rank for rank, beat in beats.items() if self._host_of.get(beat.pid) == lost)
+        first = beats[ranks[0]] if ranks else Beat(0, 0, "setup")
+        which = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+        text = f"host {lost} was lost, with {which}, in {first.phase} at step {first.step}"
+        return Failure(None, first.phase, first.step, text)
 
 
 class Netns(Torchrun):
-    """Runs each case like Torchrun, but one rank on each of the emulated hosts of its cluster."""
+    """Runs each case like Torchrun, but spread over the emulated hosts of its cluster."""
 
     name = "netns"
     summary = "real processes on emulated hosts with shaped links, on this machine"

@@ -24,9 +24,9 @@ class Report:
         self._console = console or Rich(stderr=True, quiet=not shown, soft_wrap=True)
         self._cases = len(cases)
         self._finished = 0
-        self._steps_before = 0
+        self._steps: dict[str, int] = {}
         self._noted: set[str] = set()
-        self._waited_for = ""
+        self._waited_for: dict[str, str] = {}
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"),
             TimeRemainingColumn(), TextColumn("{task.fields[rate]}"),
@@ -51,14 +51,13 @@ class Report:
         """Move the bar to the step of `record`."""
         samples = case.batch_size * case.accumulate * case.world_size
         rate = f"{samples / record['iteration_s']:.0f} samples/s" if record["iteration_s"] > 0 else ""
-        done = self._steps_before + record["step"] + 1
-        self._bar.update(self._task, completed=done, description=case.label, rate=rate)
+        self._done(case, record["step"] + 1, description=case.label, rate=rate)
 
     def waits(self, case: Case, what: str) -> None:
         """Show what the run of `case` waits for, "" for nothing; in a log file each such thing is one line, once."""
-        if what == self._waited_for:
+        if what == self._waited_for.get(case.run_id, ""):
             return
-        self._waited_for = what
+        self._waited_for[case.run_id] = what
         self._bar.update(self._task, description=f"{case.label}: {what}" if what else case.label)
         if what and what not in self._noted and not self._console.is_terminal:
             self._noted.add(what)
@@ -79,14 +78,17 @@ class Report:
     def failed(self, case: Case, reason: str) -> None:
         """Say that the run of `case` failed, and why."""
         self._finished += 1
-        self._steps_before += case.steps
-        self._bar.update(self._task, completed=self._steps_before, rate="")
+        self._done(case, case.steps, rate="")
         self.note(f"[{self._finished}/{self._cases}] {reason}")
 
     def _count(self, row: Row, what: str) -> None:
         self._finished += 1
-        self._steps_before += row.case.steps
-        self._bar.update(self._task, completed=self._steps_before, rate="")
+        self._done(row.case, row.case.steps, rate="")
         seconds = row.metrics.get("iteration_s")
         speed = f", {seconds:.4g} s/step" if seconds is not None else ""
         self.note(f"[{self._finished}/{self._cases}] {row.run_id} {row.case.label}: {what}{speed}")
+
+    def _done(self, case: Case, steps: int, **shown: Any) -> None:
+        """Move the bar: so many steps of `case` are done, which may be one of several that are under way."""
+        self._steps[case.run_id] = steps
+        self._bar.update(self._task, completed=sum(self._steps.values()), **shown)

@@ -17,7 +17,7 @@ from ssfx.compressors import build
 from ssfx.core import machine
 from ssfx.core.case import Case
 from ssfx.core.errors import RunError
-from ssfx.core.files import write_atomic
+from ssfx.core.files import write_json
 from ssfx.core.origin import Origin
 from ssfx.engines.base import Engine, engines
 from ssfx.perf_model.devices import device as data_sheet
@@ -50,9 +50,13 @@ class Simulate(Engine):
     kind = "simulated"
 
     def run(
-        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None
-    ) -> list[Row]:
-        """Return one row per case; see Engine. Nothing can hang, so `stall_timeout_s` is not looked at."""
+        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None,
+        jobs: int = 1, fail_fast: bool = False,
+    ) -> list[Row]:  # fmt: skip
+        """Return one row per case; see Engine. Nothing can hang, and the first wrong case ends all in any event.
+
+        All cores are used in any event, so `jobs` is refused where the configuration is read.
+        """
         began = perf_counter()
         rows = {case.run_id: row for case in cases if (row := store.row(case)) is not None}
         todo = list({case.run_id: case for case in cases if case.run_id not in rows}.values())
@@ -156,11 +160,11 @@ def _keep(row: Row, step: Simulated | None, store: Store) -> None:
     """Leave the files of a run, row.json last; those of a `step` that was traced."""
     run_dir = store.run_dir(row.case)
     run_dir.mkdir(parents=True, exist_ok=True)
-    write_atomic(run_dir / "case.json", row.case.to_json())
+    write_json(run_dir / "case.json", row.case.to_json())
     if step is not None:
         attempt = run_dir / "attempt-1"
         attempt.mkdir(exist_ok=True)
-        (attempt / "plan.json").write_text(step.plan.to_json())
+        write_json(attempt / "plan.json", step.plan.to_json())
         save_trace({row.case.label: step}, attempt / "trace-rank0.json")
     store.save(row)
 

@@ -2,72 +2,112 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ssfx.core.case import Case, ClusterChoice
-from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.errors import ConfigError, RequeueError, RunError
 from ssfx.engines.base import Engine, engines
-from ssfx.engines.failure import summed_up
+from ssfx.engines.failure import RunsFailed
 from ssfx.engines.job import Job
-from ssfx.engines.launch import Launch, Patience
+from ssfx.engines.launch import POLL_S, Launch, Patience
+from ssfx.engines.places import Place, check_room, places
 from ssfx.engines.progress import Report
+from ssfx.engines.signals import Warned, signals
 from ssfx.results.manifest import code
 from ssfx.results.rows import Row
 from ssfx.results.run_lock import RunLock
 from ssfx.results.store import Store
 
 TRAIN = "ssfx.workloads.train:train"
+MOST_CASES = 100
+"""Cases of one launch; each holds a file open in all its processes, of which the system allows a thousand or so."""
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """What all lanes of one command share: where results go, how long to wait, and what came of the cases so far."""
+
+    store: Store
+    report: Report
+    patience: Patience
+    warned: Warned
+    at_a_time: int
+    fail_fast: bool
+    rows: dict[str, Row] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    stopped: list[str] = field(default_factory=list)
+    """What each lane said that was stopped by the warning."""
 
 
 class Torchrun(Engine):
     """Runs each case under torchrun, one process per rank.
 
-    Cases of equal cluster, world size, device and threads share one launch, because starting one costs seconds.
-    When a case fails the others go on, and RunError is raised after the last.
+    Cases of equal cluster, world size, device and threads share one launch, because starting one costs seconds. With
+    `jobs` > 1 so many launches run at a time, each on cores and GPUs of its own.
+    When a case fails the others go on, and RunsFailed is raised after the last; with `fail_fast` at once.
     `train` is the dotted path of the function that ranks call; `patience` decides when a silent run counts as hanging.
     """
 
     name = "torchrun"
     summary = "real processes on this machine, started by torchrun"
-    _starts: type[Launch] = Launch
+    _starts: Callable[..., Launch] = Launch
 
     def __init__(self, train: str = TRAIN, patience: Patience | None = None) -> None:
         self._train = train
         self._patience = patience or Patience()
 
     def run(
-        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None
-    ) -> list[Row]:
-        """Return one row per case; see Engine. SIGTERM ends the ranks and then this process with code 143."""
+        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None,
+        jobs: int = 1, fail_fast: bool = False,
+    ) -> list[Row]:  # fmt: skip
+        """Return one row per case; see Engine.
+
+        SIGTERM and SIGHUP end the ranks and then this process, with code 143 or 129. SIGUSR1 has the runs under way
+        write a checkpoint after one more step; RequeueError then says that the same command continues.
+        """
         unique = {case.run_id: case for case in cases}
         check_measured(unique.values())
+        check_room(unique.values(), jobs)
         patience = self._patience if stall_timeout_s is None else replace(self._patience, stall_s=stall_timeout_s)
-        rows: dict[str, Row] = {}
-        failures: dict[str, str] = {}
-        with _sigterm_exits(), Report(list(unique.values()), progress) as report:
+        with signals() as warned, Report(list(unique.values()), progress) as report:
+            sweep = _Sweep(store, report, patience, warned, jobs, fail_fast)
             try:
                 for batch in _batches(unique.values()):
-                    self._run_batch(batch, store, report, rows, failures, patience)
+                    lanes = [
+                        self._lane(batch[number::jobs], place, sweep)
+                        for number, place in enumerate(places(batch[0], jobs))
+                    ]
+                    _alternate(lanes)
             except OSError as error:
                 raise RunError(f"cannot keep results in {store.runs}: {error}") from error
-        if failures:
-            raise RunError(summed_up(failures))
-        return [rows[case.run_id] for case in cases]
+        if sweep.stopped:
+            failed = [str(RunsFailed(sweep.failures))] if sweep.failures else []
+            raise RequeueError("; ".join([sweep.stopped[0], *failed]))
+        if sweep.failures:
+            raise RunsFailed(sweep.failures)
+        return [sweep.rows[case.run_id] for case in cases]
 
-    def _run_batch(
-        self, batch: list[Case], store: Store, report: Report, rows: dict[str, Row], failures: dict[str, str],
-        patience: Patience,
-    ) -> None:  # fmt: skip
+    def _lane(self, cases: list[Case], place: Place, sweep: _Sweep) -> Generator[None, None, None]:
+        """Run `cases` one after the other at `place`; yield whenever there is nothing to do but wait."""
+        try:
+            yield from self._work(cases, place, sweep)
+        except RequeueError as error:  # the other lanes end at checkpoints of their own
+            sweep.stopped.append(str(error))
+
+    def _work(self, cases: list[Case], place: Place, sweep: _Sweep) -> Generator[None, None, None]:
+        store, report = sweep.store, sweep.report
         # A case that failed before goes last, so that it cannot keep the others from running.
-        pending = sorted(batch, key=lambda case: store.status(case) == "failed")
+        pending = sorted(cases, key=lambda case: store.status(case) == "failed")
         while pending:
-            jobs = []
+            sweep.warned.check(f"run {pending[0].run_id} ({pending[0].label}) began")
+            jobs: list[Job] = []
             for case in list(pending):
+                if len(jobs) == MOST_CASES:
+                    break
                 row = store.row(case)
                 claim = None if row else store.claim(case)
                 if claim is not None:
@@ -75,7 +115,7 @@ class Torchrun(Engine):
                 if row is not None:
                     pending.remove(case)
                     report.known(row)
-                    rows[case.run_id] = row
+                    sweep.rows[case.run_id] = row
                 elif claim is not None:
                     pending.remove(case)
                     jobs.append(Job(case, claim, attempt=1 + max(store.attempts(case), default=0)))
@@ -83,16 +123,13 @@ class Torchrun(Engine):
                 if claim is not None:
                     claim.release()
             if jobs:
-                pending += self._launch(jobs, store, report, rows, failures, patience)
+                pending += yield from self._launch(jobs, place, sweep)
             elif pending:
-                self._wait(pending[0], store, report)
+                yield from _wait(pending[0], sweep)
 
-    def _launch(
-        self, jobs: list[Job], store: Store, report: Report, rows: dict[str, Row], failures: dict[str, str],
-        patience: Patience,
-    ) -> list[Case]:  # fmt: skip
+    def _launch(self, jobs: list[Job], place: Place, sweep: _Sweep) -> Generator[None, None, list[Case]]:
         """Add a row or a failure for each job until the first failure; return the cases that were not reached."""
-        first = jobs[0].case
+        first, report = jobs[0].case, sweep.report
         report.note(f"{self.name}: {len(jobs)} case(s) on {first.world_size} {first.device} rank(s)")
         started_with = code()
 
@@ -103,32 +140,62 @@ class Torchrun(Engine):
             report.waits(job.case, what)
 
         try:
-            with self._starts(jobs, self._train, patience, on_record, on_wait) as launch:
+            with self._starts(jobs, self._train, sweep.patience, on_record, on_wait, sweep.warned, place) as launch:
                 if launch.note:
                     report.note(launch.note)
                 try:
                     for job in launch.finished():
-                        row = launch.row(job, started_with)
-                        store.save(row)
+                        if job is None:
+                            yield
+                            continue
+                        row = _said_to_share(launch.row(job, started_with), sweep.at_a_time)
+                        sweep.store.save(row)
                         job.claim.release()
                         report.finished(row)
-                        rows[row.run_id] = row
+                        sweep.rows[row.run_id] = row
+                except RequeueError:
+                    raise
                 except RunError as error:  # the ranks are lost with it: what is left needs a launch of its own
-                    failed, *left = (job.case for job in jobs if job.case.run_id not in rows)
-                    failures[failed.run_id] = str(error)
+                    failed, *left = (job.case for job in jobs if job.case.run_id not in sweep.rows)
+                    sweep.failures[failed.run_id] = str(error)
                     report.failed(failed, str(error))
+                    if sweep.fail_fast:
+                        raise RunsFailed(sweep.failures) from error
                     return left
         finally:
             for job in jobs:
                 job.claim.release()
         return []
 
-    def _wait(self, case: Case, store: Store, report: Report) -> None:
-        run_dir = store.run_dir(case)
-        report.note(f"run {case.run_id} ({case.label}) is under way in {RunLock.holder(run_dir)}; waiting for it")
-        claim = store.claim(case, wait=True)
-        assert claim is not None
-        claim.release()
+
+def _alternate(lanes: Iterable[Generator[None, None, None]]) -> None:
+    """Go on with each of `lanes` in turn until all are over; when one raises, the others are ended first."""
+    with ExitStack() as stack:
+        left = [stack.enter_context(closing(lane)) for lane in lanes]
+        while left := [lane for lane in left if next(lane, _OVER) is not _OVER]:
+            time.sleep(POLL_S)
+
+
+_OVER = object()
+
+
+def _wait(case: Case, sweep: _Sweep) -> Iterator[None]:
+    """Yield until nobody has the claim on the run of `case`."""
+    run_dir = sweep.store.run_dir(case)
+    sweep.report.note(f"run {case.run_id} ({case.label}) is under way in {RunLock.holder(run_dir)}; waiting for it")
+    while (claim := sweep.store.claim(case)) is None:
+        sweep.warned.check("another launcher was done")
+        yield
+    claim.release()
+
+
+def _said_to_share(row: Row, at_a_time: int) -> Row:
+    """Return `row`; where cases ran at the same time, it says how many: they share what is outside of cores."""
+    if at_a_time == 1:
+        return row
+    note = f"up to {at_a_time} cases ran at the same time, on other cores: they share memory bandwidth and the network"
+    notes = [*row.manifest["notes"], note]
+    return replace(row, manifest={**row.manifest, "jobs": at_a_time, "notes": notes})
 
 
 def check_measured(cases: Iterable[Case]) -> None:
@@ -147,23 +214,6 @@ def _batches(cases: Iterable[Case]) -> list[list[Case]]:
     for case in cases:
         groups.setdefault((case.cluster, case.world_size, case.device, case.threads), []).append(case)
     return list(groups.values())
-
-
-@contextmanager
-def _sigterm_exits() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit(143), so that ranks are ended on the way out; signals reach the main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def leave(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 engines.add(Torchrun())

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from ssfx.core.files import read_json
 from ssfx.core.paths import data_dir
 
 
 @cache
 def _counted() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads((data_dir() / "costs" / "counted.json").read_text())
+    found: Mapping[str, Any] = read_json(data_dir() / "costs" / "counted.json")
     return found
 
 

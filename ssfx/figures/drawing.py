@@ -14,8 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+from ssfx.core.digests import loads
 from ssfx.core.errors import RunError, SsfxError
-from ssfx.core.files import write_atomic
+from ssfx.core.files import DAMAGED, write_json
 from ssfx.core.paths import conf_dir, data_dir
 from ssfx.figures.discovery import Figure, chosen, load
 from ssfx.results.rows import Row
@@ -74,7 +75,7 @@ def draw_all(
             files_now = {path.name: _digest(path.read_bytes()) for path in one.files}
             manifest[figure.name] = {"inputs": inputs, "missing": one.state == "missing", "files": files_now}
     if todo:
-        write_atomic(out_dir / MANIFEST, json.dumps(manifest, sort_keys=True, indent=1) + "\n")
+        write_json(out_dir / MANIFEST, json.dumps(manifest, sort_keys=True, indent=1))
     return [results[figure.name] for figure in figures]
 
 
@@ -167,10 +168,10 @@ def _digest(content: bytes) -> str:
 
 def _manifest(out_dir: Path) -> dict[str, Any]:
     try:
-        found = json.loads((out_dir / MANIFEST).read_text())
-    except (OSError, ValueError):
+        found = loads((out_dir / MANIFEST).read_text())
+        return {name: {**one, "missing": one["missing"], "files": dict(one["files"])} for name, one in found.items()}
+    except (OSError, *DAMAGED):
         return {}  # everything is drawn again, which is always right
-    return found if isinstance(found, dict) else {}
 
 
 def _unchanged(entry: Mapping[str, Any] | None, inputs: str, out_dir: Path) -> tuple[Path, ...]:

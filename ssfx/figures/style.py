@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from ssfx.core.errors import RunError
+from ssfx.core.files import of_writing
 from ssfx.core.origin import Kind
 from ssfx.figures.paper_words import FEW
 from ssfx.results.comparisons import Panel
@@ -285,7 +288,7 @@ def csv_text(table: Table) -> str:
 
 
 def save(figure: Figure, name: str, table: Table, rows: Sequence[Row], out: Path) -> list[Path]:
-    """Write out/name.{png,pdf,svg,csv} and return the four paths.
+    """Write out/name.{png,pdf,svg,csv} and return the four paths; RunError when they cannot be written, and none is.
 
     The images carry the run ids, the origins and the digest of the CSV; they hold no date, so that equal rows give
     equal bytes.
@@ -297,15 +300,22 @@ def save(figure: Figure, name: str, table: Table, rows: Sequence[Row], out: Path
     kinds = ", ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
     runs = " ".join(sorted(row.run_id for row in rows))
     digest = hashlib.sha256(text.encode()).hexdigest()
-    png, pdf, svg, data = (out / f"{name}.{ending}" for ending in ("png", "pdf", "svg", "csv"))
-    figure.savefig(
-        png, metadata={"Title": name, "Origin": kinds, "Runs": runs, "Csv-Sha256": digest, "Software": "ssfx"}
-    )
-    figure.set_layout_engine("none")  # the layout is found by now, and takes as long as drawing
+    paths = [out / f"{name}.{ending}" for ending in ("png", "pdf", "svg", "csv")]
     keywords = f"runs: {runs}; csv sha256: {digest}"
-    pdf_facts = {"Subject": kinds, "Keywords": keywords, "CreationDate": None, "Producer": None}
-    figure.savefig(pdf, metadata={"Title": name, "Creator": "ssfx", **pdf_facts})
-    figure.savefig(svg, metadata={"Title": name, "Creator": "ssfx", "Description": keywords, "Date": None})
+    try:
+        with TemporaryDirectory(dir=out, prefix=".drawing-") as scratch:
+            png, pdf, svg, data = (Path(scratch) / path.name for path in paths)
+            figure.savefig(
+                png, metadata={"Title": name, "Origin": kinds, "Runs": runs, "Csv-Sha256": digest, "Software": "ssfx"}
+            )
+            figure.set_layout_engine("none")  # the layout is found by now, and takes as long as drawing
+            pdf_facts = {"Subject": kinds, "Keywords": keywords, "CreationDate": None, "Producer": None}
+            figure.savefig(pdf, metadata={"Title": name, "Creator": "ssfx", **pdf_facts})
+            figure.savefig(svg, metadata={"Title": name, "Creator": "ssfx", "Description": keywords, "Date": None})
+            data.write_text(text)
+            for path in paths:
+                (Path(scratch) / path.name).replace(path)
+    except OSError as error:
+        raise RunError(f"cannot draw {of_writing(error, out / name, 1_000_000)}") from None
     plt.close(figure)
-    data.write_text(text)
-    return [png, pdf, svg, data]
+    return paths

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
-from ssfx.core import machine
+from ssfx.core import machine, slurm_site
 from ssfx.core.case import ClusterChoice
 from ssfx.core.component_file import component_file
 from ssfx.core.errors import ConfigError, unknown
@@ -42,6 +42,10 @@ def choice_of(name: str, options: Mapping[str, Any]) -> ClusterChoice:
 
 def with_options(node: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return a cluster's node in the calibration that `options` choose, with the other options put in their place."""
+    if said := next((key for key in options if key.startswith(slurm_site.PREFIX)), None):
+        raise ConfigError(
+            f"cluster.{said} is for Slurm and says nothing of a cluster; use it with ssfx run engine=slurm"
+        )
     found = calibrated(node, options)
     for key, value in sorted(options.items(), key=lambda item: not item[0].endswith(".link")):
         link, dot, field = key.rpartition(".")
@@ -114,6 +118,10 @@ def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> 
         )  # fmt: skip
     except (TypeError, ValueError):
         raise ConfigError(f"cluster={node['name']}: rates, efficiency and latency of a link must be numbers") from None
+    except (KeyError, AttributeError) as error:
+        raise ConfigError(
+            f"cluster={node['name']}: a link is a list of gbps, efficiency and latency_s, or of link=KIND ({error})"
+        ) from None
     for primitive in cluster.factors:
         if primitive not in (known := cluster.exchange()):
             raise unknown("primitive under cluster.factors", primitive, known)

@@ -9,12 +9,13 @@ paper prints some.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from ssfx.core.digests import loads
+from ssfx.core.files import read, read_json
 from ssfx.core.origin import Origin
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.devices import Device
@@ -88,7 +89,7 @@ def nominal_codecs(on: Device, host: Device, world_size: int) -> dict[str, Compr
 
 def measured_codecs(nominal: Mapping[str, CompressorTimes]) -> dict[str, CompressorTimes]:
     """Return `nominal` with what was measured on a CPU in place; see the note of costs/cpu.json."""
-    table = json.loads((data_dir() / "costs" / "cpu.json").read_text())
+    table = read_json(data_dir() / "costs" / "cpu.json")
     decode, origin = Curve.of(table["decode"]), Origin(**table["origin"])
     found = dict(nominal)
     for name, encode in table["encode"].items():
@@ -107,7 +108,7 @@ def published_codecs(paper: str, nominal: Mapping[str, CompressorTimes], world_s
 
     What is not printed stays nominal; every origin says what is which.
     """
-    table = json.loads((data_dir() / "costs" / f"{paper}.json").read_text())
+    table = read(data_dir() / "costs" / f"{paper}.json", loads, digest=False)
     origin = Origin(**table["origin"])
     found = dict(nominal)
     every = table.get("every", {"as": "", "compressors": (), "note": ""})
@@ -153,5 +154,5 @@ def _with_calls(codec: CompressorTimes, one: Mapping[str, Any], origin: Origin, 
 
 @cache
 def _counted() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((data_dir() / "costs" / "counted.json").read_text())
+    found: dict[str, Any] = read_json(data_dir() / "costs" / "counted.json")
     return found

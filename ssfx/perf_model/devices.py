@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.files import read
 from ssfx.core.paths import data_dir
 
 TENSOR_CONV_EFFICIENCY = 0.3
@@ -125,4 +126,4 @@ def device_names() -> list[str]:
 
 @cache
 def _table() -> dict[str, Any]:
-    return dict(json.loads((data_dir() / "devices.json").read_text()))
+    return dict(read(data_dir() / "devices.json", loads, digest=False))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import cache
 from typing import Any
 
+from ssfx.core.digests import loads
 from ssfx.core.errors import unknown
+from ssfx.core.files import read
 from ssfx.core.paths import data_dir
 
 
@@ -27,4 +28,4 @@ def link_kinds() -> list[str]:
 
 @cache
 def _table() -> dict[str, Any]:
-    return dict(json.loads((data_dir() / "links.json").read_text()))
+    return dict(read(data_dir() / "links.json", loads, digest=False))

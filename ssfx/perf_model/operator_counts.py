@@ -11,12 +11,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from math import inf
 from pathlib import Path
 
-from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.digests import loads
+from ssfx.core.errors import ConfigError, RunError, unknown
+from ssfx.core.files import read, set_aside
 from ssfx.core.own_code import is_own, own_code
 from ssfx.core.paths import cache_dir, data_dir
 from ssfx.planning.plan import TensorSpec
@@ -85,10 +89,12 @@ class ModelWork:
     @classmethod
     def from_json(cls, text: str) -> ModelWork:
         """Return the work that `to_json` wrote; ConfigError for other columns."""
-        raw = json.loads(text)
+        raw = loads(text)
         if tuple(raw["columns"]) != COLUMNS:
             raise ConfigError(f"the work of model {raw['model']} was counted by another version of ssfx")
         names, shapes, forward, backward = zip(*raw["tensors"], strict=True)
+        if not all(0 <= count < inf for row in raw["rows"] for count in row):
+            raise ValueError("counts must be finite and not negative")
         return cls(
             raw["model"], raw["inputs"], raw["batch_size"], raw["optimizer"],
             tuple(TensorSpec(name, tuple(shape)) for name, shape in zip(names, shapes, strict=True)),
@@ -131,19 +137,22 @@ def _own_work(model: str) -> ModelWork:
     code = own_code(model)
     key = f"{code.name} {code.path} {metadata.version('torch')} {COLUMNS}"
     path = cache_dir() / "models" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "ssfx.workloads.analytic", "--own", code.name, str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            why = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-            raise ConfigError(f"the work of {model} cannot be counted: {why}")
+    if path.exists():
+        with suppress(RunError):
+            return _read(path)
+        set_aside(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "ssfx.workloads.analytic", "--own", code.name, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        why = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        raise ConfigError(f"the work of {model} cannot be counted: {why}")
     return _read(path)
 
 
 @cache
 def _read(path: Path) -> ModelWork:
-    return ModelWork.from_json(path.read_text())
+    return read(path, ModelWork.from_json)
 
 
 def _lines(rows: Sequence[object]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from ssfx.core.errors import RunError
+from ssfx.core.files import read as read_file
 from ssfx.core.origin import Origin
 from ssfx.core.paths import data_dir, results_dir
 from ssfx.perf_model.operator_counts import is_counted, model_work
@@ -116,8 +116,4 @@ def joined(network: Path, compressors: Path) -> TimingModel:
 
 def read(path: Path, from_json: Callable[[str], T]) -> T:
     """Return what a file of measurements holds; RunError for one that is damaged or of another version of ssfx."""
-    try:
-        return from_json(path.read_text())
-    except (ValueError, KeyError, TypeError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise RunError(f"{path} is no measurement that can be read ({reason}); measure again, or delete it") from None
+    return read_file(path, from_json, what="no measurement that can be read: measure again, or delete it")

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from ssfx.core.errors import ConfigError
+from ssfx.core.files import read
 from ssfx.perf_model.roofline import STEP_TRAFFIC
 from ssfx.planning.profile import Profile
 
@@ -60,8 +61,4 @@ def check_device(found: Profile, on: str, what: str) -> None:
 
 @cache
 def _read(path: Path, _changed_ns: int) -> Profile:
-    try:
-        return Profile.from_json(path.read_text())
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ConfigError(f"profile={path} is no profile that can be read ({reason}); make it again") from None
+    return read(path, Profile.from_json, what="no profile that can be read: make it again", error=ConfigError)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ssfx.core.errors import ConfigError
+from ssfx.core.files import read
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.operator_counts import counted, is_counted, model_work, work_dir
 from ssfx.perf_model.roofline import analytic_profile
@@ -43,7 +44,7 @@ def measured_profile(model: str) -> Profile | None:
     path = shipped_dir() / f"{model}.json"
     if not path.exists():
         return None
-    found = Profile.from_json(path.read_text())
+    found = read(path, Profile.from_json)
     return found if found.origin.kind == "measured" else None
 
 

@@ -11,8 +11,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from math import inf
 
 from ssfx.compressors import build
+from ssfx.core.digests import loads
 from ssfx.core.old_files import up_to_date
 from ssfx.core.origin import Origin
 from ssfx.perf_model.contention import Contention
@@ -54,6 +56,10 @@ class TimingModel:
     pcie_s_per_byte: float = 0.0
     """Seconds per byte of copying between device and host, one way."""
 
+    def __post_init__(self) -> None:
+        if not (0 <= self.burst_s < inf and 0 <= self.pcie_s_per_byte < inf):
+            raise ValueError("burst_s and pcie_s_per_byte must be finite and not negative")
+
     def codec(self, spec: str) -> CompressorTimes:
         """Return the times of a compressor; ConfigError names those that have some."""
         return times_of(spec, self.codecs, self.name)
@@ -94,8 +100,10 @@ class TimingModel:
     @classmethod
     def from_json(cls, text: str) -> TimingModel:
         """Return the model that `to_json` wrote, of this version or an earlier one."""
-        raw = up_to_date("TimingModel", json.loads(text))
+        raw = up_to_date("TimingModel", loads(text))
         raw["style"] = _STYLES.get(raw["style"], raw["style"])
+        if raw["style"] not in _STYLES.values():
+            raise ValueError(f"style must be one of {', '.join(_STYLES.values())}, got {raw['style']!r}")
         raw["codecs"] = {name: CompressorTimes.of(value) for name, value in raw["codecs"].items()}
         raw["exchange"] = {name: Curve.of(value) for name, value in raw["exchange"].items()}
         # Earlier versions kept the fields of Contention among those of the model.

@@ -7,8 +7,10 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
+from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
 from ssfx.core.origin import Origin
@@ -35,9 +37,10 @@ class Curve:
     def __post_init__(self) -> None:
         if not self.sizes or len(self.sizes) != len(self.seconds):
             raise ValueError("a curve needs as many seconds as sizes, and at least one")
-        if any(b <= a for a, b in zip(self.sizes, self.sizes[1:], strict=False)):
-            raise ValueError("curve sizes must increase")
-        if any(s < 0 for s in self.seconds):
+        ordered = all(a < b for a, b in zip(self.sizes, self.sizes[1:], strict=False))
+        if not ordered or not 0 <= self.sizes[0] <= self.sizes[-1] < inf:
+            raise ValueError("curve sizes must be finite, not negative, and increase")
+        if not all(s >= 0 for s in self.seconds):
             raise ValueError("curve seconds must not be negative")
 
     @classmethod
@@ -48,7 +51,9 @@ class Curve:
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Curve:
-        """Return the curve that JSON holds as {sizes, seconds, unbounded}."""
+        """Return the curve that JSON holds as {sizes, seconds, unbounded}; nothing measured takes for ever."""
+        if not all(s < inf for s in raw["seconds"]):
+            raise ValueError("curve seconds must be finite")
         return cls(tuple(raw["sizes"]), tuple(raw["seconds"]), bool(raw.get("unbounded", False)))
 
     def scaled(self, factor: float) -> Curve:
@@ -99,6 +104,12 @@ class Curve:
         return np.where(sizes <= 0, 0.0, out)
 
 
+def _check_seconds(holder: object, names: Sequence[str]) -> None:
+    for name in names:
+        if not 0 <= getattr(holder, name) < inf:
+            raise ValueError(f"{name} must be finite and not negative, got {getattr(holder, name)!r}")
+
+
 @dataclass(frozen=True)
 class CompressorTimes:
     """Seconds of one compressor on one kind of device."""
@@ -119,6 +130,9 @@ class CompressorTimes:
     """Seconds that every further tensor of a segment adds that is no piece."""
     host_copies: bool = False
     """Whether copying to the host and back is in `host`."""
+
+    def __post_init__(self) -> None:
+        _check_seconds(self, ("segment_s", "piece_s", "tensor_s"))
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> CompressorTimes:
@@ -152,6 +166,9 @@ class Overheads:
     decode_s: float = 0.0
     """Seconds once a step in which anything is decoded."""
 
+    def __post_init__(self) -> None:
+        _check_seconds(self, tuple(self.__dataclass_fields__))
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -180,6 +197,9 @@ class Costs:
     overheads: Overheads = Overheads()
     host_shares: bool = False
     pcie_s_per_byte: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_seconds(self, ("pcie_s_per_byte",))
 
     def codec(self, spec: str) -> CompressorTimes:
         """Return the times of a compressor in its own units; the curves by elements where there are none."""
@@ -232,7 +252,7 @@ class Costs:
     @classmethod
     def from_json(cls, text: str) -> Costs:
         """Return the cost table that `to_json` wrote."""
-        raw = json.loads(text)
+        raw = loads(text)
         for key in ("encode", "host", "decode"):
             raw[key] = Curve.of(raw[key])
         raw["exchange"] = {name: Curve.of(value) for name, value in raw["exchange"].items()}

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from ssfx.core.digests import loads
 from ssfx.core.old_files import up_to_date
 
 FORMAT_VERSION = 1
@@ -145,7 +146,7 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> Plan:
         """Return the plan that `to_json` wrote; raises PlanError for another format version."""
-        raw: dict[str, Any] = json.loads(text)
+        raw: dict[str, Any] = loads(text)
         if raw.pop("format", None) != FORMAT_VERSION:
             raise PlanError(f"this plan was written in another format; expected version {FORMAT_VERSION}")
         tensors = tuple(TensorSpec(t["name"], tuple(t["shape"]), t["dtype"]) for t in raw.pop("tensors"))

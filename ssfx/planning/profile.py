@@ -6,9 +6,11 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from math import inf
 from pathlib import Path
 
-from ssfx.core.files import write_atomic
+from ssfx.core.digests import loads
+from ssfx.core.files import write_json
 from ssfx.core.old_files import up_to_date
 from ssfx.core.origin import Origin
 from ssfx.planning.plan import TensorSpec
@@ -52,8 +54,8 @@ class Profile:
             raise ValueError(f"{len(self.tensors)} tensors but {len(self.ready_gap_s)} ready gaps")
         if not self.tensors:
             raise ValueError("a profile needs at least one tensor")
-        if min(self.forward_s, self.step_s, self.other_s, *self.ready_gap_s) < 0:
-            raise ValueError("times must not be negative")
+        if not all(0 <= one < inf for one in (self.forward_s, self.step_s, self.other_s, self.skew, *self.ready_gap_s)):
+            raise ValueError("times must be finite and not negative")
         if self.ranks < 1:
             raise ValueError(f"a profile is of at least one rank, got {self.ranks}")
 
@@ -82,12 +84,12 @@ class Profile:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """The profile is in the file `path`, which `ssfx plan`, `simulate` and `advise` take as profile=PATH."""
-        write_atomic(Path(path), self.to_json() + "\n")
+        write_json(Path(path), self.to_json())
 
     @classmethod
     def from_json(cls, text: str) -> Profile:
         """Return the profile that `to_json` wrote, of this version or an earlier one."""
-        raw = up_to_date("Profile", json.loads(text))
+        raw = up_to_date("Profile", loads(text))
         raw["tensors"] = tuple(TensorSpec(t["name"], tuple(t["shape"]), t["dtype"]) for t in raw["tensors"])
         raw["ready_gap_s"] = tuple(raw["ready_gap_s"])
         raw["origin"] = Origin(**raw["origin"])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from ssfx.core.case import Case
+from ssfx.core.digests import loads
 from ssfx.core.origin import Origin
 
 METRICS: dict[str, str] = {
@@ -80,6 +81,13 @@ class Row:
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if value is not None and not (number and isfinite(value)):
                 raise ValueError(f"metric {name} must be a finite number or None, got {value!r}")
+            if value is not None and value < 0 and name.endswith("_s"):
+                raise ValueError(f"metric {name} must not be negative, got {value!r}")
+        for name, values in self.samples.items():
+            if not _not_negative(values):
+                raise ValueError(f"samples {name} must be finite numbers that are not negative")
+        if len({len(column) for column in self.curve.values()}) > 1:
+            raise ValueError("the columns of a curve must be equally long")
         if self.run_id != self.case.run_id:
             raise ValueError(f"row of run {self.run_id} holds the case of run {self.case.run_id}")
 
@@ -92,9 +100,14 @@ class Row:
 
     @classmethod
     def from_json(cls, line: str) -> Row:
-        """Return the row that `to_json` wrote; ValueError, TypeError or KeyError for a corrupt line."""
-        raw = json.loads(line)
+        """Return the row that `to_json` wrote, with a digest or without; an error of DAMAGED for a corrupt line."""
+        raw = loads(line)
         return cls(
             raw["run_id"], Case.of(raw["case"]), raw["metrics"], Origin(**raw["origin"]), raw["manifest"],
             raw["samples"], raw.get("density_ratios", {}), raw.get("curve", {}),  # the first committed rows lack these
         )  # fmt: skip
+
+
+def _not_negative(values: Sequence[float]) -> bool:
+    # A NaN may hide from a minimum, not from a sum.
+    return not values or (min(values) >= 0 and sum(values) < inf)

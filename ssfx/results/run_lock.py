@@ -20,14 +20,18 @@ class RunLock:
         self.file = file
 
     @classmethod
-    def take(cls, run_dir: Path, *, wait: bool = False) -> RunLock | None:
-        """Return the claim on `run_dir`, creating it; None when another process holds it and `wait` is false."""
+    def take(cls, run_dir: Path, *, wait: bool = False, note: bool = True) -> RunLock | None:
+        """Return the claim on `run_dir`, creating it; None when another process holds it and `wait` is false.
+
+        With `note` the file says which process has it.
+        """
         run_dir.mkdir(parents=True, exist_ok=True)
         file = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            os.ftruncate(file, 0)
-            os.pwrite(file, str(os.getpid()).encode(), 0)
+            if note:
+                os.ftruncate(file, 0)
+                os.pwrite(file, str(os.getpid()).encode(), 0)
         except BlockingIOError:
             os.close(file)
             return None
@@ -41,6 +45,15 @@ class RunLock:
         """Return who claimed `run_dir` last, for messages."""
         pid = (run_dir / "lock").read_text().strip()
         return f"process {pid}" if pid else "another process"
+
+    @classmethod
+    def is_held(cls, run_dir: Path) -> bool:
+        """Return whether a process works on `run_dir` now; the claim is taken and given back to find out."""
+        claim = cls.take(run_dir, note=False)
+        if claim is None:
+            return True
+        claim.release()
+        return False
 
     def release(self) -> None:
         """Let others claim the run; a second call does nothing."""

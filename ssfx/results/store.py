@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ssfx.core.case import Case
+from ssfx.core.digests import Changed, check_lines, digest_line, is_digest_line, without_digest
 from ssfx.core.errors import RunError
-from ssfx.core.files import write_atomic
+from ssfx.core.files import DAMAGED, note_digest, refusal, text_of, write_atomic, write_json
 from ssfx.core.paths import reference_dir
 from ssfx.results.curves import curves
 from ssfx.results.rows import Row
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Status = Literal["finished", "failed", "half", "new"]
-_SEAL = ',"row_sha256":"'
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
@@ -51,7 +50,7 @@ class Store:
     def row(self, case: Case) -> Row | None:
         """Return the row of a finished case, None when it is not finished."""
         path = self.run_dir(case) / "row.json"
-        return _read_row_file(path) if path.exists() else None
+        return row_in(path) if path.exists() else None
 
     def attempts(self, case: Case) -> list[int]:
         """Return the numbers of the attempts made so far, ascending."""
@@ -81,11 +80,11 @@ class Store:
         """Make the row's run a finished one, atomically."""
         path = self.runs / row.run_id / "row.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, _sealed(row.to_json()) + "\n")
+        write_json(path, row.to_json())
 
     def rows(self, experiment: str | None = None) -> list[Row]:
         """Return the rows of all finished runs, of one experiment if named, in the order of their run ids."""
-        found = (_read_row_file(path) for path in sorted(self.runs.glob("*/row.json")))
+        found = (row_in(path) for path in sorted(self.runs.glob("*/row.json")))
         return [row for row in found if experiment in (None, row.case.experiment)]
 
     def curves(self, experiment: str | None = None) -> pd.DataFrame:
@@ -103,48 +102,68 @@ class Store:
         broken: list[Unreadable] = []
         for path in sorted(self.reference.glob("*.jsonl")):
             good, bad = _read_lines(path)
-            rows += good
-            broken += [Unreadable(message, tuple(row.case for row in good)) for message in bad]
+            kin = tuple(row.case for row in good)
+            rows += [] if any(isinstance(one, _ChangedRows) for one in bad) else good
+            broken += [Unreadable(str(one), kin) for one in bad]
         for path in sorted(self.runs.glob("*/row.json")):
             try:
-                rows.append(_read_row_file(path))
+                rows.append(row_in(path))
             except RunError as error:
                 broken.append(Unreadable(str(error), _case_in_folder_of(path)))
         return rows, broken
 
 
+class _ChangedRows(RunError):
+    """One of several rows was changed, and nobody knows which: none of them is to be trusted."""
+
+
 def read_rows(path: Path) -> list[Row]:
     """Return the rows of a JSONL file; RunError with file and line for the first corrupt one."""
-    lines = _text(path).split("\n")
-    return [_parse(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    rows, wrong = _read_lines(path)
+    if wrong:
+        raise wrong[0]
+    return rows
 
 
-def _read_lines(path: Path) -> tuple[list[Row], list[str]]:
-    """Return the rows of a JSONL file, and what is wrong with each line that is none."""
-    rows, wrong = [], []
+def _read_lines(path: Path) -> tuple[list[Row], list[RunError]]:
+    """Return the rows of a JSONL file, and what is wrong with each line that is none, or not what was written."""
     try:
-        lines = _text(path).split("\n")
+        text = text_of(path)
     except RunError as error:
-        return [], [str(error)]
-    for number, line in enumerate(lines, start=1):
+        return [], [error]
+    rows: list[Row] = []
+    wrong: list[RunError] = []
+    begin = end = 0  # of the lines that the next digest stands for
+    digests = True
+    for number, line in enumerate(text.split("\n"), start=1):
+        start, end = end, end + len(line) + 1
         try:
-            rows += [_parse(path, number, line)] if line.strip() else []
+            if is_digest_line(line):
+                begin, lines = end, text[begin:start]
+                check_lines(lines, line)
+            elif line.strip():
+                rows.append(_parse(path, number, line))
+                digests = digests and without_digest(line)[1]
+        except Changed as changed:
+            wrong.append(_ChangedRows(refusal(path, changed, number)))
         except RunError as error:
-            wrong.append(str(error))
+            wrong.append(error)
+    note_digest(path, digests or not text[begin:].strip())
     return rows, wrong
 
 
 def _case_in_folder_of(path: Path) -> tuple[Case, ...]:
     try:
-        return (Case(**json.loads((path.parent / "case.json").read_text())),)
-    except (OSError, ValueError, TypeError):
+        return (Case.from_json((path.parent / "case.json").read_text()),)
+    except (OSError, *DAMAGED):
         return ()
 
 
 def export(rows: Iterable[Row], path: Path) -> None:
-    """Write `rows` to the JSONL file `path`, one a line, atomically; read_rows returns them again."""
+    """Write `rows` to the JSONL file `path`, one a line, and their digest, atomically; read_rows returns them again."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, "".join(row.to_json() + "\n" for row in rows))
+    lines = "".join(row.to_json() + "\n" for row in rows)
+    write_atomic(path, f"{lines}{digest_line(lines)}\n")
 
 
 def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
@@ -163,37 +182,20 @@ def _cells(row: Row) -> Iterator[tuple[str, object]]:
     yield from row.metrics.items()
 
 
-def _read_row_file(path: Path) -> Row:
+def row_in(path: Path) -> Row:
+    """Return the row in a run's row.json; RunError when it is corrupt, or that of another run."""
     rows = read_rows(path)
     if len(rows) != 1 or rows[0].run_id != path.parent.name:
         raise RunError(f"{path}:1: not the row of run {path.parent.name}; remove the file to run the case again")
     return rows[0]
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise RunError(f"{path}:1: not text ({error.reason})") from None
-
-
-def _sealed(line: str) -> str:
-    """Return the JSON object in `line` with its SHA-256 as a last field: a flipped digit is still JSON."""
-    return f'{line[:-1]}{_SEAL}{hashlib.sha256(line.encode()).hexdigest()}"}}'
-
-
-def _check_seal(line: str) -> None:
-    """Raise ValueError when `line` is not what was sealed. Committed rows have no seal, and git has theirs."""
-    body, seal, digest = line.strip().rpartition(_SEAL)
-    if seal and hashlib.sha256(f"{body}}}".encode()).hexdigest() != digest.removesuffix('"}'):
-        raise ValueError("its checksum does not match: it was changed after it was written")
-
-
 def _parse(path: Path, number: int, line: str) -> Row:
     try:
-        _check_seal(line)
         return Row.from_json(line)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except Changed as changed:
+        raise RunError(refusal(path, changed, number)) from None
+    except DAMAGED as error:
         raise RunError(
             f"{path}:{number}: not a row of this version of ssfx ({error}); remove it to run again"
         ) from None

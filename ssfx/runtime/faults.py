@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.files import read_json, write_json
 from ssfx.runtime.heartbeat import PHASES
 
 VARIABLE = "SSFX_FAULT"
@@ -62,7 +63,7 @@ class Fault:
 
 def fired(run_dir: Path) -> list[dict[str, Any]]:
     """Return the records of the faults that happened in any attempt of a run."""
-    return [json.loads(path.read_text()) for path in sorted(run_dir.glob("attempt-*/fault-rank*.json"))]
+    return [read_json(path) for path in sorted(run_dir.glob("attempt-*/fault-rank*.json"))]
 
 
 class Injector:
@@ -81,7 +82,8 @@ class Injector:
         if fault is None or (step, phase) != (fault.step, fault.phase):
             return
         self._fault = None
-        self._record.write_text(json.dumps({"kind": fault.kind, "rank": fault.rank, "step": step, "phase": phase}))
+        record = {"kind": fault.kind, "rank": fault.rank, "step": step, "phase": phase}
+        write_json(self._record, json.dumps(record))
         match fault.kind:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)

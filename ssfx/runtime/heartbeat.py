@@ -6,8 +6,11 @@ import mmap
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from zlib import crc32
 
 SIZE = 512
+_SUM_BYTES = 4
+_TRIES = 5
 PHASES = ("setup", "data", "forward", "backward", "exchange", "step", "evaluate", "checkpoint")
 QUIET = ("setup", "compile", "evaluate", "checkpoint")
 """Phases in which a healthy rank may write nothing for long; a kernel is compiled inside one of the others."""
@@ -51,15 +54,24 @@ class Heartbeat:
     @staticmethod
     def _text(step: int, phase: str, error: str) -> bytes:
         line = " ".join(error.split())
-        text = f"{os.getpid()} {step} {phase} {line}".encode("ascii", "replace")
-        return text[:SIZE].ljust(SIZE, b"\0")
+        text = f"{os.getpid()} {step} {phase} {line}".encode("ascii", "replace")[: SIZE - _SUM_BYTES]
+        text = text.ljust(SIZE - _SUM_BYTES, b"\0")
+        return text + crc32(text).to_bytes(_SUM_BYTES, "little")
 
 
 def read_beat(attempt_dir: Path, rank: int) -> Beat | None:
-    """Return the last beat of `rank`, None when it has not begun."""
-    try:
-        text = heartbeat_path(attempt_dir, rank).read_bytes().rstrip(b"\0").decode("ascii", "replace")
-    except FileNotFoundError:
-        return None
-    pid, step, phase, error = (*text.split(" ", 3), "")[:4]
-    return Beat(int(pid), int(step), phase, error.strip())
+    """Return the last beat of `rank`, None when it has not begun.
+
+    None, too, for a file that is no beat: processes are ended by the number in it. One that is read while it is written
+    is read again.
+    """
+    for _ in range(_TRIES):
+        try:
+            whole = heartbeat_path(attempt_dir, rank).read_bytes()
+        except OSError:
+            return None
+        text, checksum = whole[:-_SUM_BYTES], whole[-_SUM_BYTES:]
+        if len(whole) == SIZE and crc32(text) == int.from_bytes(checksum, "little"):
+            pid, step, phase, error = (*text.rstrip(b"\0").decode("ascii").split(" ", 3), "")[:4]
+            return Beat(int(pid), int(step), phase, error.strip())
+    return None

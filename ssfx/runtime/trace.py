@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ssfx.core.digests import with_digest
+
 TRACKS = ("compute", "host", "network")
 BEGIN = "begin"
 """Category of the instants at which steps begin."""
@@ -56,5 +58,6 @@ class Tracer:
         ]
         process = {"name": "process_name", "ph": "M", "pid": self.rank, "args": {"name": f"rank {self.rank}"}}
         part = path.with_suffix(".part")
-        part.write_text(json.dumps({"traceEvents": [process, *names, *self._events], "displayTimeUnit": "ms"}))
+        drawn = {"traceEvents": [process, *names, *self._events], "displayTimeUnit": "ms"}
+        part.write_text(with_digest(json.dumps(drawn)))
         part.replace(path)

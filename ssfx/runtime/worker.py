@@ -34,13 +34,16 @@ import torch.distributed as dist
 import ssfx
 from ssfx.core import machine
 from ssfx.core.case import Case
+from ssfx.core.digests import loads, with_digest
 from ssfx.core.errors import RunError
-from ssfx.core.files import write_atomic
+from ssfx.core.files import of_writing, read, write_json
 from ssfx.results.manifest import busy_s, now
 from ssfx.runtime.faults import Injector
 from ssfx.runtime.heartbeat import Heartbeat
+from ssfx.runtime.stop import StopRequests
 from ssfx.runtime.sync import Sync
 from ssfx.workloads.record import StepRecord
+from ssfx.workloads.train import StoppedAtCheckpoint
 
 COLLECTIVE_TIMEOUT_S = 60
 WAIT_S = 0.05
@@ -48,7 +51,7 @@ WAIT_S = 0.05
 
 def main(batch_file: str) -> None:
     """Run every case of the batch on this rank; end the process with code 1 at the first failure."""
-    batch = json.loads(Path(batch_file).read_text())
+    batch = read(Path(batch_file), _batch)
     rank = int(os.environ["RANK"])
     _die_with_launcher()
     task = Task(batch["jobs"][0], rank)
@@ -63,6 +66,9 @@ def main(batch_file: str) -> None:
                 task = Task(job, rank)
             task.run(batch["train"])
         dist.destroy_process_group()
+    except StoppedAtCheckpoint as stopped:
+        task.stopped(stopped.step)
+        os._exit(0)  # nothing is worth the seconds that an orderly end of torch takes
     except BaseException as error:
         task.fail(error)
         # Not sys.exit: an exchange that waits for a dead peer must not delay the end of this rank.
@@ -80,11 +86,11 @@ class Task:
         self.step = 0
         self.phase = "setup"
         self.heartbeat = Heartbeat(self.attempt_dir, rank)
-        # Kept open on purpose: stacks are dumped on SIGUSR1 (a hang) and SIGTERM (ended because of another rank).
+        # Kept open on purpose: stacks are dumped on SIGUSR2 (a hang) and SIGTERM (ended because of another rank).
         self._stacks = (self.attempt_dir / f"stacks-rank{rank}.txt").open("w")
-        faulthandler.register(signal.SIGUSR1, file=self._stacks)
+        faulthandler.register(signal.SIGUSR2, file=self._stacks)
         faulthandler.register(signal.SIGTERM, file=self._stacks, chain=True)
-        self.case = Case.from_json((self.run_dir / "case.json").read_text())
+        self.case = _case_in(self.run_dir)
         self._sync: Sync | None = None
         self._handles: list[Any] = []
         self._inject = Injector(rank, self.run_dir, self.attempt_dir)
@@ -108,11 +114,21 @@ class Task:
         _reset_peak_memory(self.case.device)
         self.set_phase("setup")
         with (self.attempt_dir / f"rank{self.rank}.jsonl").open("w") as log:
+            requests = StopRequests(
+                self.attempt_dir, self.rank, one_machine=os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
+            )
+            requests.listen()
 
-            def on_step(record: StepRecord) -> None:
-                log.write(record.to_json() + "\n")
-                log.flush()
-                self._end_step(record.step + 1)
+            def on_step(record: StepRecord) -> bool:
+                line = with_digest(record.to_json()) + "\n"
+                try:
+                    log.write(line)
+                    log.flush()
+                except OSError as error:
+                    raise of_writing(error, Path(log.name), len(line)) from None
+                last = requests.after(record.step)
+                self._end_step(record.step + 1, last)
+                return last
 
             outcome = _resolve(train)(self.case, on_step, self._attach, checkpoint_dir=self.run_dir / "checkpoint")
         after = (time.perf_counter(), busy_s(), time.process_time())
@@ -127,14 +143,14 @@ class Task:
             "wall_s": wall_s, "machine_busy_s": machine_s, "own_busy_s": own_s,
             "cores": machine.own_cores(),
         }  # fmt: skip
-        write_atomic(self.attempt_dir / f"result-rank{self.rank}.json", json.dumps(result))
-        self._wait_for_peers()
+        write_json(self.attempt_dir / f"result-rank{self.rank}.json", json.dumps(result))
+        self._wait_for("result")
 
-    def _wait_for_peers(self) -> None:
+    def _wait_for(self, kind: str) -> None:
         # Rank 0 evaluates alone, for as long as it takes. Waiting for it in a collective would end in a timeout, and
         # going on would let a failure in the next case end the evaluation of this one.
-        results = [self.attempt_dir / f"result-rank{rank}.json" for rank in range(self.case.world_size)]
-        while not all(result.exists() for result in results):
+        left = [self.attempt_dir / f"{kind}-rank{rank}.json" for rank in range(self.case.world_size)]
+        while not all(path.exists() for path in left):
             time.sleep(WAIT_S)
         if not self._stacks.tell():
             Path(self._stacks.name).unlink()
@@ -146,7 +162,12 @@ class Task:
         self._save_plan()
         return self._sync
 
-    def _end_step(self, finished: int) -> None:
+    def stopped(self, step: int) -> None:
+        """Leave word that the run goes on from the checkpoint after `step` finished steps."""
+        write_json(self.attempt_dir / f"stopped-rank{self.rank}.json", json.dumps({"step": step}))
+        self._wait_for("stopped")
+
+    def _end_step(self, finished: int, last: bool) -> None:
         self.step = finished
         if finished == self.case.steps:
             for handle in self._handles:  # evaluation is another phase, whatever the model does in it
@@ -154,7 +175,7 @@ class Task:
             self.set_phase("evaluate")
         else:
             every = self.case.checkpoint_every
-            self.set_phase("checkpoint" if every and finished % every == 0 else "data")
+            self.set_phase("checkpoint" if last or (every and finished % every == 0) else "data")
 
     def _save_plan(self) -> None:
         sync = self._sync
@@ -165,7 +186,7 @@ class Task:
         if self.rank == 0:
             for name, part in (("plan", sync.plan), ("profile", sync.profile), ("costs", sync.costs)):
                 if part is not None:
-                    (self.attempt_dir / f"{name}.json").write_text(part.to_json())
+                    write_json(self.attempt_dir / f"{name}.json", part.to_json())
 
     def fail(self, error: BaseException) -> None:
         """Leave word of `error`: in the heartbeat, which needs no disk space, and with its traceback in a file."""
@@ -177,11 +198,24 @@ class Task:
         }  # fmt: skip
         with suppress(OSError):  # a full disk: the heartbeat has the error
             print(report["traceback"], file=sys.stderr, flush=True)
-            write_atomic(self.attempt_dir / f"failure-rank{self.rank}.json", json.dumps(report))
+            write_json(self.attempt_dir / f"failure-rank{self.rank}.json", json.dumps(report))
 
 
 def _has_compressor(job: Mapping[str, Any]) -> bool:
-    return Case.from_json((Path(job["run_dir"]) / "case.json").read_text()).compressor is not None
+    return _case_in(Path(job["run_dir"])).compressor is not None
+
+
+def _batch(text: str) -> dict[str, Any]:
+    found = loads(text)
+    jobs = [{"run_dir": str(job["run_dir"]), "attempt": int(job["attempt"])} for job in found["jobs"]]
+    return {"train": str(found["train"]), "jobs": jobs}
+
+
+def _case_in(run_dir: Path) -> Case:
+    case = read(run_dir / "case.json", Case.from_json)
+    if case.run_id != run_dir.name:
+        raise RunError(f"{run_dir / 'case.json'} is the case of run {case.run_id}; remove it and start again")
+    return case
 
 
 def _die_with_launcher() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from ssfx.core.digests import with_digest
 from ssfx.pricing.task import Resource, Task
 from ssfx.simulator.result import Simulated
 
@@ -26,7 +27,7 @@ def save(steps: Mapping[str, Simulated], path: Path) -> None:
     events = [
         event for i, (name, step) in enumerate(steps.items()) for event in events_of(name, step, FIRST_PROCESS + i)
     ]
-    path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+    path.write_text(with_digest(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})))
 
 
 def events_of(name: str, step: Simulated, process: int) -> Iterator[dict[str, object]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir, reference_dir, results_dir
 from ssfx.results.store import Store
 from ssfx.validation.groups import load
@@ -34,7 +35,7 @@ def main(words: list[str]) -> None:
     elif words:
         sys.exit(f"unknown word {words[0]!r}; say plans or nothing")
     path, found = data_dir() / "validation.json", scores()
-    path.write_text(json.dumps(found, indent=1) + "\n")
+    write_json(path, json.dumps(found, indent=1))
     print(f"{path}: " + ", ".join(f"{name} mean {one['mean']:.3f}" for name, one in found.items()))
 
 

@@ -11,7 +11,9 @@ from statistics import median
 from typing import Literal
 
 from ssfx.core.case import Case
+from ssfx.core.digests import loads
 from ssfx.core.errors import RunError
+from ssfx.core.files import read, write_json
 from ssfx.core.paths import reference_dir
 from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
 from ssfx.perf_model.timing_model import TimingModel
@@ -246,8 +248,10 @@ def recorded_plans() -> dict[str, Plan]:
 
 
 def _plans_in(path: Path) -> list[Plan]:
-    texts = json.loads(path.read_text()) if path.exists() else []
-    return [Plan.from_json(json.dumps(text)) for text in texts]
+    def plans(text: str) -> list[Plan]:
+        return [Plan.from_json(json.dumps(one)) for one in loads(text)]
+
+    return read(path, plans) if path.exists() else []
 
 
 def write_plans(rows: Iterable[Row], runs: Path, path: Path) -> int:
@@ -263,9 +267,9 @@ def write_plans(rows: Iterable[Row], runs: Path, path: Path) -> int:
             texts[digest] = known[digest]
         if digest not in texts:
             folder = runs / row.run_id / f"attempt-{row.manifest['attempt']}"
-            texts[digest] = Plan.from_json((folder / "plan.json").read_text()).to_json()
+            texts[digest] = read(folder / "plan.json", Plan.from_json).to_json()
     for digest, text in texts.items():
         if Plan.from_json(text).digest != digest:
             raise RunError(f"the plan in the run directory is not the one that was executed ({digest})")
-    path.write_text("[\n" + ",\n".join(texts.values()) + "\n]\n")
+    write_json(path, "[\n" + ",\n".join(texts.values()) + "\n]")
     return len(texts)

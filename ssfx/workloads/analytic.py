@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ssfx.core.errors import SsfxError
-from ssfx.core.files import write_atomic
+from ssfx.core.files import write_json
 from ssfx.perf_model.operator_counts import ModelWork, work_dir
 from ssfx.planning.plan import TensorSpec
 from ssfx.workloads.as_on_gpu import as_on_gpu
@@ -132,7 +132,7 @@ def main(names: list[str]) -> None:
     if names[:1] == ["--own"]:
         _, name, target = names
         try:
-            write_atomic(Path(target), count_work(name).to_json())
+            write_json(Path(target), count_work(name).to_json())
         except (SsfxError, RuntimeError, ValueError, TypeError, NotImplementedError) as error:
             sys.exit(" ".join(str(error).split()))
         return
@@ -140,7 +140,7 @@ def main(names: list[str]) -> None:
     for name in names or COUNTABLE:
         work = count_work(name)
         path = work_dir() / f"{name}.json"
-        path.write_text(work.to_json())
+        write_json(path, work.to_json())
         forward, backward = work.flops()
         print(
             f"{name}: {len(work.tensors)} tensors, {work.numel:,} parameters, {len(work.rows)} rows, "

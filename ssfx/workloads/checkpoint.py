@@ -19,11 +19,14 @@ from typing import IO, Any, cast
 import torch
 import torch.distributed as dist
 
+from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.core.files import write_atomic
+from ssfx.core.files import DAMAGED, free_bytes, megabytes, of_writing, write_json
 
 KEEP = 2
 _COMPLETE = "COMPLETE"
+_TENSOR_BYTES = 400
+"""About what a file of torch.save takes for a tensor besides its numbers."""
 
 
 @dataclass(frozen=True)
@@ -54,19 +57,45 @@ class Checkpoints:
     def save(self, step: int, state: Mapping[str, Any]) -> None:
         """Keep `state` as the checkpoint after `step` finished steps, then delete all but the last two.
 
-        Raises RunError when the files cannot be written; the earlier checkpoints are still there then.
+        Raises RunError on all ranks when there is no room for it or a file cannot be written; nothing is left of it
+        then, and the earlier checkpoints are still there.
         """
         folder = self.directory / f"step-{step}"
+        self._check_room(folder, _nbytes(state))
+        path, digest, problem = folder / f"rank{self._rank}.pt", "", ""
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            digest = _write_state(folder / f"rank{self._rank}.pt", state)
-            digests = self._gather(digest)  # every rank's file is durable when this returns
-            if self._rank == 0:
-                seal = {"identity": self._identity, "world_size": self._world_size, "sha256": digests}
-                write_atomic(folder / _COMPLETE, json.dumps(seal))
-                self._prune()
+            digest = _write_state(path, state)
         except OSError as error:
-            raise RunError(f"checkpoint {folder} cannot be written: {error.strerror or error}") from error
+            problem = f"rank {self._rank}: {of_writing(error, path, _nbytes(state)).strerror}"
+        found = self._gather((digest, problem))  # every rank's file is durable when this returns
+        problem = next((problem for _, problem in found if problem), "")
+        if self._rank == 0 and not problem:
+            seal = {"identity": self._identity, "world_size": self._world_size, "sha256": [one for one, _ in found]}
+            try:
+                write_json(folder / _COMPLETE, json.dumps(seal))
+            except OSError as error:
+                problem = f"rank 0: {error.strerror}"
+        if problem:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+                folder.rmdir()  # by the last of the ranks
+            raise RunError(f"checkpoint {folder} cannot be written: {problem}; the one before it is still there")
+        if self._rank == 0:
+            try:
+                self._prune()
+            except OSError as error:
+                raise RunError(f"old checkpoints of {self.directory} cannot be deleted: {error}") from error
+
+    def _check_room(self, folder: Path, own_bytes: int) -> None:
+        """Raise RunError on all ranks when what they want to write together is more than what is free."""
+        needed_bytes = sum(self._gather(own_bytes))
+        free = self._agree(free_bytes(folder) if self._rank == 0 else None)
+        if needed_bytes > free:
+            raise RunError(
+                f"checkpoint {folder} needs {megabytes(needed_bytes)} and there are {megabytes(free)} free; the one "
+                "before it is still there, and the run goes on from it once there is room"
+            )
 
     def load(self) -> Loaded:
         """Return this rank's state from the newest checkpoint that is complete and whose checksums match.
@@ -87,13 +116,15 @@ class Checkpoints:
         skipped: list[str] = []
         for step, folder in reversed(self._folders()):
             try:
-                seal = json.loads((folder / _COMPLETE).read_text())
+                seal = loads((folder / _COMPLETE).read_text())
                 refusal = self._refusal(folder, seal)
                 if not refusal:
-                    _verify(folder, seal["sha256"])
+                    _check_files(folder, seal["sha256"])
             except FileNotFoundError as error:
                 skipped.append(f"checkpoint {folder.name} skipped: {Path(error.filename).name} is missing")
-            except (ValueError, KeyError, TypeError) as error:
+            except OSError as error:
+                skipped.append(f"checkpoint {folder.name} skipped: {error.strerror} ({Path(error.filename).name})")
+            except DAMAGED as error:
                 skipped.append(f"checkpoint {folder.name} skipped: {error}")
             else:
                 return step, tuple(skipped), refusal
@@ -124,11 +155,11 @@ class Checkpoints:
                 (folder / _COMPLETE).unlink(missing_ok=True)  # first, so that what is left never looks complete
                 shutil.rmtree(folder)
 
-    def _gather(self, digest: str) -> list[str]:
-        digests = [digest] * self._world_size
+    def _gather(self, own: Any) -> list[Any]:
+        found = [own] * self._world_size
         if self._group is not None:
-            dist.all_gather_object(digests, digest, group=self._group)
-        return digests
+            dist.all_gather_object(found, own, group=self._group)
+        return found
 
     def _agree(self, found: Any) -> Any:
         box = [found]
@@ -155,6 +186,23 @@ class _Target:
         self._file.flush()
 
 
+def _nbytes(state: Any) -> int:
+    """Return the bytes that a file of `state` takes, by what its tensors hold: all the rest is small."""
+    storages: dict[int, int] = {}
+    left, others = [state], 0
+    while left:
+        one = left.pop()
+        if isinstance(one, torch.Tensor):
+            storage = one.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes() + _TENSOR_BYTES
+        elif isinstance(one, Mapping):
+            left += one.values()
+        elif isinstance(one, list | tuple):
+            left += one
+        others += len(one) if isinstance(one, str | bytes) else 8
+    return sum(storages.values()) + others
+
+
 def _write_state(path: Path, state: Mapping[str, Any]) -> str:
     """Write `state` durably to `path` and return the SHA-256 of the file; after an OSError nothing is left of it."""
     temporary = path.with_suffix(".tmp")
@@ -179,7 +227,15 @@ def _write_state(path: Path, state: Mapping[str, Any]) -> str:
     return digest
 
 
-def _verify(folder: Path, digests: list[str]) -> None:
+def check_complete(folder: Path) -> None:
+    """Raise RunError unless the files of a complete checkpoint are those that were written."""
+    try:
+        _check_files(folder, loads((folder / _COMPLETE).read_text())["sha256"])
+    except (OSError, *DAMAGED) as error:
+        raise RunError(f"{folder / _COMPLETE}: {error}; the checkpoint before it is used") from None
+
+
+def _check_files(folder: Path, digests: list[str]) -> None:
     for rank, expected in enumerate(digests):
         path = folder / f"rank{rank}.pt"
         with path.open("rb") as file:

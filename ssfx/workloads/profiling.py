@@ -113,7 +113,7 @@ def main() -> None:
     for name, (dataset, optimizer) in SHIPPED.items():
         profile = record_profile(name, dataset, models[name].batch_size, "cpu", optimizer=optimizer)
         path = shipped_dir() / f"{name}.json"
-        path.write_text(profile.to_json() + "\n")
+        profile.save(path)
         print(f"{path.name}: {len(profile.tensors)} tensors, backward {profile.backward_s * 1e3:.1f} ms")
 
 

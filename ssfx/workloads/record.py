@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from math import inf
+from pathlib import Path
+
+from ssfx.core.digests import Changed, loads, without_digest
+from ssfx.core.errors import RunError
+from ssfx.core.files import DAMAGED, note_digest, refusal, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +62,44 @@ class StepRecord:
     plan_s: float = 0.0
     """Planning at the end of the step."""
 
+    def __post_init__(self) -> None:
+        for name in _NOT_NEGATIVE:
+            if not 0 <= getattr(self, name) < inf:
+                raise ValueError(f"{name} must be finite and not negative, got {getattr(self, name)!r}")
+        if self.loss is not None and not -inf < self.loss < inf:
+            raise ValueError(f"loss must be finite or None, got {self.loss!r}")
+
     def to_json(self) -> str:
         """Return the record as one line of JSON without the line break."""
         return json.dumps(asdict(self), separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str) -> StepRecord:
-        """Return the record that `to_json` wrote; ValueError or TypeError for a torn or foreign line."""
-        return cls(**json.loads(line))
+        """Return the record that `to_json` wrote; ValueError or TypeError for a torn, changed or foreign line."""
+        return cls(**loads(line))
+
+
+def records_in(path: Path, *, torn: bool) -> list[StepRecord]:
+    """Return the records of a log of steps; RunError with file and line for one that is damaged.
+
+    `torn`: a last line without its end is left out, as of a rank that was killed while it wrote.
+    """
+    *lines, last = text_of(path).split("\n")
+    lines += [last] if last and not torn else []
+    records, digests = [], True
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(StepRecord.from_json(line))
+            digests = digests and without_digest(line)[1]
+        except Changed as changed:
+            raise RunError(refusal(path, changed, number)) from None
+        except DAMAGED as error:
+            raise RunError(f"{path}:{number}: not a step record ({error})") from None
+    note_digest(path, digests)
+    return records
+
+
+_NOT_NEGATIVE = (
+    "step", "iteration_s", "forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s", "comm_s",
+    "contributed_bytes", "sent_bytes", "achieved_density", "plan_s",
+)  # fmt: skip

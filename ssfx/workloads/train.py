@@ -34,6 +34,14 @@ MAX_NON_FINITE = 3
 _log = logging.getLogger(__name__)
 
 
+class StoppedAtCheckpoint(Exception):
+    """Training ended at a checkpoint, on all ranks after the same step, because it was asked to."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"stopped at the checkpoint after step {step}")
+        self.step = step
+
+
 @dataclass(frozen=True)
 class TrainResult:
     """What a finished rank reports."""
@@ -51,15 +59,16 @@ class TrainResult:
 
 def train(
     case: Case,
-    on_step: Callable[[StepRecord], None],
+    on_step: Callable[[StepRecord], bool | None],
     attach: Attach,
     *,
     checkpoint_dir: Path | None = None,
 ) -> TrainResult:
     """Train `case` on this rank to its last step, calling `on_step` after every one, and return the rank's result.
 
-    The default process group must exist when world_size > 1. A complete checkpoint in `checkpoint_dir` is resumed when
-    the case writes checkpoints. Quality is measured by all ranks together where it is due; its time is in no record.
+    Where `on_step` returns True, on all ranks after the same step, a checkpoint is written and StoppedAtCheckpoint
+    raised. The default process group must exist when world_size > 1. A complete checkpoint in `checkpoint_dir` is
+    resumed. Quality is measured by all ranks together where it is due; its time is in no record.
     Raises ConfigError for a case that cannot run here, RunError when the loss stays non-finite or data or checkpoint
     files fail.
     """
@@ -89,7 +98,7 @@ def train(
     checkpoints = None
     if device.type == "cpu":
         notes += prepare(model, AUTOCAST[case.precision])
-    if checkpoint_dir is not None and case.checkpoint_every:
+    if checkpoint_dir is not None:
         identity = {"run": case.run_id, "data": data.fingerprint()}
         checkpoints = Checkpoints(checkpoint_dir, identity, rank=rank, world_size=case.world_size, group=group)
         loaded = checkpoints.load()
@@ -111,10 +120,12 @@ def train(
             point = measure(case, data, model, sync, rank, group)
             metrics = {name: value for name, value in point.items() if name in QUALITY}
             record = replace(record, evaluated=point)
-        on_step(record)
+        stop = on_step(record)
         parts.count(record, rank)
-        if checkpoints and parts.step % case.checkpoint_every == 0:
+        if checkpoints and (stop or (case.checkpoint_every and parts.step % case.checkpoint_every == 0)):
             checkpoints.save(parts.step, parts.state_dict())
+        if stop and checkpoints and parts.step < case.steps:
+            raise StoppedAtCheckpoint(parts.step)
     if case.evaluate and not metrics:  # the checkpoint that was resumed is of the last step
         point = measure(case, data, model, sync, rank, group)
         metrics = {name: value for name, value in point.items() if name in QUALITY}

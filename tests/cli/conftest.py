@@ -20,7 +20,7 @@ def shipped(monkeypatch, tmp_path):
     """Ship the profile of resnet_tiny only: four tensors, one of them large."""
     tensors = tuple(TensorSpec(f"t{i}", (numel,)) for i, numel in enumerate((10, 300_000, 64, 40_000)))
     profile = Profile("resnet_tiny", tensors, (0.001,) * 4, 0.002, Origin("measured", note="made up"), 32, "cpu")
-    (tmp_path / "resnet_tiny.json").write_text(profile.to_json())
+    profile.save(tmp_path / "resnet_tiny.json")
     monkeypatch.setattr("ssfx.perf_model.shipped_profiles.shipped_dir", lambda: tmp_path)
     monkeypatch.setattr("ssfx.perf_model.operator_counts.work_dir", lambda: tmp_path / "models")
     return profile

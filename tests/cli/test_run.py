@@ -12,6 +12,7 @@ from ssfx.cli import main
 from ssfx.core.errors import RunError
 from ssfx.core.origin import Origin
 from ssfx.engines import Engine, engines
+from ssfx.engines.failure import RunsFailed
 from ssfx.results.rows import Row
 
 
@@ -24,20 +25,28 @@ class Instant(Engine):
     def __init__(self):
         self.ran = []
         self.fails = None
+        self.fail_alone = ()
 
-    def run(self, cases, store, *, progress=True, stall_timeout_s=None):
-        self.stall_timeout_s = stall_timeout_s
-        rows = []
+    def run(self, cases, store, *, progress=True, stall_timeout_s=None, jobs=1, fail_fast=False):
+        self.stall_timeout_s, self.jobs, self.fail_fast = stall_timeout_s, jobs, fail_fast
+        rows, failures = [], {}
         for case in cases:
             if case.scheme == self.fails:
                 raise RunError("rank 1 died")
+            if case.scheme in self.fail_alone:
+                (store.run_dir(case) / "attempt-1").mkdir(parents=True)
+                (store.run_dir(case) / "attempt-1" / "failure.json").write_text("{}")
+                failures[case.run_id] = f"run {case.run_id} ({case.label}) failed: rank 1 died"
+                continue
             if store.row(case) is None:
                 self.ran.append(case)
-                store.run_dir(case).mkdir(parents=True)
+                store.run_dir(case).mkdir(parents=True, exist_ok=True)
                 (store.run_dir(case) / "case.json").write_text(case.to_json())
                 speed = {"iteration_s": 0.1, "throughput_samples_per_s": 320.0 * case.world_size}
                 store.save(Row(case.run_id, case, speed, Origin("measured", "a test")))
             rows.append(store.row(case))
+        if failures:
+            raise RunsFailed(failures)
         return rows
 
 
@@ -184,3 +193,34 @@ def test_after_a_failure_the_other_runs_are_shown_and_the_failure_is_said_last(e
     assert "resnet_tiny / digits, 2 ranks" in out
     assert "100.0" in out
     assert err.splitlines()[-1] == "ssfx: rank 1 died"
+
+
+def test_failed_runs_are_listed_with_their_reasons_and_repeated_alone(engine, capsys):
+    engine.fail_alone = ("wfbp", "ssgd")
+    words = ["run", "scheme=ddp,wfbp,ssgd"]
+    assert main(words) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "2 of 3 runs failed:"
+    assert [line.partition(" (")[2] for line in lines[1:3]] == [
+        "resnet_tiny/wfbp x2) failed: rank 1 died", "resnet_tiny/ssgd x2) failed: rank 1 died",
+    ]  # fmt: skip
+    assert "--only-failed" in lines[3]
+    assert lines[-1].startswith("ssfx: run ")
+    engine.fail_alone = ()
+    again = [*words, "seed=0,1", "--only-failed"]
+    assert main([*again, "--dry-run"]) == 0
+    assert "6 runs, 1 finished, 2 failed, 2 to do" in capsys.readouterr().out
+    assert main(again) == 0
+    assert [(case.scheme, case.seed) for case in engine.ran] == [("ddp", 0), ("wfbp", 0), ("ssgd", 0)]
+    capsys.readouterr()
+    assert main(again) == 0
+    assert "6 runs, 3 finished, 0 to do" in capsys.readouterr().out
+    assert len(engine.ran) == 3
+
+
+def test_the_engine_is_told_to_end_at_the_first_failure_and_how_many_run_at_a_time(engine, monkeypatch):
+    assert main(["run", "scheme=ddp"]) == 0
+    assert (engine.jobs, engine.fail_fast) == (1, False)
+    monkeypatch.setattr("ssfx.core.machine.own_cores", lambda: list(range(8)))
+    assert main(["run", "scheme=wfbp", "jobs=3", "--fail-fast"]) == 0
+    assert (engine.jobs, engine.fail_fast) == (3, True)

@@ -1,9 +1,11 @@
 """`ssfx trace`: a step as it was and as it is simulated, from the files of a run."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from engines.test_collect import RECORD
 
 from ssfx.cli import main
 from ssfx.core.case import Case
@@ -54,8 +56,8 @@ def run(shipped):
     target = target_of(CASE)
     plan = make_plan("wfbp", target.profile, target.system.planning_costs(None, None), CASE.plan_options)
     (folder / "plan.json").write_text(plan.to_json())
-    records = [{"step": n, "iteration_s": s, "observed": False, "skipped": False} for n, s in STEP_S.items()]
-    (folder / "rank0.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    records = [replace(RECORD, step=step, iteration_s=iteration_s) for step, iteration_s in STEP_S.items()]
+    (folder / "rank0.jsonl").write_text("".join(record.to_json() + "\n" for record in records))
     for rank in range(2):
         spans_of(rank, 1e5 + 7 * rank).save(folder / f"trace-rank{rank}.json")
     store.save(row)

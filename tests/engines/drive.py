@@ -1,7 +1,11 @@
-"""A launcher in a process of its own: drive.py ROOT CASE_JSON...; it exits as the command line does."""
+"""A launcher in a process of its own: drive.py ROOT CASE_JSON...; it exits as the command line does.
+
+DRIVE_TRAIN names what ranks call instead of the fake training function; empty: the real one.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,7 +17,8 @@ from ssfx.results.store import Store
 if __name__ == "__main__":
     root, *texts = sys.argv[1:]
     try:
-        Torchrun(train="fake_train:train").run([Case.from_json(text) for text in texts], Store(Path(root)))
+        train = os.environ.get("DRIVE_TRAIN", "fake_train:train")
+        Torchrun(**({"train": train} if train else {})).run([Case.from_json(text) for text in texts], Store(Path(root)))
     except SsfxError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

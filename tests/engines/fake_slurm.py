@@ -1,4 +1,4 @@
-"""Slurm of one machine, in a few lines: sbatch, squeue and srun as far as the slurm engine uses them.
+"""Slurm of one machine, in a few lines: sbatch, squeue, scancel and srun as far as the slurm engine uses them.
 
     python fake_slurm.py PROGRAM ARGUMENTS...
 
@@ -30,13 +30,17 @@ def sbatch(arguments: list[str]) -> int:
     QUEUE.mkdir(parents=True, exist_ok=True)
     job = 100 + len(list(STATE.glob("job-*")))
     (STATE / f"job-{job}").write_text("\n".join(f"{key}={value}" for key, value in options.items()))
-    tasks = int(options["array"].partition("-")[2]) + 1
+    if "array" not in options:
+        print(job)
+        return 0
+    tasks = int(options["array"].partition("-")[2].partition("%")[0]) + 1
     for task in range(tasks):
         (QUEUE / f"{job}_{task}").touch()
     (output,) = shlex.split(options["output"])  # as sbatch, which wants quotes around a space
     if not (STATE / "hold").exists():
         command = [sys.executable, __file__, "controller", str(job), str(tasks), arguments[1], output]
-        subprocess.Popen([*command, options["nodes"]], start_new_session=True, stdin=subprocess.DEVNULL)
+        none = subprocess.DEVNULL  # nobody waits for the controller's output
+        subprocess.Popen([*command, options["nodes"]], start_new_session=True, stdin=none, stdout=none, stderr=none)
     print(job)
     return 0
 
@@ -61,6 +65,13 @@ def squeue(arguments: list[str]) -> int:
         return 1
     how = "PD Nodes required for job are DOWN" if (STATE / "hold").exists() else "R None"
     print("".join(f"{path.name} {how}\n" for path in sorted(QUEUE.glob("*"))), end="")
+    return 0
+
+
+def scancel(arguments: list[str]) -> int:
+    for path in QUEUE.glob("*"):
+        if {path.name, path.name.partition("_")[0]} & set(arguments):
+            path.unlink()
     return 0
 
 
@@ -92,4 +103,4 @@ def srun(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     program, *rest = sys.argv[1:]
-    sys.exit({"sbatch": sbatch, "controller": controller, "squeue": squeue, "srun": srun}[program](rest))
+    sys.exit({function.__name__: function for function in (sbatch, controller, squeue, scancel, srun)}[program](rest))

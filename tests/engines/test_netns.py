@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
-from engines.helpers import make_case
+from engines.helpers import make_case, phases
 from processes import HANG_S, wait_until
 
 from ssfx.core.errors import RunError
 from ssfx.engines import line_rate
 from ssfx.engines.hosts import INTERFACE, Hosts, Network, missing
 from ssfx.engines.netns import Netns
+from ssfx.runtime.heartbeat import read_beat
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no hosts can be emulated here: {missing()}")
 FAKE = "fake_train:train"
@@ -23,7 +26,7 @@ SLOW = Network(2, 0.1)
 
 
 def emulated_case(**changes):
-    return make_case(cluster="emulated_2x100mbit", **changes)
+    return make_case(**{"cluster": "emulated_2x100mbit", **changes})
 
 
 def devices() -> list[str]:
@@ -95,6 +98,37 @@ def test_the_rank_that_failed_is_named(store, monkeypatch, fault, verdict):
     with pytest.raises(RunError, match=verdict):
         Netns(train=FAKE).run([emulated_case()], store, progress=False)
     assert store.status(emulated_case()) == "failed"
+
+
+@pytest.mark.torchrun
+@pytest.mark.slow
+def test_a_host_that_is_lost_is_named_and_ends_everything(store, started, monkeypatch):
+    monkeypatch.setenv("FAKE_HOLD", str(store.runs / "never"))  # ranks wait in their third step
+    monkeypatch.setattr("ssfx.engines.launch.GRACE_S", 2.0)  # a torchrun that waits for the lost one needs SIGKILL
+    case = emulated_case(cluster="emulated_2x100mbit(devices_per_node=2)", world_size=4)
+
+    def power_off():
+        wait_until(lambda: [step for step, _ in phases(store.runs, 4)] == [2] * 4)
+        beats = [read_beat(store.run_dir(case) / "attempt-1", rank) for rank in range(4)]
+        places = [Path(f"/proc/{beat.pid}/ns/net").readlink() for beat in beats]
+        assert len(set(places)) == 2
+        lost.append({rank for rank, place in enumerate(places) if place == places[3]})
+        for process in started.left():
+            if Path(f"/proc/{process.pid}/ns/net").readlink() == places[3]:
+                process.kill()
+
+    lost = []
+    thread = threading.Thread(target=power_off)
+    thread.start()
+    with pytest.raises(
+        RunError, match=r"failed: host \d was lost, with ranks (\d), (\d), in \w+ at step 2; see"
+    ) as caught:
+        Netns(train=FAKE).run([case], store, progress=False)
+    thread.join()
+    named = re.search(r"with ranks (\d), (\d)", str(caught.value)).groups()
+    assert set(map(int, named)) == lost[0]
+    assert started.left() == []
+    assert store.status(case) == "failed"
 
 
 @pytest.mark.torchrun

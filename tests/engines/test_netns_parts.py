@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 from engines.helpers import make_case
@@ -13,14 +15,13 @@ from ssfx.config.compose import compose
 from ssfx.config.groups import choices
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.engines import hosts, line_rate
-from ssfx.engines.failure import diagnose
-from ssfx.engines.hosts import Network, missing
+from ssfx.engines.hosts import Hosts, Network, missing
 from ssfx.engines.job import Job
-from ssfx.engines.netns import Netns
+from ssfx.engines.netns import HostsLaunch, Netns
 from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.results.run_lock import RunLock
 from ssfx.results.store import Store
-from ssfx.runtime.heartbeat import Heartbeat
+from ssfx.runtime.heartbeat import Beat
 
 PRESETS = [name for name in choices("cluster") if name.startswith("emulated_")]
 
@@ -126,12 +127,32 @@ def test_the_engine_itself_refuses_other_clusters(tmp_path):
     assert store.claim(make_case()) is not None
 
 
-def test_exit_codes_of_the_ranks_themselves_name_the_first_to_fail(tmp_path):
+def test_a_host_that_is_lost_is_named_with_its_ranks(tmp_path, monkeypatch):
     claim = RunLock.take(tmp_path / "run")
-    job = Job(make_case(world_size=3), claim, 1)
+    job = Job(make_case(cluster="emulated_2x1gbit", world_size=4), claim, 1)
     job.attempt_dir.mkdir()
-    for rank in range(3):
-        Heartbeat(job.attempt_dir, rank).beat(4, "exchange")
-    assert str(diagnose(job, 1, [0], {1: -9, 2: -6})) == "rank 1 was killed by SIGKILL in exchange at step 4"
-    assert str(diagnose(job, 1, [0, 1], {2: 3})) == "rank 2 exited with code 3 in exchange at step 4"
+    launch = HostsLaunch([job], "", None, None)
+    launch._host_of = {os.getpid(): 1}
+    monkeypatch.setattr(
+        job, "beats", lambda: {rank: Beat(os.getpid() if rank > 1 else 1, 4, "exchange") for rank in range(4)}
+    )
+    assert str(launch._diagnose(job, [None, -9])) == "host 1 was lost, with ranks 2, 3, in exchange at step 4"
+    claim.release()
+
+
+def test_several_ranks_on_each_host_are_asked_for_as_on_a_cluster(tmp_path):
+    case = resolve_job(["scheme=ddp", "cluster=emulated_2x1gbit", "cluster.devices_per_node=3"]).cases[0]
+    assert (case.world_size, str(case.cluster)) == (6, "emulated_2x1gbit(devices_per_node=3)")
+    claim = RunLock.take(tmp_path / "run")
+    launch = HostsLaunch([Job(case, claim, 1)], "", None, None)
+    launch._hosts = Hosts(Network(2, 1.0))
+    launch._hosts._hosts = [SimpleNamespace(inside=list)] * 2
+    commands = [command for command, _ in launch._commands(tmp_path / "batch.json")]
+    for host, command in enumerate(commands):
+        assert command[5:] == [
+            "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=3", "--rdzv-backend=c10d",
+            "--rdzv-endpoint=10.0.0.1:29500", f"--rdzv-id={case.run_id}-1", "--max-restarts=0",
+            f"--rdzv-conf=is_host={['true', 'false'][host]}", f"--local-addr=10.0.0.{host + 1}",
+            "-m", "ssfx.runtime.worker", str(tmp_path / "batch.json"),
+        ]  # fmt: skip
     claim.release()

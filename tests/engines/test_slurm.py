@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,8 +16,14 @@ import pytest
 from engines.helpers import HERE, make_case
 from processes import wait_until
 
-from ssfx.core.errors import ConfigError, RunError
-from ssfx.engines.sbatch import Shape, queued, script
+from ssfx.cli import main
+from ssfx.cli.watch import snapshot
+from ssfx.config import resolve_job
+from ssfx.core.errors import REQUEUE_EXIT_CODE, ConfigError, RequeueError, RunError
+from ssfx.core.slurm_site import Site
+from ssfx.engines import allocation
+from ssfx.engines.failure import RunsFailed
+from ssfx.engines.sbatch import Shape, later, queued, script
 from ssfx.engines.slurm import Slurm
 
 CLUSTER = "16gpu(device=cpu,devices_per_node=1,nodes=2)"
@@ -29,7 +37,7 @@ def two_nodes(**changes):
 def slurm(store, tmp_path_factory, monkeypatch):
     """Programs of Slurm on the PATH; the folder that stands for its state."""
     state, programs = tmp_path_factory.mktemp("slurm"), tmp_path_factory.mktemp("bin")
-    for name in ("sbatch", "squeue", "srun"):
+    for name in ("sbatch", "squeue", "scancel", "srun"):
         path = programs / name
         path.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "fake_slurm.py"} {name} "$@"\n')
         path.chmod(0o755)
@@ -44,7 +52,7 @@ def engine(train="fake_train:train"):
 
 
 def test_the_script_asks_for_whole_nodes_and_leaves_the_site_to_slurm():
-    text = script(Shape(16, 4, gpus=True), 3, ["python", "-m", "it is"], Path("/results/task-%a.log"))
+    text = script(Shape(16, 4, gpus=True), 3, ["python", "-m", "it is"], Path("/results/task-%a.log"), Site())
     assert text.splitlines() == [
         "#!/bin/bash",
         "#SBATCH --job-name=ssfx",
@@ -53,50 +61,144 @@ def test_the_script_asks_for_whole_nodes_and_leaves_the_site_to_slurm():
         "#SBATCH --ntasks-per-node=1",
         "#SBATCH --gres=gpu:4",
         "#SBATCH --exclusive",
+        "#SBATCH --requeue",
+        "#SBATCH --signal=B:USR1@120",
+        "#SBATCH --mem=0",
+        "#SBATCH --open-mode=append",
         '#SBATCH --output="/results/task-%a.log"',
         "exec python -m 'it is' \"$SLURM_ARRAY_TASK_ID\"",
     ]
-    spaced = script(Shape(1, 2, gpus=False), 1, ["true"], Path("/my results/100%/task-%a.log"))
-    assert '#SBATCH --output="/my results/100%%/task-%a.log"' in spaced
+    spaced = script(Shape(1, 2, gpus=False), 1, ["true"], Path("/my résultats/100%/task-%a.log"), Site())
+    assert '#SBATCH --output="/my résultats/100%%/task-%a.log"' in spaced
     with pytest.raises(ConfigError, match=r"Slurm cannot write logs below '/data/a\\ntouch b'"):
-        script(Shape(1, 2, gpus=False), 1, ["true"], Path("/data/a\ntouch b/task-%a.log"))
-    assert "gres" not in script(Shape(1, 2, gpus=False), 1, ["true"], Path("log"))
+        script(Shape(1, 2, gpus=False), 1, ["true"], Path("/data/a\ntouch b/task-%a.log"), Site())
+    assert "gres" not in script(Shape(1, 2, gpus=False), 1, ["true"], Path("log"), Site())
+
+
+SITE = (
+    "cluster.slurm.throttle=2 cluster.slurm.time_limit=1:30:00 cluster.slurm.partition=gpu cluster.slurm.account=me "
+    "cluster.slurm.constraint='a100|h100' cluster.slurm.memory=64G cluster.slurm.modules=[cuda/12.4,nccl] "
+    "cluster.slurm.environment={NCCL_DEBUG:INFO} cluster.slurm.warning_s=0"
+)
+
+
+def test_what_a_site_wants_is_said_in_the_script():
+    site = resolve_job(["scheme=ddp", "cluster=16gpu", "engine=slurm", *SITE.split()]).site
+    text = script(Shape(1, 2, gpus=False), 3, ["true"], Path("/r/%a"), site)
+    assert text.splitlines() == [
+        "#!/bin/bash -l",
+        "#SBATCH --job-name=ssfx",
+        "#SBATCH --array=0-2%2",
+        "#SBATCH --nodes=1",
+        "#SBATCH --ntasks-per-node=1",
+        "#SBATCH --exclusive",
+        "#SBATCH --requeue",
+        "#SBATCH --time=1:30:00",
+        "#SBATCH --partition=gpu",
+        "#SBATCH --account=me",
+        '#SBATCH --constraint="a100|h100"',
+        "#SBATCH --mem=64G",
+        "#SBATCH --open-mode=append",
+        '#SBATCH --output="/r/%a"',
+        "module load cuda/12.4 || exit 1",
+        "module load nccl || exit 1",
+        "export NCCL_DEBUG=INFO",
+        'exec true "$SLURM_ARRAY_TASK_ID"',
+    ]
+    figures = later(["draw", "it is"], Path("/r/f.log"), ["17", "18"], site)
+    assert "#SBATCH --dependency=afterany:17:18" in figures
+    assert "#SBATCH --partition=gpu" in figures
+    assert "--time" not in figures
+    assert figures.endswith("exec draw 'it is'\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30", 1800), ("30:20", 1820), ("1:30:00", 5400), ("2-12", 216000), ("1-0:30", 88200), ("1-0:0:5", 86405)],
+)
+def test_a_time_limit_is_read_as_slurm_reads_it(text, seconds):
+    assert Site(time_limit=text).limit_s() == seconds
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("engine=slurm cluster.slurm.throttel=2", "did you mean 'slurm.throttle'"),
+        ("engine=slurm cluster.slurm.throttle=0", "throttle must be at least 1"),
+        ("engine=slurm cluster.slurm.throttle=a", "throttle must be a whole number"),
+        ("engine=slurm cluster.slurm.time_limit=soon", "time_limit=soon is no time"),
+        ("engine=slurm cluster.slurm.partition=a,b", "one command takes one cluster.slurm.partition"),
+        ("engine=slurm cluster.slurm.environment={a-b:1}", "'a-b' is no name of a variable"),
+        ("engine=slurm cluster.slurm.modules=3", "must be a list of words"),
+        ("cluster.slurm.partition=gpu", "cluster.slurm.partition is for Slurm, and these runs have engine=simulate"),
+    ],
+)
+def test_what_cannot_be_said_to_slurm_is_refused(words, said):
+    with pytest.raises(ConfigError, match=said):
+        resolve_job(["scheme=ddp", "cluster=16gpu", *words.split()])
+
+
+def test_keys_for_slurm_are_refused_where_nothing_is_submitted(capsys):
+    assert main(["simulate", "cluster=16gpu", "cluster.slurm.account=me"]) == 2
+    assert "cluster.slurm.account is for Slurm and says nothing of a cluster" in capsys.readouterr().err
+
+
+def test_a_key_and_a_variable_of_slurm_must_not_differ(monkeypatch):
+    monkeypatch.setenv("SBATCH_PARTITION", "cpu")
+    with pytest.raises(ConfigError, match="partition=gpu and SBATCH_PARTITION=cpu differ; drop one of them"):
+        Site(partition="gpu").directives()
+    assert Site(partition="cpu").directives() == ["--partition=cpu", "--mem=0"]
+    monkeypatch.setenv("SBATCH_OUTPUT", "there")
+    with pytest.raises(ConfigError, match="unset SBATCH_OUTPUT"):
+        Site().directives()
+
+
+def test_ranks_run_in_a_container_where_one_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    job = SimpleNamespace(case=two_nodes(), attempt=1, run_dir=tmp_path / "runs" / "abc")
+    for image, starts, option in (
+        (
+            "/images/ssfx.sif",
+            f"exec apptainer exec --bind {tmp_path} /images/ssfx.sif python -m torch",
+            "--cpu-bind=none",
+        ),
+        ("nvcr.io/it:1", "exec python -m torch", "--container-image=nvcr.io/it:1"),
+        (None, f"exec {sys.executable} -m torch", "--cpu-bind=none"),
+    ):
+        launch = allocation.NodesLaunch([job], "train", None, None, container=image)
+        ((command, _),) = launch._commands(tmp_path / "batch.json")
+        assert option in command
+        assert command[-1].startswith(starts)
 
 
 @pytest.mark.torchrun
 @pytest.mark.slow
-def test_every_case_is_a_task_on_nodes_of_its_own_and_runs_once(store, slurm, capfd):
+def test_every_case_is_a_task_on_nodes_of_its_own_and_a_rank_that_dies_costs_its_case_only(
+    store, slurm, monkeypatch, capfd
+):
     cases = [two_nodes(seed=seed) for seed in (1, 2)]
-    rows = engine().run(cases, store)
-    assert [row.case for row in rows] == cases
+    monkeypatch.setenv("SSFX_FAULT", f"kill:rank=1,step=4,phase=backward,run={cases[0].run_id}")
+    with pytest.raises(RunsFailed, match=rf"{cases[0].run_id} .* failed: rank 1 .*; see .*task-0\.log$"):
+        engine().run(cases, store)
+    assert [store.status(case) for case in cases] == ["failed", "finished"]
     (job,) = slurm.glob("job-*")
     assert {"array=0-1", "nodes=2"} <= set(job.read_text().splitlines())
-    for number, row in enumerate(rows):
-        assert row.origin.kind == "measured"
-        assert row.origin.hardware.startswith("2 x (")
-        assert row.manifest["slurm"] == {"job": f"100{number}", "nodes": 2}
-        assert "GLOO_SOCKET_IFNAME" not in row.manifest["environment"]
-        assert row.metrics["iteration_s"] == 4.0
-        assert len(row.manifest["rank_cores"]) == 2
-    said = capfd.readouterr().err
-    assert "slurm: job 100, 2 task(s) of 2 node(s), 1 rank(s) on each" in said
-    assert engine().run(cases, store) == rows
+    assert "slurm: job 100, 2 task(s) of 2 node(s), 1 rank(s) on each" in capfd.readouterr().err
+    row = store.row(cases[1])
+    assert row.origin.kind == "measured"
+    assert row.origin.hardware.startswith("2 x (")
+    assert row.manifest["slurm"] == {"job": "1001", "nodes": 2}
+    assert "GLOO_SOCKET_IFNAME" not in row.manifest["environment"]
+    assert row.metrics["iteration_s"] == 4.0
+    assert len(row.manifest["rank_cores"]) == 2
+    assert engine().run(cases[1:], store) == [row]
     assert len(list(slurm.glob("job-*"))) == 1
     assert "already finished, nothing to do" in capfd.readouterr().err
 
 
-@pytest.mark.torchrun
-@pytest.mark.slow
-def test_a_rank_that_dies_costs_its_case_only_and_is_named(store, slurm, monkeypatch):
-    cases = [two_nodes(seed=seed) for seed in (1, 2)]
-    monkeypatch.setenv("SSFX_FAULT", f"kill:rank=1,step=4,phase=backward,run={cases[0].run_id}")
-    with pytest.raises(RunError, match=rf"{cases[0].run_id} .* failed: rank 1 .*; see .*task-0\.log"):
-        engine().run(cases, store, progress=False)
-    assert [store.status(case) for case in cases] == ["failed", "finished"]
-
-
 def test_a_task_that_never_got_to_its_case_says_its_last_line(store, slurm, monkeypatch):
-    monkeypatch.setattr("ssfx.engines.slurm.sys.executable", "/no/such/python")
+    monkeypatch.setattr("ssfx.engines.submission.sys.executable", "/no/such/python")
     said = r"100_0 ended with: .*/no/such/python.*; see .*task-0\.log \(1 more failed: \w+\)"
     with pytest.raises(RunError, match=said):
         engine().run([two_nodes(seed=seed) for seed in (1, 2)], store, progress=False)
@@ -119,7 +221,7 @@ def test_a_command_that_was_interrupted_leaves_its_tasks_to_slurm_and_finds_them
         err = capfd.readouterr().err
         assert said in err
         assert "slurm: tasks wait for Nodes required for job are DOWN" in err
-        assert "scancel 100" in err
+        assert "ssfx cancel launcher" in err
     assert len(list(slurm.glob("job-*"))) == 1
 
 
@@ -140,3 +242,85 @@ def test_without_slurm_nothing_is_started(store, monkeypatch, tmp_path):
     with pytest.raises(ConfigError, match="engine=slurm cannot submit anything, sbatch is not on the PATH"):
         engine().run([two_nodes()], store)
     assert not store.runs.exists()
+
+
+def test_with_fail_fast_the_other_tasks_are_ended(store, slurm, monkeypatch):
+    (slurm / "hold").touch()
+    cases = [two_nodes(seed=seed) for seed in (1, 2)]
+    real = Slurm._submitted
+
+    def one_is_lost(*arguments):
+        tasks = real(*arguments)
+        (slurm / "queue" / tasks[cases[0].run_id].task).unlink()
+        return tasks
+
+    monkeypatch.setattr(Slurm, "_submitted", one_is_lost)
+    with pytest.raises(RunsFailed, match="100_0 ended without a word"):
+        engine().run(cases, store, progress=False, fail_fast=True)
+    assert list(slurm.glob("queue/*")) == []
+    assert [store.status(case) for case in cases] == ["failed", "new"], "what Slurm ended is a failed run"
+
+
+WORDS = ["scheme=ddp,wfbp", "experiment=throughput", "workload=digits_resnet", f"cluster={CLUSTER.partition('(')[0]}"]
+WORDS += ["cluster.device=cpu", "cluster.devices_per_node=1", "cluster.nodes=2", "engine=slurm", "preset=smoke"]
+
+
+def test_the_scripts_and_what_they_cost_are_printed_before_anything_is_submitted(store, slurm, capsys):
+    assert main(["run", *WORDS, "cluster.slurm.time_limit=30", "--print"]) == 0
+    out = capsys.readouterr().out
+    assert "2 runs x 2 exclusive nodes x 30 min: at most 2 node-hours" in out
+    assert "#SBATCH --array=0-1\n" in out
+    assert "nothing was submitted" in out
+    assert not list(slurm.iterdir())
+    assert main(["run", "scheme=ddp", "--print"]) == 2
+    assert "--print is for what is submitted to Slurm, and these runs have engine=torchrun" in capsys.readouterr().err
+
+
+def test_a_command_that_does_not_wait_leaves_a_job_for_the_figures_and_can_be_watched_and_cancelled(
+    store, slurm, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("SSFX_RESULTS", str(tmp_path))
+    (slurm / "hold").touch()
+    assert main(["run", *WORDS, "--no-wait"]) == 0
+    out = capsys.readouterr().out
+    assert "job 101 draws " in out
+    figures = (tmp_path / "slurm" / "figures-100.sh").read_text()
+    assert "#SBATCH --dependency=afterany:100" in figures
+    assert f"exec env SSFX_RESULTS={tmp_path} " in figures
+    assert "ssfx.cli figures " in figures
+    assert main(["run", *WORDS, "--no-wait"]) == 0
+    assert len(list(slurm.glob("job-*"))) == 2, "what Slurm has already is not submitted again"
+    assert "is Slurm's task 100_0 already" in capsys.readouterr().err
+
+    shown = snapshot(store)
+    assert shown.lines == ["throughput: 2 waiting in Slurm"]
+    assert shown.under_way
+    assert main(["cancel", "througput"]) == 2
+    assert "did you mean 'throughput'" in capsys.readouterr().err
+    assert main(["cancel", "experiment=throughput"]) == 0
+    assert "throughput: 2 task(s) of job(s) 100 ended" in capsys.readouterr().out
+    assert main(["status", "--watch"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["throughput: 2 half-finished"]
+    assert main(["cancel", "throughput"]) == 0
+    assert "no task is left" in capsys.readouterr().out
+
+
+def test_a_task_that_stopped_in_time_is_requeued_unless_it_got_nowhere(store, tmp_path, monkeypatch, capsys):
+    case, again = two_nodes(), []
+    sweep = {"root": str(tmp_path), "train": "", "container": None, "stall_timeout_s": None, "cases": [asdict(case)]}
+    (tmp_path / "sweep.json").write_text(json.dumps(sweep))
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setattr(allocation, "requeue", again.append)
+    folder = store.run_dir(case) / "checkpoint" / "step-4"
+
+    def stops(*_, **__):
+        if made:
+            folder.mkdir(parents=True)
+            (folder / "COMPLETE").touch()
+        raise RequeueError("stopped at step 4")
+
+    monkeypatch.setattr(allocation.Allocation, "run", stops)
+    for made, code in ((False, 1), (True, REQUEUE_EXIT_CODE)):
+        assert allocation.main(str(tmp_path / "sweep.json"), "0") == code
+        assert again == (["17"] if made else [])
+    assert "no checkpoint since it began: give it more cluster.slurm.time_limit" in capsys.readouterr().err

@@ -16,11 +16,14 @@ import pytest
 from engines.helpers import HERE, hurry, make_case, phases
 from processes import HANG_S, finished, wait_until
 
-from ssfx.core.errors import RunError
+from ssfx.core.errors import REQUEUE_EXIT_CODE, RunError
+from ssfx.core.files import read_json
 from ssfx.core.machine import own_cores
-from ssfx.engines.launch import Launch
+from ssfx.engines.failure import RunsFailed
+from ssfx.engines.launch import TEMPORARY, Launch
 from ssfx.engines.torchrun import Torchrun
 from ssfx.planning.plan import Plan
+from ssfx.workloads.record import records_in
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
 FAKE = "fake_train:train"
@@ -117,6 +120,21 @@ def test_a_killed_rank_is_named_and_costs_only_its_case(store, monkeypatch):
     assert log.exists()
 
 
+def test_two_cases_at_a_time_have_cores_of_their_own_and_one_that_fails_costs_no_other(store, monkeypatch, capfd):
+    cases = [make_case(world_size=1, seed=seed) for seed in (1, 2, 3, 4)]
+    monkeypatch.setenv("SSFX_FAULT", f"raise:rank=0,step=2,phase=step,run={cases[0].run_id}")
+    with pytest.raises(RunsFailed, match=f"{cases[0].run_id} .* raised InjectedFault") as caught:
+        Torchrun(train=FAKE).run(cases, store, jobs=2)
+    assert list(caught.value.failures) == [cases[0].run_id]
+    assert [store.status(case) for case in cases] == ["failed", "finished", "finished", "finished"]
+    first, second = (store.row(case).manifest for case in cases[2:])
+    assert not set(first["rank_cores"][0]) & set(second["rank_cores"][0])
+    assert first["jobs"] == second["jobs"] == 2
+    assert "up to 2 cases ran at the same time" in first["notes"][-1]
+    lines = capfd.readouterr().err.splitlines()
+    assert [line[:5] for line in lines if line.startswith("[")] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
+
+
 def test_an_exception_on_one_rank_is_named(store, monkeypatch):
     monkeypatch.setenv("SSFX_FAULT", "raise:rank=1,step=2,phase=exchange")
     with pytest.raises(RunError, match=r"rank 1 raised InjectedFault: injected .* in exchange at step 2"):
@@ -147,15 +165,21 @@ def test_a_full_disk_is_named_although_no_report_can_be_written(store, monkeypat
         Torchrun(train=FAKE).run([make_case()], store, progress=False)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_to_the_launcher_ends_all_ranks(store, drive, started, number, code):
-    case = make_case(steps=100_000)
-    launcher = drive(case, FAKE_STEP_S="0.05")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)], ids=str)
+def test_a_signal_to_the_launcher_ends_all_ranks(store, drive, started, tmp_path, number, code):
+    case, temporary = make_case(steps=100_000), tmp_path / "tmp"
+    temporary.mkdir()
+    launcher = drive(case, FAKE_STEP_S="0.05", TMPDIR=str(temporary))
     wait_for_first_step(store, launcher)
     launcher.send_signal(number)
     assert launcher.wait(HANG_S) == code
     assert started.left() == []
     assert store.status(case) == "half"
+    assert ("ssfx: ended by SIGHUP; finished runs are kept" in launcher.stderr.read()) is (number == signal.SIGHUP)
+    assert not (store.run_dir(case) / "attempt-1" / TEMPORARY).exists()
+    assert [
+        path for path in temporary.iterdir() if not path.name.startswith("torchinductor_")
+    ] == []  # a cache of torch
 
 
 def test_a_launcher_that_was_started_with_ctrl_c_ignored_goes_on_until_sigterm(store, drive, started):
@@ -213,16 +237,30 @@ def test_a_worker_refuses_another_world_size(store):
     assert failure["phase"] == "setup"
 
 
-def test_the_real_training_resumes_from_its_checkpoint(store, monkeypatch):
-    case = make_case(model="resnet_tiny", dataset="digits", checkpoint_every=2, steps=5, warmup_steps=1)
-    monkeypatch.setenv("SSFX_FAULT", "kill:rank=0,step=3,phase=exchange")
-    with pytest.raises(RunError, match="rank 0 was killed by SIGKILL in exchange at step 3"):
+def test_the_real_training_goes_on_after_a_killed_rank_and_after_a_warning(store, drive, started, monkeypatch):
+    case = make_case(model="resnet_tiny", dataset="digits", checkpoint_every=3, steps=9, warmup_steps=1)
+    run_dir = store.run_dir(case)
+    monkeypatch.setenv("SSFX_FAULT", "kill:rank=0,step=4,phase=exchange")
+    with pytest.raises(RunError, match="rank 0 was killed by SIGKILL in exchange at step 4"):
         Torchrun().run([case], store, progress=False)
+
+    launcher = drive(case, DRIVE_TRAIN="")
+    wait_until((run_dir / "attempt-2").exists)  # ranks take seconds to begin, and stop after their second step
+    launcher.send_signal(signal.SIGUSR1)
+    said = launcher.communicate(timeout=HANG_S)[1]
+    assert launcher.returncode == REQUEUE_EXIT_CODE, said
+    assert started.left() == []
+    assert store.status(case) == "half"
+    reports = [read_json(run_dir / f"attempt-2/stopped-rank{rank}.json") for rank in (0, 1)]
+    assert reports[0] == reports[1]
+    stopped = reports[0]["step"]
+    assert f"stopped at the checkpoint after {stopped} of 9 steps; the same command continues" in said
+    steps = [record.step for record in records_in(run_dir / "attempt-2" / "rank0.jsonl", torn=False)]
+    assert steps == list(range(3, stopped))
+
     row = Torchrun().run([case], store, progress=False)[0]
-    assert row.manifest["attempt"] == 2
-    assert row.manifest["resumed_from_step"] == 2
-    steps = [
-        json.loads(line)["step"] for line in (store.run_dir(case) / "attempt-2/rank0.jsonl").read_text().splitlines()
-    ]
-    assert steps == [2, 3, 4]
-    assert len(row.samples["iteration_s"]) == 4
+    assert row.manifest["attempt"] == 3
+    assert row.manifest["resumed_from_step"] == stopped
+    steps = [record.step for record in records_in(run_dir / "attempt-3" / "rank1.jsonl", torn=False)]
+    assert steps == list(range(stopped, 9))
+    assert len(row.samples["iteration_s"]) == 8

@@ -63,5 +63,5 @@ def test_rows_with_curves_are_read_again_and_become_a_frame(tmp_path):
     assert set(frame["run_id"]) == {row.run_id}
     assert [point["loss"] for point in points(row)] == [0.5, 3.5]
     assert curves([make_row()]).empty
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="equally long"):
         list(points(replace(row, curve={"step": [1], "top1": []})))

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from ssfx.compressors import build, compressors
+from ssfx.core.files import read_json
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.compressor_times import CALLS_PER_COLUMN, RANKS, Rates, nominal_codecs, published_codecs
 from ssfx.perf_model.devices import device, device_names
 
 COUNTER = Path(__file__).parents[2] / "benchmarks" / "count_operators.py"
-TABLE = json.loads((data_dir() / "costs" / "counted.json").read_text())
+TABLE = read_json(data_dir() / "costs" / "counted.json")
 MEBI = 2**20
 
 

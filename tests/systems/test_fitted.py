@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +18,7 @@ from ssfx.claims.simulated import judged
 from ssfx.claims.summary import JUDGED
 from ssfx.claims.verdicts import Verdict
 from ssfx.core.component_file import component_file
+from ssfx.core.files import read_json
 from ssfx.core.paths import data_dir
 from ssfx.figures.discovery import discover
 from ssfx.pages.readme import reference_rows
@@ -41,12 +41,12 @@ def script() -> ModuleType:
 def test_what_is_shipped_is_what_the_fit_gives() -> None:
     module = script()
     found = module.fit()
-    assert json.loads(module.PATH.read_text()) == module.table(found)
+    assert read_json(module.PATH) == module.table(found)
     assert component_file("cluster", "64gpu")["fitted"]["busbw_gbps"] == found["busbw_gbps"]
 
 
 def test_everything_that_was_fitted_is_on_the_list_and_nothing_that_it_is_tested_on() -> None:
-    read = json.loads((data_dir() / "costs" / "ssfusion_fitted.json").read_text())["fit"]["claims"]
+    read = read_json(data_dir() / "costs" / "ssfusion_fitted.json")["fit"]["claims"]
     assert read
     assert all(used_by("fitted", claims_by_id()[claim]) for claim in read)
     assert not [claim.id for claim in claims_by_id().values() if claim.artifact in TESTED and used_by("fitted", claim)]

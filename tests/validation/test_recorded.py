@@ -9,6 +9,7 @@ from plan.instances import ORIGIN, affine_costs, instance_a
 from simulator.systems import system_of
 
 from ssfx.core.errors import RunError
+from ssfx.core.files import read_json
 from ssfx.core.paths import data_dir, results_dir
 from ssfx.perf_model.recorded_times import file_name, recorded_system, written_dir
 from ssfx.planning.costs import Overheads
@@ -113,13 +114,13 @@ def test_plans_are_kept_or_found_where_the_run_left_them(rows, tmp_path):
     texts = [plans[row.manifest["plan_digest"]].to_json() for row in (one, other)]
     runs, path = tmp_path / "runs", tmp_path / "plans.json"
     path.write_text(f"[{texts[0]}]")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(RunError, match=r"plan\.json cannot be read: No such file"):
         write_plans([one, other], runs, path)
     folder = runs / other.run_id / f"attempt-{other.manifest['attempt']}"
     folder.mkdir(parents=True)
     (folder / "plan.json").write_text(texts[1])
     assert write_plans([other, one, one], runs, path) == 2
-    assert [json.dumps(plan, separators=(",", ":")) for plan in json.loads(path.read_text())] == texts[::-1]
+    assert [json.dumps(plan, separators=(",", ":")) for plan in read_json(path)] == texts[::-1]
     path.write_text("[]")
     (folder / "plan.json").write_text(texts[0])
     with pytest.raises(RunError, match="is not the one that was executed"):
@@ -234,4 +235,4 @@ def test_validation_takes_the_shipped_systems_whatever_was_measured_here(rows, t
 
 
 def test_the_scores_that_advice_reads_are_those_of_the_groups():
-    assert json.loads((data_dir() / "validation.json").read_text()) == validation.scores()
+    assert read_json(data_dir() / "validation.json") == validation.scores()

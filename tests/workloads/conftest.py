@@ -4,6 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from runtime.pool import Pool
+
+
+@pytest.fixture(scope="session")
+def pair() -> Iterator[Pool]:
+    made = Pool(2)
+    yield made
+    made.close()
 
 
 @pytest.fixture(autouse=True)

@@ -88,7 +88,7 @@ def test_a_full_disk_is_a_run_error(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(RunError, match=r"step-2 cannot be written: No space left on device"):
+    with pytest.raises(RunError, match=r"step-2 cannot be written: rank 0: No space left on device, .* needed"):
         _checkpoints(tmp_path).save(2, _state(2))
     monkeypatch.undo()
     _assert_loads(tmp_path, 1)
@@ -100,7 +100,7 @@ def test_a_write_that_fails_inside_torch_is_named_and_leaves_no_part(tmp_path: P
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, usual[1]))
     try:
-        with pytest.raises(RunError, match=r"step-2 cannot be written: File too large"):
+        with pytest.raises(RunError, match=r"step-2 cannot be written: rank 0: File too large"):
             checkpoints.save(2, {"weights": torch.zeros(100_000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,6 @@ from workloads import work
 from ssfx.schemes import schemes
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Pool]:
-    made = Pool(2)
-    yield made
-    made.close()
 
 
 def test_running_statistics_are_averaged(pair: Pool) -> None:

@@ -10,6 +10,7 @@ import torch
 from workloads.fakes import make_case
 
 import ssfx
+from ssfx.core.errors import RunError
 from ssfx.workloads.checkpoint import Checkpoints
 from ssfx.workloads.quality import averaged_buffers
 from ssfx.workloads.record import StepRecord
@@ -40,6 +41,16 @@ def save_and_load(group: Any, rank: int, world: int, folder: str) -> tuple[int, 
     loaded = checkpoints.load()
     assert loaded.state is not None
     return loaded.step, loaded.state["mine"], loaded.skipped
+
+
+def save_on_all_ranks(group: Any, rank: int, world: int, folder: str, numel: int) -> str:
+    """Return why the checkpoint of step 4 cannot be written."""
+    checkpoints = Checkpoints(Path(folder), {}, rank=rank, world_size=world, group=group)
+    try:
+        checkpoints.save(4, {"weights": torch.zeros(numel)})
+    except RunError as error:
+        return str(error)
+    return "written"
 
 
 def run(
