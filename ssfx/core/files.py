@@ -99,8 +99,11 @@ def read(
 
 
 def read_json(path: Path) -> Any:
-    """Return what the JSON file `path` holds, without its digest; RunError with file and line when it is corrupt."""
-    return read(path, loads)
+    """Return what the JSON file `path` holds, without its digest; RunError with file and line when it is corrupt.
+
+    For files that pass between processes of ssfx: whether one has a digest is not noted.
+    """
+    return read(path, loads, digest=False)
 
 
 def _unreadable(path: Path, broken: Exception, what: str) -> str:

@@ -107,7 +107,7 @@ def rank_result(text: str) -> dict[str, Any]:
 
 def _failure(path: Path) -> dict[str, Any]:
     try:
-        found = dict(read_json(path))
-        return {**found, "time": float(found["time"]), "error": str(found["error"])}
+        found = read_json(path)
+        return {"time": float(found["time"]), "error": str(found["error"])}
     except (RunError, *DAMAGED) as error:
         return {"time": inf, "error": f"something; its report cannot be read ({error})"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ssfx.core.files import read_json
+from ssfx.core.digests import loads
+from ssfx.core.files import read
 from ssfx.core.paths import reference_dir
 from ssfx.pages.markdown import table
 from ssfx.results.manifest import describe
@@ -36,7 +37,7 @@ def _record(benchmark: str, name: str, folder: Path | None) -> Any:
     if not path.exists():
         command = f"python benchmarks/{benchmark}.py --json results/reference/{name}"
         return f"*Nothing is committed yet; `{command}` makes one.*"
-    return read_json(path)
+    return read(path, loads)
 
 
 def _about(record: Any) -> str:

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from ssfx.core.digests import loads
-from ssfx.core.files import read, read_json
+from ssfx.core.files import read
 from ssfx.core.origin import Origin
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.devices import Device
@@ -89,7 +89,7 @@ def nominal_codecs(on: Device, host: Device, world_size: int) -> dict[str, Compr
 
 def measured_codecs(nominal: Mapping[str, CompressorTimes]) -> dict[str, CompressorTimes]:
     """Return `nominal` with what was measured on a CPU in place; see the note of costs/cpu.json."""
-    table = read_json(data_dir() / "costs" / "cpu.json")
+    table = read(data_dir() / "costs" / "cpu.json", loads)
     decode, origin = Curve.of(table["decode"]), Origin(**table["origin"])
     found = dict(nominal)
     for name, encode in table["encode"].items():
@@ -154,5 +154,5 @@ def _with_calls(codec: CompressorTimes, one: Mapping[str, Any], origin: Origin, 
 
 @cache
 def _counted() -> dict[str, Any]:
-    found: dict[str, Any] = read_json(data_dir() / "costs" / "counted.json")
+    found: dict[str, Any] = read(data_dir() / "costs" / "counted.json", loads)
     return found

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.core.files import read_json, write_json
+from ssfx.core.files import read, write_json
 from ssfx.runtime.heartbeat import PHASES
 
 VARIABLE = "SSFX_FAULT"
@@ -63,7 +64,12 @@ class Fault:
 
 def fired(run_dir: Path) -> list[dict[str, Any]]:
     """Return the records of the faults that happened in any attempt of a run."""
-    return [read_json(path) for path in sorted(run_dir.glob("attempt-*/fault-rank*.json"))]
+    return [read(path, _fired) for path in sorted(run_dir.glob("attempt-*/fault-rank*.json"))]
+
+
+def _fired(text: str) -> dict[str, Any]:
+    found = loads(text)
+    return {key: found[key] for key in ("kind", "rank", "step", "phase")}
 
 
 class Injector:

@@ -17,8 +17,8 @@ from ssfx.claims.evidence import run_counts
 from ssfx.cli.trace import _events
 from ssfx.core import component_file
 from ssfx.core.case import Case, ClusterChoice
-from ssfx.core.digests import with_digest, yaml_with_digest
-from ssfx.core.files import read, read_json, write_atomic, write_json
+from ssfx.core.digests import loads, with_digest, yaml_with_digest
+from ssfx.core.files import read, write_atomic, write_json
 from ssfx.core.origin import Origin
 from ssfx.engines.collect import collect
 from ssfx.engines.job import Job
@@ -173,7 +173,7 @@ def _calibrations(root: Path, kept: dict[str, Kept]) -> None:
     kept["network"] = Kept(network, lambda: joined(network, compressors))
     kept["compressors"] = Kept(compressors, lambda: joined(network, compressors))
     write_json(root / "points.json", json.dumps([{"size": 4, "seconds": [0.25, 0.5]}]))
-    kept["points"] = Kept(root / "points.json", lambda: read_json(root / "points.json"))
+    kept["points"] = Kept(root / "points.json", lambda: read(root / "points.json", loads))
     read(root / "runs" / next(root.glob("runs/*/attempt-1/profile.json")), Profile.from_json).save(root / "own.json")
 
     def own() -> Profile:
