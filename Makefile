@@ -10,6 +10,8 @@ INSTALLED := $(VENV)/.installed
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
+MINUTES ?= 30
+SEED ?= 0
 RANKS ?= 2 4
 RECORDED ?= local_x2 local_x4 2x1gbit 4x1gbit 2x100mbit 4x100mbit
 # From a name in RECORDED to the words of its command. Two ranks have more steps: theirs are short, and their schemes
@@ -21,7 +23,7 @@ SIMULATED := breakdown compressors density bandwidth large_models selective coll
 LARGE := resnet152_cifar100 bert_base_squad gpt2_wikitext103
 
 .DEFAULT_GOAL := help
-.PHONY: committed help install figures demo test test-fast smoke-large lint reference simulations calibration validation conf docs clean
+.PHONY: committed help install figures demo test test-fast soak smoke-large lint reference simulations calibration validation conf docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +48,9 @@ test: $(INSTALLED) ## every test
 
 test-fast: $(INSTALLED) ## the tests that take seconds
 	@$(BIN)/python -m pytest $(SHARED) -m "not slow and not torchrun"
+
+soak: $(INSTALLED) ## 30 minutes of random faults in a loop (MINUTES=5, SEED=1): right rows, and nothing piles up
+	@$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) --seed $(SEED)
 
 smoke-large: $(INSTALLED) ## ResNet-152, BERT-base and GPT-2 small, 3 timed steps on 2 ranks, dense and ssfusion_oi (20 GB)
 	@for workload in $(LARGE); do \

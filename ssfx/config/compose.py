@@ -8,11 +8,12 @@ result equal to what Hydra alone makes of all files and all keys.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from copy import deepcopy
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -194,17 +195,23 @@ def _no_option(key: str) -> ConfigError:
 def _resolved(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of `config` with its interpolations replaced by what they refer to.
 
-    OmegaConf is given the top-level keys that hold interpolations, and those that these name: it takes six
-    milliseconds for a whole configuration, which a grid of a thousand cases would take a thousand times.
+    OmegaConf is given the top-level keys that hold interpolations, and those that these name, and only once where they
+    hold the same: it takes six milliseconds for a whole configuration, and a grid has thousands of them.
     """
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
     texts = {key: list(_references(value)) for key, value in config.items()}
     words = set(_WORD.findall(" ".join(text for found in texts.values() for text in found)))
     part = {key: value for key, value in config.items() if texts[key] or key in words}
+    return {**deepcopy(dict(config)), **json.loads(_with_references(json.dumps(part)))}
+
+
+@lru_cache(maxsize=1024)
+def _with_references(text: str) -> str:
+    """Return the JSON object in `text` with its interpolations replaced by what they refer to, as JSON."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
     try:
-        return {**deepcopy(dict(config)), **_plain(OmegaConf.to_container(OmegaConf.create(part), resolve=True))}
+        return json.dumps(OmegaConf.to_container(OmegaConf.create(json.loads(text)), resolve=True))
     except OmegaConfBaseException as error:
         raise ConfigError(f"a reference cannot be resolved: {str(error).splitlines()[0]}") from None
 

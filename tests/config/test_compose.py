@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from ssfx.config import cases
 from ssfx.config.cases import resolve_job
-from ssfx.config.compose import JOINED_GROUPS, compose, joined
+from ssfx.config.compose import JOINED_GROUPS, _with_references, compose, joined
 from ssfx.config.groups import GROUPS, choices
 from ssfx.core import machine
 from ssfx.core.errors import ConfigError
@@ -140,9 +140,11 @@ def test_files_are_joined_once_per_choice_of_files(words, count, compositions):
 
 
 def test_a_thousand_cases_take_three_joins(compositions):
+    before = _with_references.cache_info().misses
     made = resolve_job((WIDE + ",".join(map(str, range(50)))).split())
     assert len(made.cases) == 1000
     assert len(compositions) == 3
+    assert _with_references.cache_info().misses - before <= 20
 
 
 def test_plan_joins_once(compositions):

@@ -1,6 +1,7 @@
 """A training function that takes milliseconds a step, with the real exchange, for tests of the launcher.
 
-FAKE_STEP_S seconds precede each step; the third and later ones wait until there is a file FAKE_HOLD.
+FAKE_STEP_S seconds precede each step; the third and later ones wait until there is a file FAKE_HOLD, whose name may
+hold {run}. A checkpoint holds no more than the number of steps done.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import time
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
+from ssfx.workloads.checkpoint import Checkpoints
 from ssfx.workloads.record import StepRecord
-from ssfx.workloads.train import TrainResult
+from ssfx.workloads.train import StoppedAtCheckpoint, TrainResult
 
 
 def train(case, on_step, attach, *, checkpoint_dir):
@@ -20,8 +23,11 @@ def train(case, on_step, attach, *, checkpoint_dir):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     sync = attach(model, optimizer, scheme="ddp")
     pause_s = float(os.environ.get("FAKE_STEP_S", "0"))
-    hold = Path(os.environ.get("FAKE_HOLD", os.devnull))
-    for step in range(case.steps):
+    hold = Path(os.environ.get("FAKE_HOLD", os.devnull).format(run=case.run_id))
+    ranks = {"rank": dist.get_rank(), "world_size": case.world_size, "group": dist.group.WORLD}
+    checkpoints = Checkpoints(checkpoint_dir, {"run": case.run_id}, **ranks)
+    first = checkpoints.load().step
+    for step in range(first, case.steps):
         time.sleep(pause_s)
         while step > 1 and not hold.exists():
             time.sleep(0.02)
@@ -34,11 +40,14 @@ def train(case, on_step, attach, *, checkpoint_dir):
         times = {"iteration_s": 0.5 + step, "forward_s": 0.1, "backward_s": 0.2, "sparsify_s": 0.0}
         waits = {"exposed_comm_s": 0.05, "step_s": 0.05, "other_s": 0.1, "comm_s": 0.1}
         value = loss.item()
-        on_step(
+        stop = on_step(
             StepRecord(
                 step=step, **times, **waits, loss=value if value == value else None, contributed_bytes=360,
                 sent_bytes=360, achieved_density=1.0, tensor_missing_rate=None, skipped=skipped,
             )
         )  # fmt: skip
+        if stop:
+            checkpoints.save(step + 1, {"step": step + 1})
+            raise StoppedAtCheckpoint(step + 1)
     sync.detach()
-    return TrainResult({"skipped_steps": sync.skipped_steps, "top1": 0.5}, "0123456789abcdef", 0, ())
+    return TrainResult({"skipped_steps": sync.skipped_steps, "top1": 0.5}, "0123456789abcdef", first, ())

@@ -42,7 +42,7 @@ SlurmdParameters=config_overrides
 SchedulerType=sched/builtin
 SchedulerParameters=sched_interval=1,batch_sched_delay=0
 KillWait=5
-MessageTimeout=10
+MessageTimeout=3
 ReturnToService=2
 NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port={ports} CPUs=2 RealMemory=1000
 PartitionName=all Nodes=ALL Default=YES DefMemPerNode=10 MaxTime=INFINITE State=UP

@@ -17,6 +17,7 @@ from ssfx.core.errors import ConfigError, RunError
 from ssfx.engines import hosts, line_rate
 from ssfx.engines.hosts import Hosts, Network, missing
 from ssfx.engines.job import Job
+from ssfx.engines.launch import TEMPORARY
 from ssfx.engines.netns import HostsLaunch, Netns
 from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.results.run_lock import RunLock
@@ -152,6 +153,7 @@ def test_several_ranks_on_each_host_are_asked_for_as_on_a_cluster(tmp_path):
         assert command[5:] == [
             "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=3", "--rdzv-backend=c10d",
             "--rdzv-endpoint=10.0.0.1:29500", f"--rdzv-id={case.run_id}-1", "--max-restarts=0",
+            f"--log-dir={tmp_path / 'run' / 'attempt-1' / TEMPORARY}",
             f"--rdzv-conf=is_host={['true', 'false'][host]}", f"--local-addr=10.0.0.{host + 1}",
             "-m", "ssfx.runtime.worker", str(tmp_path / "batch.json"),
         ]  # fmt: skip

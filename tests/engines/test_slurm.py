@@ -156,7 +156,7 @@ def test_a_key_and_a_variable_of_slurm_must_not_differ(monkeypatch):
 def test_ranks_run_in_a_container_where_one_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    job = SimpleNamespace(case=two_nodes(), attempt=1, run_dir=tmp_path / "runs" / "abc")
+    job = SimpleNamespace(case=two_nodes(), attempt=1, run_dir=tmp_path / "runs" / "abc", attempt_dir=tmp_path)
     for image, starts, option in (
         (
             "/images/ssfx.sif",
