@@ -20,11 +20,6 @@ def link_kind(name: str) -> dict[str, Any]:
     return dict(_table()[name])
 
 
-def link_kinds() -> list[str]:
-    """Return the names of all kinds, sorted."""
-    return sorted(_table())
-
-
 @cache
 def _table() -> dict[str, Any]:
     return dict(json.loads((data_dir() / "links.json").read_text()))
