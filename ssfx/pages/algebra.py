@@ -59,8 +59,8 @@ def _needed(model: str, alone_s: float, needed_s: list[float]) -> str:
     return (
         f"An A100 computes a step of `{model}` at the customary batch in {alone_s:.2g} s by its data sheet. If "
         f"sparsifying took nothing, HiPress's exposed communication would have to take {span}: the "
-        f"{received / 1e9:.2g} GB that a GPU receives at density {DENSITY:g} would arrive at {rate} GB/s through a card "
-        "of 25."
+        f"{received / 1e9:.2g} GB that a GPU receives at density {DENSITY:g} would arrive at {rate} GB/s through a "
+        "card of 25."
     )
 
 
