@@ -12,6 +12,7 @@ from ssfx.config.advice_question import resolve_setting
 from ssfx.core.paths import reference_dir
 from ssfx.figures.discovery import discover
 from ssfx.figures.drawing import MANIFEST, draw_all
+from ssfx.pages.algebra import algebra_block
 from ssfx.pages.conditions import conditions_block
 from ssfx.pages.emulated import emulated_block
 from ssfx.pages.markdown import NOTE, table
@@ -79,7 +80,10 @@ def reference_rows() -> list[Row]:
 def blocks_of_pages() -> dict[Path, dict[str, str]]:
     """Return the blocks of each page of docs/ that is written by hand otherwise."""
     return {
-        CONDITIONS: {"conditions": conditions_block(IMAGES / "ssfusion.conditions.csv")},
+        CONDITIONS: {
+            "conditions": conditions_block(IMAGES / "ssfusion.conditions.csv"),
+            "algebra": algebra_block(),
+        },
         ADVISE: {"answer": answer_block()},
         VALIDATION: {"scores": scores_block()},
         EMULATION: {"benchmark": emulated_block()},

@@ -21,11 +21,6 @@ def link_kind(name: str) -> dict[str, Any]:
     return dict(_table()[name])
 
 
-def link_kinds() -> list[str]:
-    """Return the names of all kinds, sorted."""
-    return sorted(_table())
-
-
 @cache
 def _table() -> dict[str, Any]:
     return dict(read(data_dir() / "links.json", loads, digest=False))

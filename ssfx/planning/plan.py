@@ -85,6 +85,35 @@ class PlanError(ValueError):
     """A plan that breaks an invariant: a bug in the scheme that made it."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """What is looked up by the name of a tensor, of all plans of one model."""
+
+    tensors: tuple[TensorSpec, ...]
+    by_name: dict[str, TensorSpec]
+    order: dict[str, int]
+    numel: dict[str, int]
+
+
+_made: dict[int, _Tables] = {}
+_MOST_TABLES = 8
+
+
+def _tables_of(tensors: tuple[TensorSpec, ...]) -> _Tables:
+    """Return the tables of `tensors`: searches make many plans of the very same ones."""
+    found = _made.get(id(tensors))
+    if found is None or found.tensors is not tensors:
+        names = [spec.name for spec in tensors]
+        found = _Tables(
+            tensors, dict(zip(names, tensors, strict=True)), {name: i for i, name in enumerate(names)},
+            {spec.name: spec.numel for spec in tensors},
+        )  # fmt: skip
+        if len(_made) >= _MOST_TABLES:
+            _made.clear()
+        _made[id(tensors)] = found
+    return found
+
+
 @dataclass(frozen=True)
 class Plan:
     """Buckets in backward order and the order in which their lanes are launched, identical on every rank.
@@ -107,23 +136,23 @@ class Plan:
         _check(self)
 
     @cached_property
+    def _tables(self) -> _Tables:
+        return _tables_of(self.tensors)
+
+    @property
     def by_name(self) -> dict[str, TensorSpec]:
         """Tensor specs by parameter name."""
-        return {spec.name: spec for spec in self.tensors}
+        return self._tables.by_name
 
-    @cached_property
+    @property
     def order(self) -> dict[str, int]:
         """Position of every tensor in backward order."""
-        return {spec.name: i for i, spec in enumerate(self.tensors)}
+        return self._tables.order
 
     def numel(self, part: Segment | Lane) -> int:
         """Number of elements of a segment or lane."""
-        sizes = self._numel
-        return sum(sizes[name] for name in part.tensors)
-
-    @cached_property
-    def _numel(self) -> dict[str, int]:
-        return {spec.name: spec.numel for spec in self.tensors}
+        sizes = self._tables.numel
+        return sum([sizes[name] for name in part.tensors])
 
     def lane(self, position: tuple[int, int]) -> Lane:
         """The lane at a (bucket, lane) position."""
@@ -171,7 +200,7 @@ class Plan:
 
 def launch_in_order(plan_buckets: tuple[Bucket, ...], tensors: tuple[TensorSpec, ...]) -> tuple[tuple[int, int], ...]:
     """Return the launch order bucket by bucket, lane by lane, leaving out lanes without elements."""
-    numel = {spec.name: spec.numel for spec in tensors}
+    numel = _tables_of(tensors).numel
     return tuple(
         (b, k)
         for b, bucket in enumerate(plan_buckets)
@@ -196,6 +225,7 @@ def _check(plan: Plan) -> None:
 
     seen: set[str] = set()
     non_empty = set()
+    by_name, order, numel = plan.by_name, plan.order, plan._tables.numel
     for b, bucket in enumerate(plan.buckets):
         if not bucket.lanes:
             fail(f"bucket {b} has no lanes")
@@ -203,23 +233,27 @@ def _check(plan: Plan) -> None:
             where = f"bucket {b} lane {k}"
             if not lane.segments:
                 fail(f"{where} has no segments")
+            firsts, dtypes, filled = [], set(), 0
             for segment in lane.segments:
                 _check_segment(segment, where, fail)
+                positions = []
                 for name in segment.tensors:
-                    if name not in plan.by_name:
+                    if name not in by_name:
                         fail(f"{where} names unknown tensor {name!r}")
                     if name in seen:
                         fail(f"tensor {name!r} is in two segments")
                     seen.add(name)
-                positions = [plan.order[name] for name in segment.tensors]
-                if positions != sorted(positions):
+                    positions.append(order[name])
+                    dtypes.add(by_name[name].dtype)
+                    filled += numel[name]
+                if len(positions) > 1 and positions != sorted(positions):
                     fail(f"{where}: tensors of a segment are not in backward order")
-            first = [plan.order[segment.tensors[0]] for segment in lane.segments]
-            if first != sorted(first):
+                firsts.append(positions[0])
+            if len(firsts) > 1 and firsts != sorted(firsts):
                 fail(f"{where}: segments are not in backward order")
-            if len({plan.by_name[name].dtype for name in lane.tensors}) > 1:
+            if len(dtypes) > 1:
                 fail(f"{where} mixes dtypes")
-            if plan.numel(lane):
+            if filled:
                 non_empty.add((b, k))
     if missing := set(plan.by_name) - seen:
         fail(f"tensor {sorted(missing)[0]!r} is in no segment")

@@ -16,8 +16,6 @@ from ssfx.pricing.plan_prices import Charge, Prices
 class LanePrice:
     """The parts of a message and their seconds."""
 
-    lane: Lane
-    """Kept, so that its identity stays its own."""
     arrivals: dict[str, Arrival]
     """What gradients complete of it, by tensor."""
     charges: tuple[Charge, ...]
@@ -32,8 +30,26 @@ class LanePrice:
     """Tensors that the runtime adds straight into the gradients."""
 
 
-LanePrices = dict[int, LanePrice]
-"""Prices by the identity of the lane, for one profile, network and kind of execution."""
+class LanePrices:
+    """Prices of the messages of many plans, for one profile, network and kind of execution.
+
+    The same lane is found by its identity, which is quick; an equal one by its value.
+    """
+
+    def __init__(self) -> None:
+        self._same: dict[int, tuple[Lane, LanePrice]] = {}  # with the lane, so that its identity stays its own
+        self._equal: dict[Lane, LanePrice] = {}
+
+    def of(self, lane: Lane, made: Callable[[], LanePrice]) -> LanePrice:
+        """Return the price of `lane`; `made` works it out where no equal one is known."""
+        found = self._same.get(id(lane))
+        if found is not None:
+            return found[1]
+        price = self._equal.get(lane)
+        if price is None:
+            price = self._equal[lane] = made()
+        self._same[id(lane)] = lane, price
+        return price
 
 
 def lane_price(
@@ -43,7 +59,6 @@ def lane_price(
     rounds = lane_rounds(plan, lane)
     summed = sum(len(segment.tensors) for segment in lane.segments if segment.compressor)
     return LanePrice(
-        lane=lane,
         arrivals=lane_arrivals(plan, lane, by_lane, call_s),
         charges=tuple(prices.charges(lane)) if plan.numel(lane) else (),
         name=f"{lane.collective} {sum(load.nbytes for load in rounds)} B",

@@ -33,7 +33,7 @@ class Lowering:
         self.system = system
         self.tasks: list[Task] = []
         self._prices = Prices(plan, system, selection)
-        self._known: LanePrices = {} if known is None else known
+        self._known = LanePrices() if known is None else known
         self._ready: dict[tuple[str, ...], int] = {}  # segment -> the task after which it is ready
         self._decodes_on_the_way = system.style == "per_call" and plan.decode == "comm_stream"
 
@@ -93,11 +93,8 @@ class Lowering:
         return position
 
     def _price(self, lane: Lane) -> LanePrice:
-        found = self._known.get(id(lane))
-        if found is None:
-            by_lane = self.system.style == "batched"
-            found = self._known[id(lane)] = lane_price(self.plan, lane, self._prices, by_lane, self._call_s)
-        return found
+        by_lane = self.system.style == "batched"
+        return self._known.of(lane, lambda: lane_price(self.plan, lane, self._prices, by_lane, self._call_s))
 
     def _call_s(self, segments: list[Segment]) -> float:
         """Return the seconds of one call where it works: on the host, or on the device with its bookkeeping."""

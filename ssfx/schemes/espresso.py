@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from ssfx.collectives import Load
@@ -129,15 +130,17 @@ def plan_espresso(profile: Profile, costs: Costs, options: EspressoOptions) -> P
             ]
     search = "every placement considered" if exact else "one group of equal tensors after another"
 
+    lane_of = cache(lambda at, label: _lane(groups[at], label, carrier))  # one lane for all plans that have it
+
     def plans() -> Iterator[tuple[str, Plan]]:
         for label, labels in counted.items():
-            lanes = [_lane(group, one, carrier) for group, one in zip(groups, labels, strict=True)]
+            lanes = [lane_of(at, one) for at, one in enumerate(labels)]
             moved = np.array([one == "cpu_ag" for one in labels])
             ready_s = timeline.ready_s(moved) if label in ("paper", "guarded, nothing on the host") else ready
-            plan = _plan(profile, costs, lanes, np.lexsort((np.arange(len(groups)), ready_s)).tolist())
+            launched = np.lexsort((np.arange(len(groups)), ready_s)).tolist()
             counts = ", ".join(f"{labels.count(name)} {name}" for name in ("none", *OPTIONS) if name in labels)
             notes = (("options", counts), ("host", search if moved.any() else "nothing moved"))
-            yield "" if label == "paper" else label, replace(plan, notes=notes)
+            yield "" if label == "paper" else label, _plan(profile, costs, lanes, launched, notes)
 
     return guarded(plans(), profile, costs)
 
@@ -222,8 +225,10 @@ def _lane(group: Group, label: str, carrier: Carrier) -> Lane:
     return Lane(DIVISIBLE if label == "gpu_div" else carrier.collective, (segment,))
 
 
-def _plan(profile: Profile, costs: Costs, lanes: list[Lane], order: Iterable[int]) -> Plan:
+def _plan(
+    profile: Profile, costs: Costs, lanes: list[Lane], order: Iterable[int], notes: tuple[tuple[str, str], ...] = ()
+) -> Plan:
     numel = {spec.name: spec.numel for spec in profile.tensors}
     launch = tuple((i, 0) for i in order if any(numel[name] for name in lanes[i].tensors))
     buckets = tuple(Bucket((lane,)) for lane in lanes)
-    return Plan("espresso", costs.world_size, profile.tensors, buckets, launch, decode="comm_stream")
+    return Plan("espresso", costs.world_size, profile.tensors, buckets, launch, decode="comm_stream", notes=notes)

@@ -12,6 +12,8 @@ from ssfx.config.simulations import resolve_simulations
 from ssfx.core import machine
 from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
 from ssfx.perf_model.target import target_of
+from ssfx.schemes.make_plan import make_plan
+from ssfx.simulator import simulate as simulated
 from ssfx.simulator.cases import simulate_case
 
 ONE = ["model=bert_large", "cluster=64gpu", "scheme=ssfusion_oi", "density=0.01"]
@@ -43,6 +45,31 @@ def test_one_case_is_taken_apart(run):
     assert f"costs: nominal. {target.system.origin.note}" in lines
     assert f"profile: nominal, a100. {target.profile.origin.note}" in lines
     assert lines[-1] == f"plan {step.plan.digest}, calibration {case.calibration}"
+
+
+def test_every_result_says_what_other_bandwidths_would_do(run):
+    """The numbers are those of the case planned and simulated anew on a network of half and twice the rate."""
+    (case,) = resolve_simulations(["model=resnet50", "cluster=16gpu", "scheme=ddp"])
+    target = target_of(case)
+    expected = []
+    for factor in (0.5, 2.0):
+        other = target.system.at_bandwidth(factor)
+        assert other.exchange["all_reduce"](1e9) == pytest.approx(
+            target.system.exchange["all_reduce"](1e9) / factor, rel=0.01
+        )
+        plan = make_plan("ddp", target.profile, other.planning_costs(None, None), {})
+        expected.append(simulated(plan, target.profile, other).iteration_s)
+    assert expected[0] > expected[1]
+    line = (
+        f"with half the bus bandwidth {1e3 * expected[0]:.2f} ms, with twice {1e3 * expected[1]:.2f} ms per iteration"
+    )
+    assert line in run("model=resnet50", "cluster=16gpu", "scheme=ddp").splitlines()
+    compared = run(*TWO).splitlines()
+    assert f"ddp: {line}" in compared
+    assert sum(": with half the bus bandwidth " in one for one in compared) == 2
+    assert "bus bandwidth" not in run(
+        "model=resnet50", "cluster=16gpu", "cluster.nodes=1", "cluster.devices_per_node=1"
+    )
 
 
 def test_extrapolated_costs_are_told(run):

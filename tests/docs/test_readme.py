@@ -11,6 +11,7 @@ from ssfx.claims.ledger import ledgers
 from ssfx.figures.discovery import discover
 from ssfx.figures.drawing import check_all
 from ssfx.pages import readme as docs
+from ssfx.pages.algebra import algebra_block, compute
 from ssfx.pages.conditions import conditions_block
 from ssfx.pages.emulated import RECORD, emulated_block
 from ssfx.pages.models import Published, analytic_block, models_block
@@ -130,6 +131,17 @@ def test_the_make_targets_that_documents_name_exist():
         named = re.findall(r"(?:^ {4}|`)make ([a-z-]+)", text, flags=re.MULTILINE)
         assert named, name
         assert set(named) <= targets, name
+
+
+def test_the_algebra_follows_from_what_the_paper_prints():
+    # BERT-large: 55.4 % of communication and 48.3 % of sparsification saved, 66.9 to 106.7 % more throughput.
+    assert compute(1.669, 0.446) == pytest.approx((1 - 0.446 * 1.669) / 0.669)
+    slow = 0.38 + 0.205 + 1  # HiPress's iteration with C = S = 1 takes as long as r times SSFusion's
+    assert slow + 1 == pytest.approx(1.669 * (0.38 + 0.205 + 0.446 + 0.517), rel=0.005)
+    block = algebra_block()
+    assert "| bert_large | 1.669 | 44.6% | 51.7% | +0.38 C +0.20 S | 28% |" in block
+    assert "| bert_large | 2.067 | 44.6% | 51.7% | +0.07 C -0.06 S | 7% |" in block
+    assert "`bert_large` at the customary batch in 0.22 s" in block
 
 
 def test_conditions_say_what_the_table_of_the_figure_gives(tmp_path):

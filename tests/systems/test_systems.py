@@ -1,5 +1,6 @@
 """Systems of clusters: their numbers by hand, their calibrations, and what may never make them faster or slower."""
 
+import json
 import sys
 from dataclasses import replace
 
@@ -8,11 +9,12 @@ import pytest
 from ssfx.config.compose import compose
 from ssfx.config.groups import choices
 from ssfx.core.errors import ConfigError
+from ssfx.core.paths import data_dir
 from ssfx.perf_model import build_timing_model as systems
 from ssfx.perf_model.build_timing_model import CORE_GBPS, GPU_OCCUPANCY, system_on
 from ssfx.perf_model.cluster import Cluster, Link
 from ssfx.perf_model.cluster_file import cluster_of
-from ssfx.perf_model.links import link_kind, link_kinds
+from ssfx.perf_model.links import link_kind
 from ssfx.perf_model.shipped_profiles import load_shipped
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.schemes.make_plan import make_plan
@@ -66,7 +68,7 @@ def test_an_all_reduce_on_two_nodes_passes_each_card_once_over_rdma_and_twice_ov
     assert system_on(sockets).exchange["all_reduce"](GB) == pytest.approx(GB * 8 / 192e9 * 2 * 7 / 8, rel=0.05)
 
 
-@pytest.mark.parametrize("kind", link_kinds())
+@pytest.mark.parametrize("kind", sorted(json.loads((data_dir() / "links.json").read_text())))
 def test_every_kind_of_link_has_a_rate_and_a_source(kind):
     found = link_kind(kind)
     assert found["source"]

@@ -49,6 +49,7 @@ def priced(
 
     `known`: prices of messages that the plans share; see evaluate.
     """
+    known = LanePrices() if known is None else known
     found: list[Priced] = []
     seen: set[object] = set()
     for label, plan in plans:

@@ -67,7 +67,7 @@ class Known:
 
     ranges: dict[str, list[range]] = field(default_factory=dict)
     buckets: dict[tuple[str, Buffer], Bucket] = field(default_factory=dict)
-    prices: LanePrices = field(default_factory=dict)
+    prices: LanePrices = field(default_factory=LanePrices)
 
 
 class BufferPlanner:
