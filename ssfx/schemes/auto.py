@@ -11,9 +11,9 @@ from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.pricing.lane_prices import LanePrices
 from ssfx.schemes.base import SchemeOptions, scheme
-from ssfx.schemes.search.auto_bound import lower_bound_s
+from ssfx.schemes.search.auto_bound import lower_bound_s, network_bound_s
 from ssfx.schemes.search.auto_budget import Budget, Quality, budget
-from ssfx.schemes.search.auto_methods import Method, methods
+from ssfx.schemes.search.auto_methods import Kind, Method, methods
 from ssfx.schemes.search.auto_offload import with_host
 from ssfx.schemes.search.auto_portfolio import COLLECTIVES, as_auto, portfolio
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
@@ -93,24 +93,36 @@ def plan_auto(profile: Profile, costs: Costs, options: AutoOptions) -> Plan:
     """
     allowed = options.budget(costs)
     known: LanePrices = {}
-    searched, bound_s = _searched(profile, costs, allowed)
-    found = priced(searched, profile, costs, known)
+    searched = _searched(profile, costs, allowed)
+    found = priced(searched.plans, profile, costs, known)
     if costs.world_size > 1:
-        others = portfolio(profile, costs, allowed.kinds, options.leave_out, options.ranks_per_node)
+        gathers = least(found).price_s > searched.gathers_s
+        others = portfolio(profile, costs, allowed.kinds, options.leave_out, options.ranks_per_node, gathers)
         found += priced(((words, as_auto(plan)) for words, plan in others), profile, costs, known)
     chosen = with_host(least(found), profile, costs, known)
-    return _noted(chosen, allowed, bound_s)
+    return _noted(chosen, allowed, searched.bound_s)
 
 
-def _searched(profile: Profile, costs: Costs, allowed: Budget) -> tuple[list[tuple[str, Plan]], float]:
-    """Return the best plans of the search, each dtype searched on its own, and the bound of the whole model."""
-    parts, found, bound_s = dtype_profiles(profile), [], 0.0
+@dataclass(frozen=True)
+class _Searched:
+    """The best plans of the search, the bound of all its methods, and that of those that gather or divide alone."""
+
+    plans: list[tuple[str, Plan]]
+    bound_s: float
+    gathers_s: float
+
+
+def _searched(profile: Profile, costs: Costs, allowed: Budget) -> _Searched:
+    """Return what the search finds, each dtype searched on its own."""
+    parts, found, bound_s, gathers_s = dtype_profiles(profile), [], 0.0, 0.0
     for part in parts:
         kinds = [kind for kind in allowed.kinds if _fits(kind.compressor, part)]
         every = methods(kinds)
         tables = TableMaker(part, costs, candidate_cuts(part)).tables(every)
         found.append([(every, choice) for choice in best_choices(tables, REPRICED)])
         bound_s = max(bound_s, lower_bound_s(tables))
+        alone = [i for i, method in enumerate(every) if all(map(_gathers, method.kinds))]
+        gathers_s = max(gathers_s, network_bound_s(tables, alone))
     combined = [rows for rows in product(*found)][: REPRICED**2]
 
     def made(rows: tuple[tuple[list[Method], Choice], ...]) -> Plan:
@@ -123,7 +135,13 @@ def _searched(profile: Profile, costs: Costs, allowed: Budget) -> tuple[list[tup
 
         return plan_per_dtype("auto", profile, costs.world_size, buckets)
 
-    return [("the search over buckets and methods", made(rows)) for rows in combined], bound_s
+    plans = [("the search over buckets and methods", made(rows)) for rows in combined]
+    return _Searched(plans, bound_s, gathers_s)
+
+
+def _gathers(kind: Kind) -> bool:
+    """Return whether schemes that leave sums to the receivers could use the kind."""
+    return kind.dense or kind.collective in ("all_gather", "a2a_ag")
 
 
 def _fits(compressor: str | None, part: Profile) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ssfx.core.lazy import numpy as np
@@ -26,6 +27,14 @@ def lower_bound_s(tables: Tables) -> float:
     alone = tables.device[:, last, :last] + tables.message[:, last, :last] + tables.decode[:, last, :last]
     latest_s = tables.ready_s[-1] + float(alone.min())
     return float(max(device_s, network_s, latest_s)) + tables.after_s
+
+
+def network_bound_s(tables: Tables, chosen: Sequence[int]) -> float:
+    """Return a time that no plan of the methods at those positions goes below, wherever compression takes place."""
+    if not chosen:
+        return float("inf")
+    cost = (tables.message + tables.decode)[list(chosen)]
+    return float(max(tables.ready_s[-1], tables.ready_s[1] + _shortest(cost))) + tables.after_s
 
 
 def _shortest(cost: Array) -> float:

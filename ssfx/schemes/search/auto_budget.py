@@ -89,6 +89,7 @@ def _at_density(density: float) -> Iterator[Kind]:
         yield Kind(f"top-k of each tensor gathered{words}", "all_gather", f"dgc{half}", density, "each")
         yield Kind(f"the positions of one rank's top-k{words}, summed", "all_reduce", f"cltk{half}", density, "each")
     yield Kind("agreed blocks summed", "all_reduce", "block_topk(agreed=True)", density, "each")
+    yield Kind("shards exchanged, then gathered", "a2a_ag", "dgc", density, "alone")
     yield Kind("top-k of several tensors gathered", "all_gather", "dgc", density)
     yield Kind("one rank's top-k of several tensors, summed", "all_reduce", "cltk", density)
     for name, words in (

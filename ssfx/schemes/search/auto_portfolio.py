@@ -35,17 +35,18 @@ COLLECTIVES = (
 
 
 def portfolio(
-    profile: Profile, costs: Costs, kinds: tuple[Kind, ...], leave_out: bool, ranks_per_node: int
-) -> Iterator[tuple[str, Plan]]:
+    profile: Profile, costs: Costs, kinds: tuple[Kind, ...], leave_out: bool, ranks_per_node: int,
+    gathers: bool = True,
+) -> Iterator[tuple[str, Plan]]:  # fmt: skip
     """Yield plans of other schemes that use no compressor and density but those of `kinds`, each with its words.
 
-    None leaves a tensor out of a step unless that is allowed. Schemes that cannot be planned here are passed over.
+    `gathers`: whether those can win that leave the sum of selections to the receivers and take long to plan. None leaves a tensor out of a step unless that is allowed. Schemes that cannot be planned here are passed over.
     """
     densities: dict[str, float] = {}
     for kind in kinds:
         if kind.compressor is not None:
             densities.setdefault(kind.compressor, kind.density)
-    for scheme, given in _asked(profile, densities, leave_out, ranks_per_node):
+    for scheme, given in _asked(profile, densities, leave_out, ranks_per_node, gathers):
         compressor = given.get("compressor", getattr(schemes[scheme].defaults, "compressor", None))
         try:
             own = costs_of(costs, compressor, given.get("density"))
@@ -59,7 +60,7 @@ def portfolio(
 
 
 def _asked(
-    profile: Profile, densities: dict[str, float], leave_out: bool, ranks_per_node: int
+    profile: Profile, densities: dict[str, float], leave_out: bool, ranks_per_node: int, gathers: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield schemes and their options."""
     for compressor in (None, "fp16"):
@@ -78,7 +79,7 @@ def _asked(
             if scheme == "powersgd":
                 yield scheme, {"variant": "wfbp"}
     small = len(profile.tensors) <= MOST_SEARCHED
-    for scheme in (*_GATHERS, *(_JOINT if leave_out else ())):
+    for scheme in (*(_GATHERS if gathers else ()), *(_JOINT if leave_out else ())):
         if scheme in _SEARCHES and not small:
             continue
         default = str(getattr(schemes[scheme].defaults, "compressor", ""))

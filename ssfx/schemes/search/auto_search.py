@@ -29,6 +29,10 @@ LATEST = 8
 """How many of the last tensors are cut apart at least: what is sent after backward decides most."""
 WIDTH = 192
 """Most partial plans that are kept for a cut."""
+NARROW = 6
+"""The same in the first pass."""
+SLACK = 0.01
+"""How much later than the plan of the first pass others may end that are still looked at."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,35 @@ def candidate_cuts(part: Profile) -> Ints:
 def best_choices(tables: Tables, count: int = 1, width: int = WIDTH) -> list[Choice]:
     """Return up to `count` ways to cut and to send, the fastest first; ties go to fewer buckets.
 
-    With `width` at least the number of labels the first one is the best there is between the cuts.
+    With `width` at least the number of labels the first one is the best there is between the cuts. A first pass with
+    few labels finds a good plan; later, what cannot lead to one as good is dropped.
     """
+    rest = _Rest.of(tables)
+    good = _forward(tables, rest, np.inf, NARROW, 1)[0]
+    return _forward(tables, rest, (1 + SLACK) * (good.total_s - tables.after_s), width, count)
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """The least that follows each cut: of the network and decoding, and of the device and decoding."""
+
+    network_s: Array
+    device_s: Array
+
+    @classmethod
+    def of(cls, tables: Tables) -> _Rest:
+        found = []
+        for table in (tables.message, tables.device):
+            best, last = (table + tables.decode).min(axis=0), len(tables.cuts) - 1
+            total = np.zeros(last + 1)
+            for start in range(last - 1, -1, -1):
+                total[start] = (best[start + 1 :, start] + total[start + 1 :]).min()
+            found.append(total)
+        return cls(*found)
+
+
+def _forward(tables: Tables, rest: _Rest, best_s: float, width: int, count: int) -> list[Choice]:
+    """Go through the cuts with up to `width` labels each; plans that end after `best_s` may be lost."""
     last = len(tables.cuts) - 1
     p, q = np.zeros(1), np.zeros(1)
     buckets, cut, parent, method = (np.zeros(1, dtype=np.int64) for _ in range(4))
@@ -67,19 +98,20 @@ def best_choices(tables: Tables, count: int = 1, width: int = WIDTH) -> list[Cho
         encode, decode = tables.device[:, end, cut], tables.decode[:, end, cut]
         new_q = (q + encode + decode).ravel()
         new_p = (np.maximum(p, tables.ready_s[end] + q + encode) + decode + tables.message[:, end, cut]).ravel()
-        more = np.tile(buckets + 1, len(encode))
-        keep = np.flatnonzero(np.isfinite(new_p))
-        keep = keep[undominated(new_p[keep], new_q[keep], more[keep])]
-        if end == last and count > 1:
-            keep = _several(new_p, more, count)
+        ends_s = np.maximum(new_p + rest.network_s[end], tables.ready_s[-1] + new_q + rest.device_s[end])
+        keep = np.flatnonzero(ends_s <= best_s if np.isfinite(best_s) else np.isfinite(ends_s))
+        more = buckets[keep % len(cut)] + 1
+        if end == last:
+            keep = keep[_several(new_p[keep], more, count)]
+        elif len(keep):
+            keep = keep[undominated(new_p[keep], new_q[keep], more)]
         if len(keep) > width:
-            keep = keep[np.linspace(0, len(keep) - 1, width).astype(np.int64)]
+            keep = keep[np.argsort(ends_s[keep], kind="stable")[:width]]
         used, start = np.divmod(keep, len(cut))
         p, q = np.append(p, new_p[keep]), np.append(q, new_q[keep])
-        buckets, parent = np.append(buckets, more[keep]), np.append(parent, start)
+        buckets, parent = np.append(buckets, buckets[start] + 1), np.append(parent, start)
         method, cut = np.append(method, used), np.append(cut, np.full(len(keep), end))
     ends = np.flatnonzero(cut == last)
-    ends = ends[np.lexsort((buckets[ends], np.rint(p[ends] / TICK_S)))][:count]
     return [_traced(tables, int(label), float(p[label]), cut, parent, method) for label in ends]
 
 
