@@ -181,7 +181,8 @@ class Task:
 
 
 def _has_compressor(job: Mapping[str, Any]) -> bool:
-    return Case.from_json((Path(job["run_dir"]) / "case.json").read_text()).compressor is not None
+    case = Case.from_json((Path(job["run_dir"]) / "case.json").read_text())
+    return case.compressor is not None or case.memory is not None  # schemes that choose compressors have a memory
 
 
 def _die_with_launcher() -> None:

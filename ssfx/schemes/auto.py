@@ -24,6 +24,9 @@ from ssfx.schemes.search.guarded import Priced, least, priced
 REPRICED = 3
 """How many of the best plans of the search are priced message by message."""
 
+OFFLOADED = 3
+"""Of how many of the best plans segments are tried on the host."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AutoOptions(SchemeOptions):
@@ -99,7 +102,8 @@ def plan_auto(profile: Profile, costs: Costs, options: AutoOptions) -> Plan:
         gathers = least(found).price_s > searched.gathers_s
         others = portfolio(profile, costs, allowed.kinds, options.leave_out, options.ranks_per_node, gathers)
         found += priced(((words, as_auto(plan)) for words, plan in others), profile, costs, known)
-    chosen = with_host(least(found), profile, costs, known)
+    best = sorted(found, key=lambda one: one.price_s)[:OFFLOADED]
+    chosen = least([*found, *(with_host(one, profile, costs, known) for one in best)])
     return _noted(chosen, allowed, searched.bound_s)
 
 

@@ -27,6 +27,8 @@ DENSE = Kind("dense", "all_reduce")
 HALF = Kind("in 16 bits", "all_reduce", "fp16")
 FOUR_BITS = "qsgd(bits=4,bucket=48,norm=max)"
 """Levels whose error may be fed back: buckets smaller than the square of their number."""
+PLAIN_BELOW = (1 << 10, 1 << 13, 1 << 16)
+"""Sizes below which tensors may travel dense in the gather of others."""
 LOWEST, HIGHEST = 1e-4, 0.9
 """Densities that an error budget may lead to; more than the highest is dense."""
 
@@ -86,7 +88,8 @@ def _at_density(density: float) -> Iterator[Kind]:
     """Yield the kinds that send a fraction of the elements; those over several tensors are sorted out later."""
     for half in ("", "(value_dtype=float16)"):
         words = " with 16-bit values" if half else ""
-        yield Kind(f"top-k of each tensor gathered{words}", "all_gather", f"dgc{half}", density, "each")
+        gathered = Kind(f"top-k of each tensor gathered{words}", "all_gather", f"dgc{half}", density, "each")
+        yield from _with_plain(gathered)
         yield Kind(f"the positions of one rank's top-k{words}, summed", "all_reduce", f"cltk{half}", density, "each")
     yield Kind("agreed blocks summed", "all_reduce", "block_topk(agreed=True)", density, "each")
     yield Kind("shards exchanged, then gathered", "a2a_ag", "dgc", density, "alone")
@@ -99,6 +102,13 @@ def _at_density(density: float) -> Iterator[Kind]:
     ):
         yield Kind(words, name, "topk", density, "alone")
         yield Kind(f"{words} of several tensors", name, "topk", density)
+
+
+def _with_plain(kind: Kind) -> Iterator[Kind]:
+    """Yield a kind, and itself with small tensors dense in the same message, as SSFusion sends them."""
+    yield kind
+    for below in PLAIN_BELOW:
+        yield replace(kind, words=f"{kind.words}, tensors below {below} elements dense with it", plain_below=below)
 
 
 def _of_every_element() -> Iterator[Kind]:
@@ -121,7 +131,7 @@ def _of_compressor(spec: str, density: float) -> Iterator[Kind]:
         calls: Calls = "each" if selects else "joint"
         yield Kind(f"{spec} summed", "all_reduce", spec, kept, calls)
     else:
-        yield Kind(f"{spec} of each tensor gathered", "all_gather", spec, kept, "each")
+        yield from _with_plain(Kind(f"{spec} of each tensor gathered", "all_gather", spec, kept, "each"))
     if selects:
         collective = "all_reduce" if one.additive else "all_gather"
         yield Kind(f"{spec} of several tensors", collective, spec, kept)
@@ -223,4 +233,4 @@ def density_for(error: float) -> float | None:
     for _ in range(60):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if kept_back(middle) <= error else (middle, high)
-    return float(f"{high:.6g}")
+    return high

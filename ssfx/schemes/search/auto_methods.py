@@ -31,6 +31,8 @@ class Kind:
     calls: Calls = "joint"
     """joint: one segment for all tensors. each: a segment for every tensor, in one message. alone: a message for every
     tensor."""
+    plain_below: int = 0
+    """Tensors of fewer elements are in the same message as they are; with calls=each in a gather."""
 
     @property
     def dense(self) -> bool:
@@ -55,7 +57,9 @@ class Kind:
             if not spec.numel:
                 empty += (spec.name,)
                 continue
-            segments.append(Segment((*empty, spec.name), self.compressor, self.density))
+            plain = spec.numel < self.plain_below
+            chosen = (None, 1.0) if plain else (self.compressor, self.density)
+            segments.append(Segment((*empty, spec.name), *chosen))
             empty = ()
         segments[-1] = replace(segments[-1], tensors=segments[-1].tensors + empty)
         if self.calls == "each":
@@ -95,7 +99,10 @@ class Method:
         main = [spec for spec in tensors if self.takes(spec)]
         small = [spec for spec in tensors if not self.takes(spec)]
         if self.small is None or not small:
-            return Bucket(tuple(self.main.lanes(tensors)))
+            kind = self.main
+            if all(spec.numel < kind.plain_below for spec in tensors):
+                kind = Kind("dense", "all_reduce")
+            return Bucket(tuple(kind.lanes(tensors)))
         if not any(spec.numel for spec in main):
             return Bucket(tuple(self.small.lanes(tensors)))
         if not any(spec.numel for spec in small):
@@ -119,7 +126,7 @@ def methods(kinds: Iterable[Kind]) -> list[Method]:
     found = [Method(kind) for kind in every]
     small = [kind for kind in plain if kind.collective == "all_reduce"]
     for kind in every:
-        if kind not in plain:
+        if kind not in plain and not kind.plain_below:
             found += [Method(kind, one, threshold) for one in small for threshold in _thresholds(kind)]
     return found
 

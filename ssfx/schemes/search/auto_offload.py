@@ -42,11 +42,10 @@ def with_host(chosen: Priced, profile: Profile, costs: Costs, known: LanePrices)
 
 
 def _movable(plan: Plan) -> Iterator[Place]:
-    """Yield the places of segments on the device whose message is a gather, but for the last message's."""
-    last = plan.launch_order[-1] if plan.launch_order else None
+    """Yield the places of segments on the device whose message is a gather."""
     for (b, k), lane in plan.lanes():
         collective = collectives.build(lane.collective)
-        if (b, k) == last or collective.additive_only or isinstance(collective, Reducer):
+        if collective.additive_only or isinstance(collective, Reducer):
             continue
         for s, segment in enumerate(lane.segments):
             if segment.compressor and segment.placement == "device" and build(segment.compressor).rounds == 1:

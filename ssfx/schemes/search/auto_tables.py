@@ -134,6 +134,7 @@ class TableMaker:
             compressor = build(kind.compressor)
             if kind.leaves_tensors_out:
                 self._jointly(kind, compressor, sums)
+            there &= (sums["tensors"] > 0) | (kind.plain_below == 0)
             device = device + self._encode(kind, sums) + over.add_s * sums["tensors"]
             decode = self._decode(kind, compressor, sums)
             gathered = not collectives.build(kind.collective).additive_only
@@ -141,7 +142,9 @@ class TableMaker:
                 decode = decode + (over.sum_s - over.result_s) * sums["tensors"]
             device = np.where(sums["numel"] > MAX_INDEX, np.inf, device)
         message = self._message(kind, mask, sums)
-        device, message, decode = (np.where(there, one, 0.0) for one in (device, message, decode))
+        # A gather of nothing but dense values is none of the methods.
+        nothing = np.inf if kind.plain_below else 0.0
+        device, message, decode = (np.where(there, one, nothing) for one in (device, message, decode))
         return device, message, decode
 
     def _sums(self, kind: Kind, mask: Mask) -> dict[str, Array]:
@@ -163,6 +166,8 @@ class TableMaker:
             return {**found, "filled": nbytes, "rest": nbytes}
         if not numel:
             return found
+        if numel < kind.plain_below:
+            return {"numel": numel, "filled": nbytes, "rest": nbytes}
         compressor, by_elements = build(kind.compressor), not self.costs.times
         layout = compressor.layout_of([shape], kind.density)
         used = compressor.cycle([shape])
@@ -214,7 +219,7 @@ class TableMaker:
             once = self._copies(kind) == 1
             share = 1 / self.costs.world_size if once and self._reduces(kind) else 1.0
             each = kind.calls == "each" and not batched
-            return share * (sums["decoded"] if each else codec.decode.many(sums["numel"]))
+            return share * (sums["decoded"] if each else codec.decode.many(sums["work"]))
         if kind.calls == "each" and not batched:
             return sums["decoded"]
         return codec.decode.many(sums["entries"])
