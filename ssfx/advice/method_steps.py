@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from statistics import geometric_mean, mean
 from typing import Any
 
-from ssfx.core.case import Case
 from ssfx.core.files import write_atomic
 from ssfx.core.paths import data_dir, reference_dir
 from ssfx.results.rows import Row
@@ -29,7 +28,7 @@ METHODS = (
     ("sparse reduce-scatter (SparDL) of several tensors", "spardl", "topk", "spar_reduce_scatter", "joint"),
     ("sparse regions (Ok-Topk) of several tensors", "oktopk", "topk", "ok_topk", "joint"),
 )
-"""Words, and the scheme and compressor whose runs are those of the method alone; its collective and compressor calls."""
+"""Words; the scheme and compressor whose runs are those of the method alone; its collective and compressor calls."""
 
 
 def method_steps(rows: Iterable[Row]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class TimingModel:
         zero = Curve.zero()
         every = Costs(
             self.world_size, zero, zero, zero, self.exchange, self.origin, self.style, self.codecs, self.overheads,
-            self.host_shares, self.pcie_s_per_byte,
+            self.host_shares, self.pcie_s_per_byte, self.contention.shares(),
         )  # fmt: skip
         return costs_of(every, compressor, density)
 

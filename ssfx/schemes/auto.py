@@ -10,6 +10,7 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.pricing.lane_prices import LanePrices
+from ssfx.pricing.timeline import disturbed_s
 from ssfx.schemes.base import SchemeOptions, scheme
 from ssfx.schemes.search.auto_bound import lower_bound_s, network_bound_s
 from ssfx.schemes.search.auto_budget import Budget, Quality, budget
@@ -24,6 +25,9 @@ from ssfx.schemes.search.guarded import Priced, least, priced
 REPRICED = 3
 """How many of the best plans of the search are priced message by message."""
 
+NEAR, COMPARED = 0.1, 12
+"""Plans whose prices are so much above the least are compared with what exchanges take from backward; at most so many.
+"""
 OFFLOADED = 3
 """Of how many of the best plans segments are tried on the host."""
 
@@ -35,11 +39,11 @@ class AutoOptions(SchemeOptions):
     quality: strict, normal or loose, methods that needed at most 2, 5 or 10 % more steps than dense training in the
     recorded runs; null is normal. density: the kept fraction of whatever selects, with everything else allowed.
     error_budget: at most so much of a gradient's norm is kept back in a step. compressor: this one or dense, nothing
-    else. leave_out: one selection may cover several tensors, so that nothing is sent of some. ranks_per_node: neighbours
-    by rank share a node; 0: nodes are not known, so that no sum is formed inside them first. Commands put the cluster's
-    number of devices in its place. profile_iters: dense iterations before the plan, the first of which is not counted.
-    replan_above: a step that takes so much longer or less long than planned, as a share, for `replan_after` steps, is
-    planned anew; 0: never.
+    else. leave_out: one selection may cover several tensors, so that nothing is sent of some. ranks_per_node: so many
+    neighbours by rank share a node, and sums may be formed there first; 0: nodes are not known. Commands put the cluster's number
+    of devices in its place. profile_iters: dense iterations before the plan, the first of which is not counted.
+    replan_above: a step that takes longer or less long than planned by more than this share, `replan_after` steps on
+    end, is planned anew; 0: never. replan_after: see replan_above.
     """
 
     quality: Quality | None = None
@@ -103,8 +107,18 @@ def plan_auto(profile: Profile, costs: Costs, options: AutoOptions) -> Plan:
         others = portfolio(profile, costs, allowed.kinds, options.leave_out, options.ranks_per_node, gathers)
         found += priced(((words, as_auto(plan)) for words, plan in others), profile, costs, known)
     best = sorted(found, key=lambda one: one.price_s)[:OFFLOADED]
-    chosen = least([*found, *(with_host(one, profile, costs, known) for one in best)])
-    return _noted(chosen, allowed, searched.bound_s)
+    found += [with_host(one, profile, costs, known) for one in best]
+    return _noted(_under_contention(found, profile, costs, known), allowed, searched.bound_s)
+
+
+def _under_contention(found: list[Priced], profile: Profile, costs: Costs, known: LanePrices) -> Priced:
+    """Return the plan that ends first if exchanges slow backward down; of equal ones that with the least price."""
+    best = sorted(found, key=lambda one: one.price_s)
+    if not any(costs.occupancy.values()):
+        return best[0]
+    near = [one for one in best if one.price_s <= (1 + NEAR) * best[0].price_s][:COMPARED]
+    times = [Priced(one.label, one.plan, disturbed_s(one.plan, profile, costs, known)) for one in near]
+    return near[times.index(least(times))]
 
 
 @dataclass(frozen=True)
@@ -119,15 +133,16 @@ class _Searched:
 def _searched(profile: Profile, costs: Costs, allowed: Budget) -> _Searched:
     """Return what the search finds, each dtype searched on its own."""
     parts, found, bound_s, gathers_s = dtype_profiles(profile), [], 0.0, 0.0
+    share = max(costs.occupancy.values(), default=0.0)
     for part in parts:
         kinds = [kind for kind in allowed.kinds if _fits(kind.compressor, part)]
         every = methods(kinds)
         tables = TableMaker(part, costs, candidate_cuts(part)).tables(every)
-        found.append([(every, choice) for choice in best_choices(tables, REPRICED)])
+        found.append([(every, choice) for choice in best_choices(tables, REPRICED, occupancy=share)])
         bound_s = max(bound_s, lower_bound_s(tables))
         alone = [i for i, method in enumerate(every) if all(map(_gathers, method.kinds))]
         gathers_s = max(gathers_s, network_bound_s(tables, alone))
-    combined = [rows for rows in product(*found)][: REPRICED**2]
+    combined = list(product(*found))[: REPRICED**2]
 
     def made(rows: tuple[tuple[list[Method], Choice], ...]) -> Plan:
         by_part = {part.tensors: row for part, row in zip(parts, rows, strict=True)}

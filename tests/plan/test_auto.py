@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan.instances import affine_costs, make_profile, random_costs, random_instance
-from plan.test_prices import at, random_system
+from plan.test_prices import at, planned_s, random_system
 
 from ssfx.advice.method_steps import recorded, text_of
 from ssfx.core.errors import ConfigError
@@ -28,6 +28,7 @@ from ssfx.schemes.search.auto_portfolio import leaves_out
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
 from ssfx.schemes.search.auto_tables import TableMaker, Tables
 from ssfx.schemes.search.byte_groups import plan_per_dtype
+from ssfx.simulator import simulate
 
 
 def matrices(rng: random.Random, count: int) -> Profile:
@@ -40,7 +41,8 @@ def matrices(rng: random.Random, count: int) -> Profile:
 def instance(seed: int, most: int = 12) -> tuple[Profile, Costs]:
     rng = random.Random(seed)
     system = random_system(rng, rng.choice([2, 4, 16]))
-    return matrices(rng, rng.randint(1, most)), system.planning_costs(None, None)
+    costs = replace(system.planning_costs(None, None), occupancy={})  # tests of contention simulate
+    return matrices(rng, rng.randint(1, most)), costs
 
 
 def tables_of(profile: Profile, costs: Costs, every: list[Method]) -> Tables:
@@ -114,6 +116,19 @@ def test_nothing_within_the_budget_is_predicted_to_be_faster(seed: int) -> None:
     assert price_s["auto"] <= min(price_s.values()) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("gbps", [2, 10, 60])
+def test_contention_is_weighed(gbps: int) -> None:
+    target = at(gbps, "vgg16")
+    times_s = []
+    for scheme, options in (("auto", {"density": 0.01}), ("acpsgd", {}), ("ddp_fp16", {})):
+        costs = target.system.planning_costs(None, None)
+        assert max(costs.occupancy.values()) > 0
+        times_s.append(
+            simulate(make_plan(scheme, target.profile, costs, options), target.profile, target.system).iteration_s
+        )
+    assert times_s[0] == min(times_s)
+
+
 @pytest.mark.parametrize("scheme", ["ssfusion_oi", "espresso", "hipress", "per_tensor"])
 @pytest.mark.parametrize("gbps", [3, 100])
 def test_it_is_not_behind_schemes_with_the_same_compressor(scheme: str, gbps: int) -> None:
@@ -128,7 +143,9 @@ def test_it_is_not_behind_schemes_with_the_same_compressor(scheme: str, gbps: in
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 10**6), options=st.sampled_from([{}, {"density": 0.01}, {"density": 0.05, "leave_out": True}]))
+@given(
+    seed=st.integers(0, 10**6), options=st.sampled_from([{}, {"density": 0.01}, {"density": 0.05, "leave_out": True}])
+)
 def test_more_bandwidth_is_never_slower(seed: int, options: dict[str, object]) -> None:
     profile, costs = instance(seed, most=25)
     found = []
@@ -142,8 +159,8 @@ def test_more_bandwidth_is_never_slower_on_a_real_model() -> None:
     found = []
     for gbps in (1, 3, 7, 10, 20, 50, 100, 400):
         target = at(gbps, "vgg16")
-        plan = make_plan("auto", target.profile, target.system.planning_costs(None, 0.01), {"density": 0.01})
-        found.append(evaluate(plan, target.profile, target.system).total_s)
+        costs = replace(target.system.planning_costs(None, 0.01), occupancy={})
+        found.append(planned_s("auto", target.profile, costs, compressor=None))
     assert all(faster_s <= slower_s * (1 + 1e-6) for slower_s, faster_s in pairwise(found)), found
 
 
@@ -177,7 +194,9 @@ def test_the_table_of_methods_is_what_the_recorded_runs_say() -> None:
 def test_a_quality_allows_what_the_recorded_runs_allow(quality: str) -> None:
     found = budget(affine_costs(8), quality, None, None, None, True, 0)  # type: ignore[arg-type]
     limit = MORE_STEPS[quality]  # type: ignore[index]
-    good = {row["compressor"] for row in measured_steps() if row["more_steps"] is not None and row["more_steps"] <= limit}
+    good = {
+        row["compressor"] for row in measured_steps() if row["more_steps"] is not None and row["more_steps"] <= limit
+    }
     assert {kind.compressor for kind in found.kinds} == {None, *good}
     assert HALF in found.kinds or "fp16" not in good
     for row in measured_steps():

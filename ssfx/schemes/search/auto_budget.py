@@ -1,4 +1,4 @@
-"""What `auto` may send with: kinds of exchange under a quality, a density, an error or a compressor that was asked for."""
+"""What `auto` may send with: kinds of exchange under a quality, density, error or compressor that was asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of the other schemes within a budget: `auto` takes the best of them where its own search finds nothing faster."""
+"""Plans of other schemes within a budget: `auto` takes the best of them where its own search finds nothing faster."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def portfolio(
 ) -> Iterator[tuple[str, Plan]]:  # fmt: skip
     """Yield plans of other schemes that use no compressor and density but those of `kinds`, each with its words.
 
-    `gathers`: whether those can win that leave the sum of selections to the receivers and take long to plan. None leaves a tensor out of a step unless that is allowed. Schemes that cannot be planned here are passed over.
+    `gathers`: whether those can win that leave the sum of selections to the receivers, which take long to plan. None
+    leaves a tensor out of a step unless that is allowed. Schemes that cannot be planned here are passed over.
     """
     densities: dict[str, float] = {}
     for kind in kinds:

@@ -9,7 +9,7 @@ number, which real models do not reach.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ssfx.core.lazy import numpy as np
@@ -59,12 +59,15 @@ def candidate_cuts(part: Profile) -> Ints:
     return np.concatenate([[0], inner, [len(numel)]]).astype(np.int64)
 
 
-def best_choices(tables: Tables, count: int = 1, width: int = WIDTH) -> list[Choice]:
+def best_choices(tables: Tables, count: int = 1, width: int = WIDTH, occupancy: float = 0.0) -> list[Choice]:
     """Return up to `count` ways to cut and to send, the fastest first; ties go to fewer buckets.
 
     With `width` at least the number of labels the first one is the best there is between the cuts. A first pass with
-    few labels finds a good plan; later, what cannot lead to one as good is dropped.
+    few labels finds a good plan; later, what cannot lead to one as good is dropped. `occupancy`: the share of the
+    device that an exchange takes, as if all of it went on during backward; it is in the times that are returned.
     """
+    if occupancy:
+        tables = replace(tables, device=tables.device + occupancy * tables.message)
     rest = _Rest.of(tables)
     good = _forward(tables, rest, np.inf, NARROW, 1)[0]
     return _forward(tables, rest, (1 + SLACK) * (good.total_s - tables.after_s), width, count)

@@ -34,7 +34,19 @@ if TYPE_CHECKING:
 
 SAMPLES = 48
 """Sizes at which an exchange of several phases is priced; between them its seconds are taken to be linear."""
-_FIELDS = ("numel", "dense_bytes", "tensors", "filled", "first", "rest", "work", "pieces", "entries", "called", "decoded")
+_FIELDS = (
+    "numel",
+    "dense_bytes",
+    "tensors",
+    "filled",
+    "first",
+    "rest",
+    "work",
+    "pieces",
+    "entries",
+    "called",
+    "decoded",
+)
 
 
 @dataclass(frozen=True)
