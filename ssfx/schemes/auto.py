@@ -40,8 +40,9 @@ class AutoOptions(SchemeOptions):
     recorded runs; null is normal. density: the kept fraction of whatever selects, with everything else allowed.
     error_budget: at most so much of a gradient's norm is kept back in a step. compressor: this one or dense, nothing
     else. leave_out: one selection may cover several tensors, so that nothing is sent of some. ranks_per_node: so many
-    neighbours by rank share a node, and sums may be formed there first; 0: nodes are not known. Commands put the cluster's number
-    of devices in its place. profile_iters: dense iterations before the plan, the first of which is not counted.
+    neighbours by rank share a node, and sums may be formed there first; 0: nodes are not known. Commands put the
+    cluster's number of devices in its place. profile_iters: dense iterations before the plan, of which the first is not
+    counted.
     replan_above: a step that takes longer or less long than planned by more than this share, `replan_after` steps on
     end, is planned anew; 0: never. replan_after: see replan_above.
     """
@@ -72,6 +73,10 @@ class AutoOptions(SchemeOptions):
             raise ValueError(f"profile_iters must be at least 2, as the first is not counted; got {self.profile_iters}")
         if self.replan_above < 0 or self.replan_after < 1:
             raise ValueError("replan_above must not be negative and replan_after at least 1")
+
+    def to_measure(self, costs: Costs) -> dict[str, float]:
+        """Return the compressors of whose times a plan may make use, each with a density."""
+        return {kind.compressor: kind.density for kind in self.budget(costs).kinds if kind.compressor is not None}
 
     def budget(self, costs: Costs) -> Budget:
         """Return what may be used on the ranks of `costs`."""

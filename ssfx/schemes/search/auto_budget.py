@@ -64,17 +64,18 @@ def budget(
         found = _measured(quality)
     if costs.world_size == 1 or density == 1:
         return replace(found, kinds=(DENSE,), left_out=())
-    kinds, reasons = [], list(found.left_out)
+    usable: list[Kind] = []
+    reasons = list(found.left_out)
     for kind in _variants(found.kinds, ranks_per_node):
         if kind.leaves_tensors_out and not leave_out:
             continue
         if reason := _impossible(kind, costs):
             reasons.append(f"{kind.words}: {reason}")
         else:
-            kinds.append(kind)
+            usable.append(kind)
     if not leave_out:
         reasons.append("selections over several tensors, which may leave some out (leave_out=true allows them)")
-    return replace(found, kinds=tuple(kinds), left_out=tuple(dict.fromkeys(reasons)))
+    return replace(found, kinds=tuple(usable), left_out=tuple(dict.fromkeys(reasons)))
 
 
 def _at(compressor: str, density: float | None) -> str:

@@ -6,7 +6,7 @@ what `evaluate` charges for the plan that comes of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -267,6 +267,6 @@ class TableMaker:
         return isinstance(collectives.build(kind.collective), Reducer)
 
 
-def seconds(charges: Callable[[], Charge] | object) -> float:
+def seconds(charges: Iterable[Charge]) -> float:
     """Return the seconds of all parts of an exchange."""
-    return sum(charge.work_s for charge in charges)  # type: ignore[attr-defined]
+    return sum(charge.work_s for charge in charges)
