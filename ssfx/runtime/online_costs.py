@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -19,12 +20,22 @@ from ssfx.compressors import build
 from ssfx.compressors.blank import blank_batch, run
 from ssfx.core.origin import Origin
 from ssfx.planning.costs import CompressorTimes, Costs, Curve
+from ssfx.runtime.setup import placeholder_costs
 
 REPEATS = 5
 MAX_NUMEL = 2**22
 """Largest vector that compression is timed on. Beyond it, and beyond an eighth of a big model, curves go on as lines,
 so that measuring needs a fraction of a gradient copy."""
 _SMALL = 2**18
+
+
+def costs_for(comm: Comm, device: torch.device, options: Any, max_numel: int) -> Costs | None:
+    """Return measured costs of the compressors that a scheme with `options` may use; None where it uses none."""
+    if options.compressor is not None:
+        return calibrate(comm, device, options.compressor, options.density or 1.0, max_numel)
+    if not hasattr(options, "to_measure"):
+        return None
+    return calibrate_several(comm, device, options.to_measure(placeholder_costs(comm.world_size)), max_numel)
 
 
 def calibrate(comm: Comm, device: torch.device, compressor: str, density: float, max_numel: int) -> Costs:
