@@ -114,6 +114,10 @@ class PlanWatch:
         self._adopts = True
         return f"a step takes {1e3 * mean_s:.3g} ms after the forward pass, planned were {1e3 * self._reference_s:.3g}"
 
+    def summary(self) -> dict[str, float | int | str | None]:
+        """Return how often a plan was made anew, and the error measured last."""
+        return {"replans": len(self.replans), "error": self.error}
+
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run goes on with."""
         return {

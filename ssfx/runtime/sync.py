@@ -108,7 +108,8 @@ class Sync:
         if comm.world_size == 1:
             claim_model(model)
             return
-        check_same(comm, self._base_digest(), "the list of trainable parameters")
+        base = hashlib.sha256(repr(self._base.tensors).encode()).hexdigest()
+        check_same(comm, base, "the list of trainable parameters")
         check_same(comm, self._identity_digest(costs is not None), "the scheme, its options, the memory or the seed")
         broadcast_model(model, comm)
         self._exchange = Exchange(comm, self._params, memory, self.store, self.tracer)
@@ -167,9 +168,7 @@ class Sync:
             "lanes": sum(1 for _ in self.plan.lanes()),
         }
         if self.memory is not None and self.memory.stateful:
-            if self._plan_watch is not None:
-                summary["replans"] = len(self._plan_watch.replans)
-                summary["error"] = self._plan_watch.error
+            summary.update(self._plan_watch.summary() if self._plan_watch else {})
             summary["residual_norm"] = self.store.norm(self.memory.buffers[0])
             summary["threshold"] = self.store.threshold()
         if last is not None:
@@ -268,9 +267,6 @@ class Sync:
     def _identity_digest(self, has_costs: bool) -> str:
         text = repr((sorted(self._identity().items()), self.seed, has_costs))
         return hashlib.sha256(text.encode()).hexdigest()
-
-    def _base_digest(self) -> str:
-        return hashlib.sha256(repr(self._base.tensors).encode()).hexdigest()
 
     def _observe(self) -> None:
         options: Any = self.scheme.options(self.given)
