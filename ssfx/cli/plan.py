@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -106,29 +105,17 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
 def _explain(planned: Planned, made: Plan, profile: Profile, costs: Costs | str, as_json: bool) -> None:
     """Print why a plan of auto is what it is."""
     from ssfx.core.errors import ConfigError
-    from ssfx.schemes import schemes
-    from ssfx.schemes.search.auto_why import drawn, explained, stretches
+    from ssfx.schemes.search.auto_why import why_lines
 
     parts = planned.parts
     if parts.scheme != "auto" or isinstance(costs, str) or made.world_size == 1:
         raise ConfigError("--why explains plans of several ranks by scheme=auto; drop it, or choose scheme=auto")
     if as_json:
         raise ConfigError("--why is text; drop it, or --json")
-    notes = dict(made.notes)
-    click.secho(
-        f"auto for {planned.model} on {planned.cluster.name}, {made.world_size} ranks: {notes['predicted_ms']} ms "
-        f"from the start of backward, {1e3 * profile.backward_s:.4g} ms of which are backward",
-        bold=True,
-    )
-    options: Any = schemes["auto"].options(parts.plan_options)
-    paragraphs = [
-        f"budget: {notes['budget']}", f"chosen: {notes['chosen']}; {notes['gap']}",
-        *explained(stretches(made, profile, costs, options.budget(costs))), *drawn(made, profile, costs),
-        *(f"not used: {text}" for key, text in made.notes if key == "not used"),
-    ]  # fmt: skip
-    for text in paragraphs:
-        indent = " " * (len(text) - len(text.lstrip()) + 4)
-        click.echo("\n".join(textwrap.wrap(text, 100, subsequent_indent=indent)) if "|" not in text else text)
+    title, *lines = why_lines(planned.model, planned.cluster.name, made, profile, costs, parts.plan_options)
+    click.secho(title, bold=True)
+    for line in lines:
+        click.echo(line)
 
 
 def _extrapolated(made: Plan, costs: Costs) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
@@ -12,6 +14,7 @@ from ssfx.planning.profile import Profile
 from ssfx.pricing.lane_prices import LanePrices
 from ssfx.pricing.message_sizes import lane_bytes
 from ssfx.pricing.timeline import disturbed_s, evaluate
+from ssfx.schemes.base import schemes
 from ssfx.schemes.make_plan import check_capabilities
 from ssfx.schemes.search.auto_budget import DENSE, HALF, Budget
 from ssfx.schemes.search.auto_methods import Kind, Method
@@ -36,6 +39,29 @@ class Stretch:
     exchange_s: float
     exposed_s: float
     later: tuple[tuple[str, float], ...]
+
+
+def why_lines(
+    model: str, cluster: str, plan: Plan, profile: Profile, costs: Costs, given: Mapping[str, Any]
+) -> list[str]:
+    """Return in lines of 100 columns why a plan of auto with the options `given` is what it is; the first is a title."""
+    notes, options = dict(plan.notes), schemes["auto"].options(dict(given))
+    budget = options.budget(costs)  # type: ignore[attr-defined]
+    title = (
+        f"auto for {model} on {cluster}, {plan.world_size} ranks: {notes['predicted_ms']} ms from the start of "
+        f"backward, {1e3 * profile.backward_s:.4g} ms of which are backward"
+    )
+    found = explained(stretches(plan, profile, costs, budget))
+    left_out = [f"not used: {text}" for key, text in plan.notes if key == "not used"]
+    first = [f"budget: {notes['budget']}", f"chosen: {notes['chosen']}; {notes['gap']}"]
+    lines = [title]
+    for text in (*first, *found):
+        indent = " " * (len(text) - len(text.lstrip()) + 4)
+        lines += textwrap.wrap(text, 100, subsequent_indent=indent, break_on_hyphens=False)
+    lines += drawn(plan, profile, costs)
+    for text in left_out:
+        lines += textwrap.wrap(text, 100, subsequent_indent=" " * 4, break_on_hyphens=False)
+    return lines
 
 
 def stretches(plan: Plan, profile: Profile, costs: Costs, allowed: Budget) -> list[Stretch]:
@@ -154,8 +180,7 @@ def drawn(plan: Plan, profile: Profile, costs: Costs) -> list[str]:
     return [
         f"device  |{device.ljust(end)[:end]}{decoding}|",
         f"network |{''.join(network)}|",
-        f"{'':8} = backward with compression, + decoding, a digit or letter: the message of that bucket; a column is "
-        f"{_ms(column_s)}",
+        f"{'':8} = backward with compression, + decoding, 1 to z a bucket's message; a column is {_ms(column_s)}",
     ]
 
 
