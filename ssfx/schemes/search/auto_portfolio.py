@@ -64,24 +64,24 @@ def _asked(
     profile: Profile, densities: dict[str, float], leave_out: bool, ranks_per_node: int, gathers: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield schemes and their options."""
+    small = len(profile.tensors) <= MOST_SEARCHED
     for compressor in (None, "fp16"):
         if compressor is not None and compressor not in densities:
             continue
         given: dict[str, Any] = {} if compressor is None else {"compressor": compressor}
-        for scheme in _DENSE:
+        for scheme in _DENSE if small else ():
             yield scheme, given
-        for cap in CAPS_MIB:
+        for cap in CAPS_MIB if small else CAPS_MIB[1:]:
             yield "ddp", {**given, "bucket_cap_bytes": cap * MIB}
-            if ranks_per_node > 1:
+            if ranks_per_node > 1 and small:
                 yield "hierarchical", {**given, "bucket_cap_bytes": cap * MIB, "ranks_per_node": ranks_per_node}
     for scheme in ("acpsgd", "powersgd"):
         if scheme in densities:
             yield scheme, {}
-            if scheme == "powersgd":
+            if scheme == "powersgd" and small:
                 yield scheme, {"variant": "wfbp"}
-    small = len(profile.tensors) <= MOST_SEARCHED
     for scheme in (*(_GATHERS if gathers else ()), *(_JOINT if leave_out else ())):
-        if scheme in _SEARCHES and not small:
+        if not small and (scheme in _SEARCHES or scheme in _GATHERS):
             continue
         default = str(getattr(schemes[scheme].defaults, "compressor", ""))
         takes = schemes[scheme].compressors

@@ -6,7 +6,7 @@ what `evaluate` charges for the plan that comes of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from ssfx.compressors.base import VALUE_BYTES
 from ssfx.compressors.lowrank import LowRank
 from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
-from ssfx.planning.plan import Bucket, Lane, Plan, Segment
+from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.pricing.message_sizes import payload_layout
 from ssfx.pricing.plan_prices import Prices, SelectionStats
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
-SAMPLES = 48
+SAMPLES = 24
 """Sizes at which an exchange of several phases is priced; between them its seconds are taken to be linear."""
+SHAPES = 256
+"""How many shapes of tensors are priced one by one; of models with more, sizes in between are interpolated."""
 _FIELDS = (
     "numel",
-    "dense_bytes",
     "tensors",
     "filled",
     "first",
@@ -77,6 +78,7 @@ class TableMaker:
         self.prices = Prices(self.plan, costs, SelectionStats())
         self.ends, self.starts = np.tril_indices(len(cuts), -1)
         self.numel = np.array(part.numel, dtype=float)
+        self._rows: dict[Kind, Array] = {}
         self._masks: dict[tuple[Kind, bytes], tuple[Array, Array, Array]] = {}
 
     def tables(self, methods: Sequence[Method]) -> Tables:
@@ -85,7 +87,7 @@ class TableMaker:
         shape = (len(methods), n, n)
         device, message, decode = (np.full(shape, np.inf) for _ in range(3))
         for at, method in enumerate(methods):
-            taken = np.array([method.takes(spec) for spec in self.part.tensors])
+            taken = (self.numel >= method.threshold) | (method.small is None)
             found = self._kind(method.main, taken)
             if method.small is not None:
                 other = self._kind(method.small, ~taken)
@@ -113,15 +115,35 @@ class TableMaker:
 
     def _alone(self, kind: Kind, mask: Mask) -> tuple[Array, Array, Array]:
         """Every tensor is a message: what each costs, added up. Equal sizes are priced once."""
-        known: dict[tuple[int, ...], tuple[float, float, float]] = {}
-        rows = np.zeros((3, len(mask)))
-        for i, (spec, taken) in enumerate(zip(self.part.tensors, mask, strict=True)):
-            if taken and spec.numel:
-                if spec.shape not in known:
-                    known[spec.shape] = self._lane(next(kind.lanes([spec])))
-                rows[:, i] = known[spec.shape]
-        device, message, decode = (self._between(row) for row in rows)
+        if kind not in self._rows:
+            self._rows[kind] = self._by_shape(kind, lambda spec: self._lane(next(kind.lanes([spec]))), 3)
+        device, message, decode = (self._between(np.where(mask, row, 0.0)) for row in self._rows[kind])
         return device, message, decode
+
+    def _by_shape(self, kind: Kind, of: Callable[[TensorSpec], Sequence[float]], width: int) -> Array:
+        """Return `width` numbers for every tensor with elements, zeros for others; tensors of one shape share them.
+
+        Of a model with very many shapes some sizes are worked out and numbers in between are taken to be linear, unless
+        the shape matters.
+        """
+        rows = np.zeros((width, len(self.part.tensors)))
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for i, spec in enumerate(self.part.tensors):
+            if spec.numel:
+                alike.setdefault(spec.shape, []).append(i)
+        factors = kind.compressor is not None and isinstance(build(kind.compressor), LowRank)
+        if len(alike) <= SHAPES or factors:
+            for at in alike.values():
+                rows[:, at] = np.array(of(self.part.tensors[at[0]]), dtype=float)[:, None]
+            return rows
+        first = sorted((at[0] for at in alike.values()), key=lambda i: self.part.tensors[i].numel)
+        chosen = [first[n] for n in np.linspace(0, len(first) - 1, SHAPES).astype(np.int64)]
+        known = np.array([of(self.part.tensors[i]) for i in chosen], dtype=float).T
+        sizes, at_size = np.unique(self.numel[chosen], return_index=True)
+        filled = self.numel > 0
+        for row, values in zip(rows, known, strict=True):
+            row[filled] = np.interp(self.numel[filled], sizes, values[at_size])
+        return rows
 
     def _lane(self, lane: Lane) -> tuple[float, float, float]:
         """Return device, network and decoding of one message of one segment, as `ssfx.pricing` charges them."""
@@ -161,19 +183,21 @@ class TableMaker:
 
     def _sums(self, kind: Kind, mask: Mask) -> dict[str, Array]:
         """Return the sums over every bucket's tensors of what prices depend on."""
-        rows = {name: np.zeros(len(mask)) for name in _FIELDS}
-        known: dict[tuple[int, ...], dict[str, float]] = {}
-        for i, (spec, taken) in enumerate(zip(self.part.tensors, mask, strict=True)):
-            if not taken:
-                continue
-            if spec.shape not in known:
-                known[spec.shape] = self._of_tensor(kind, spec.shape, spec.numel, spec.nbytes)
-            for name, value in known[spec.shape].items():
-                rows[name][i] = value
-        return {name: self._between(row) for name, row in rows.items()}
+
+        def of(spec: TensorSpec) -> list[float]:
+            found = self._of_tensor(kind, spec.shape, spec.numel, spec.nbytes)
+            return [found.get(name, 0.0) for name in _FIELDS]
+
+        if kind not in self._rows:
+            rows = self._by_shape(kind, of, len(_FIELDS))
+            if kind.compressor is not None and not kind.plain_below:
+                rows[_FIELDS.index("tensors")] = 1.0  # those without elements ride along
+            self._rows[kind] = rows
+        every = zip(_FIELDS, self._rows[kind], strict=True)
+        return {name: self._between(np.where(mask, row, 0.0)) for name, row in every}
 
     def _of_tensor(self, kind: Kind, shape: tuple[int, ...], numel: int, nbytes: int) -> dict[str, float]:
-        found = {"numel": numel, "dense_bytes": nbytes, "tensors": 1.0}
+        found = {"numel": numel, "tensors": 1.0}
         if kind.compressor is None:
             return {**found, "filled": nbytes, "rest": nbytes}
         if not numel:

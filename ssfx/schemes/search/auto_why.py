@@ -44,7 +44,7 @@ class Stretch:
 def why_lines(
     model: str, cluster: str, plan: Plan, profile: Profile, costs: Costs, given: Mapping[str, Any]
 ) -> list[str]:
-    """Return in lines of 100 columns why a plan of auto with the options `given` is what it is; the first is a title."""
+    """Return in lines of 100 columns why a plan of auto with options `given` is what it is; the first is a title."""
     notes, options = dict(plan.notes), schemes["auto"].options(dict(given))
     budget = options.budget(costs)  # type: ignore[attr-defined]
     title = (
