@@ -139,7 +139,8 @@ def break_evens(advice: Advice) -> Iterator[tuple[str, BreakEven]]:
     names = [entry.scheme for entry in advice.entries]
     found = BreakEvens(advice.setting, [name for name in names if name in TUNED])
     if found.possible:
-        yield from ((name, found.of(name)) for name in names if name not in TUNED)
+        # What chooses the best of all, dense among them, breaks even everywhere.
+        yield from ((name, found.of(name)) for name in names if name not in TUNED and not schemes[name].chooses)
 
 
 def ranges(seconds: Sequence[float], error: float) -> list[tuple[int, int]]:

@@ -90,6 +90,9 @@ class Setting:
         if scheme in ("ddp", "hierarchical"):
             node = {"ranks_per_node": self.cluster.devices_per_node} if scheme == "hierarchical" else {}
             return [{"bucket_cap_bytes": cap << 20, **node} for cap in BUCKET_CAPS_MIB]
+        if schemes[scheme].chooses:
+            nodes = self.cluster.devices_per_node if self.cluster.nodes > 1 else 0
+            return [{"density": self.density, "ranks_per_node": nodes}]
         defaults = schemes[scheme].defaults
         takes_density = isinstance(defaults, CompressOptions) and keeps_fraction(defaults.compressor)
         return [{"density": self.density} if takes_density else {}]

@@ -12,8 +12,10 @@ from ssfx.cli.completion import overrides_argument
 from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
+    from ssfx.config.cases import Planned
     from ssfx.planning.costs import Costs
     from ssfx.planning.plan import Lane, Plan
+    from ssfx.planning.profile import Profile
 
 _COLUMNS = (
     "bucket",
@@ -33,10 +35,11 @@ _RIGHT = {"bucket", "lane", "segments", "tensors", "elements", "density", "paylo
 @click.command(short_help="Print the plan of a scheme for a model on a cluster.")
 @overrides_argument
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON, the text that its digest is made of.")
-def plan(overrides: tuple[str, ...], as_json: bool) -> None:
+@click.option("--why", is_flag=True, help="Say of every bucket what any other exchange would cost; scheme=auto.")
+def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     """Print the plan of a scheme for a model on a cluster, and what it sends.
 
-    For example: ssfx plan model=bert_large cluster=64gpu scheme=ssfusion_oi density=0.01
+    For example: ssfx plan model=bert_large cluster=64gpu scheme=auto density=0.01 --why
     """
     # A plan has no linear algebra: numpy need not start a thread for every core, which a busy machine pays for.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -45,6 +48,9 @@ def plan(overrides: tuple[str, ...], as_json: bool) -> None:
 
     planned = resolve_plan(overrides)
     made, profile, costs = plan_of(planned)
+    if why:
+        _explain(planned, made, profile, costs, as_json)
+        return
     if as_json:
         click.echo(made.to_json())
         return
@@ -94,6 +100,22 @@ def plan(overrides: tuple[str, ...], as_json: bool) -> None:
         click.secho(outside, fg="yellow")
     click.echo(f"costs: {costs.origin.kind}{measured_on(costs.origin)}. {costs.origin.note}")
     click.echo(f"digest {made.digest}")
+
+
+def _explain(planned: Planned, made: Plan, profile: Profile, costs: Costs | str, as_json: bool) -> None:
+    """Print why a plan of auto is what it is."""
+    from ssfx.core.errors import ConfigError
+    from ssfx.schemes.search.auto_why import why_lines
+
+    parts = planned.parts
+    if parts.scheme != "auto" or isinstance(costs, str) or made.world_size == 1:
+        raise ConfigError("--why explains plans of several ranks by scheme=auto; drop it, or choose scheme=auto")
+    if as_json:
+        raise ConfigError("--why is text; drop it, or --json")
+    title, *lines = why_lines(planned.model, planned.cluster.name, made, profile, costs, parts.plan_options)
+    click.secho(title, bold=True)
+    for line in lines:
+        click.echo(line)
 
 
 def _extrapolated(made: Plan, costs: Costs) -> str:

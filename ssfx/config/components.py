@@ -11,6 +11,7 @@ from ssfx.config.compose import Point
 from ssfx.config.groups import defaults
 from ssfx.core.errors import ConfigError
 from ssfx.memories import check_pair, memories
+from ssfx.memories.base import check_chosen_memory
 from ssfx.perf_model.cluster import Cluster
 from ssfx.schemes import Scheme, schemes
 from ssfx.schemes.base import CompressOptions
@@ -78,7 +79,9 @@ def complete(point: Point) -> Point:
     chosen = {**point}
     if chosen.get("compressor") is None:
         chosen["compressor"] = getattr(scheme.defaults, "compressor", None)
-    if chosen["compressor"] is None:
+    if chosen["compressor"] is None and scheme.chooses:
+        chosen["memory"] = chosen.get("memory") or "residual"
+    elif chosen["compressor"] is None:
         _refuse_without_compressor(scheme, point)
         chosen["memory"] = None
     elif chosen.get("memory") is None:
@@ -98,6 +101,8 @@ def components(config: Mapping[str, Any], density: float | None, *, asked: bool)
     changed = {key: value for key, value in given.items() if value != usual[key]}
     scheme.options(changed)  # refuses wrong types and values
     compressor = _node_spec(compressors, config.get("compressor"))
+    if compressor is None and scheme.chooses:
+        return _chosen_later(scheme, changed, config, density, asked)
     if compressor is None:
         return Components(scheme.name, changed, None, None, None)
     memory = _node_spec(memories, config.get("memory"))
@@ -105,6 +110,23 @@ def components(config: Mapping[str, Any], density: float | None, *, asked: bool)
     _check_dense(scheme, build(compressor))
     check_pair(memories.build(memory), build(compressor))
     return Components(scheme.name, changed, compressor, memory, _density(scheme, compressor, density, asked))
+
+
+def _chosen_later(
+    scheme: Scheme, changed: Mapping[str, Any], config: Mapping[str, Any], density: float | None, asked: bool
+) -> Components:
+    """Return the components of a scheme that chooses compressors itself; an experiment's density is not for it where
+    another budget was given."""
+    memory = _node_spec(memories, config.get("memory"))
+    assert memory is not None
+    check_chosen_memory(scheme.name, memories.build(memory))
+    if density is not None and not asked:
+        try:
+            scheme.options({**changed, "density": density})
+        except ConfigError:
+            density = None
+    scheme.options({**changed, **({} if density is None else {"density": density})})
+    return Components(scheme.name, changed, None, memory, density)
 
 
 def on_nodes(parts: Components, cluster: Cluster) -> Components:

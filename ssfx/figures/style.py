@@ -69,6 +69,7 @@ SCHEME_COLOURS = {
     "signsgd": "#74b06f",
     "powersgd": "#a8324a",
     "acpsgd": "#d46a7e",
+    "auto": "#e4002b",
 }
 OTHER_COLOUR = "#000000"
 

@@ -64,6 +64,18 @@ class Memory(ABC):
 memories: Catalog[Memory] = Catalog("memory", "ssfx.memories")
 
 
+def check_chosen_memory(scheme: str, memory: Memory) -> None:
+    """Raise ConfigError when a scheme that chooses compressors itself cannot use `memory`.
+
+    It must suit every compressor and reducer that may be chosen, and tensors that are sent as they are.
+    """
+    if not memory.feedback or not memory.keeps_rest:
+        raise ConfigError(
+            f"scheme={scheme} with memory={memory.name}: it chooses compressors itself, some of which need residual "
+            "error feedback and nothing else; use memory=residual, or name the compressor"
+        )
+
+
 def check_pair(memory: Memory, compressor: Compressor) -> None:
     """Raise ConfigError when `memory` would diverge, keep nothing or not work with `compressor` (D-14)."""
     pair = (

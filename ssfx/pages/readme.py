@@ -13,6 +13,7 @@ from ssfx.core.paths import reference_dir
 from ssfx.figures.discovery import discover
 from ssfx.figures.drawing import MANIFEST, draw_all
 from ssfx.pages.algebra import algebra_block
+from ssfx.pages.auto_page import steps_block, why_block
 from ssfx.pages.conditions import conditions_block
 from ssfx.pages.emulated import emulated_block
 from ssfx.pages.markdown import NOTE, table
@@ -35,6 +36,7 @@ EMULATION = ROOT / "docs" / "emulation.md"
 WORKLOADS = ROOT / "docs" / "workloads.md"
 PROFILES = ROOT / "docs" / "profiles.md"
 CONDITIONS = ROOT / "docs" / "conditions.md"
+AUTO = ROOT / "docs" / "auto.md"
 ADVISE = ROOT / "docs" / "advise.md"
 REPRODUCTION = ROOT / "docs" / "reproduction.md"
 OPTIONS = ROOT / "docs" / "options.md"
@@ -85,6 +87,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
             "algebra": algebra_block(),
         },
         ADVISE: {"answer": answer_block()},
+        AUTO: {"why": why_block(), "steps": steps_block()},
         VALIDATION: {"scores": scores_block()},
         EMULATION: {"benchmark": emulated_block()},
         WORKLOADS: {"models": models_block(), "times": time_to_target_block(reference_rows())},

@@ -8,6 +8,9 @@ from typing import Any
 
 from ssfx.planning.costs import Curve
 
+USUAL_BYTES = 2**20
+"""Of an exchange whose share of computing power stands for all sizes."""
+
 
 @dataclass(frozen=True)
 class Contention:
@@ -34,6 +37,14 @@ class Contention:
         for primitive, share in self.occupancy.items():
             if not 0 <= share <= 1:
                 raise ValueError(f"occupancy of {primitive} must be in [0, 1], got {share}")
+
+    def shares(self) -> dict[str, float]:
+        """Return by primitive the share of computing power that an exchange takes; as measured with `USUAL_BYTES`."""
+        found = dict(self.occupancy)
+        for name, curve in self.under_compute_s.items():
+            seconds = curve(USUAL_BYTES)
+            found[name] = min(1.0, self.under_compute_cpu_s[name](USUAL_BYTES) / seconds) if seconds else 0.0
+        return found
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Contention:

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from math import inf
 
-from ssfx.compressors import build
 from ssfx.core.digests import loads
 from ssfx.core.old_files import up_to_date
 from ssfx.core.origin import Origin
+from ssfx.perf_model.compressor_costs import costs_of
 from ssfx.perf_model.contention import Contention
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads, Style, times_of
 
@@ -71,27 +71,18 @@ class TimingModel:
         return replace(self, exchange=exchange, contention=replace(self.contention, under_compute_s=under_compute_s))
 
     def planning_costs(self, compressor: str | None, density: float | None) -> Costs:
-        """Return the costs by which schemes plan for one compressor (a spec; None: dense) at one density."""
-        if compressor is None:
-            zero = Curve.zero()
-            return Costs(
-                self.world_size, zero, zero, zero, self.exchange, self.origin, self.style, {}, self.overheads,
-                self.host_shares, self.pcie_s_per_byte,
-            )  # fmt: skip
-        codec, one = self.codec(compressor), build(compressor)
-        kept = density or 1.0
-        units = one.work([(2**10, 2**10)]) / 2**20  # work of an element
-        copies = 1 if one.additive else self.world_size
-        indices = one.layout(2**20, kept).indices
-        per_element = copies * (min(kept, indices / 2**20) if indices else units)
-        host = _stretched(codec.host, units)
-        if not codec.host_copies:  # out as it is, back as a payload
-            host = host.plus(self.pcie_s_per_byte * (4 + one.layout(2**20, kept).nbytes / 2**20))
-        return Costs(
-            self.world_size, _stretched(codec.encode, units), host,
-            _stretched(codec.decode, per_element), self.exchange, codec.origin, self.style, {compressor: codec},
-            self.overheads, self.host_shares, self.pcie_s_per_byte,
+        """Return the costs by which schemes plan for one compressor (a spec) at one density.
+
+        None: for dense messages, with the times of all compressors for schemes that choose among them.
+        """
+        if compressor is not None:
+            self.codec(compressor)  # refuses one without times
+        zero = Curve.zero()
+        every = Costs(
+            self.world_size, zero, zero, zero, self.exchange, self.origin, self.style, self.codecs, self.overheads,
+            self.host_shares, self.pcie_s_per_byte, self.contention.shares(),
         )  # fmt: skip
+        return costs_of(every, compressor, density)
 
     def to_json(self) -> str:
         """Return the model as JSON text."""
@@ -117,8 +108,3 @@ class TimingModel:
     def digest(self) -> str:
         """First 8 hex digits of the SHA-256 of the JSON text: which calibration a simulated number rests on."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:8]
-
-
-def _stretched(curve: Curve, units: float) -> Curve:
-    """Return the curve over sizes of which each stands for `units` units of the given one."""
-    return Curve(tuple(size / units for size in curve.sizes), curve.seconds, curve.unbounded)

@@ -183,7 +183,8 @@ class Costs:
     style: how many compressor calls a message takes. times: by compressor spec, its times in its own units of work;
     where there are none, the curves above stand for them, by elements. overheads: what the runtime itself takes.
     host_shares: compression on the host takes its time from the cores that train. pcie_s_per_byte: copying between
-    device and host, one way.
+    device and host, one way. occupancy: by primitive, the share of the rank's computing power that an exchange takes
+    while it runs, in [0, 1]; only what weighs plans by contention looks at it.
     """
 
     world_size: int
@@ -197,6 +198,7 @@ class Costs:
     overheads: Overheads = Overheads()
     host_shares: bool = False
     pcie_s_per_byte: float = 0.0
+    occupancy: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_seconds(self, ("pcie_s_per_byte",))

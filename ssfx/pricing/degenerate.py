@@ -21,6 +21,8 @@ def degenerated(plan: Plan, density: float | None) -> str:
     total = sum(spec.numel for spec in plan.tensors)
     if not packed:
         return f"{plan.scheme} compresses nothing here: every tensor travels dense, as with scheme=ddp"
+    if plan.scheme == "auto":
+        return ""  # its budget need not be a density
     found = []
     dense = sum(plan.numel(segment) for segment in segments if segment.dense) / total
     if plan.scheme.startswith("ssfusion") and dense < LITTLE * density:

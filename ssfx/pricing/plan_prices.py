@@ -159,7 +159,7 @@ class Prices:
         curve = self._system.exchange[primitive]
         work_s = self._at(primitive, curve, nbytes)
         if isinstance(self._system, Costs):
-            return Charge(work_s, 0.0)
+            return Charge(work_s, self._system.occupancy.get(primitive, 0.0))
         contention = self._system.contention
         under_compute: tuple[float, float] | None = None
         if primitive in contention.under_compute_s:

@@ -62,6 +62,14 @@ def evaluate(plan: Plan, profile: Profile, costs: Times, known: LanePrices | Non
     return Timeline(max(on_device, default=0.0), _lanes(plan, tasks), decode_s, total_s)
 
 
+def disturbed_s(plan: Plan, profile: Profile, costs: Times, known: LanePrices | None = None) -> float:
+    """Return when the averages of all gradients are written if exchanges take their share of the computing power.
+
+    What takes part in contention besides, such as the rest of a line, only a simulation knows.
+    """
+    return schedule(Lowering(plan, profile, costs, _AS_PLANNED, known).gradients())
+
+
 def undisturbed(tasks: list[Task]) -> float:
     """Fill in when every task starts and ends if exchanges take no computing power, one at a time; return the end."""
     for task in tasks:

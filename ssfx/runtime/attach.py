@@ -17,7 +17,7 @@ from ssfx.collectives.comm import Comm
 from ssfx.planning.costs import Costs
 from ssfx.runtime.guards import check_held, unwrapped
 from ssfx.runtime.online import parameter_names
-from ssfx.runtime.setup import check_model, choose_memory, model_device, scheme_options
+from ssfx.runtime.setup import check_model, memory_of, model_device, scheme_options
 from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes
 
@@ -60,7 +60,7 @@ def attach(
         optimizers,
         scheme=scheme,
         given=given,
-        memory=choose_memory(chosen.compressor, memory, optimizers),
+        memory=memory_of(entry, chosen.compressor, memory, optimizers),
         scaler=scaler,
         comm=Comm(process_group, model_device(model)),
         costs=costs,

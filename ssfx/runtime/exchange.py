@@ -15,8 +15,9 @@ import torch
 
 from ssfx.collectives import Reducer, collectives
 from ssfx.collectives.comm import Comm
+from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
-from ssfx.memories import Memory
+from ssfx.memories import Memory, memories
 from ssfx.planning.plan import Lane, Plan
 from ssfx.runtime.lane import DenseLane, LaneExecutor, StepKey
 from ssfx.runtime.offload import HostWorker
@@ -267,8 +268,20 @@ def make_lane(
     if all(segment.dense for segment in lane.segments) and collective.additive_only:
         return DenseLane(lane, plan, comm, device, store, memory)
     assert memory is not None
-    kind = ReducedLane if isinstance(collective, Reducer) else PackedLane
-    return kind(lane, plan, comm, device, store, memory)
+    if isinstance(collective, Reducer):
+        return ReducedLane(lane, plan, comm, device, store, memory)
+    return PackedLane(lane, plan, comm, device, store, lane_memory(lane, memory), memory)
+
+
+def lane_memory(lane: Lane, memory: Memory) -> Memory:
+    """Return the memory of a lane: none where its compressor leaves nothing out or its error must not be fed back.
+
+    A plan of several compressors has lanes of both kinds; a memory without feedback suits all of them.
+    """
+    specs = {segment.compressor for segment in lane.segments if segment.compressor is not None}
+    if memory.feedback and any(build(spec).lossless or not build(spec).error_feedback for spec in specs):
+        return memories.build("none")
+    return memory
 
 
 def _find_trim() -> Callable[[int], int] | None:

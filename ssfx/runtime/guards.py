@@ -10,6 +10,7 @@ from torch.nn.modules import module as torch_module
 from torch.nn.parallel import DistributedDataParallel
 
 from ssfx.core.errors import ConfigError
+from ssfx.planning.plan import Plan
 
 OWN_EXCHANGE = {
     "DistributedDataParallel": "attach to the bare module instead, and do not wrap it",
@@ -149,6 +150,17 @@ def check_state(state: Any, mine: Mapping[str, Any], shapes: Mapping[str, tuple[
                     f"the {buffer} of {name} in this state is not finite, and every step would be skipped; "
                     "resume from an earlier checkpoint"
                 )
+
+
+def plan_in(state: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Plan:
+    """Return the plan in a state; ConfigError when it cannot be read or is that of another model."""
+    try:
+        plan = Plan.from_json(state["plan"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"the plan in this state cannot be read ({error}); resume from another file") from None
+    if {spec.name: spec.shape for spec in plan.tensors} != shapes:
+        raise ConfigError("this state was saved for another model: parameter names or shapes differ")
+    return plan
 
 
 def check_buffer_shapes(

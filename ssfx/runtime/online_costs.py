@@ -6,10 +6,11 @@ for compression. Source: SSFusion, section IV-B, D-43.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -18,7 +19,8 @@ from ssfx.collectives.comm import Comm, Pending
 from ssfx.compressors import build
 from ssfx.compressors.blank import blank_batch, run
 from ssfx.core.origin import Origin
-from ssfx.planning.costs import Costs, Curve
+from ssfx.planning.costs import CompressorTimes, Costs, Curve
+from ssfx.runtime.setup import placeholder_costs
 
 REPEATS = 5
 MAX_NUMEL = 2**22
@@ -27,18 +29,76 @@ so that measuring needs a fraction of a gradient copy."""
 _SMALL = 2**18
 
 
+def costs_for(comm: Comm, device: torch.device, options: Any, max_numel: int) -> Costs | None:
+    """Return measured costs of the compressors that a scheme with `options` may use; None where it uses none."""
+    if options.compressor is not None:
+        return calibrate(comm, device, options.compressor, options.density or 1.0, max_numel)
+    if not hasattr(options, "to_measure"):
+        return None
+    return calibrate_several(comm, device, options.to_measure(placeholder_costs(comm.world_size)), max_numel)
+
+
 def calibrate(comm: Comm, device: torch.device, compressor: str, density: float, max_numel: int) -> Costs:
     """Return the costs of `compressor` and of the basic collectives, equal on all ranks."""
+    sizes, (encode, host, decode) = _measured(comm, device, compressor, density, max_numel)
+    knots = tuple(float(n) for n in sizes)
+    origin = Origin("measured", date=datetime.now(UTC).date().isoformat(), note=f"online, {compressor}@{density:g}")
+    return Costs(
+        comm.world_size, Curve(knots, tuple(encode)), Curve(knots, tuple(host)), Curve(knots, tuple(decode)),
+        _exchanges(comm, sizes[-1]), origin,
+    )  # fmt: skip
+
+
+def calibrate_several(comm: Comm, device: torch.device, densities: Mapping[str, float], max_numel: int) -> Costs:
+    """Return the costs of several compressors, each measured at its density, and of the basic collectives.
+
+    They are equal on all ranks.
+    """
+    origin = Origin("measured", date=datetime.now(UTC).date().isoformat(), note=f"online, {', '.join(densities)}")
+    times = {}
+    for spec, density in densities.items():
+        sizes, (encode, host, decode) = _measured(comm, device, spec, density, max_numel)
+        one = build(spec)
+        work = [one.work([_matrix(n)]) for n in sizes]
+        entries = [one.layout_of([_matrix(n)], density).indices or w for n, w in zip(sizes, work, strict=True)]
+        copies = 1 if one.additive else comm.world_size
+        decoded = [s * copies / comm.world_size for s in decode]
+        times[spec] = CompressorTimes(
+            _steady(work, encode), _steady(work, host), _steady([copies * n for n in entries], decoded), origin,
+            host_copies=True,
+        )  # fmt: skip
+    zero = Curve.zero()
+    return Costs(
+        comm.world_size, zero, zero, zero, _exchanges(comm, _sizes(max_numel)[-1]), origin, "batched", times,
+        host_shares=device.type == "cpu",
+    )  # fmt: skip
+
+
+def _steady(sizes: Sequence[float], seconds: Sequence[float]) -> Curve:
+    """Return the curve through the largest of equal sizes, which never falls: noise must not make more work cheaper."""
+    points: dict[float, float] = {}
+    for size, value in sorted(zip(sizes, seconds, strict=True)):
+        points[size] = max(value, *points.values()) if points else value
+    return Curve(tuple(points), tuple(points.values()))
+
+
+def _sizes(max_numel: int) -> list[int]:
     top = max(2**12, min(MAX_NUMEL, max_numel, max(_SMALL, max_numel // 8)))
-    sizes = [n for n in (2**6, 2**9, 2**12, 2**15, 2**18, 2**21) if n < top] + [top]
-    encode, host, decode = ([], [], [])  # type: tuple[list[float], list[float], list[float]]
-    for numel in sizes:
-        times = _compressor_times(compressor, density, numel, device, comm.world_size)
-        encode.append(times[0])
-        host.append(times[1])
-        decode.append(times[2])
-    table = torch.tensor([encode, host, decode], dtype=torch.float64, device=comm.device)
-    encode, host, decode = (comm.all_reduce(table).wait() / comm.world_size).tolist()
+    return [n for n in (2**6, 2**9, 2**12, 2**15, 2**18, 2**21) if n < top] + [top]
+
+
+def _measured(
+    comm: Comm, device: torch.device, compressor: str, density: float, max_numel: int
+) -> tuple[list[int], list[list[float]]]:
+    """Return sizes in elements, and of encoding, the same on the host, and decoding the mean seconds of all ranks."""
+    sizes = _sizes(max_numel)
+    times = [_compressor_times(compressor, density, numel, device, comm.world_size) for numel in sizes]
+    table = torch.tensor(times, dtype=torch.float64, device=comm.device).T.contiguous()
+    return sizes, (comm.all_reduce(table).wait() / comm.world_size).tolist()
+
+
+def _exchanges(comm: Comm, top: int) -> dict[str, Curve]:
+    """Return the seconds of the basic collectives up to messages of `top` elements."""
     share = max(4 * top // comm.world_size, min(4 * top, 4 * _SMALL))  # a gather receives it from every rank
     gathered = _exchange_curve(comm, "all_gather", share)
     exchange = {"all_reduce": _exchange_curve(comm, "all_reduce", 4 * top), "all_gather": gathered}
@@ -46,12 +106,7 @@ def calibrate(comm: Comm, device: torch.device, compressor: str, density: float,
     exchange["all_gather_twice"] = Curve(tuple(2 * s for s in gathered.sizes), tuple(2 * t for t in gathered.seconds))
     for primitive in ("all_to_all", "broadcast", "send"):
         exchange[primitive] = _exchange_curve(comm, primitive, 4 * top)
-    knots = tuple(float(n) for n in sizes)
-    origin = Origin("measured", date=datetime.now(UTC).date().isoformat(), note=f"online, {compressor}@{density:g}")
-    return Costs(
-        comm.world_size, Curve(knots, tuple(encode)), Curve(knots, tuple(host)), Curve(knots, tuple(decode)),
-        exchange, origin,
-    )  # fmt: skip
+    return exchange
 
 
 def _median_s(work: Callable[[], object], device: torch.device) -> float:

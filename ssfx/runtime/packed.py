@@ -38,7 +38,14 @@ class PackedLane(SentCounts):
     costs one extra gradient copy.
     """
 
-    def __init__(self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory) -> None:
+    def __init__(
+        self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory,
+        run_memory: Memory | None = None,
+    ) -> None:  # fmt: skip
+        """`memory` is that of the lane; what `run_memory` kept of its tensors under an earlier plan is sent with them.
+
+        None: it is the same.
+        """
         super().__init__(lane, plan, comm)
         self.memory = memory
         self.layout = MessageLayout(lane, plan)
@@ -98,7 +105,8 @@ class PackedLane(SentCounts):
         self._dense_at = self.packed_total
         plain = [name for i in self.layout.order if lane.segments[i].dense for name in lane.segments[i].tensors]
         self._plain = frozenset(plain)
-        self._collect_carried(plain, store, memory, device)
+        kept = plain if memory.stateful else list(lane.tensors)
+        self._collect_carried(kept, store, run_memory or memory, device)
         self._rows: torch.Tensor | None = None
 
     def _parts(self, plan: Plan) -> dict[int, Part]:
@@ -128,7 +136,10 @@ class PackedLane(SentCounts):
             if name in self._carried:
                 target.add_(self._carried[name].view(-1))
             return
-        self._grads[name] = torch.zeros(hi - lo, device=self._device) if grad is None else grad.reshape(-1)
+        flat = torch.zeros(hi - lo, device=self._device) if grad is None else grad.reshape(-1)
+        if name in self._carried:
+            flat = flat + self._carried[name].view(-1)
+        self._grads[name] = flat
 
     def begin(self, key: StepKey) -> None:
         """Reset for a new step."""

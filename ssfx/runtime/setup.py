@@ -14,10 +14,11 @@ from ssfx.compressors.blank import blank_batch, run
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
 from ssfx.memories import Memory, memories
-from ssfx.memories.base import check_pair
+from ssfx.memories.base import check_chosen_memory, check_pair
 from ssfx.planning.costs import Costs, Curve, ring_exchange
 from ssfx.runtime.guards import Optimizers, check_module
 from ssfx.runtime.online import check_same
+from ssfx.schemes import Scheme
 
 _WARM_SHAPE = (8, 8)
 _attached: WeakSet[torch.nn.Module] = WeakSet()
@@ -68,6 +69,15 @@ def choose_memory(compressor: str | None, memory: str | None, optimizers: Optimi
                     f"memory={chosen.name} applies momentum itself, so the optimizer must not; "
                     "use SGD with momentum=0, or memory=residual"
                 )
+    return chosen
+
+
+def memory_of(entry: Scheme, compressor: str | None, memory: str | None, optimizers: Optimizers) -> Memory | None:
+    """Return the memory of a scheme: that of its compressor, or residual where it chooses compressors itself."""
+    if compressor is not None or not entry.chooses:
+        return choose_memory(compressor, memory, optimizers)
+    chosen = memories.build(memory or "residual")
+    check_chosen_memory(entry.name, chosen)
     return chosen
 
 

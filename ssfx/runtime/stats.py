@@ -102,6 +102,14 @@ class StepStats:
         """Seconds during which an exchange was under way, hidden or not."""
         return self._read.comm_s if self._read else self._queue.comm_s()
 
+    def summary(self) -> dict[str, float | int | str | None]:
+        """Return what the step did, by name."""
+        names = (
+            "contributed_bytes", "sent_bytes", "comm_s", "sparsify_s", "decode_s", "exposed_comm_s",
+            "achieved_density", "tensor_missing_rate",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
     def freeze(self) -> None:
         """Read the buffers now and let go of them; a second call does nothing."""
         if self._read is None:

@@ -29,10 +29,12 @@ from ssfx.runtime.guards import (
     ParameterWatch,
     check_buffer_shapes,
     check_state,
+    plan_in,
     refuse_inside_ddp,
 )
 from ssfx.runtime.online import Observer, agree, check_same, parameter_names, registration_profile
-from ssfx.runtime.online_costs import calibrate
+from ssfx.runtime.online_costs import costs_for
+from ssfx.runtime.plan_watch import PlanWatch
 from ssfx.runtime.setup import (
     broadcast_model,
     claim_model,
@@ -97,6 +99,8 @@ class Sync:
         self._handles: list[Any] = []
         self._observer: Observer | None = None
         self._tuner: Tuner | None = None
+        self._costs_given = costs is not None
+        self._plan_watch: PlanWatch | None = None
         probe = make_plan(scheme, self._base, placeholder_costs(max(2, comm.world_size)), given)  # refuse early
         if memory is not None:
             check_memory(probe, memory)
@@ -104,7 +108,8 @@ class Sync:
         if comm.world_size == 1:
             claim_model(model)
             return
-        check_same(comm, self._base_digest(), "the list of trainable parameters")
+        base = hashlib.sha256(repr(self._base.tensors).encode()).hexdigest()
+        check_same(comm, base, "the list of trainable parameters")
         check_same(comm, self._identity_digest(costs is not None), "the scheme, its options, the memory or the seed")
         broadcast_model(model, comm)
         self._exchange = Exchange(comm, self._params, memory, self.store, self.tracer)
@@ -112,6 +117,8 @@ class Sync:
         if chosen.compressor is not None and memory is not None:
             warm_up(build(chosen.compressor), memory, comm.device, comm.world_size)
         self._observe()
+        if hasattr(chosen, "replan_after"):
+            self._plan_watch = PlanWatch(comm, model, chosen, memory.buffers[0] if memory else "")
         self._install(self.plan)
         slots = self._exchange.slots.values()
         self._handles = [s.param.register_post_accumulate_grad_hook(partial(self._hook, s)) for s in slots]
@@ -161,13 +168,11 @@ class Sync:
             "lanes": sum(1 for _ in self.plan.lanes()),
         }
         if self.memory is not None and self.memory.stateful:
+            summary.update(self._plan_watch.summary() if self._plan_watch else {})
             summary["residual_norm"] = self.store.norm(self.memory.buffers[0])
             summary["threshold"] = self.store.threshold()
         if last is not None:
-            for field in ("contributed_bytes", "sent_bytes", "comm_s", "sparsify_s", "decode_s", "exposed_comm_s"):
-                summary[field] = getattr(last, field)
-            summary["achieved_density"] = last.achieved_density
-            summary["tensor_missing_rate"] = last.tensor_missing_rate
+            summary.update(last.summary())
         return summary
 
     def advise(self, cluster: str = "local", **options: Any) -> Advice:
@@ -200,6 +205,7 @@ class Sync:
             "memory": self.store.state_dict(),
             "costs": self.costs.to_json() if self.costs else None,
             "probe_times_s": list(self._tuner.probe_times_s) if self._tuner else None,
+            "plan_watch": self._plan_watch.state_dict() if self._plan_watch else None,
             "observed": (list(observer.records), list(observer.forward_s)) if observer else None,
         }
 
@@ -211,12 +217,7 @@ class Sync:
         state = up_to_date("Sync", state)
         if self.memory is not None:
             check_buffer_shapes(state["memory"], shapes, self.memory.buffers)
-        try:
-            plan = Plan.from_json(state["plan"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"the plan in this state cannot be read ({error}); resume from another file") from None
-        if {spec.name: spec.shape for spec in plan.tensors} != shapes:
-            raise ConfigError("this state was saved for another model: parameter names or shapes differ")
+        plan = plan_in(state, shapes)
         self.store.load_state_dict(state["memory"], self.comm.device)
         self.step, self.skipped_steps = state["step"], state["skipped_steps"]
         self.store.loss_scale = state["scale"]
@@ -237,6 +238,8 @@ class Sync:
         if state["probe_times_s"] is not None:
             options = self.scheme.options(self.given)
             self._tuner = Tuner(self.comm, options, len(self.profile.tensors), state["probe_times_s"])
+        if self._plan_watch is not None and state.get("plan_watch") is not None:
+            self._plan_watch.load_state_dict(state["plan_watch"])
         self._install(plan)
 
     def detach(self) -> None:
@@ -247,6 +250,8 @@ class Sync:
         self._stop_observing()
         if self.comm.world_size > 1:
             self._watch.close()
+            if self._plan_watch is not None:
+                self._plan_watch.close()
             self._exchange.close()
             self.comm.release()
         release_model(self._model)
@@ -262,9 +267,6 @@ class Sync:
     def _identity_digest(self, has_costs: bool) -> str:
         text = repr((sorted(self._identity().items()), self.seed, has_costs))
         return hashlib.sha256(text.encode()).hexdigest()
-
-    def _base_digest(self) -> str:
-        return hashlib.sha256(repr(self._base.tensors).encode()).hexdigest()
 
     def _observe(self) -> None:
         options: Any = self.scheme.options(self.given)
@@ -288,15 +290,18 @@ class Sync:
         assert self._observer is not None
         self.profile = self._observer.profile(self._base, self.comm)
         self._stop_observing()
-        costs = self.costs or placeholder_costs(self.comm.world_size)
         options: Any = self.scheme.options(self.given)
-        if self.scheme.profiled and self.costs is None and options.compressor is not None:
+        if self.scheme.profiled and not self._costs_given:
             largest = sum(spec.numel for spec in self.profile.tensors)
-            costs = calibrate(self.comm, self.comm.device, options.compressor, options.density, largest)
-        self.costs = costs
+            self.costs = costs_for(self.comm, self.comm.device, options, largest)
+        self.costs = self.costs or placeholder_costs(self.comm.world_size)
         if getattr(options, "search", None) == "measured" and len(self.profile.tensors) > 1:
             self._tuner = Tuner(self.comm, options, len(self.profile.tensors))
-        self._plan_with(self._tuner.options(self.given) if self._tuner else self.given)
+        if self._plan_watch is None:
+            self._plan_with(self._tuner.options(self.given) if self._tuner else self.given)
+            return
+        self._plan_with(self._plan_watch.options(self.given))
+        self._plan_watch.planned(self.plan)
 
     def _plan_with(self, options: dict[str, Any]) -> None:
         costs = self.costs
@@ -326,6 +331,8 @@ class Sync:
             self._begin()
         if self._backward.enter():
             torch.autograd.Variable._execution_engine.queue_callback(self._end_of_graph)
+        if self._plan_watch is not None and self._plan_watch.measures:
+            self._plan_watch.gradient(slot.name, slot.param.grad, self.store)
         self._exchange.arrive(slot)
         if observer is not None:
             observer.hook_took(perf_counter() - began)
@@ -362,6 +369,9 @@ class Sync:
             self._observer.end_step()
             if self._observer.complete:
                 self._replan()
+        elif self._plan_watch is not None:
+            if self._plan_watch.end_step(self.store):
+                self._observe()
         elif self._tuner is not None and not self._tuner.finished and self._tuner.end_step():
             self._plan_with(self._tuner.options(self.given))
         if self.scheme.profiled and self.plan is not plan:

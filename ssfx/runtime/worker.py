@@ -202,7 +202,8 @@ class Task:
 
 
 def _has_compressor(job: Mapping[str, Any]) -> bool:
-    return _case_in(Path(job["run_dir"])).compressor is not None
+    case = _case_in(Path(job["run_dir"]))
+    return case.compressor is not None or case.memory is not None  # schemes that choose compressors have a memory
 
 
 def _batch(text: str) -> dict[str, Any]:

@@ -89,6 +89,11 @@ class Scheme:
         """True when the scheme never leaves an element out."""
         return isinstance(self.defaults, DenseOptions)
 
+    @property
+    def chooses(self) -> bool:
+        """True when the scheme chooses compressors itself unless one is given."""
+        return not self.dense and getattr(self.defaults, "compressor", "") is None
+
     @cached_property
     def _hints(self) -> dict[str, Any]:
         return get_type_hints(type(self.defaults))  # it evaluates text, and a sweep asks thousands of times
@@ -106,7 +111,7 @@ class Scheme:
                         "drop it or choose scheme=per_tensor"
                     )
                 raise unknown(f"option of scheme {self.name}", key, known)
-            if key == "compressor" and value is None and not self.dense:
+            if key == "compressor" and value is None and not (self.dense or self.chooses):
                 raise ConfigError(
                     f"scheme={self.name} compresses gradients, so it needs a compressor; "
                     "choose compressor=dgc, or scheme=ddp to send every gradient dense"

@@ -115,3 +115,22 @@ def test_a_slower_network_is_predicted_to_take_longer(run_plan):
 def test_what_cannot_be_planned_is_told(shipped, uncounted, words, expected, capsys):
     assert main(["plan", *words]) == 2
     assert expected in capsys.readouterr().err
+
+
+def test_why_explains_a_plan_of_auto_in_words_and_a_picture(capsys):
+    asked = ["model=vgg16", "cluster=16gpu", "cluster.inter.gbps=10", "scheme=auto", "density=0.01"]
+    assert main(["plan", *asked, "--why"]) == 0
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title.startswith("auto for vgg16 on 16gpu, 16 ranks: ")
+    assert "budget: density=0.01" in lines[0]
+    assert any(line.startswith("bucket 1: ") for line in lines)
+    assert any("the end of the step otherwise: " in line for line in lines)
+    device, network = (next(line for line in lines if line.startswith(name)) for name in ("device", "network"))
+    assert len(device) == len(network)
+    assert "1" in network
+    assert max(map(len, lines)) <= 100
+
+
+def test_why_is_for_auto(capsys):
+    assert main(["plan", "scheme=ddp", "cluster=16gpu", "model=vgg16", "--why"]) == 2
+    assert "--why explains plans of several ranks by scheme=auto" in capsys.readouterr().err

@@ -15,12 +15,12 @@ from ssfx.schemes.make_plan import make_plan
 def usual(scheme: str, density: float = 0.01) -> dict[str, Any]:
     """Return {} for dense schemes; topk where any selecting compressor will do, else the scheme's own."""
     entry = schemes[scheme]
-    if not isinstance(entry.defaults, CompressOptions):
+    if not isinstance(entry.defaults, CompressOptions) and not entry.chooses:
         return {}
     chosen: dict[str, Any] = {}
     if entry.compressors in ("any", "selecting"):
         chosen["compressor"] = "topk"
-    if keeps_fraction(chosen.get("compressor", entry.defaults.compressor)):
+    if keeps_fraction(chosen.get("compressor") or entry.defaults.compressor):
         chosen["density"] = density
     return chosen
 

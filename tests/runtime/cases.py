@@ -31,6 +31,8 @@ def of_scheme(scheme: str, world: int, density: float = 0.05) -> Options:
     options |= _COMPRESSES.get(scheme, {})
     if scheme == "espresso":  # a network so slow that compressing pays off for the small test models
         options["costs"] = affine_costs(world, beta=1e-5, encode=(1e-5, 0), decode=(1e-6, 0), host=(1e-5, 0))
+    if scheme == "auto":  # the same; two lanes at least, of which one is compressed
+        options["costs"] = affine_costs(world, beta=1e-5, encode=(1e-5, 0), decode=(1e-6, 0), host=(1e-5, 0))
     return options
 
 

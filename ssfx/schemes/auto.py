@@ -1,0 +1,185 @@
+"""auto: for every bucket the exchange that is best there, of all that a quality, density or error budget allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Bucket, Plan
+from ssfx.planning.profile import Profile
+from ssfx.pricing.lane_prices import LanePrices
+from ssfx.pricing.timeline import disturbed_s
+from ssfx.schemes.base import SchemeOptions, scheme
+from ssfx.schemes.search.auto_bound import lower_bound_s, network_bound_s
+from ssfx.schemes.search.auto_budget import Budget, Quality, budget
+from ssfx.schemes.search.auto_methods import Kind, Method, methods
+from ssfx.schemes.search.auto_offload import with_host
+from ssfx.schemes.search.auto_portfolio import COLLECTIVES, as_auto, portfolio
+from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
+from ssfx.schemes.search.auto_tables import TableMaker
+from ssfx.schemes.search.byte_groups import dtype_profiles, plan_per_dtype
+from ssfx.schemes.search.guarded import Priced, least, priced
+
+REPRICED = 3
+"""How many of the best plans of the search are priced message by message."""
+
+NEAR, COMPARED = 0.1, 12
+"""Plans whose prices are so much above the least are compared with what exchanges take from backward; at most so many.
+"""
+OFFLOADED = 3
+"""Of how many of the best plans segments are tried on the host."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoOptions(SchemeOptions):
+    """What plans may send with: at most one of the first three.
+
+    quality: strict, normal or loose, methods that needed at most 2, 5 or 10 % more steps than dense training in the
+    recorded runs; null is normal. density: the kept fraction of whatever selects, with everything else allowed.
+    error_budget: at most so much of a gradient's norm is kept back in a step. compressor: this one or dense, nothing
+    else. leave_out: one selection may cover several tensors, so that nothing is sent of some. ranks_per_node: so many
+    neighbours by rank share a node, and sums may be formed there first; 0: nodes are not known. Commands put the
+    cluster's number of devices in its place. profile_iters: dense iterations before the plan, of which the first is not
+    counted.
+    replan_above: a step that takes longer or less long than planned by more than this share, `replan_after` steps on
+    end, is planned anew; 0: never. replan_after: see replan_above.
+    """
+
+    quality: Quality | None = None
+    density: float | None = None
+    error_budget: float | None = None
+    compressor: str | None = None
+    leave_out: bool = False
+    ranks_per_node: int = 0
+    profile_iters: int = 5
+    replan_above: float = 0.15
+    replan_after: int = 20
+
+    def __post_init__(self) -> None:
+        for name in ("density", "error_budget"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1:
+                raise ValueError(f"{name} must be in (0, 1], got {value:g}")
+        given = [name for name in ("quality", "density", "error_budget") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} are budgets, of which there is one; drop {given[0]}")
+        if self.compressor is not None and given and given[0] != "density":
+            raise ValueError(f"{given[0]} has no effect with compressor={self.compressor}; drop one of them")
+        if self.ranks_per_node < 0:
+            raise ValueError(f"ranks_per_node must not be negative, got {self.ranks_per_node}")
+        if self.profile_iters < 2:
+            raise ValueError(f"profile_iters must be at least 2, as the first is not counted; got {self.profile_iters}")
+        if self.replan_above < 0 or self.replan_after < 1:
+            raise ValueError("replan_above must not be negative and replan_after at least 1")
+
+    def to_measure(self, costs: Costs) -> dict[str, float]:
+        """Return the compressors of whose times a plan may make use, each with a density."""
+        return {kind.compressor: kind.density for kind in self.budget(costs).kinds if kind.compressor is not None}
+
+    def budget(self, costs: Costs) -> Budget:
+        """Return what may be used on the ranks of `costs`."""
+        return budget(
+            costs, self.quality or "normal", self.density, self.compressor, self.error_budget, self.leave_out,
+            self.ranks_per_node,
+        )  # fmt: skip
+
+
+@scheme(
+    "auto",
+    summary="for each bucket the fastest exchange that a quality, density or error budget allows",
+    source="ssfx; labels over the backward order in the timeline of D-42",
+    defaults=AutoOptions(),
+    fusion_unit="bucket",
+    collectives=COLLECTIVES,
+    compressors="any",
+    offload=True,
+    profiled=True,
+)
+def plan_auto(profile: Profile, costs: Costs, options: AutoOptions) -> Plan:
+    """Return the fastest plan found: by the search over buckets and methods, or of another scheme, within the budget.
+
+    Its notes hold the predicted time, the budget, what may not be used and why, which plan it is, and how far it is
+    above a bound that no plan of these methods goes below.
+    """
+    allowed = options.budget(costs)
+    known = LanePrices()
+    searched = _searched(profile, costs, allowed)
+    found = priced(searched.plans, profile, costs, known)
+    if costs.world_size > 1:
+        gathers = least(found).price_s > searched.gathers_s
+        others = portfolio(profile, costs, allowed.kinds, options.leave_out, options.ranks_per_node, gathers)
+        found += priced(((words, as_auto(plan)) for words, plan in others), profile, costs, known)
+    best = sorted(found, key=lambda one: one.price_s)[:OFFLOADED]
+    found += [with_host(one, profile, costs, known) for one in best]
+    return _noted(_under_contention(found, profile, costs, known), allowed, searched.bound_s)
+
+
+def _under_contention(found: list[Priced], profile: Profile, costs: Costs, known: LanePrices) -> Priced:
+    """Return the plan that ends first if exchanges slow backward down; of equal ones that with the least price."""
+    best = sorted(found, key=lambda one: one.price_s)
+    if not any(costs.occupancy.values()):
+        return best[0]
+    near = [one for one in best if one.price_s <= (1 + NEAR) * best[0].price_s][:COMPARED]
+    times = [Priced(one.label, one.plan, disturbed_s(one.plan, profile, costs, known)) for one in near]
+    return near[times.index(least(times))]
+
+
+@dataclass(frozen=True)
+class _Searched:
+    """The best plans of the search, the bound of all its methods, and that of those that gather or divide alone."""
+
+    plans: list[tuple[str, Plan]]
+    bound_s: float
+    gathers_s: float
+
+
+def _searched(profile: Profile, costs: Costs, allowed: Budget) -> _Searched:
+    """Return what the search finds, each dtype searched on its own."""
+    parts, found, bound_s, gathers_s = dtype_profiles(profile), [], 0.0, 0.0
+    share = max(costs.occupancy.values(), default=0.0)
+    for part in parts:
+        kinds = [kind for kind in allowed.kinds if _fits(kind.compressor, part)]
+        every = methods(kinds)
+        tables = TableMaker(part, costs, candidate_cuts(part)).tables(every)
+        found.append([(every, choice) for choice in best_choices(tables, REPRICED, occupancy=share)])
+        bound_s = max(bound_s, lower_bound_s(tables))
+        alone = [i for i, method in enumerate(every) if all(map(_gathers, method.kinds))]
+        gathers_s = max(gathers_s, network_bound_s(tables, alone))
+    combined = list(product(*found))[: REPRICED**2]
+
+    def made(rows: tuple[tuple[list[Method], Choice], ...]) -> Plan:
+        by_part = {part.tensors: row for part, row in zip(parts, rows, strict=True)}
+
+        def buckets(part: Profile) -> Iterator[Bucket]:
+            every, choice = by_part[part.tensors]
+            for at, number in zip(choice.buckets, choice.methods, strict=True):
+                yield every[number].bucket(part.tensors[at.start : at.stop])
+
+        return plan_per_dtype("auto", profile, costs.world_size, buckets)
+
+    plans = [("the search over buckets and methods", made(rows)) for rows in combined]
+    return _Searched(plans, bound_s, gathers_s)
+
+
+def _gathers(kind: Kind) -> bool:
+    """Return whether schemes that leave sums to the receivers could use the kind."""
+    return kind.dense or kind.collective in ("all_gather", "a2a_ag")
+
+
+def _fits(compressor: str | None, part: Profile) -> bool:
+    """Return whether a compressor may take tensors of a dtype: casts have nothing to gain where there are 16 bits."""
+    dtype = part.tensors[0].dtype
+    if compressor is None or dtype == "float32":
+        return True
+    return dtype != "float64" and compressor.partition("(")[0] not in ("fp16", "bf16")
+
+
+def _noted(chosen: Priced, allowed: Budget, bound_s: float) -> Plan:
+    notes = [("predicted_ms", f"{1e3 * chosen.price_s:.6g}"), ("budget", allowed.words), ("chosen", chosen.label)]
+    if bound_s > 0:
+        above = max(0.0, chosen.price_s / bound_s - 1)
+        notes.append(("gap", f"at most {above:.1%} above the least that any plan of these methods can take"))
+    notes += [("not used", reason) for reason in allowed.left_out]
+    return replace(chosen.plan, notes=tuple(notes))

@@ -1,0 +1,237 @@
+"""What `auto` may send with: kinds of exchange under a quality, density, error or compressor that was asked for."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from statistics import NormalDist
+from typing import Any, Literal
+
+from ssfx.compressors import build
+from ssfx.core.errors import ConfigError
+from ssfx.core.paths import data_dir
+from ssfx.planning.costs import Costs
+from ssfx.schemes.carrier import check_density, keeps_fraction
+from ssfx.schemes.search.auto_methods import Calls, Kind
+
+Quality = Literal["strict", "normal", "loose"]
+
+MORE_STEPS: dict[Quality, float] = {"strict": 0.02, "normal": 0.05, "loose": 0.10}
+"""How many more steps than dense training, as a share, a method may have needed in the measured runs."""
+USUAL_DENSITY = 0.01
+"""Of a compressor that selects, where none was asked for: as with other schemes."""
+DENSE = Kind("dense", "all_reduce")
+HALF = Kind("in 16 bits", "all_reduce", "fp16")
+FOUR_BITS = "qsgd(bits=4,bucket=48,norm=max)"
+"""Levels whose error may be fed back: buckets smaller than the square of their number."""
+PLAIN_BELOW = (1 << 10, 1 << 13, 1 << 16)
+"""Sizes below which tensors may travel dense in the gather of others."""
+LOWEST, HIGHEST = 1e-4, 0.9
+"""Densities that an error budget may lead to; more than the highest is dense."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The kinds that may be used. words: the budget in words. left_out: what may not be used, and why, in words."""
+
+    kinds: tuple[Kind, ...]
+    words: str
+    left_out: tuple[str, ...] = ()
+
+
+def budget(
+    costs: Costs, quality: Quality, density: float | None, compressor: str | None, error: float | None,
+    leave_out: bool, ranks_per_node: int,
+) -> Budget:  # fmt: skip
+    """Return what may be used on the ranks of `costs`; ConfigError for a density that would have no effect.
+
+    One rank alone, or density 1, sends everything as it is.
+    """
+    if compressor is not None:
+        if density is not None:
+            check_density(compressor, density)
+        given = _of_compressor(compressor, USUAL_DENSITY if density is None else density)
+        found = Budget((DENSE, *given), f"compressor={compressor}{_at(compressor, density)} or dense")
+    elif error is not None:
+        found = _within_error(error)
+    elif density is not None:
+        kinds = (DENSE, HALF) if density == 1 else (DENSE, HALF, *_at_density(density), *_of_every_element())
+        found = Budget(kinds, f"density={density:g}, whatever it costs in steps")
+    else:
+        found = _measured(quality)
+    if costs.world_size == 1 or density == 1:
+        return replace(found, kinds=(DENSE,), left_out=())
+    usable: list[Kind] = []
+    reasons = list(found.left_out)
+    for kind in _variants(found.kinds, ranks_per_node):
+        if kind.leaves_tensors_out and not leave_out:
+            continue
+        if reason := _impossible(kind, costs):
+            reasons.append(f"{kind.words}: {reason}")
+        else:
+            usable.append(kind)
+    if not leave_out:
+        reasons.append("selections over several tensors, which may leave some out (leave_out=true allows them)")
+    return replace(found, kinds=tuple(usable), left_out=tuple(dict.fromkeys(reasons)))
+
+
+def _at(compressor: str, density: float | None) -> str:
+    return f" at density {density or USUAL_DENSITY:g}" if keeps_fraction(compressor) else ""
+
+
+# ---- the kinds ------------------------------------------------------------------------------------------------------
+
+
+def _at_density(density: float) -> Iterator[Kind]:
+    """Yield the kinds that send a fraction of the elements; those over several tensors are sorted out later."""
+    for half in ("", "(value_dtype=float16)"):
+        words = " with 16-bit values" if half else ""
+        gathered = Kind(f"top-k of each tensor gathered{words}", "all_gather", f"dgc{half}", density, "each")
+        yield from _with_plain(gathered)
+        yield Kind(f"the positions of one rank's top-k{words}, summed", "all_reduce", f"cltk{half}", density, "each")
+    yield Kind("agreed blocks summed", "all_reduce", "block_topk(agreed=True)", density, "each")
+    yield Kind("shards exchanged, then gathered", "a2a_ag", "dgc", density, "alone")
+    yield Kind("top-k of several tensors gathered", "all_gather", "dgc", density)
+    yield Kind("one rank's top-k of several tensors, summed", "all_reduce", "cltk", density)
+    for name, words in (
+        ("micro", "disjoint shards (MiCRO)"),
+        ("spar_reduce_scatter", "sparse reduce-scatter (SparDL)"),
+        ("ok_topk", "sparse regions (Ok-Topk)"),
+    ):
+        yield Kind(words, name, "topk", density, "alone")
+        yield Kind(f"{words} of several tensors", name, "topk", density)
+
+
+def _with_plain(kind: Kind) -> Iterator[Kind]:
+    """Yield a kind, and itself with small tensors dense in the same message, as SSFusion sends them."""
+    yield kind
+    for below in PLAIN_BELOW:
+        yield replace(kind, words=f"{kind.words}, tensors below {below} elements dense with it", plain_below=below)
+
+
+def _of_every_element() -> Iterator[Kind]:
+    """Yield the kinds for which density means nothing."""
+    yield Kind("low rank, factors in turns (ACP-SGD)", "all_reduce", "acpsgd")
+    yield Kind("low rank (PowerSGD)", "all_reduce", "powersgd")
+    yield Kind("one bit an element", "all_gather", "onebit", 1.0, "each")
+    yield Kind("four bits an element", "all_gather", FOUR_BITS, 1.0, "each")
+
+
+def _of_compressor(spec: str, density: float) -> Iterator[Kind]:
+    """Yield the kinds of one compressor."""
+    one = build(spec)
+    selects = keeps_fraction(spec)
+    kept = density if selects else 1.0
+    if selects and density == 1:
+        return
+    if one.additive:
+        # Factors of several matrices, and casts, share a payload; every other tensor has one of its own.
+        calls: Calls = "each" if selects else "joint"
+        yield Kind(f"{spec} summed", "all_reduce", spec, kept, calls)
+    else:
+        yield from _with_plain(Kind(f"{spec} of each tensor gathered", "all_gather", spec, kept, "each"))
+    if selects:
+        collective = "all_reduce" if one.additive else "all_gather"
+        yield Kind(f"{spec} of several tensors", collective, spec, kept)
+    if spec == "topk":
+        for kind in _at_density(density):
+            if kind.compressor == "topk":
+                yield kind
+
+
+def _variants(kinds: tuple[Kind, ...], ranks_per_node: int) -> Iterator[Kind]:
+    """Yield the kinds; those that add up also by way of nodes of so many ranks, if that is known."""
+    for kind in kinds:
+        yield kind
+        if ranks_per_node > 1 and kind.collective == "all_reduce":
+            spec = f"hierarchical_all_reduce(ranks_per_node={ranks_per_node})"
+            yield replace(kind, words=f"{kind.words}, inside nodes first", collective=spec)
+
+
+def _impossible(kind: Kind, costs: Costs) -> str:
+    """Return why the kind cannot be used on these ranks or is not priced, "" if it can."""
+    try:
+        if kind.compressor is not None:
+            build(kind.compressor).check_world(costs.world_size)
+            costs.codec(kind.compressor)
+    except ConfigError as error:
+        return str(error).partition(";")[0]
+    return ""
+
+
+# ---- quality as measured --------------------------------------------------------------------------------------------
+
+
+@cache
+def measured_steps() -> tuple[dict[str, Any], ...]:
+    """Return what the recorded runs say of each method: see `ssfx.advice.method_steps`, which writes the file."""
+    text = (data_dir() / "method_steps.json").read_text()
+    return tuple(json.loads(text)["methods"])
+
+
+def _measured(quality: Quality) -> Budget:
+    limit, kinds, reasons = MORE_STEPS[quality], [DENSE], []
+    for row in measured_steps():
+        kind = Kind(
+            row["words"], row["collective"], row["compressor"], row["density"] or 1.0, row["calls"]
+        )  # fmt: skip
+        if row["more_steps"] is not None and row["more_steps"] <= limit:
+            kinds.append(HALF if row["compressor"] == "fp16" else kind)
+        elif row["more_steps"] is None:
+            reasons.append(f"{kind.words}: not every run reached its target")
+        else:
+            reasons.append(f"{kind.words}: {row['more_steps']:+.0%} steps")
+    reasons.append("methods and densities of which no run is recorded")
+    words = f"quality={quality}, at most {limit:.0%} more steps than dense training in the recorded runs"
+    return Budget(tuple(kinds), words, tuple(reasons))
+
+
+# ---- an error budget ------------------------------------------------------------------------------------------------
+
+
+def _within_error(error: float) -> Budget:
+    """Return the kinds whose relative error on normally distributed gradients is at most `error`.
+
+    Real gradients have heavier tails, so that selections keep back less; the runtime measures what they do. What
+    factors of low rank keep back depends on the gradient alone, so they are left out.
+    """
+    kinds = [DENSE, HALF]
+    density = density_for(error)
+    if density is not None:
+        kinds += _at_density(density)
+    kinds += [
+        kind for kind in _of_every_element() if kind.calls == "each" and _QUANTISED[str(kind.compressor)] <= error
+    ]
+    words = f"error_budget={error:g}, the share of a gradient's norm that is kept back, of normal distributions"
+    if density is not None:
+        words += f": density {density:.3g}"
+    return Budget(tuple(kinds), words, ("low rank: its error is not known before it is measured",))
+
+
+_QUANTISED = {"onebit": math.sqrt(1 - 2 / math.pi), FOUR_BITS: 0.14}
+"""Relative errors of quantisers on normal distributions: signs with two means, and 7 levels of the largest of 48."""
+
+
+def kept_back(density: float) -> float:
+    """Return the share of the norm that the smallest elements of a normal distribution have, but for `density`."""
+    if density >= 1:
+        return 0.0
+    normal = NormalDist()
+    edge = normal.inv_cdf(1 - density / 2)
+    return math.sqrt(max(0.0, 1 - density - 2 * edge * normal.pdf(edge)))
+
+
+def density_for(error: float) -> float | None:
+    """Return the least density that keeps back no more than `error`; None where that is nearly everything."""
+    low, high = LOWEST, HIGHEST
+    if kept_back(high) > error:
+        return None
+    if kept_back(low) <= error:
+        return low
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if kept_back(middle) <= error else (middle, high)
+    return high

@@ -1,0 +1,148 @@
+"""The exchanges that `auto` chooses from: how a method divides a bucket into messages and compressor calls.
+
+A method has a main kind, and may send the tensors below a size by another one, in a message of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ssfx.collectives import Reducer, collectives
+from ssfx.compressors import build
+from ssfx.planning.plan import Bucket, Lane, Segment, TensorSpec
+
+Calls = Literal["joint", "each", "alone"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One way to send some tensors of one dtype."""
+
+    words: str
+    """What it is called in explanations."""
+    collective: str
+    """Spec of the collective."""
+    compressor: str | None = None
+    """Spec of the compressor; None: values travel as they are."""
+    density: float = 1.0
+    """Kept fraction."""
+    calls: Calls = "joint"
+    """joint: one segment for all tensors. each: a segment for every tensor, in one message. alone: a message for every
+    tensor."""
+    plain_below: int = 0
+    """Tensors of fewer elements are in the same message as they are; with calls=each in a gather."""
+
+    @property
+    def dense(self) -> bool:
+        """True when every value travels as it is."""
+        return self.compressor is None
+
+    @property
+    def leaves_tensors_out(self) -> bool:
+        """True when one selection covers several tensors, so that of some nothing may be sent."""
+        if self.compressor is None or self.calls != "joint":
+            return False
+        return chooses(self.compressor)
+
+    def lanes(self, tensors: Sequence[TensorSpec]) -> Iterator[Lane]:
+        """Yield the messages for `tensors`, some of which have elements; those that have none ride along."""
+        names = tuple(spec.name for spec in tensors)
+        if self.dense or self.calls == "joint":
+            yield Lane(self.collective, (Segment(names, self.compressor, self.density),))
+            return
+        segments, empty = [], ()  # type: list[Segment], tuple[str, ...]
+        for spec in tensors:
+            if not spec.numel:
+                empty += (spec.name,)
+                continue
+            plain = spec.numel < self.plain_below
+            chosen = (None, 1.0) if plain else (self.compressor, self.density)
+            segments.append(Segment((*empty, spec.name), *chosen))
+            empty = ()
+        segments[-1] = replace(segments[-1], tensors=segments[-1].tensors + empty)
+        if self.calls == "each":
+            yield Lane(self.collective, tuple(segments))
+        else:
+            yield from (Lane(self.collective, (segment,)) for segment in segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How a bucket is sent: tensors of at least `threshold` elements by `main`, the others by `small`."""
+
+    main: Kind
+    small: Kind | None = None
+    threshold: int = 0
+
+    @property
+    def words(self) -> str:
+        """The method in words."""
+        if self.small is None:
+            return self.main.words
+        return f"{self.main.words}, tensors below {self.threshold} elements {self.small.words}"
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds it uses."""
+        return (self.main,) if self.small is None else (self.main, self.small)
+
+    def takes(self, spec: TensorSpec) -> bool:
+        """Return whether `main` sends the tensor."""
+        return self.small is None or spec.numel >= self.threshold
+
+    def bucket(self, tensors: Sequence[TensorSpec]) -> Bucket:
+        """Return the bucket for `tensors` of one dtype; without any elements it is one dense message."""
+        if not any(spec.numel for spec in tensors):
+            return Bucket((Lane("all_reduce", (Segment(tuple(spec.name for spec in tensors)),)),))
+        main = [spec for spec in tensors if self.takes(spec)]
+        small = [spec for spec in tensors if not self.takes(spec)]
+        if self.small is None or not small:
+            kind = self.main
+            if all(spec.numel < kind.plain_below for spec in tensors):
+                kind = Kind("dense", "all_reduce")
+            return Bucket(tuple(kind.lanes(tensors)))
+        if not any(spec.numel for spec in main):
+            return Bucket(tuple(self.small.lanes(tensors)))
+        if not any(spec.numel for spec in small):
+            return Bucket(tuple(self.main.lanes(tensors)))
+        return Bucket((*self.small.lanes(small), *self.main.lanes(main)))
+
+
+def chooses(compressor: str) -> bool:
+    """Return whether a compressor sends some elements and not others, by their values or at random."""
+    layout, whole = build(compressor).layout(1 << 20, 1e-3), build(compressor).layout(1 << 20, 1.0)
+    return layout != whole
+
+
+def methods(kinds: Iterable[Kind]) -> list[Method]:
+    """Return the methods that `kinds` make: each alone, and each that compresses with small tensors uncompressed.
+
+    What goes with the small tensors is dense or cast to 16 bits, whichever of them there are.
+    """
+    every = list(kinds)
+    plain = [kind for kind in every if kind.dense or (kind.compressor is not None and build(kind.compressor).lossless)]
+    found = [Method(kind) for kind in every]
+    small = [kind for kind in plain if kind.collective == "all_reduce"]
+    for kind in every:
+        if kind not in plain and not kind.plain_below:
+            found += [Method(kind, one, threshold) for one in small for threshold in _thresholds(kind)]
+    return found
+
+
+def _thresholds(kind: Kind) -> tuple[int, ...]:
+    """Return the sizes below which tensors may travel uncompressed: about where compressing saves no bytes, and more.
+
+    A factored matrix is never small; what is not one travels as it is in the message of the factors.
+    """
+    if kind.calls == "joint":
+        return ()
+    if kind.calls == "alone":
+        return (1 << 16, 1 << 20)
+    return (1 << 12, 1 << 16)
+
+
+def is_reducer(kind: Kind) -> bool:
+    """Return whether the collective of `kind` adds up selected elements on the way."""
+    return isinstance(collectives.build(kind.collective), Reducer)

@@ -1,0 +1,119 @@
+"""Plans of other schemes within a budget: `auto` takes the best of them where its own search finds nothing faster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ssfx.collectives import Reducer, collectives
+from ssfx.compressors import build
+from ssfx.core.errors import ConfigError
+from ssfx.perf_model.compressor_costs import costs_of
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Lane, Plan
+from ssfx.planning.profile import Profile
+from ssfx.schemes.base import schemes
+from ssfx.schemes.carrier import keeps_fraction
+from ssfx.schemes.search.auto_methods import Kind, chooses
+
+MIB = 1 << 20
+CAPS_MIB = (5, 25, 100)
+MOST_SEARCHED = 1500
+"""Larger models get no plan of the schemes that search for long."""
+
+_DENSE = ("wfbp", "ssgd")
+_GATHERS = ("per_tensor", "hipress", "espresso", "ssfusion_naive", "ssfusion_o", "ssfusion_i", "ssfusion_oi")
+_SEARCHES = ("hipress", "espresso", "ssfusion_naive", "ssfusion_o", "ssfusion_i", "ssfusion_oi", "cupcake", "omgs")
+_JOINT = ("fused_all", "cupcake", "mergecomp", "omgs", "topk", "gtopk", "oktopk", "spardl", "micro", "cltk", "sparcml")
+
+COLLECTIVES = (
+    "a2a_ag", "all_gather", "all_gather_twice", "all_reduce", "gtopk", "hierarchical_all_reduce", "micro", "ok_topk",
+    "sparcml_rd", "sparcml_split", "spar_reduce_scatter",
+)  # fmt: skip
+"""All that plans of these schemes and of the search may use."""
+
+
+def portfolio(
+    profile: Profile, costs: Costs, kinds: tuple[Kind, ...], leave_out: bool, ranks_per_node: int,
+    gathers: bool = True,
+) -> Iterator[tuple[str, Plan]]:  # fmt: skip
+    """Yield plans of other schemes that use no compressor and density but those of `kinds`, each with its words.
+
+    `gathers`: whether those can win that leave the sum of selections to the receivers, which take long to plan. None
+    leaves a tensor out of a step unless that is allowed. Schemes that cannot be planned here are passed over.
+    """
+    densities: dict[str, float] = {}
+    for kind in kinds:
+        if kind.compressor is not None:
+            densities.setdefault(kind.compressor, kind.density)
+    for scheme, given in _asked(profile, densities, leave_out, ranks_per_node, gathers):
+        compressor = given.get("compressor", getattr(schemes[scheme].defaults, "compressor", None))
+        try:
+            own = costs_of(costs, compressor, given.get("density"))
+            options = schemes[scheme].options(given)
+            plan = schemes[scheme].planner(profile, own, options)
+        except ConfigError:
+            continue
+        if leave_out or not leaves_out(plan):
+            words = ", ".join(f"{key}={value}" for key, value in given.items() if key != "density")
+            yield f"the plan of scheme={scheme}{f' with {words}' if words else ''}", plan
+
+
+def _asked(
+    profile: Profile, densities: dict[str, float], leave_out: bool, ranks_per_node: int, gathers: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield schemes and their options."""
+    small = len(profile.tensors) <= MOST_SEARCHED
+    for compressor in (None, "fp16"):
+        if compressor is not None and compressor not in densities:
+            continue
+        given: dict[str, Any] = {} if compressor is None else {"compressor": compressor}
+        for scheme in _DENSE if small else ():
+            yield scheme, given
+        for cap in CAPS_MIB if small else CAPS_MIB[1:]:
+            yield "ddp", {**given, "bucket_cap_bytes": cap * MIB}
+            if ranks_per_node > 1 and small:
+                yield "hierarchical", {**given, "bucket_cap_bytes": cap * MIB, "ranks_per_node": ranks_per_node}
+    for scheme in ("acpsgd", "powersgd"):
+        if scheme in densities:
+            yield scheme, {}
+            if scheme == "powersgd" and small:
+                yield scheme, {"variant": "wfbp"}
+    for scheme in (*(_GATHERS if gathers else ()), *(_JOINT if leave_out else ())):
+        if not small and (scheme in _SEARCHES or scheme in _GATHERS):
+            continue
+        default = str(getattr(schemes[scheme].defaults, "compressor", ""))
+        takes = schemes[scheme].compressors
+        usable = [spec for spec in densities if _takes(takes, spec)]
+        for spec in [default] if default in usable else usable[:1]:
+            yield scheme, {"compressor": spec, **({"density": densities[spec]} if keeps_fraction(spec) else {})}
+
+
+def _takes(declared: str, spec: str) -> bool:
+    one = build(spec)
+    if declared == "any":
+        return keeps_fraction(spec)
+    if declared == "selecting":
+        return keeps_fraction(spec) and not one.additive
+    return one.name in declared.split(", ")
+
+
+def leaves_out(plan: Plan) -> bool:
+    """Return whether one selection of `plan` covers several tensors, so that of some nothing may be sent."""
+    return any(_selects_among(plan, lane) for _, lane in plan.lanes())
+
+
+def _selects_among(plan: Plan, lane: Lane) -> bool:
+    filled = [sum(plan.by_name[name].numel > 0 for name in segment.tensors) for segment in lane.segments]
+    if isinstance(collectives.build(lane.collective), Reducer) and sum(filled) > 1:
+        return True
+    return any(
+        count > 1 and segment.compressor is not None and chooses(segment.compressor)
+        for count, segment in zip(filled, lane.segments, strict=True)
+    )
+
+
+def as_auto(plan: Plan) -> Plan:
+    """Return the plan under the name of `auto`."""
+    return replace(plan, scheme="auto")

@@ -1,0 +1,53 @@
+"""A sample of the points of benchmarks/auto.py: auto is behind no scheme of its budget, and well ahead of SSFusion."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from statistics import median
+from types import ModuleType
+
+import pytest
+
+PATH = Path(__file__).parents[2] / "benchmarks" / "auto.py"
+SEEDS = range(1000, 1040)
+MODELS = ("vgg16", "vgg19", "lstm_650", "gnmt8", "gnmt16", "resnet18_cifar10")
+"""Those of few tensors, which are planned fast."""
+OTHERS = ("ddp", "ddp_fp16", "hierarchical", "wfbp", "acpsgd", "powersgd", "per_tensor", "ssfusion_oi")
+JOINT = ("cltk", "micro", "spardl", "fused_all")
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("auto_benchmark", PATH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_sample_of_points(benchmark: ModuleType) -> None:
+    others, ahead = [], []
+    for point in benchmark.points(SEEDS, MODELS):
+        named = [name for name in (*OTHERS, *JOINT) if name in benchmark.OTHERS[point.budget]]
+        found = benchmark.compared(point, named)
+        others.append((found.over(*named), point))
+        if point.budget != "quality=normal" and 5 <= point.gbps <= 100:
+            ahead.append(1 / found.over("ssfusion_oi"))
+    assert max(others, key=lambda one: one[0])[0] <= 1.02, max(others, key=lambda one: one[0])
+    assert sum(round(ratio, 2) <= 1 for ratio, _ in others) >= 0.99 * len(others)
+    assert len(ahead) >= 5
+    assert median(ahead) >= 1.2
+
+
+def test_points_are_the_same_everywhere(benchmark: ModuleType) -> None:
+    first, *_ = benchmark.points([7])
+    assert (first.model, first.cluster, first.nodes) == ("resnet50", "acpsgd_10gbe", 713)
+    drawn = list(benchmark.points(range(300)))
+    assert min(point.gbps for point in drawn) < 2
+    assert max(point.gbps for point in drawn) > 200
+    ranks = [point.target.cluster.world_size for point in drawn[:60]]
+    assert min(ranks) < 16
+    assert 1000 < max(ranks) <= 4096

@@ -1,0 +1,250 @@
+"""auto: the search adds up what the timeline charges, finds the best there is, and never falls behind other schemes."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from itertools import combinations, pairwise, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan.instances import affine_costs, make_profile, random_costs, random_instance
+from plan.test_prices import at, planned_s, random_system
+
+from ssfx.advice.method_steps import recorded, text_of
+from ssfx.core.errors import ConfigError
+from ssfx.core.paths import data_dir
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Bucket, Plan, TensorSpec
+from ssfx.planning.profile import Profile
+from ssfx.pricing.timeline import evaluate
+from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.search.auto_bound import lower_bound_s
+from ssfx.schemes.search.auto_budget import DENSE, HALF, MORE_STEPS, budget, density_for, kept_back, measured_steps
+from ssfx.schemes.search.auto_methods import Kind, Method, methods
+from ssfx.schemes.search.auto_portfolio import leaves_out
+from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
+from ssfx.schemes.search.auto_tables import TableMaker, Tables
+from ssfx.schemes.search.byte_groups import plan_per_dtype
+from ssfx.simulator import simulate
+
+
+def matrices(rng: random.Random, count: int) -> Profile:
+    """Return a model of matrices and vectors, so that factors of low rank have something to work on."""
+    base = make_profile(*random_instance(rng, count))
+    shapes = [(max(1, n // 64), 64) if rng.random() < 0.6 else (n,) for n in base.numel]
+    return replace(base, tensors=tuple(TensorSpec(f"t{i}", shape) for i, shape in enumerate(shapes)))
+
+
+def instance(seed: int, most: int = 12) -> tuple[Profile, Costs]:
+    rng = random.Random(seed)
+    system = random_system(rng, rng.choice([2, 4, 16]))
+    costs = replace(system.planning_costs(None, None), occupancy={})  # tests of contention simulate
+    return matrices(rng, rng.randint(1, most)), costs
+
+
+def tables_of(profile: Profile, costs: Costs, every: list[Method]) -> Tables:
+    return TableMaker(profile, costs, candidate_cuts(profile)).tables(every)
+
+
+def plan_of(profile: Profile, costs: Costs, every: list[Method], choice: Choice) -> Plan:
+    def made(part: Profile) -> list[Bucket]:
+        return [
+            every[number].bucket(part.tensors[one.start : one.stop])
+            for one, number in zip(choice.buckets, choice.methods, strict=True)
+        ]
+
+    return plan_per_dtype("auto", profile, costs.world_size, made)
+
+
+ONE_MESSAGE = [
+    kind
+    for kind in budget(affine_costs(8), "normal", 0.05, None, None, True, 0).kinds
+    if kind.collective in ("all_reduce", "all_gather")
+]
+
+
+@pytest.mark.parametrize("kind", ONE_MESSAGE, ids=lambda kind: f"{kind.compressor}-{kind.calls}-{kind.plain_below}")
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_the_search_adds_up_what_the_timeline_charges(kind: Kind, seed: int) -> None:
+    profile, costs = instance(seed)
+    overheads = replace(costs.overheads, decode_s=0.0)  # once a step, which the search leaves to the final pricing
+    costs = replace(costs, overheads=overheads)
+    every = [Method(kind), Method(DENSE)]
+    if kind.plain_below == 0:
+        del every[1]
+    (choice,) = best_choices(tables_of(profile, costs, every))
+    found = evaluate(plan_of(profile, costs, every, choice), profile, costs).total_s
+    # A mean of messages whose length changes is rounded to whole values.
+    assert choice.total_s == pytest.approx(found, rel=1e-9 if kind.compressor != "acpsgd" else 1e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_the_search_finds_the_best_of_all_cuts_and_methods(seed: int) -> None:
+    profile, costs = instance(seed, most=5)
+    every = methods(budget(costs, "normal", 0.05, None, None, False, 0).kinds)[:6]
+    tables = tables_of(profile, costs, every)
+    last = len(tables.cuts) - 1
+    best = float("inf")
+    for count in range(last):
+        for inner in combinations(range(1, last), count):
+            for used in product(range(len(every)), repeat=count + 1):
+                device_s = network_s = decode_s = 0.0
+                for (start, end), method in zip(pairwise((0, *inner, last)), used, strict=True):
+                    device_s += float(tables.device[method, end, start])
+                    network_s = max(network_s, tables.ready_s[end] + device_s) + tables.message[method, end, start]
+                    decode_s += float(tables.decode[method, end, start])
+                best = min(best, network_s + decode_s + tables.after_s)
+    assert best_choices(tables)[0].total_s == pytest.approx(best, rel=1e-9)
+    assert lower_bound_s(tables) <= best * (1 + 1e-9)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_nothing_within_the_budget_is_predicted_to_be_faster(seed: int) -> None:
+    profile, costs = instance(seed, most=20)
+    price_s = {
+        scheme: evaluate(make_plan(scheme, profile, costs, options), profile, costs).total_s
+        for scheme, options in (
+            ("auto", {"density": 0.01}), ("ddp", {}), ("ddp_fp16", {}), ("wfbp", {}), ("acpsgd", {}), ("powersgd", {}),
+        )
+    }  # fmt: skip
+    assert price_s["auto"] <= min(price_s.values()) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("gbps", [2, 10, 60])
+def test_contention_is_weighed(gbps: int) -> None:
+    target = at(gbps, "vgg16")
+    times_s = []
+    for scheme, options in (("auto", {"density": 0.01}), ("acpsgd", {}), ("ddp_fp16", {})):
+        costs = target.system.planning_costs(None, None)
+        assert max(costs.occupancy.values()) > 0
+        times_s.append(
+            simulate(make_plan(scheme, target.profile, costs, options), target.profile, target.system).iteration_s
+        )
+    assert times_s[0] == min(times_s)
+
+
+@pytest.mark.parametrize("scheme", ["ssfusion_oi", "espresso", "hipress", "per_tensor"])
+@pytest.mark.parametrize("gbps", [3, 100])
+def test_it_is_not_behind_schemes_with_the_same_compressor(scheme: str, gbps: int) -> None:
+    target = at(gbps, "resnet50")
+    costs = target.system.planning_costs("dgc", 0.01)
+    options = {"compressor": "dgc", "density": 0.01}
+    mine, theirs = (
+        evaluate(make_plan(name, target.profile, costs, options), target.profile, costs).total_s
+        for name in ("auto", scheme)
+    )
+    assert mine <= theirs * (1 + 1e-9)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 10**6), options=st.sampled_from([{}, {"density": 0.01}, {"density": 0.05, "leave_out": True}])
+)
+def test_more_bandwidth_is_never_slower(seed: int, options: dict[str, object]) -> None:
+    profile, costs = instance(seed, most=25)
+    found = []
+    for factor in (8, 4, 2, 1, 0.5, 0.25):
+        here = costs.on_network(factor)
+        found.append(evaluate(make_plan("auto", profile, here, options), profile, here).total_s)
+    assert all(faster_s <= slower_s * (1 + 1e-6) for slower_s, faster_s in pairwise(found)), found
+
+
+def test_more_bandwidth_is_never_slower_on_a_real_model() -> None:
+    found = []
+    for gbps in (1, 3, 7, 10, 20, 50, 100, 400):
+        target = at(gbps, "vgg16")
+        costs = replace(target.system.planning_costs(None, 0.01), occupancy={})
+        found.append(planned_s("auto", target.profile, costs, compressor=None))
+    assert all(faster_s <= slower_s * (1 + 1e-6) for slower_s, faster_s in pairwise(found)), found
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_no_tensor_is_left_out_unless_that_is_allowed(seed: int) -> None:
+    profile, costs = instance(seed, most=20)
+    assert not leaves_out(make_plan("auto", profile, costs.on_network(50), {"density": 0.01}))
+
+
+def test_leaving_tensors_out_is_an_option_that_helps_where_calls_cost() -> None:
+    profile = make_profile([30_000] * 40, [1e-5] * 40)
+    costs = affine_costs(4, beta=1e-7, encode=(1e-3, 0), host=(2e-3, 0))
+    plans = [
+        make_plan("auto", profile, costs, {"compressor": "dgc", "density": 0.01, "leave_out": allowed})
+        for allowed in (False, True)
+    ]
+    assert [leaves_out(plan) for plan in plans] == [False, True]
+    before_s, after_s = (evaluate(plan, profile, costs).total_s for plan in plans)
+    assert after_s < before_s
+
+
+def test_the_table_of_methods_is_what_the_recorded_runs_say() -> None:
+    assert (data_dir() / "method_steps.json").read_text() == text_of(recorded())
+    rows = json.loads((data_dir() / "method_steps.json").read_text())["methods"]
+    assert {row["compressor"] for row in rows} >= {"fp16", "dgc", "acpsgd", "powersgd"}
+    assert all(task["runs"] >= 5 for row in rows for task in row["tasks"].values())
+
+
+@pytest.mark.parametrize("quality", ["strict", "normal", "loose"])
+def test_a_quality_allows_what_the_recorded_runs_allow(quality: str) -> None:
+    found = budget(affine_costs(8), quality, None, None, None, True, 0)  # type: ignore[arg-type]
+    limit = MORE_STEPS[quality]  # type: ignore[index]
+    good = {
+        row["compressor"] for row in measured_steps() if row["more_steps"] is not None and row["more_steps"] <= limit
+    }
+    assert {kind.compressor for kind in found.kinds} == {None, *good}
+    assert HALF in found.kinds or "fp16" not in good
+    for row in measured_steps():
+        if row["compressor"] not in good:
+            assert any(reason.startswith(row["words"]) for reason in found.left_out)
+
+
+def test_an_error_budget_becomes_a_density_of_a_normal_distribution() -> None:
+    assert kept_back(0.05) == pytest.approx(0.849, abs=1e-3)
+    assert kept_back(1.0) == 0
+    found = density_for(0.5)
+    assert found is not None
+    assert kept_back(found) <= 0.5 < kept_back(found * 0.99)
+    assert density_for(0.001) is None
+    tight, wide = (budget(affine_costs(8), "normal", None, None, error, False, 0).kinds for error in (0.001, 0.7))
+    assert tight == (DENSE, HALF)
+    assert {"onebit", "dgc"} <= {kind.compressor for kind in wide}
+    assert "acpsgd" not in {kind.compressor for kind in wide}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quality": "normal", "density": 0.1}, "quality and density are budgets, of which there is one"),
+        ({"compressor": "topk", "error_budget": 0.1}, "error_budget has no effect with compressor=topk"),
+        ({"compressor": "fp16", "density": 0.1}, "sends as much at every density"),
+        ({"density": 0.0}, r"density must be in \(0, 1\]"),
+        ({"quality": "best"}, "strict or normal or loose"),
+    ],
+)
+def test_contradictions_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_plan("auto", make_profile([10], [1e-3]), affine_costs(), options)
+
+
+def test_a_given_compressor_is_the_only_one() -> None:
+    rng = random.Random(1)
+    profile, costs = matrices(rng, 12), random_costs(rng, 8).on_network(100)
+    plan = make_plan("auto", profile, costs, {"compressor": "onebit"})
+    used = {segment.compressor for _, lane in plan.lanes() for segment in lane.segments}
+    assert used <= {None, "onebit"}
+    assert "onebit" in used
+
+
+def test_a_plan_says_what_it_rests_on() -> None:
+    target = at(10, "resnet50")
+    plan = make_plan("auto", target.profile, target.system.planning_costs(None, None), {})
+    notes = dict(plan.notes)
+    assert notes["budget"].startswith("quality=normal")
+    assert "at most" in notes["gap"]
+    assert any("steps" in text for key, text in plan.notes if key == "not used")

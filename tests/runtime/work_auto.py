@@ -1,0 +1,146 @@
+"""What the pool's ranks run for plans of several kinds of exchange, and for plans that are made anew."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from plan.instances import affine_costs
+from runtime.models import build, loss_of, parameters
+from runtime.work import attached, train
+
+from ssfx.planning.plan import Plan
+from ssfx.runtime.setup import placeholder_costs
+from ssfx.schemes.search.auto_budget import budget
+from ssfx.schemes.search.auto_methods import Kind, Method
+from ssfx.schemes.search.byte_groups import plan_per_dtype
+
+Options = dict[str, Any]
+
+
+def kinds(world: int) -> tuple[Kind, ...]:
+    """Return every kind of exchange that a plan may use where tensors may be left out."""
+    return budget(placeholder_costs(world), "normal", 0.05, None, None, True, 0).kinds
+
+
+def turned(sync: Any, turn: int) -> tuple[Plan, dict[str, Kind]]:
+    """Return a plan with a message for every tensor, each of another kind, and the kind of each tensor."""
+    every = kinds(sync.comm.world_size)
+    chosen = {spec.name: every[(i + turn) % len(every)] for i, spec in enumerate(sync.profile.tensors)}
+    plan = plan_per_dtype(
+        "auto", sync.profile, sync.comm.world_size,
+        lambda part: [Method(chosen[spec.name]).bucket([spec]) for spec in part.tensors],
+    )  # fmt: skip
+    return plan, chosen
+
+
+def options_for(world: int, **more: Any) -> Options:
+    slow = affine_costs(world, beta=1e-5, encode=(1e-5, 0), decode=(1e-6, 0), host=(1e-5, 0))
+    return {"scheme": "auto", "density": 0.05, "costs": slow, "profile_iters": 2, "replan_above": 0.0, **more}
+
+
+def conserves_mass(group: Any, rank: int, world: int) -> tuple[float, float, int, int]:
+    """Let every tensor go through every kind; return the worst violation of mass, the same where values are rounded.
+
+    Then how many kinds were used, and how many there are.
+    """
+    model, optimizer, sync = attached("mlp", group, world, options_for(world))
+    train(model, optimizer, rank, range(2))
+    exact = rounded = 0.0
+    used: set[Kind] = set()
+    for turn in range(len(kinds(world))):
+        plan, chosen = turned(sync, turn)
+        used |= set(chosen.values())
+        sync._install(plan)
+        local = build("mlp")
+        local.load_state_dict(model.state_dict())
+        loss_of(local, rank, turn).backward()
+        before = sync.store.state_dict()
+        optimizer.zero_grad()
+        loss_of(model, rank, turn).backward()
+        assert not sync.last.skipped
+        after = sync.store.state_dict()
+        for name, p in model.named_parameters():
+            zero = torch.zeros_like(p)
+            kept = [state.get(name, {}).get("residual", zero) for state in (before, after)]
+            handed_in = dict(local.named_parameters())[name].grad + kept[0] - kept[1]
+            dist.all_reduce(handed_in, group=group)
+            violation = float((handed_in - world * p.grad).abs().max()) / (float(handed_in.abs().max()) + 1e-12)
+            if "16" in str(chosen[name].compressor):
+                rounded = max(rounded, violation)
+            else:
+                exact = max(exact, violation)
+        optimizer.step()
+    sync.detach()
+    return exact, rounded, len(used), len(kinds(world))
+
+
+def resumes(group: Any, rank: int, world: int, turn: int) -> bool:
+    """Return whether a run with a plan of many kinds, saved and loaded elsewhere, goes on bit for bit."""
+    model, optimizer, sync = attached("mlp", group, world, options_for(world))
+    train(model, optimizer, rank, range(2))
+    for at in (turn, turn + 1):
+        sync._install(turned(sync, at)[0])
+        train(model, optimizer, rank, range(2 + at - turn, 4))
+    file = io.BytesIO()
+    torch.save((model.state_dict(), optimizer.state_dict(), sync.state_dict()), file)
+    train(model, optimizer, rank, range(4, 8))
+    again, again_optimizer, again_sync = attached("mlp", group, world, options_for(world))
+    file.seek(0)
+    states = torch.load(file, weights_only=False)
+    for part, state in zip((again, again_optimizer, again_sync), states, strict=True):
+        part.load_state_dict(state)
+    train(again, again_optimizer, rank, range(4, 8))
+    same = all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+    kept, kept_again = sync.store.state_dict(), again_sync.store.state_dict()
+    same &= all(torch.equal(kept[n][b], kept_again[n][b]) for n in kept for b in kept[n])
+    sync.detach()
+    again_sync.detach()
+    return same
+
+
+def replans(group: Any, rank: int, world: int, measured: bool) -> tuple[list[str], int, dict[str, torch.Tensor]]:
+    """Train with a plan whose prediction is far off; return why it was made anew, messages, and the parameters."""
+    more: Options = {"replan_above": 0.15, "replan_after": 3}
+    options = options_for(world, **more)
+    if measured:
+        del options["costs"]
+        options["costs"] = None
+    model, optimizer, sync = attached("mlp", group, world, options)
+    train(model, optimizer, rank, range(14))
+    reasons = list(sync._plan_watch.replans)
+    assert sync.stats()["replans"] == len(reasons)
+    sync.detach()
+    return reasons, len(sync.plan.launch_order), parameters(model)
+
+
+def error(group: Any, rank: int, world: int, allowed: float) -> tuple[float, float, float, list[str], float]:
+    """Return the error that the runtime measures, and by hand; the budget asked for, reasons, and what is planned with.
+
+    The window has one step, so that every step is measured.
+    """
+    options = options_for(world, error_budget=allowed, replan_after=1)
+    del options["density"]
+    model, optimizer, sync = attached("mlp", group, world, options)
+    train(model, optimizer, rank, range(4))
+    while sync._observer is not None:  # a new plan is being made
+        train(model, optimizer, rank, range(4, 5))
+    local = build("mlp")
+    local.load_state_dict(model.state_dict())
+    loss_of(local, rank, 5).backward()
+    before = sync.store.state_dict()
+    train(model, optimizer, rank, range(5, 6))
+    after = sync.store.state_dict()
+    zero = torch.zeros(())
+    whole = sum(
+        float((p.grad + before.get(n, {}).get("residual", zero)).square().sum()) for n, p in local.named_parameters()
+    )
+    kept = sum(float(state["residual"].square().sum()) for state in after.values() if "residual" in state)
+    table = torch.tensor([whole, kept], dtype=torch.float64)
+    dist.all_reduce(table, group=group)
+    watch = sync._plan_watch
+    found = float(watch.error), float((table[1] / table[0]).sqrt()), float(watch.budget), list(watch.replans)
+    sync.detach()
+    return (*found, float(watch.allowed))
