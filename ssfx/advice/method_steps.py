@@ -16,6 +16,7 @@ from ssfx.compressors import build
 from ssfx.core.files import write_atomic
 from ssfx.core.paths import data_dir, reference_dir
 from ssfx.results.rows import Row
+from ssfx.results.store import read_rows
 
 SOURCES = ("time_to_quality_local.jsonl", "method_quality_local.jsonl")
 """Files of rows; one that is not there has none."""
@@ -107,7 +108,7 @@ def text_of(rows: Iterable[Row]) -> str:
 def recorded() -> list[Row]:
     """Return the rows that the file is made of."""
     files = [path for name in SOURCES if (path := reference_dir() / name).exists()]
-    return [Row.from_json(line) for path in files for line in path.read_text().splitlines()]
+    return [row for path in files for row in read_rows(path)]
 
 
 if __name__ == "__main__":
