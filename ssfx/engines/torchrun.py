@@ -29,7 +29,7 @@ MOST_CASES = 100
 
 @dataclass(frozen=True)
 class _Sweep:
-    """What all lanes of one command share: where results go, how long to wait, and what came of the cases so far."""
+    """What all queues of one command share: where results go, how long to wait, and what came of the cases so far."""
 
     store: Store
     report: Report
@@ -40,7 +40,7 @@ class _Sweep:
     rows: dict[str, Row] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
-    """What each lane said that was stopped by the warning."""
+    """What each queue said that was stopped by the warning."""
 
 
 class Torchrun(Engine):
@@ -77,11 +77,11 @@ class Torchrun(Engine):
             sweep = _Sweep(store, report, patience, warned, jobs, fail_fast)
             try:
                 for batch in _batches(unique.values()):
-                    lanes = [
-                        self._lane(batch[number::jobs], place, sweep)
+                    queues = [
+                        self._queue(batch[number::jobs], place, sweep)
                         for number, place in enumerate(places(batch[0], jobs))
                     ]
-                    _alternate(lanes)
+                    _alternate(queues)
             except OSError as error:
                 raise RunError(f"cannot keep results in {store.runs}: {error}") from error
         if sweep.stopped:
@@ -91,11 +91,11 @@ class Torchrun(Engine):
             raise RunsFailed(sweep.failures)
         return [sweep.rows[case.run_id] for case in cases]
 
-    def _lane(self, cases: list[Case], place: Place, sweep: _Sweep) -> Generator[None, None, None]:
+    def _queue(self, cases: list[Case], place: Place, sweep: _Sweep) -> Generator[None, None, None]:
         """Run `cases` one after the other at `place`; yield whenever there is nothing to do but wait."""
         try:
             yield from self._work(cases, place, sweep)
-        except RequeueError as error:  # the other lanes end at checkpoints of their own
+        except RequeueError as error:  # the other queues end at checkpoints of their own
             sweep.stopped.append(str(error))
 
     def _work(self, cases: list[Case], place: Place, sweep: _Sweep) -> Generator[None, None, None]:
@@ -168,11 +168,11 @@ class Torchrun(Engine):
         return []
 
 
-def _alternate(lanes: Iterable[Generator[None, None, None]]) -> None:
-    """Go on with each of `lanes` in turn until all are over; when one raises, the others are ended first."""
+def _alternate(queues: Iterable[Generator[None, None, None]]) -> None:
+    """Go on with each of `queues` in turn until all are over; when one raises, the others are ended first."""
     with ExitStack() as stack:
-        left = [stack.enter_context(closing(lane)) for lane in lanes]
-        while left := [lane for lane in left if next(lane, _OVER) is not _OVER]:
+        left = [stack.enter_context(closing(one)) for one in queues]
+        while left := [one for one in left if next(one, _OVER) is not _OVER]:
             time.sleep(POLL_S)
 
 
