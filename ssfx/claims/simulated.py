@@ -15,7 +15,7 @@ from ssfx.claims.evidence import MODELS, compare
 from ssfx.claims.ledger import PaperClaim, ledgers
 from ssfx.claims.values import METHODS, values
 from ssfx.results.rows import Row
-from ssfx.results.simulated_cells import Cell, cells
+from ssfx.results.simulated_cells import Cell, as_the_paper_ran, cells
 
 CLOUD = ("16gpu", "32gpu", "64gpu")
 TESTBEDS = {"ssfusion.fig5": ("ssfusion_local",), "ssfusion.fig17": ("64gpu", "64gpu_40gb")}
@@ -35,6 +35,7 @@ class Judged:
 
     `stated` is the paper's range, (1, 1) for an ordering, whose value is 1 where it holds and 0 where not. `why` says
     why the values are not held against the claim, "" if they are. `tolerance` widens the paper's range, relatively.
+    `as_printed`: the methods run as the paper ran them, not at their best.
     """
 
     claim: PaperClaim
@@ -43,6 +44,7 @@ class Judged:
     values: tuple[float, ...]
     why: str
     tolerance: float = 0.0
+    as_printed: bool = False
 
     @property
     def verdict(self) -> str:
@@ -77,12 +79,18 @@ class Judged:
             "values": len(self.values),
             "verdict": self.verdict,
             "why": self.why,
+            **({"methods": "as the paper ran them"} if self.as_printed else {}),
         }
 
 
 def judged(artifact: str, rows: Sequence[Row]) -> list[Judged]:
-    """Return the claims about a figure of the paper to which its simulated rows speak, by claim and calibration."""
-    own = cells(rows)
+    """Return the claims about a figure of the paper to which its simulated rows speak, by claim and calibration.
+
+    They are held against the methods as the paper ran them, where these were simulated, and not at their best.
+    """
+    best = cells(rows)
+    own = [as_the_paper_ran(cell) for cell in best]
+    changed = any(one is not other for one, other in zip(best, own, strict=True))
     found = []
     for claim in (claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == artifact):
         if claim.type == "setup":
@@ -93,7 +101,7 @@ def judged(artifact: str, rows: Sequence[Row]) -> list[Judged]:
                 tolerance = FITTED if _is_growth(claim) else 0.0
                 why = USED if used_by(calibration, claim) else _why_not(claim)
                 why = why or (NO_RATIO if not isfinite(min(given)) else "")
-                found.append(Judged(claim, calibration, _stated(claim), given, why, tolerance))
+                found.append(Judged(claim, calibration, _stated(claim), given, why, tolerance, changed))
     return found
 
 
