@@ -18,8 +18,8 @@ NEEDS = {"experiment": "throughput", "calibration": bool}
 COMMAND = "ssfx run experiment=throughput cluster=16gpu,32gpu,64gpu cluster.calibration=nominal,published"
 NOTES = (
     "Dots: the throughput of SSFusion over that of the rival, less one; filled with every method at its best, open as "
-    "the paper ran them (HiPress by size, Espresso's search as printed, OMGS's two messages, SSFusion by Eq. 2). Claims "
-    "are held against the latter. Grey: the range that the paper prints for this rival over its models and clusters.",
+    "the paper ran them (HiPress by size, Espresso's search as printed, OMGS's two messages, SSFusion by Eq. 2); "
+    "claims are held against the latter. Grey: the range that the paper prints for this rival.",
     "The absolute throughput of every scheme is in the CSV.",
 )
 

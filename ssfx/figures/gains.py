@@ -60,7 +60,8 @@ class Gains:
         panels = sorted(first.values(), key=panel_order)
         table = [line for cell in shown for line in self.table(cell)]
         count = len(RIVALS) if self.lines == "rivals" else len({self.at(cell)[1] for cell in shown})
-        values = [100 * value for cell in shown for one in RIVALS if (value := gain(cell, one)) is not None]
+        drawn = [*shown, *map(as_the_paper_ran, shown)] if self.lines == "rivals" else shown
+        values = [100 * value for cell in drawn for one in RIVALS if (value := gain(cell, one)) is not None]
         limits = max(LIMITS[0], min(-20.0, *values) - 5), min(LIMITS[1], max(115.0, *values) + 5)
         with style():
             height_in = len(panels) * (LINE_IN * count + 0.42) + 1.1
