@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from ssfx.pages.markdown import table
 from ssfx.results.rows import Row
@@ -28,7 +29,7 @@ def time_to_target_block(rows: Sequence[Row]) -> str:
 
 
 def _cells(pair: Pair) -> tuple[str, ...]:
-    spread = "-" if pair.spread is None else f"{100 * pair.spread:.0f} %"
+    spread = f"{100 * pair.spread:.0f} %" if pair.spread is not None and isfinite(pair.spread) else "not all got there"
     return (
         pair.panel, pair.label, f"{pair.predicted:.2f}", f"{pair.actual:.2f}", spread, f"{100 * pair.error:+.0f} %",
     )  # fmt: skip

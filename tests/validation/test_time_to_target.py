@@ -42,3 +42,4 @@ def test_the_page_says_how_many_are_near() -> None:
     assert block.startswith("1 of 1 are predicted within 15 %; the mean error is 11 %")
     assert "| resnet_tiny | ddp | 10.00 | 9.00 | 50 % | +11 % |" in block
     assert "experiment=time_to_target" in time_to_target_block([])
+    assert "| 9.00 | not all got there |" in time_to_target_block(rows_of(8.0, None, 9.0))
