@@ -133,6 +133,8 @@ class Groups:
             if ideal and any(map(cell.fits, cell.rows)):
                 dashed: dict[str, Any] = {"color": "black", "linewidth": 0.8, "linestyle": (0, (4, 2))}
                 axis.hlines(ideal, *ends, label="ideal: no exchange" if x == 0 else "", **dashed)
+            if self.metric == SPEED and (speed := _of_auto(cell)) is not None:
+                axis.hlines(speed, *ends, color=scheme_colour("auto"), linewidth=1.1, label="scheme=auto" * (x == 0))
         axis.set_xticks(range(len(part)), [self.at(cell)[1] for cell in part])
         axis.set_xlabel(self.varied)
         axis.grid(axis="y")
@@ -153,6 +155,15 @@ class Groups:
             axis.annotate("x", (at, 0), (0, 1), textcoords="offset points", ha="center", va="bottom", fontsize=6)
         if (printed := self.paper(cell, scheme)) is not None:
             axis.plot([at], [printed], "D", color="black", markersize=4, fillstyle="none", label="printed in the paper")
+
+
+def _of_auto(cell: Cell) -> float | None:
+    """Return the speed of scheme=auto, which is no scheme of the paper and has no bar.
+
+    None where compressors have the times that papers print: what auto sends with has none of these.
+    """
+    label = next((label for label, row in cell.rows.items() if row.case.scheme == "auto" and cell.fits(label)), None)
+    return None if label is None or cell.calibration == "published" else cell.value(label, SPEED)
 
 
 def finding(rows: Sequence[Row]) -> str:

@@ -5,8 +5,11 @@ import csv
 import pytest
 from PIL import Image
 
+from ssfx.core.paths import reference_dir
+from ssfx.figures.discovery import discover
 from ssfx.figures.style import OUTCOME_COLOURS, SCHEME_COLOURS, save, style
 from ssfx.figures.tables import draw_table
+from ssfx.results.store import Store
 
 ROWS = [
     {"model": "ResNet-152", "tensors": 467, "share": 72.376, "paper": 72.38, "verdict": "agrees", "claim": "x"},
@@ -70,3 +73,13 @@ def test_every_scheme_colour_is_in_the_picture_as_it_was_chosen(tmp_path):
 def test_an_outcome_is_set_in_its_colour(tmp_path, outcome):
     png = draw_table("a.b", "t", {"verdict": "verdict"}, [{"verdict": outcome}], tmp_path)[0]
     assert rgb(OUTCOME_COLOURS[outcome]) in colours(png)[0]
+
+
+@pytest.mark.parametrize(("calibration", "drawn"), [("nominal", True), ("published", False)])
+def test_auto_has_its_colour_among_the_papers_schemes_where_its_times_are_known(tmp_path, calibration, drawn):
+    figure = discover()["ssfusion.fig16"]
+    rows = Store(tmp_path, reference_dir()).reference_rows("bandwidth")
+    chosen = [row for row in rows if row.case.calibration.startswith(calibration)]
+    assert {"auto", "ssfusion_oi"} <= {row.case.scheme for row in chosen}
+    png = next(path for path in figure.draw(chosen, tmp_path) if path.suffix == ".png")
+    assert (rgb(SCHEME_COLOURS["auto"]) in colours(png)[0]) is drawn
