@@ -51,3 +51,8 @@ def test_points_are_the_same_everywhere(benchmark: ModuleType) -> None:
     ranks = [point.target.cluster.world_size for point in drawn[:60]]
     assert min(ranks) < 16
     assert 1000 < max(ranks) <= 4096
+
+
+def test_a_plan_that_chooses_tensor_by_tensor_is_not_overlooked(benchmark: ModuleType) -> None:
+    (point,) = benchmark.points([396])  # messages of all gradients together, of which some are compressed on the host
+    assert benchmark.compared(point, ("ddp_fp16", "ssfusion_oi")).over("ssfusion_oi") <= 1

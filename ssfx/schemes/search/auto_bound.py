@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 
+BY_TENSOR = 0.5
+"""Share of the network's time between cuts that plans which choose tensor by tensor may still take."""
+
+
 def lower_bound_s(tables: Tables) -> float:
     """Return the larger of two relaxations over all cuts and methods, and of backward with one last message.
 
@@ -30,11 +34,19 @@ def lower_bound_s(tables: Tables) -> float:
 
 
 def network_bound_s(tables: Tables, chosen: Sequence[int]) -> float:
-    """Return a time that no plan of the methods at those positions goes below, wherever compression takes place."""
+    """Return a time below which no plan of the methods at those positions is looked for, wherever it compresses.
+
+    Each piece between two cuts goes by the method that is best for it, in messages as long as one likes: what any
+    message takes however short it is, the least that the method has between any two cuts, counts once. Plans that
+    choose by tensor can be below that, so half of it counts.
+    """
     if not chosen:
         return float("inf")
-    cost = (tables.message + tables.decode)[list(chosen)]
-    return float(max(tables.ready_s[-1], tables.ready_s[1] + _shortest(cost))) + tables.after_s
+    cost, last = (tables.message + tables.decode)[list(chosen)], len(tables.cuts) - 1
+    shortest = cost.min(axis=(1, 2))
+    pieces = np.array([cost[:, start + 1, start] - shortest for start in range(last)])
+    network_s = float(np.nanmin(pieces, axis=1).clip(0).sum() + shortest.min())
+    return float(max(tables.ready_s[-1], tables.ready_s[1] + BY_TENSOR * network_s)) + tables.after_s
 
 
 def _shortest(cost: Array) -> float:
