@@ -40,12 +40,13 @@ def network_bound_s(tables: Tables, chosen: Sequence[int]) -> float:
     message takes however short it is, the least that the method has between any two cuts, counts once. Plans that
     choose by tensor can be below that, so half of it counts.
     """
-    if not chosen:
-        return float("inf")
     cost, last = (tables.message + tables.decode)[list(chosen)], len(tables.cuts) - 1
+    cost = cost[np.isfinite(cost).any(axis=(1, 2))]
+    if not len(cost):
+        return float("inf")
     shortest = cost.min(axis=(1, 2))
     pieces = np.array([cost[:, start + 1, start] - shortest for start in range(last)])
-    network_s = float(np.nanmin(pieces, axis=1).clip(0).sum() + shortest.min())
+    network_s = float(pieces.min(axis=1).clip(0).sum() + shortest.min())
     return float(max(tables.ready_s[-1], tables.ready_s[1] + BY_TENSOR * network_s)) + tables.after_s
 
 
