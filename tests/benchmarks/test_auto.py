@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from statistics import median
 from types import ModuleType
 
 import pytest
+from benchmarks.loading import benchmark_module
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "auto.py"
 SEEDS = range(1000, 1040)
 MODELS = ("vgg16", "vgg19", "lstm_650", "gnmt8", "gnmt16", "resnet18_cifar10")
 """Those of few tensors, which are planned fast."""
@@ -20,12 +17,7 @@ JOINT = ("cltk", "micro", "spardl", "fused_all")
 
 @pytest.fixture(scope="module")
 def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("auto_benchmark", PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return benchmark_module("auto")
 
 
 def test_a_sample_of_points(benchmark: ModuleType) -> None:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
-from pathlib import Path
 from statistics import median
 
 import pytest
+from benchmarks.loading import benchmark_module
 
+from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError, RunError
-
-PATH = Path(__file__).parents[2] / "benchmarks" / "emulated.py"
 
 
 @pytest.fixture(scope="module")
 def emulated():
-    spec = importlib.util.spec_from_file_location("emulated_benchmark", PATH)
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return benchmark_module("emulated")
 
 
 def compared(emulated, network, **step_s):
@@ -101,7 +96,7 @@ def test_a_record_keeps_what_was_not_compared_again(emulated, tmp_path):
     )
     for run in (old, other, new):
         emulated.keep(file, run)
-    assert json.loads(file.read_text()) == {"columns": list(emulated.SUMMARY), "runs": [new, other]}
+    assert loads(file.read_text()) == {"columns": list(emulated.SUMMARY), "runs": [new, other]}
 
 
 @pytest.mark.slow

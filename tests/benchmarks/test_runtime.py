@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
+from benchmarks.loading import benchmark_module
 from torch import nn
 
 import ssfx
@@ -15,15 +12,10 @@ from ssfx.runtime.setup import placeholder_costs
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "runtime.py"
-
 
 @pytest.fixture(scope="module")
 def runtime():
-    spec = importlib.util.spec_from_file_location("runtime_benchmark", PATH)
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return benchmark_module("runtime")
 
 
 def test_every_variant_attaches_what_its_scheme_accepts(runtime, monkeypatch):
