@@ -16,6 +16,7 @@ HANG_S = 600.0
 _TOKEN = "SSFX_TEST_TOKEN"
 _INTO = (
     "import os, signal, sys; signal.signal(signal.SIGINT, getattr(signal, sys.argv[1])); "
+    "[signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1)]; "
     "os.execvp(sys.argv[2], sys.argv[2:])"
 )
 
@@ -54,7 +55,8 @@ class Started:
     def start(self, command: Sequence[Any], *, ctrl_c: bool = True, **options: Any) -> subprocess.Popen[Any]:
         """Start `command`; SIGINT is at its default there, or ignored, whatever it is in the process that tests.
 
-        A shell without job control, cron and nohup ignore it for all that they start.
+        A shell without job control and cron ignore it for all that they start; nohup ignores SIGHUP, which is at its
+        default there, as are SIGTERM and SIGUSR1.
         """
         words = [sys.executable, "-S", "-c", _INTO, "SIG_DFL" if ctrl_c else "SIG_IGN", *command]
         process = subprocess.Popen(words, **options)
