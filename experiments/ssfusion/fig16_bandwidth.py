@@ -20,8 +20,8 @@ NOTES = (
     "The paper does not name the model of this experiment; ResNet-152 is that of Experiment 5, whose range at density "
     "0.01 is the one that it prints for 100 Gbit/s here (SSF-03).",
     "The paper prints ranges of gains alone, no throughput.",
-    "The red line, scheme=auto, is not of the paper: it sends what needed at most 5 % more steps than dense training in "
-    "the recorded runs, which no other bar promises.",
+    "The red line, scheme=auto, is not of the paper: it sends what needed at most 5 % more steps than dense "
+    "training in the recorded runs, which no other bar promises.",
 )
 
 

@@ -13,7 +13,7 @@ from statistics import geometric_mean, mean
 from typing import Any
 
 from ssfx.compressors import build
-from ssfx.core.files import write_atomic
+from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir, reference_dir
 from ssfx.results.rows import Row
 from ssfx.results.store import read_rows
@@ -102,7 +102,7 @@ def _steps(row: Row) -> float:
 
 def text_of(rows: Iterable[Row]) -> str:
     """Return the text of the file."""
-    return json.dumps(method_steps(rows), indent=1) + "\n"
+    return json.dumps(method_steps(rows), indent=1)
 
 
 def recorded() -> list[Row]:
@@ -112,4 +112,4 @@ def recorded() -> list[Row]:
 
 
 if __name__ == "__main__":
-    write_atomic(data_dir() / "method_steps.json", text_of(recorded()))
+    write_json(data_dir() / "method_steps.json", text_of(recorded()))

@@ -16,12 +16,21 @@ from ssfx.engines.torchrun import _Sweep, _wait
 from ssfx.results.store import Store
 
 
+@pytest.fixture
+def at_default():
+    """Signals that nohup and others may have ignored for these tests are at their defaults."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 def come(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_once_with_a_line_and_its_code(number, capsys):
+def test_a_signal_ends_it_once_with_a_line_and_its_code(number, capsys, at_default):
     before = signal.getsignal(number)
 
     def end() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,7 +10,9 @@ from statistics import NormalDist
 from typing import Any, Literal
 
 from ssfx.compressors import build
+from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError
+from ssfx.core.files import read
 from ssfx.core.paths import data_dir
 from ssfx.planning.costs import Costs
 from ssfx.schemes.carrier import check_density, keeps_fraction
@@ -168,8 +169,7 @@ def _impossible(kind: Kind, costs: Costs) -> str:
 @cache
 def measured_steps() -> tuple[dict[str, Any], ...]:
     """Return what the recorded runs say of each method: see `ssfx.advice.method_steps`, which writes the file."""
-    text = (data_dir() / "method_steps.json").read_text()
-    return tuple(json.loads(text)["methods"])
+    return tuple(read(data_dir() / "method_steps.json", loads)["methods"])
 
 
 def _measured(quality: Quality) -> Budget:
