@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from ssfx.config.cases import resolve_plan
 from ssfx.config.plans import plan_of
-from ssfx.core.paths import data_dir
 from ssfx.pages.markdown import table
-from ssfx.schemes.search.auto_budget import MORE_STEPS
+from ssfx.schemes.search.auto_budget import MORE_STEPS, measured_steps
 from ssfx.schemes.search.auto_why import why_lines
 
 ASKED = ("model=bert_large", "cluster=64gpu", "cluster.inter.gbps=25", "scheme=auto", "density=0.01")
@@ -27,7 +24,7 @@ def why_block() -> str:
 def steps_block() -> str:
     """Return the table of methods: their runs, how many more steps they needed, and which qualities allow them."""
     rows = []
-    for one in json.loads((data_dir() / "method_steps.json").read_text())["methods"]:
+    for one in measured_steps():
         more, tasks = one["more_steps"], one["tasks"].values()
         allowed = [name for name, limit in MORE_STEPS.items() if more is not None and more <= limit]
         reached = f"{sum(task['reached'] for task in tasks)} of {sum(task['runs'] for task in tasks)}"
