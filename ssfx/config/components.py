@@ -115,16 +115,12 @@ def components(config: Mapping[str, Any], density: float | None, *, asked: bool)
 def _chosen_later(
     scheme: Scheme, changed: Mapping[str, Any], config: Mapping[str, Any], density: float | None, asked: bool
 ) -> Components:
-    """Return the components of a scheme that chooses compressors itself; an experiment's density is not for it where
-    another budget was given."""
+    """Return the components of a scheme that chooses compressors itself, to which only a density that the user `asked`
+    for applies: without one it has another budget."""
     memory = _node_spec(memories, config.get("memory"))
     assert memory is not None
     check_chosen_memory(scheme.name, memories.build(memory))
-    if density is not None and not asked:
-        try:
-            scheme.options({**changed, "density": density})
-        except ConfigError:
-            density = None
+    density = density if asked else None
     scheme.options({**changed, **({} if density is None else {"density": density})})
     return Components(scheme.name, changed, None, memory, density)
 

@@ -31,7 +31,8 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
     results = job.results()
     first = results[0]
     whole, *other_ranks = (_records(job, rank) for rank in range(job.case.world_size))
-    records, *others = (each[job.case.warmup_steps :] for each in (whole, *other_ranks))
+    timed, note = _timed(job.case, whole)
+    records, *others = ([each[step] for step in timed] for each in (whole, *other_ranks))
     metrics = {
         **_statistics(job.case, records), **_profiling(whole), **first["metrics"], **target_metrics(job.case, whole)
     }  # fmt: skip
@@ -57,7 +58,7 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
         "plan_digest": _agreed(job, results, "plan_digest"),
         "background_cores": _background_cores(results[: max(1, len(results) // nodes)]),
         "faults": fired(job.run_dir),
-        "notes": list(dict.fromkeys(note for result in results for note in result["notes"])),
+        "notes": list(dict.fromkeys([*(note for result in results for note in result["notes"]), *note])),
     }
     origin = Origin(kind, describe(machine), first["stopped"], versions=versions())
     ratios = merged(record.density_ratios for record in records if not record.skipped)
@@ -77,6 +78,18 @@ def _records(job: Job, rank: int) -> list[StepRecord]:
     if missing:
         raise RunError(f"{job.attempt_dir / f'rank{rank}.jsonl'}: step {min(missing)} is missing")
     return [by_step[step] for step in range(job.case.steps)]
+
+
+def _timed(case: Case, records: Sequence[StepRecord]) -> tuple[list[int], tuple[str, ...]]:
+    """Return the steps that count, and a note if they are not of the plan that was chosen.
+
+    They come after the warm-up, and are none in which a scheme observed gradients or tried plans, if there are others.
+    """
+    after = range(case.warmup_steps, case.steps)
+    settled = [step for step in after if not records[step].observed]
+    if settled or not after:
+        return settled, ()
+    return list(after), ("in all steps after the warm-up plans were still tried; times are of all of them: more steps",)
 
 
 def _passes(ranks: Sequence[Sequence[StepRecord]]) -> dict[str, list[float]]:
@@ -111,7 +124,13 @@ def _statistics(case: Case, records: Sequence[StepRecord]) -> dict[str, float | 
         "achieved_density": _mean([record.achieved_density for record in records]),
         "tensor_missing_rate": _mean([record.tensor_missing_rate for record in records]),
         "loss": _mean([record.loss for record in records[-LOSS_STEPS:]]),
+        **_kept_back(records),
     }
+
+
+def _kept_back(records: Sequence[StepRecord]) -> dict[str, float | None]:
+    known = [record.kept_back for record in records if record.kept_back is not None]
+    return {"kept_back": statistics.fmean(known)} if known else {}
 
 
 def _profiling(records: Sequence[StepRecord]) -> dict[str, float | None]:

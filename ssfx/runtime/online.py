@@ -9,6 +9,7 @@ import json
 import platform
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -53,6 +54,7 @@ class Observer:
         self._device = str(device)
         self._now: dict[str, Any] = {}
         self._overhead_s = 0.0
+        self._overheads_s: list[float] = []
         self._forward_start = self._forward_end = self._mark()
         self._handles = [
             model.register_forward_pre_hook(lambda *_: self._forward("_forward_start")),
@@ -87,7 +89,13 @@ class Observer:
         """Close the record of one backward pass."""
         self.records.append({name: self._since(self._forward_end, mark) for name, mark in self._now.items()})
         self.forward_s.append(self._since(self._forward_start, self._forward_end))
+        self._overheads_s.append(self._overhead_s)
         self._now, self._overhead_s = {}, 0.0
+
+    def hook_s(self) -> float:
+        """Return what the runtime took for one gradient on this rank, the median of the steps after the first."""
+        kept = self._overheads_s[1:] or self._overheads_s
+        return median(kept) / max(1, len(self._names)) if kept else 0.0
 
     def _since(self, start: Any, end: Any) -> float:
         if self._cuda:

@@ -7,9 +7,10 @@ for compression. Source: SSFusion, section IV-B, D-43.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time, thread_time
 from typing import Any
 
 import torch
@@ -19,23 +20,29 @@ from ssfx.collectives.comm import Comm, Pending
 from ssfx.compressors import build
 from ssfx.compressors.blank import blank_batch, run
 from ssfx.core.origin import Origin
-from ssfx.planning.costs import CompressorTimes, Costs, Curve
+from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads
 from ssfx.runtime.setup import placeholder_costs
 
 REPEATS = 5
+_REPEATS_BY_BYTES = ((2**13, 12), (2**17, 4), (2**63, 2))
+"""How often an exchange of up to so many bytes is timed, the same on all ranks; one more goes before."""
 MAX_NUMEL = 2**22
 """Largest vector that compression is timed on. Beyond it, and beyond an eighth of a big model, curves go on as lines,
 so that measuring needs a fraction of a gradient copy."""
 _SMALL = 2**18
 
 
-def costs_for(comm: Comm, device: torch.device, options: Any, max_numel: int) -> Costs | None:
-    """Return measured costs of the compressors that a scheme with `options` may use; None where it uses none."""
+def costs_for(comm: Comm, device: torch.device, options: Any, max_numel: int, hook_s: float) -> Costs | None:
+    """Return measured costs of the compressors that a scheme with `options` may use; None where it uses none.
+
+    `hook_s`: what the runtime took for one gradient on this rank.
+    """
     if options.compressor is not None:
         return calibrate(comm, device, options.compressor, options.density or 1.0, max_numel)
     if not hasattr(options, "to_measure"):
         return None
-    return calibrate_several(comm, device, options.to_measure(placeholder_costs(comm.world_size)), max_numel)
+    densities, reduces = options.to_measure(placeholder_costs(comm.world_size))
+    return calibrate_several(comm, device, densities, reduces, max_numel, hook_s)
 
 
 def calibrate(comm: Comm, device: torch.device, compressor: str, density: float, max_numel: int) -> Costs:
@@ -45,14 +52,17 @@ def calibrate(comm: Comm, device: torch.device, compressor: str, density: float,
     origin = Origin("measured", date=datetime.now(UTC).date().isoformat(), note=f"online, {compressor}@{density:g}")
     return Costs(
         comm.world_size, Curve(knots, tuple(encode)), Curve(knots, tuple(host)), Curve(knots, tuple(decode)),
-        _exchanges(comm, sizes[-1]), origin,
+        _exchanges(comm, sizes[-1])[0], origin,
     )  # fmt: skip
 
 
-def calibrate_several(comm: Comm, device: torch.device, densities: Mapping[str, float], max_numel: int) -> Costs:
-    """Return the costs of several compressors, each measured at its density, and of the basic collectives.
+def calibrate_several(
+    comm: Comm, device: torch.device, densities: Mapping[str, float], reduces: bool, max_numel: int, hook_s: float
+) -> Costs:
+    """Return the costs of several compressors, each measured at its density, of exchanges and of the runtime's hooks.
 
-    They are equal on all ranks.
+    They are equal on all ranks. Without `reduces` sums and gathers are all that plans may use. What exchanges take from
+    the cores that train is in `occupancy`.
     """
     origin = Origin("measured", date=datetime.now(UTC).date().isoformat(), note=f"online, {', '.join(densities)}")
     times = {}
@@ -68,9 +78,12 @@ def calibrate_several(comm: Comm, device: torch.device, densities: Mapping[str, 
             host_copies=True,
         )  # fmt: skip
     zero = Curve.zero()
+    exchange, lane_s, occupancy = _exchanges(comm, _sizes(max_numel)[-1], reduces)
+    mean_hook_s = float(comm.all_reduce(torch.tensor([hook_s], dtype=torch.float64, device=device)).wait())
     return Costs(
-        comm.world_size, zero, zero, zero, _exchanges(comm, _sizes(max_numel)[-1]), origin, "batched", times,
-        host_shares=device.type == "cpu",
+        comm.world_size, zero, zero, zero, exchange, origin, "batched", times,
+        overheads=Overheads(hook_s=mean_hook_s / comm.world_size, lane_s=lane_s),
+        host_shares=device.type == "cpu", occupancy=occupancy if device.type == "cpu" else {},
     )  # fmt: skip
 
 
@@ -97,16 +110,28 @@ def _measured(
     return sizes, (comm.all_reduce(table).wait() / comm.world_size).tolist()
 
 
-def _exchanges(comm: Comm, top: int) -> dict[str, Curve]:
-    """Return the seconds of the basic collectives up to messages of `top` elements."""
+_PHASES = ("all_to_all", "broadcast", "send")
+"""What exchanges that add up on the way consist of, beside sums and gathers."""
+
+
+def _exchanges(
+    comm: Comm, top: int, phases: bool = True
+) -> tuple[dict[str, Curve], float, dict[str, float]]:  # fmt: skip
+    """Return of the basic collectives up to messages of `top` elements: seconds, those of issuing one, and occupancy.
+
+    Without `phases` only those of sums and gathers.
+    """
     share = max(4 * top // comm.world_size, min(4 * top, 4 * _SMALL))  # a gather receives it from every rank
-    gathered = _exchange_curve(comm, "all_gather", share)
-    exchange = {"all_reduce": _exchange_curve(comm, "all_reduce", 4 * top), "all_gather": gathered}
+    found = {"all_reduce": _exchange(comm, "all_reduce", 4 * top), "all_gather": _exchange(comm, "all_gather", share)}
+    for primitive in _PHASES if phases else ():
+        found[primitive] = _exchange(comm, primitive, 4 * top)
+    exchange = {name: one.curve for name, one in found.items()}
+    occupancy = {name: one.occupancy for name, one in found.items()}
+    gathered = exchange["all_gather"]
     exchange["all_gather_v"] = gathered
     exchange["all_gather_twice"] = Curve(tuple(2 * s for s in gathered.sizes), tuple(2 * t for t in gathered.seconds))
-    for primitive in ("all_to_all", "broadcast", "send"):
-        exchange[primitive] = _exchange_curve(comm, primitive, 4 * top)
-    return exchange
+    occupancy["all_gather_v"] = occupancy["all_gather_twice"] = occupancy["all_gather"]
+    return exchange, found["all_reduce"].issue_s, occupancy
 
 
 def _median_s(work: Callable[[], object], device: torch.device) -> float:
@@ -171,20 +196,39 @@ def issuer(comm: Comm, name: str, nbytes: int) -> Callable[[], Pending]:
     return lambda: collectives.build(name).start(message, comm)
 
 
-def _exchange_curve(comm: Comm, name: str, max_bytes: int) -> Curve:
+@dataclass(frozen=True)
+class _Exchange:
+    """What an exchange takes by the bytes of a rank; what issuing one takes; its share of the rank's cores."""
+
+    curve: Curve
+    issue_s: float
+    occupancy: float
+
+
+def _exchange(comm: Comm, name: str, max_bytes: int) -> _Exchange:
+    """Return the times of one exchange: medians on the slowest rank, of more repeats the shorter the messages are.
+
+    Its share of the cores is that of the largest messages: CPU time of the threads beside the one that waits.
+    """
     sizes = [n for n in (2**10, 2**13, 2**16, 2**19, 2**22) if n < max_bytes] + [min(max_bytes, 2**24)]
-    seconds = []
+    seconds, issued, share = [], [], 0.0
     for nbytes in sizes:
         issue = issuer(comm, name, nbytes)
+        issue().wait()
         times = []
-        for _ in range(REPEATS):
+        cpu_s, wall_s = thread_time() - process_time(), perf_counter()
+        for _ in range(next(count for most, count in _REPEATS_BY_BYTES if nbytes <= most)):
             began = perf_counter()
-            issue().wait()
+            pending = issue()
+            issued.append(perf_counter() - began)
+            pending.wait()
             if comm.device.type == "cuda":
                 torch.cuda.synchronize(comm.device)
             times.append(perf_counter() - began)
-        seconds.append(median(times[1:]))
-    slowest = comm.all_reduce(torch.tensor(seconds, dtype=torch.float64, device=comm.device), op="max").wait().tolist()
-    # A bigger message is never planned to be cheaper than a smaller one, whatever noise says.
-    steady = [max(slowest[: i + 1]) for i in range(len(slowest))]
-    return Curve(tuple(float(n) for n in sizes), tuple(steady))
+        share = (thread_time() - process_time() - cpu_s) / (wall_s - perf_counter())
+        seconds.append(median(times))
+    own = torch.tensor([*seconds, median(issued), share], dtype=torch.float64, device=comm.device)
+    *slowest, issue_s, most_share = comm.all_reduce(own, op="max").wait().tolist()
+    # A bigger message is never planned to be cheaper than a smaller one: what noise has made too long is cut.
+    steady = [min(slowest[i:]) for i in range(len(slowest))]
+    return _Exchange(Curve(tuple(map(float, sizes)), tuple(steady)), issue_s, min(1.0, max(0.0, most_share)))

@@ -65,8 +65,10 @@ class _Read(NamedTuple):
 class StepStats:
     """The latest exchange. Densities are read from the message buffers, so ask before the next backward.
 
-    `observed`: the step was one of those that a scheme observes before it plans; `plan_s`: seconds at its end in which
-    costs were measured and the plan was made, agreed on and installed.
+    `observed`: the step was one of those that a scheme observes before it plans, or trains with plans to choose from;
+    `plan_s`: seconds at its end in which
+    costs were measured and the plan was made, agreed on and installed. `kept_back`: what error feedback kept back over
+    what there was to send on this rank, by norm; None in steps in which it is not measured.
     """
 
     step: int
@@ -81,6 +83,7 @@ class StepStats:
     _read: _Read | None = field(default=None, repr=False)
     observed: bool = False
     plan_s: float = 0.0
+    kept_back: float | None = None
 
     @property
     def sparsify_s(self) -> float:

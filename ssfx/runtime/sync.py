@@ -32,9 +32,8 @@ from ssfx.runtime.guards import (
     plan_in,
     refuse_inside_ddp,
 )
-from ssfx.runtime.online import Observer, agree, check_same, parameter_names, registration_profile
-from ssfx.runtime.online_costs import costs_for
-from ssfx.runtime.plan_watch import PlanWatch
+from ssfx.runtime.online import check_same, parameter_names, registration_profile
+from ssfx.runtime.planner import Planner
 from ssfx.runtime.setup import (
     broadcast_model,
     claim_model,
@@ -45,7 +44,6 @@ from ssfx.runtime.setup import (
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
-from ssfx.runtime.tuner import Tuner
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
 
@@ -74,7 +72,6 @@ class Sync:
         self.scheme = schemes[scheme]
         self.given = given
         self.memory = memory
-        self.costs = costs
         self.seed = seed
         self.step = 0
         self.skipped_steps = 0
@@ -89,7 +86,6 @@ class Sync:
             self._rates = Rates(optimizers, self._params, partial(self.store.get, buffer=memory.buffers[0]))
         self._frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
         self._base = registration_profile(self._params)
-        self.profile: Profile = self._base
         self._backward = BackwardPass()
         self._enabled = True
         self._open = False
@@ -97,28 +93,20 @@ class Sync:
         self._stepped: set[int] = set()
         """Optimizers that have stepped since the last exchange, by id."""
         self._handles: list[Any] = []
-        self._observer: Observer | None = None
-        self._tuner: Tuner | None = None
-        self._costs_given = costs is not None
-        self._plan_watch: PlanWatch | None = None
         probe = make_plan(scheme, self._base, placeholder_costs(max(2, comm.world_size)), given)  # refuse early
         if memory is not None:
             check_memory(probe, memory)
-        self.plan: Plan = self._first_plan()
+        if comm.world_size > 1:
+            self._agree_on_model(costs is not None)
+        self._planner = Planner(comm, model, self.scheme, given, memory, self.store, self._base, costs, self._install)
+        self.plan: Plan = self._planner.first_plan()
         if comm.world_size == 1:
             claim_model(model)
             return
-        base = hashlib.sha256(repr(self._base.tensors).encode()).hexdigest()
-        check_same(comm, base, "the list of trainable parameters")
-        check_same(comm, self._identity_digest(costs is not None), "the scheme, its options, the memory or the seed")
-        broadcast_model(model, comm)
         self._exchange = Exchange(comm, self._params, memory, self.store, self.tracer)
-        chosen: Any = self.scheme.options(given)
-        if chosen.compressor is not None and memory is not None:
-            warm_up(build(chosen.compressor), memory, comm.device, comm.world_size)
-        self._observe()
-        if hasattr(chosen, "replan_after"):
-            self._plan_watch = PlanWatch(comm, model, chosen, memory.buffers[0] if memory else "")
+        if memory is not None:
+            for spec in self._compressors():
+                warm_up(build(spec), memory, comm.device, comm.world_size)
         self._install(self.plan)
         slots = self._exchange.slots.values()
         self._handles = [s.param.register_post_accumulate_grad_hook(partial(self._hook, s)) for s in slots]
@@ -129,17 +117,41 @@ class Sync:
         self._watch = ParameterWatch(model, lambda: [*self._params.values(), *self._frozen.values()])
         claim_model(model)
 
+    def _agree_on_model(self, has_costs: bool) -> None:
+        """Give all ranks rank 0's model; ConfigError where ranks were attached to different things."""
+        base = hashlib.sha256(repr(self._base.tensors).encode()).hexdigest()
+        check_same(self.comm, base, "the list of trainable parameters")
+        check_same(self.comm, self._identity_digest(has_costs), "the scheme, its options, the memory or the seed")
+        broadcast_model(self._model, self.comm)
+
+    def _compressors(self) -> list[str]:
+        """Return what plans may compress with."""
+        chosen: Any = self.scheme.options(self.given)
+        if chosen.compressor is not None:
+            return [chosen.compressor]
+        return list(chosen.to_measure(placeholder_costs(self.comm.world_size))[0]) if self.scheme.chooses else []
+
     def __repr__(self) -> str:
         options: Any = self.scheme.options(self.given)
         compressor = f", {options.compressor} at density {options.density:g}" if options.compressor else ""
         lanes = sum(1 for _ in self.plan.lanes())
-        state = "profiling" if self._observer is not None else f"plan {self.plan.digest} with {lanes} messages"
+        state = "profiling" if not self._planner.settled else f"plan {self.plan.digest} with {lanes} messages"
         return (
             f"<ssfx.Sync: {self.scheme.name}{compressor} on {self.comm.world_size} ranks; "
             f"{len(self._params)} tensors, {state}, step {self.step}>"
         )
 
     # ---- the public handle ------------------------------------------------------------------------------------------
+
+    @property
+    def profile(self) -> Profile:
+        """The tensors in the order in which their gradients arrive, with times once they were observed."""
+        return self._planner.profile
+
+    @property
+    def costs(self) -> Costs | None:
+        """The costs that the plan rests on, once a scheme that plans by costs has planned."""
+        return self._planner.costs
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -168,7 +180,10 @@ class Sync:
             "lanes": sum(1 for _ in self.plan.lanes()),
         }
         if self.memory is not None and self.memory.stateful:
-            summary.update(self._plan_watch.summary() if self._plan_watch else {})
+            kept_back, watch = self._planner.kept_back, self._planner.watch
+            summary["kept_back"] = kept_back.share if kept_back else None
+            if watch is not None:
+                summary["replans"] = len(watch.replans)
             summary["residual_norm"] = self.store.norm(self.memory.buffers[0])
             summary["threshold"] = self.store.threshold()
         if last is not None:
@@ -189,24 +204,19 @@ class Sync:
 
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's state: memory by parameter name, the plan in use, counters; save one file per rank."""
-        observer = self._observer
         return {
             "format": STATE_FORMAT,
             "world_size": self.comm.world_size,
             "rank": self.comm.rank,
             **self._identity(),
             "plan": self.plan.to_json(),
-            "profile": self.profile.to_json(),
             "step": self.step,
             "skipped_steps": self.skipped_steps,
             "seed": self.seed,
             "scale": self.store.loss_scale,
             "rates": self._rates.state_dict() if self._rates else None,
             "memory": self.store.state_dict(),
-            "costs": self.costs.to_json() if self.costs else None,
-            "probe_times_s": list(self._tuner.probe_times_s) if self._tuner else None,
-            "plan_watch": self._plan_watch.state_dict() if self._plan_watch else None,
-            "observed": (list(observer.records), list(observer.forward_s)) if observer else None,
+            **self._planner.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -223,40 +233,23 @@ class Sync:
         self.store.loss_scale = state["scale"]
         if self._rates is not None:
             self._rates.load_state_dict(state["rates"])
-        self.profile = Profile.from_json(state["profile"])
+        self._planner.load_state_dict(state)
         if self.comm.world_size == 1:
             self.plan = plan
-            return
-        self._stop_observing()
-        if state["observed"] is not None:
-            self._observe()
-            assert self._observer is not None
-            self._observer.records, self._observer.forward_s = (list(part) for part in state["observed"])
-        if state["costs"] is not None:
-            self.costs = Costs.from_json(state["costs"])
-        self._tuner = None
-        if state["probe_times_s"] is not None:
-            options = self.scheme.options(self.given)
-            self._tuner = Tuner(self.comm, options, len(self.profile.tensors), state["probe_times_s"])
-        if self._plan_watch is not None and state.get("plan_watch") is not None:
-            self._plan_watch.load_state_dict(state["plan_watch"])
-        self._install(plan)
+        else:
+            self._install(plan)
 
     def detach(self) -> None:
         """Remove every hook and stop the threads; gradients stay local from now on."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self._stop_observing()
+        self._planner.close()
         if self.comm.world_size > 1:
             self._watch.close()
-            if self._plan_watch is not None:
-                self._plan_watch.close()
             self._exchange.close()
             self.comm.release()
         release_model(self._model)
-
-    # ---- planning ---------------------------------------------------------------------------------------------------
 
     def _identity(self) -> dict[str, str]:
         """Return what determines the exchange besides the model, as text."""
@@ -268,62 +261,18 @@ class Sync:
         text = repr((sorted(self._identity().items()), self.seed, has_costs))
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def _observe(self) -> None:
-        options: Any = self.scheme.options(self.given)
-        steps = getattr(options, "profile_iters", 1) if self.scheme.profiled else int(getattr(options, "rebuild", True))
-        if steps:
-            self._observer = Observer(self._model, list(self._params), self.comm.device, steps)
-
-    def _first_plan(self) -> Plan:
-        costs = placeholder_costs(self.comm.world_size)
-        if self.scheme.profiled:
-            return make_plan("ddp", self._base, costs)
-        return make_plan(self.scheme.name, self._base, costs, self.given)
-
     def _install(self, plan: Plan) -> None:
         self.plan = plan
         if self.last is not None:
             self.last.freeze()  # it reads the buffers of the plan that goes
         self._exchange.install(plan)
 
-    def _replan(self) -> None:
-        assert self._observer is not None
-        self.profile = self._observer.profile(self._base, self.comm)
-        self._stop_observing()
-        options: Any = self.scheme.options(self.given)
-        if self.scheme.profiled and not self._costs_given:
-            largest = sum(spec.numel for spec in self.profile.tensors)
-            self.costs = costs_for(self.comm, self.comm.device, options, largest)
-        self.costs = self.costs or placeholder_costs(self.comm.world_size)
-        if getattr(options, "search", None) == "measured" and len(self.profile.tensors) > 1:
-            self._tuner = Tuner(self.comm, options, len(self.profile.tensors))
-        if self._plan_watch is None:
-            self._plan_with(self._tuner.options(self.given) if self._tuner else self.given)
-            return
-        self._plan_with(self._plan_watch.options(self.given))
-        self._plan_watch.planned(self.plan)
-
-    def _plan_with(self, options: dict[str, Any]) -> None:
-        costs = self.costs
-        assert costs is not None
-        text = agree(self.comm, lambda: make_plan(self.scheme.name, self.profile, costs, options).to_json())
-        plan = Plan.from_json(text)
-        check_same(self.comm, plan.digest, "the plan")
-        if self.memory is not None:
-            check_memory(plan, self.memory)  # measured costs may have brought in a reducer
-        self._install(plan)
-
-    def _stop_observing(self) -> None:
-        if self._observer is not None:
-            self._observer.close()
-            self._observer = None
-
     # ---- one step ---------------------------------------------------------------------------------------------------
 
     def _hook(self, slot: Slot, _param: torch.Tensor) -> None:
         if not self._enabled:
             return
-        observer = self._observer
+        observer, kept_back = self._planner.observer, self._planner.kept_back
         if observer is not None:
             observer.seen(slot.name)
             began = perf_counter()
@@ -331,8 +280,8 @@ class Sync:
             self._begin()
         if self._backward.enter():
             torch.autograd.Variable._execution_engine.queue_callback(self._end_of_graph)
-        if self._plan_watch is not None and self._plan_watch.measures:
-            self._plan_watch.gradient(slot.name, slot.param.grad, self.store)
+        if kept_back is not None and kept_back.due:
+            kept_back.gradient(slot.name, slot.param.grad)
         self._exchange.arrive(slot)
         if observer is not None:
             observer.hook_took(perf_counter() - began)
@@ -363,19 +312,9 @@ class Sync:
         self._stepped.clear()
         self.last = self._exchange.stats(skipped=not finite)
         self.step += 1
-        began, plan, stats = perf_counter(), self.plan, self.last
-        stats.observed = self.scheme.profiled and self._observer is not None
-        if self._observer is not None:
-            self._observer.end_step()
-            if self._observer.complete:
-                self._replan()
-        elif self._plan_watch is not None:
-            if self._plan_watch.end_step(self.store):
-                self._observe()
-        elif self._tuner is not None and not self._tuner.finished and self._tuner.end_step():
-            self._plan_with(self._tuner.options(self.given))
-        if self.scheme.profiled and self.plan is not plan:
-            stats.plan_s = perf_counter() - began
+        began = perf_counter()
+        if self._planner.end_step(self.last) and self.scheme.profiled:
+            self.last.plan_s = perf_counter() - began
 
     def _undo(self) -> None:
         # With a GradScaler the gradients must be non-finite on every rank, so that all of them skip; without one, no

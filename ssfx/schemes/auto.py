@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
@@ -13,12 +14,13 @@ from ssfx.pricing.lane_prices import LanePrices
 from ssfx.pricing.timeline import disturbed_s
 from ssfx.schemes.base import SchemeOptions, scheme
 from ssfx.schemes.search.auto_bound import lower_bound_s, network_bound_s
-from ssfx.schemes.search.auto_budget import Budget, Quality, budget
+from ssfx.schemes.search.auto_budget import Budget, Quality, better, budget, error_of
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
 from ssfx.schemes.search.auto_offload import with_host
 from ssfx.schemes.search.auto_portfolio import COLLECTIVES, as_auto, portfolio
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
 from ssfx.schemes.search.auto_tables import TableMaker
+from ssfx.schemes.search.auto_trial import worth_trying
 from ssfx.schemes.search.byte_groups import dtype_profiles, plan_per_dtype
 from ssfx.schemes.search.guarded import Priced, least, priced
 
@@ -28,6 +30,8 @@ REPRICED = 3
 NEAR, COMPARED = 0.1, 12
 """Plans whose prices are so much above the least are compared with what exchanges take from backward; at most so many.
 """
+LESS = 0.95
+"""An exceeded error budget is planned for with its part of what was measured, and so much less."""
 OFFLOADED = 3
 """Of how many of the best plans segments are tried on the host."""
 
@@ -37,14 +41,15 @@ class AutoOptions(SchemeOptions):
     """What plans may send with: at most one of the first three.
 
     quality: strict, normal or loose, methods that needed at most 2, 5 or 10 % more steps than dense training in the
-    recorded runs; null is normal. density: the kept fraction of whatever selects, with everything else allowed.
-    error_budget: at most so much of a gradient's norm is kept back in a step. compressor: this one or dense, nothing
-    else. leave_out: one selection may cover several tensors, so that nothing is sent of some. ranks_per_node: so many
-    neighbours by rank share a node, and sums may be formed there first; 0: nodes are not known. Commands put the
-    cluster's number of devices in its place. profile_iters: dense iterations before the plan, of which the first is not
-    counted.
-    replan_above: a step that takes longer or less long than planned by more than this share, `replan_after` steps on
-    end, is planned anew; 0: never. replan_after: see replan_above.
+    recorded runs; dense, every element in 32 or 16 bits; null is normal. density: the kept fraction of whatever
+    selects, with everything else allowed. error_budget: at most so much of a gradient's norm is kept back in a step.
+    compressor: this one or dense, nothing else. leave_out: one selection may cover several tensors, so that nothing is
+    sent of some. ranks_per_node: so many neighbours by rank share a node, and sums may be formed there first; 0: nodes
+    are not known. Commands put the cluster's number of devices in its place. profile_iters: dense iterations before the
+    plan, of which the first is not counted. trial_iters: with each plan that is worth trying so many steps are timed,
+    up to three times, before the fastest is kept; 0: the plan that is predicted to be fastest is. replan_above: when
+    steps take longer or less long than at first by more than this share, a plan is made anew; 0: never. replan_after:
+    of how many steps the median counts for that.
     """
 
     quality: Quality | None = None
@@ -54,6 +59,7 @@ class AutoOptions(SchemeOptions):
     leave_out: bool = False
     ranks_per_node: int = 0
     profile_iters: int = 5
+    trial_iters: int = 2
     replan_above: float = 0.15
     replan_after: int = 20
 
@@ -71,12 +77,32 @@ class AutoOptions(SchemeOptions):
             raise ValueError(f"ranks_per_node must not be negative, got {self.ranks_per_node}")
         if self.profile_iters < 2:
             raise ValueError(f"profile_iters must be at least 2, as the first is not counted; got {self.profile_iters}")
+        if self.trial_iters < 0:
+            raise ValueError(f"trial_iters must not be negative, got {self.trial_iters}")
         if self.replan_above < 0 or self.replan_after < 1:
             raise ValueError("replan_above must not be negative and replan_after at least 1")
 
-    def to_measure(self, costs: Costs) -> dict[str, float]:
-        """Return the compressors of whose times a plan may make use, each with a density."""
-        return {kind.compressor: kind.density for kind in self.budget(costs).kinds if kind.compressor is not None}
+    def to_measure(self, costs: Costs) -> tuple[dict[str, float], bool]:
+        """Return the compressors that a plan may use, each with a density, and whether anything adds up on the way."""
+        kinds = self.budget(costs).kinds
+        found = {kind.compressor: kind.density for kind in kinds if kind.compressor is not None}
+        return found, any(kind.collective not in ("all_reduce", "all_gather") for kind in kinds)
+
+    @property
+    def error_limit(self) -> float | None:
+        """The share of a gradient's norm that a step may keep back while training; None: whatever it is."""
+        if self.compressor is not None or self.density is not None:
+            return None
+        return self.error_budget if self.error_budget is not None else error_of(self.quality or "normal")
+
+    def gentler(self, given: dict[str, Any], error: float) -> dict[str, Any]:
+        """Return `given` with the budget to plan with after a step has kept back `error`, more than its limit.
+
+        An error budget is made smaller by what it was exceeded; after a quality comes the next better one.
+        """
+        if self.error_budget is not None:
+            return {**given, "error_budget": LESS * self.error_budget**2 / error}
+        return {**given, "quality": better(self.quality or "normal")}
 
     def budget(self, costs: Costs) -> Budget:
         """Return what may be used on the ranks of `costs`."""
@@ -84,6 +110,13 @@ class AutoOptions(SchemeOptions):
             costs, self.quality or "normal", self.density, self.compressor, self.error_budget, self.leave_out,
             self.ranks_per_node,
         )  # fmt: skip
+
+
+def plans_worth_trying(profile: Profile, costs: Costs, options: AutoOptions) -> list[Plan]:
+    """Return the plan of `plan_auto`, and those beside it that may turn out to be faster."""
+    known = LanePrices()
+    plan = _planned(profile, costs, options, known)
+    return worth_trying(plan, profile, costs, options.budget(costs).kinds, known)
 
 
 @scheme(
@@ -96,6 +129,7 @@ class AutoOptions(SchemeOptions):
     compressors="any",
     offload=True,
     profiled=True,
+    worth_trying=plans_worth_trying,
 )
 def plan_auto(profile: Profile, costs: Costs, options: AutoOptions) -> Plan:
     """Return the fastest plan found: by the search over buckets and methods, or of another scheme, within the budget.
@@ -103,8 +137,11 @@ def plan_auto(profile: Profile, costs: Costs, options: AutoOptions) -> Plan:
     Its notes hold the predicted time, the budget, what may not be used and why, which plan it is, and how far it is
     above a bound that no plan of these methods goes below.
     """
+    return _planned(profile, costs, options, LanePrices())
+
+
+def _planned(profile: Profile, costs: Costs, options: AutoOptions, known: LanePrices) -> Plan:
     allowed = options.budget(costs)
-    known = LanePrices()
     searched = _searched(profile, costs, allowed)
     found = priced(searched.plans, profile, costs, known)
     if costs.world_size > 1:
@@ -140,7 +177,7 @@ def _searched(profile: Profile, costs: Costs, allowed: Budget) -> _Searched:
     parts, found, bound_s, gathers_s = dtype_profiles(profile), [], 0.0, 0.0
     share = max(costs.occupancy.values(), default=0.0)
     for part in parts:
-        kinds = [kind for kind in allowed.kinds if _fits(kind.compressor, part)]
+        kinds = [kind for kind in allowed.kinds if kind.fits(part.tensors[0].dtype)]
         every = methods(kinds)
         tables = TableMaker(part, costs, candidate_cuts(part)).tables(every)
         found.append([(every, choice) for choice in best_choices(tables, REPRICED, occupancy=share)])
@@ -166,14 +203,6 @@ def _searched(profile: Profile, costs: Costs, allowed: Budget) -> _Searched:
 def _gathers(kind: Kind) -> bool:
     """Return whether schemes that leave sums to the receivers could use the kind."""
     return kind.dense or kind.collective in ("all_gather", "a2a_ag")
-
-
-def _fits(compressor: str | None, part: Profile) -> bool:
-    """Return whether a compressor may take tensors of a dtype: casts have nothing to gain where there are 16 bits."""
-    dtype = part.tensors[0].dtype
-    if compressor is None or dtype == "float32":
-        return True
-    return dtype != "float64" and compressor.partition("(")[0] not in ("fp16", "bf16")
 
 
 def _noted(chosen: Priced, allowed: Budget, bound_s: float) -> Plan:

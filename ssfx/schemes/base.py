@@ -70,7 +70,8 @@ class Scheme:
     that its plans may use, whatever the options. `compressors` says which it takes: "any", "additive" (and dense),
     "selecting" (those whose density decides how much is sent) or the names of some. `offload`: its plans may place
     compression on the host. `profiled` schemes need ready times and costs that only a running
-    model has: the runtime first trains a few iterations with a dense plan, then asks for the real one.
+    model has: the runtime first trains a few iterations with a dense plan, then asks for the real one. `worth_trying`:
+    where there is one, it returns that plan and others, of which the runtime keeps what turns out to be fastest.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Scheme:
     compressors: str = "any"
     offload: bool = False
     profiled: bool = False
+    worth_trying: Callable[[Profile, Costs, Any], list[Plan]] | None = None
 
     @property
     def dense(self) -> bool:
@@ -159,12 +161,25 @@ def scheme(
     compressors: str = "any",
     offload: bool = False,
     profiled: bool = False,
+    worth_trying: Callable[[Profile, Costs, Any], list[Plan]] | None = None,
 ) -> Callable[[Planner], Planner]:
     """Register the decorated planner under `name`; stack the decorator to register variants with other defaults."""
 
     def decorate(planner: Planner) -> Planner:
         schemes.add(
-            Scheme(name, summary, source, planner, defaults, fusion_unit, collectives, compressors, offload, profiled)
+            Scheme(
+                name,
+                summary,
+                source,
+                planner,
+                defaults,
+                fusion_unit,
+                collectives,
+                compressors,
+                offload,
+                profiled,
+                worth_trying,
+            )
         )
         return planner
 

@@ -32,6 +32,17 @@ def make_plan(scheme: str, profile: Profile, costs: Costs, options: dict[str, An
     return plan
 
 
+def make_plans(scheme: str, profile: Profile, costs: Costs, options: dict[str, Any] | None = None) -> list[Plan]:
+    """Return the plan of `scheme` and, after it, others worth trying where its prediction may be wrong."""
+    entry = schemes[scheme]
+    if entry.worth_trying is None:
+        return [make_plan(scheme, profile, costs, options)]
+    plans = entry.worth_trying(profile, costs, entry.options(options or {}))
+    for plan in plans:
+        check_capabilities(plan)
+    return plans
+
+
 def check_memory(plan: Plan, memory: Memory) -> None:
     """Raise ConfigError when a lane's reducer would take elements out of a memory that keeps more than the rest."""
     for _, lane in plan.lanes():

@@ -58,9 +58,11 @@ class StepRecord:
     evaluated: dict[str, float | None] | None = None
     """What ssfx.workloads.quality.measure found after the step; None where it was not due."""
     observed: bool = False
-    """Whether a scheme only observed this step, before it plans."""
+    """Whether a scheme only observed this step, before it plans, or tried one of several plans in it."""
     plan_s: float = 0.0
     """Planning at the end of the step."""
+    kept_back: float | None = None
+    """The norm of what error feedback kept back over that of what there was to send; None where it was not measured."""
 
     def __post_init__(self) -> None:
         for name in _NOT_NEGATIVE:

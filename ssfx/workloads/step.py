@@ -197,4 +197,5 @@ class Stepper:
             density_ratios=binned(stats.density_ratios),
             observed=stats.observed,
             plan_s=stats.plan_s,
+            kept_back=stats.kept_back,
         )

@@ -49,11 +49,15 @@ class Stats(Protocol):
 
     @property
     def observed(self) -> bool:
-        """True for a step that a scheme observes before it plans."""
+        """True for a step that a scheme observes before it plans, or in which it tries one of several plans."""
 
     @property
     def plan_s(self) -> float:
         """Seconds at the end of the step in which a plan was made of what was observed; 0 where none was."""
+
+    @property
+    def kept_back(self) -> float | None:
+        """The norm of what error feedback kept back over that of what there was to send; None if not measured."""
 
     @property
     def skipped(self) -> bool:
@@ -76,6 +80,7 @@ class NoExchange:
     tensor_missing_rate: float | None = 0.0
     observed: bool = False
     plan_s: float = 0.0
+    kept_back: float | None = None
 
 
 class Spans(Protocol):

@@ -234,8 +234,8 @@ def average_with_plan(
     segments = tuple(Segment(g, compressor, density, placement=placement) for g in groups)  # type: ignore[arg-type]
     buckets = (Bucket((Lane(collective, segments),)),)
     plan = Plan("by_hand", world, specs, buckets, launch_in_order(buckets, specs))
-    if sync._observer is not None:
-        sync._stop_observing()
+    if sync._planner.observer is not None:
+        sync._planner._stop_observing()
     sync._install(plan)
     local = build("mlp")
     local.load_state_dict(model.state_dict())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from itertools import count
+from time import sleep
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from runtime.models import build, loss_of, parameters
 from runtime.work import attached, train
 
 from ssfx.planning.plan import Plan
+from ssfx.runtime.plan_trial import most_steps
 from ssfx.runtime.setup import placeholder_costs
 from ssfx.schemes.search.auto_budget import budget
 from ssfx.schemes.search.auto_methods import Kind, Method
@@ -105,22 +108,61 @@ def resumes(group: Any, rank: int, world: int, turn: int) -> bool:
 
 
 def replans(group: Any, rank: int, world: int, measured: bool) -> tuple[list[str], int, dict[str, torch.Tensor]]:
-    """Train with a plan whose prediction is far off; return why it was made anew, messages, and the parameters."""
-    more: Options = {"replan_above": 0.15, "replan_after": 3}
-    options = options_for(world, **more)
+    """Train until backward passes take 30 ms more; return why plans were made anew, messages, and the parameters."""
+    options = options_for(world, replan_above=0.15, replan_after=3)
     if measured:
-        del options["costs"]
         options["costs"] = None
     model, optimizer, sync = attached("mlp", group, world, options)
-    train(model, optimizer, rank, range(14))
-    reasons = list(sync._plan_watch.replans)
-    assert sync.stats()["replans"] == len(reasons)
+    steps = count()
+    while not (sync._planner.settled and sync._planner.watch._usual_s is not None):
+        train(model, optimizer, rank, range(one := next(steps), one + 1))
+    before = len(sync._planner.watch.replans)
+    next(iter(model.parameters())).register_hook(lambda _: sleep(0.03))
+    while len(sync._planner.watch.replans) == before:
+        train(model, optimizer, rank, range(one := next(steps), one + 1))
+    reasons = list(sync._planner.watch.replans)[before:]
+    while not sync._planner.settled:
+        train(model, optimizer, rank, range(one := next(steps), one + 1))
+    assert sync.stats()["replans"] == len(sync._planner.watch.replans)
     sync.detach()
     return reasons, len(sync.plan.launch_order), parameters(model)
 
 
-def error(group: Any, rank: int, world: int, allowed: float) -> tuple[float, float, float, list[str], float]:
-    """Return the error that the runtime measures, and by hand; the budget asked for, reasons, and what is planned with.
+def tries(group: Any, rank: int, world: int) -> dict[str, Any]:
+    """Train with all plans worth trying; save and load in the middle of it; return what happened on this rank."""
+    options = options_for(world, costs=None, trial_iters=1)
+    model, optimizer, sync = attached("mlp", group, world, options)
+    steps, used = count(), []
+    for _ in range(7):  # two are observed, then five with plans to try
+        train(model, optimizer, rank, range(one := next(steps), one + 1))
+    assert not sync._planner.settled
+    file = io.BytesIO()
+    torch.save((model.state_dict(), optimizer.state_dict(), sync.state_dict()), file)
+    file.seek(0)
+    sync.detach()
+    model, optimizer, sync = attached("mlp", group, world, options)
+    states = torch.load(file, weights_only=False)
+    for part, state in zip((model, optimizer, sync), states, strict=True):
+        part.load_state_dict(state)
+    trial = sync._planner._trial
+    assert trial is not None
+    assert trial.state_dict() == states[2]["trial"]
+    while not sync._planner.settled:
+        used.append(sync.plan.digest)
+        train(model, optimizer, rank, range(one := next(steps), one + 1))
+        assert sync.last.observed
+    train(model, optimizer, rank, range(one := next(steps), one + 1))
+    assert not sync.last.observed
+    sync.detach()
+    return {
+        "plans": [plan.digest for plan in trial.plans], "times_s": trial.times_s, "used": used,
+        "settled": sync.plan.digest, "weights": parameters(model), "limit": most_steps(len(trial.plans), 1),
+        "dense": [not any(s.compressor for _, lane in plan.lanes() for s in lane.segments) for plan in trial.plans],
+    }  # fmt: skip
+
+
+def error(group: Any, rank: int, world: int, allowed: float) -> tuple[float, float, list[str], float]:
+    """Return the error that the runtime measures, and by hand; reasons for new plans, and the budget planned with.
 
     The window has one step, so that every step is measured.
     """
@@ -128,7 +170,7 @@ def error(group: Any, rank: int, world: int, allowed: float) -> tuple[float, flo
     del options["density"]
     model, optimizer, sync = attached("mlp", group, world, options)
     train(model, optimizer, rank, range(4))
-    while sync._observer is not None:  # a new plan is being made
+    while sync._planner.observer is not None:  # a new plan is being made
         train(model, optimizer, rank, range(4, 5))
     local = build("mlp")
     local.load_state_dict(model.state_dict())
@@ -143,7 +185,9 @@ def error(group: Any, rank: int, world: int, allowed: float) -> tuple[float, flo
     kept = sum(float(state["residual"].square().sum()) for state in after.values() if "residual" in state)
     table = torch.tensor([whole, kept], dtype=torch.float64)
     dist.all_reduce(table, group=group)
-    watch = sync._plan_watch
-    found = float(watch.error), float((table[1] / table[0]).sqrt()), float(watch.budget), list(watch.replans)
+    watch = sync._planner.watch
+    found = float(watch.error), float((table[1] / table[0]).sqrt()), list(watch.replans)
+    own = sync.stats()["kept_back"]
+    assert isinstance(own, float)
     sync.detach()
-    return (*found, float(watch.allowed))
+    return (*found, float(watch.given["error_budget"]))

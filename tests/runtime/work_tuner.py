@@ -19,7 +19,7 @@ def searches(group: Any, rank: int, world: int) -> dict[str, Any]:
     """Train until the search has ended; report the plans used on the way and what the ranks hold at the end."""
     model, optimizer, sync = attached("mlp", group, world, OPTIONS)
     plans, steps = [], 0
-    while sync._tuner is None or not sync._tuner.finished:
+    while sync._planner.tuner is None or not sync._planner.tuner.finished:
         train(model, optimizer, rank, range(steps, steps + 1))
         plans.append(sync.plan.digest)
         steps += 1
@@ -28,7 +28,8 @@ def searches(group: Any, rank: int, world: int) -> dict[str, Any]:
     settled = sync.plan.digest
     train(model, optimizer, rank, range(steps, steps + 5))
     report = {
-        "plans": plans, "settled": settled, "last": sync.plan.digest, "probe_times_s": sync._tuner.probe_times_s,
+        "plans": plans, "settled": settled, "last": sync.plan.digest,
+        "probe_times_s": sync._planner.tuner.probe_times_s,
         "groups": [lane.tensors for _, lane in sync.plan.lanes()], "tensors": len(sync.plan.tensors),
         "weights": parameters(model), "kept": sorted(kept),
     }  # fmt: skip
@@ -43,12 +44,12 @@ def goes_on_after_a_resume(group: Any, rank: int, world: int) -> tuple[list[floa
     file = io.BytesIO()
     torch.save(sync.state_dict(), file)
     file.seek(0)
-    before = list(sync._tuner.probe_times_s)
+    before = list(sync._planner.tuner.probe_times_s)
     sync.detach()
     again, again_optimizer, again_sync = attached("mlp", group, world, OPTIONS)
     again_sync.load_state_dict(torch.load(file, weights_only=False))
-    loaded = list(again_sync._tuner.probe_times_s)
+    loaded = list(again_sync._planner.tuner.probe_times_s)
     train(again, again_optimizer, rank, range(12, 150))
-    ended = again_sync._tuner.finished
+    ended = again_sync._planner.tuner.finished
     again_sync.detach()
     return before, loaded, ended

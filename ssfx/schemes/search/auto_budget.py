@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
@@ -18,7 +18,7 @@ from ssfx.planning.costs import Costs
 from ssfx.schemes.carrier import check_density, keeps_fraction
 from ssfx.schemes.search.auto_methods import Calls, Kind
 
-Quality = Literal["strict", "normal", "loose"]
+Quality = Literal["dense", "strict", "normal", "loose"]
 
 MORE_STEPS: dict[Quality, float] = {"strict": 0.02, "normal": 0.05, "loose": 0.10}
 """How many more steps than dense training, as a share, a method may have needed in the measured runs."""
@@ -172,13 +172,34 @@ def measured_steps() -> tuple[dict[str, Any], ...]:
     return tuple(read(data_dir() / "method_steps.json", loads)["methods"])
 
 
+def better(quality: Quality) -> Quality:
+    """Return the next better quality."""
+    order: tuple[Quality, ...] = ("dense", *MORE_STEPS)
+    return order[max(0, order.index(quality) - 1)]
+
+
+def error_of(quality: Quality) -> float | None:
+    """Return the most that a method which the quality allows kept back in its recorded runs; None without any such."""
+    if quality == "dense":
+        return None
+    limit = MORE_STEPS[quality]
+    known = [row.get("kept_back") for row in measured_steps() if _within(row, limit)]
+    return max((share for share in known if share is not None), default=None)
+
+
+def _within(row: Mapping[str, Any], limit: float) -> bool:
+    return row["more_steps"] is not None and row["more_steps"] <= limit
+
+
 def _measured(quality: Quality) -> Budget:
+    if quality == "dense":
+        return Budget((DENSE, HALF), "quality=dense, every element in 32 or 16 bits", ("all that leaves anything out",))
     limit, kinds, reasons = MORE_STEPS[quality], [DENSE], []
     for row in measured_steps():
         kind = Kind(
             row["words"], row["collective"], row["compressor"], row["density"] or 1.0, row["calls"]
         )  # fmt: skip
-        if row["more_steps"] is not None and row["more_steps"] <= limit:
+        if _within(row, limit):
             kinds.append(HALF if row["compressor"] == "fp16" else kind)
         elif row["more_steps"] is None:
             reasons.append(f"{kind.words}: not every run reached its target")

@@ -46,6 +46,12 @@ class Kind:
             return False
         return chooses(self.compressor)
 
+    def fits(self, dtype: str) -> bool:
+        """Return whether tensors of a dtype may be sent so: casts have nothing to gain where there are 16 bits."""
+        if self.compressor is None or dtype == "float32":
+            return True
+        return dtype != "float64" and self.compressor.partition("(")[0] not in ("fp16", "bf16")
+
     def lanes(self, tensors: Sequence[TensorSpec]) -> Iterator[Lane]:
         """Yield the messages for `tensors`, some of which have elements; those that have none ride along."""
         names = tuple(spec.name for spec in tensors)

@@ -1,0 +1,216 @@
+"""Which plan the exchange follows from step to step: gradients are observed, costs measured, plans made and watched.
+
+Schemes that plan at once need none of it but the observed order of gradients. Source: SSFusion, section IV-B (D-43).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ssfx.collectives.comm import Comm
+from ssfx.memories import Memory
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
+from ssfx.runtime.kept_back import KeptBack
+from ssfx.runtime.online import Observer, agree, check_same
+from ssfx.runtime.online_costs import costs_for
+from ssfx.runtime.plan_trial import PlanTrial
+from ssfx.runtime.plan_watch import PlanWatch, StepClock
+from ssfx.runtime.setup import placeholder_costs
+from ssfx.runtime.stats import StepStats
+from ssfx.runtime.store import Store
+from ssfx.runtime.tuner import Tuner
+from ssfx.schemes import Scheme
+from ssfx.schemes.make_plan import check_memory, make_plan, make_plans
+
+MEASURED_EVERY = 20
+"""What error feedback keeps back is measured in one step of so many, where a scheme does not say in which."""
+
+_log = logging.getLogger("ssfx")
+
+
+class Planner:
+    """Makes the plan that `install` puts into use, on several ranks the same; all that it knows survives a resume."""
+
+    def __init__(
+        self, comm: Comm, model: torch.nn.Module, scheme: Scheme, given: dict[str, Any], memory: Memory | None,
+        store: Store, base: Profile, costs: Costs | None, install: Callable[[Plan], None],
+    ) -> None:  # fmt: skip
+        self.profile = base
+        self.costs = costs
+        self.observer: Observer | None = None
+        """Records gradients as they arrive while a scheme observes them."""
+        self.kept_back: KeptBack | None = None
+        """Measures what error feedback keeps back, where there is any."""
+        self.tuner: Tuner | None = None
+        self.watch: PlanWatch | None = None
+        self._comm, self._model, self._scheme, self._given, self._memory = comm, model, scheme, given, memory
+        self._base, self._install, self._costs_given = base, install, costs is not None
+        self._trial: PlanTrial | None = None
+        self._clock: StepClock | None = None
+        if comm.world_size == 1:
+            return
+        options: Any = scheme.options(given)
+        if memory is not None and memory.stateful:
+            self.kept_back = KeptBack(store, memory.buffers[0], getattr(options, "replan_after", MEASURED_EVERY))
+        self._observe()
+        if hasattr(options, "replan_after"):
+            self.watch, self._clock = PlanWatch(comm, scheme.options, given), StepClock(model)
+
+    def first_plan(self) -> Plan:
+        """Return the plan to begin with: dense for schemes that have to observe gradients before they plan."""
+        costs = placeholder_costs(self._comm.world_size)
+        if self._scheme.profiled:
+            return make_plan("ddp", self._base, costs)
+        return make_plan(self._scheme.name, self._base, costs, self._given)
+
+    @property
+    def settled(self) -> bool:
+        """True when gradients are no longer observed, nor plans tried."""
+        return self.observer is None and self._trial is None
+
+    def end_step(self, stats: StepStats) -> bool:
+        """Take note of a finished step; return whether another plan was put into use."""
+        stats.observed = self._scheme.profiled and not self.settled
+        seconds = self._clock.end_step() if self._clock is not None else 0.0
+        if self.observer is not None:
+            self.observer.end_step()
+            if self.observer.complete:
+                self._plan()
+                return True
+            return False
+        if self._trial is not None:
+            return self._try(self._trial, seconds)
+        if self.kept_back is not None and self.kept_back.end_step():
+            stats.kept_back = self.kept_back.share
+        if self.watch is not None:
+            assert self.kept_back is not None  # a scheme that is watched has a memory
+            if self.watch.end_step(seconds, self.kept_back):
+                self._observe()
+        elif self.tuner is not None and not self.tuner.finished and self.tuner.end_step():
+            self._plan_with(self.tuner.options(self._given))
+            return True
+        return False
+
+    def close(self) -> None:
+        """Remove all hooks."""
+        self._stop_observing()
+        if self._clock is not None:
+            self._clock.close()
+
+    # ---- planning ---------------------------------------------------------------------------------------------------
+
+    def _observe(self) -> None:
+        options: Any = self._scheme.options(self._given)
+        if self._scheme.profiled:
+            steps = getattr(options, "profile_iters", 1)
+        else:
+            steps = int(getattr(options, "rebuild", True))
+        if steps:
+            names = [spec.name for spec in reversed(self._base.tensors)]
+            self.observer = Observer(self._model, names, self._comm.device, steps)
+
+    def _stop_observing(self) -> None:
+        if self.observer is not None:
+            self.observer.close()
+            self.observer = None
+
+    def _plan(self) -> None:
+        assert self.observer is not None
+        self.profile = self.observer.profile(self._base, self._comm)
+        hook_s = self.observer.hook_s()
+        self._stop_observing()
+        given = self.watch.given if self.watch is not None else self._given
+        options: Any = self._scheme.options(given)
+        if self._scheme.profiled and not self._costs_given:
+            largest = sum(spec.numel for spec in self.profile.tensors)
+            self.costs = costs_for(self._comm, self._comm.device, options, largest, hook_s)
+        self.costs = self.costs or placeholder_costs(self._comm.world_size)
+        if getattr(options, "search", None) == "measured" and len(self.profile.tensors) > 1:
+            self.tuner = Tuner(self._comm, options, len(self.profile.tensors))
+            given = self.tuner.options(given)
+        timed = 0 if self._costs_given else getattr(options, "trial_iters", 0)
+        plans = self._plan_with(given, several=timed > 0)
+        self._trial = PlanTrial(self._comm, plans, timed) if len(plans) > 1 else None
+        self._hold_to(None)
+
+    def _plan_with(self, given: dict[str, Any], several: bool = False) -> list[Plan]:
+        """Put the plan into use that all ranks agree on, and return it; with `several`, and those to try beside it."""
+        costs = self.costs
+        assert costs is not None
+
+        def made() -> list[str]:
+            if several:
+                plans = make_plans(self._scheme.name, self.profile, costs, given)
+            else:
+                plans = [make_plan(self._scheme.name, self.profile, costs, given)]
+            return [plan.to_json() for plan in plans]
+
+        plans = [Plan.from_json(text) for text in agree(self._comm, made)]
+        for plan in plans:
+            check_same(self._comm, plan.digest, "the plan")
+            if self._memory is not None:
+                check_memory(plan, self._memory)  # measured costs may have brought in a reducer
+        self._install(plans[0])
+        return plans
+
+    def _try(self, trial: PlanTrial, seconds: float) -> bool:
+        """Take note of a step of a trial; return whether another plan is in use now."""
+        if not trial.end_step(seconds):
+            return False
+        self._install(trial.plan)
+        if trial.finished:
+            self._trial = None
+            self._hold_to(trial.step_s)
+            if self._comm.rank == 0:
+                _log.info("the plan is chosen, %s", trial.words())
+        return True
+
+    def _hold_to(self, step_s: float | None) -> None:
+        """Compare what steps take from now on with `step_s`, or with the first ones, and their error with a budget."""
+        if self.watch is not None:
+            self.watch.planned(step_s)
+        if self.kept_back is not None:
+            self.kept_back.restart()
+
+    # ---- state ------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run goes on with, between steps; the plan in use is not in it."""
+        observer = self.observer
+        return {
+            "profile": self.profile.to_json(),
+            "costs": self.costs.to_json() if self.costs else None,
+            "observed": (list(observer.records), list(observer.forward_s)) if observer else None,
+            "probe_times_s": list(self.tuner.probe_times_s) if self.tuner else None,
+            "kept_back": self.kept_back.state_dict() if self.kept_back else None,
+            "plan_watch": self.watch.state_dict() if self.watch else None,
+            "trial": self._trial.state_dict() if self._trial else None,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken."""
+        self.profile = Profile.from_json(state["profile"])
+        if self._comm.world_size == 1:
+            return
+        self._stop_observing()
+        if state["observed"] is not None:
+            self._observe()
+            assert self.observer is not None
+            self.observer.records, self.observer.forward_s = (list(part) for part in state["observed"])
+        if state["costs"] is not None:
+            self.costs = Costs.from_json(state["costs"])
+        self.tuner = None
+        if state["probe_times_s"] is not None:
+            options = self._scheme.options(self._given)
+            self.tuner = Tuner(self._comm, options, len(self.profile.tensors), state["probe_times_s"])
+        if self.kept_back is not None and state.get("kept_back") is not None:
+            self.kept_back.load_state_dict(state["kept_back"])
+        if self.watch is not None and state.get("plan_watch") is not None:
+            self.watch.load_state_dict(state["plan_watch"])
+        self._trial = PlanTrial.resumed(self._comm, state["trial"]) if state.get("trial") is not None else None

@@ -1,0 +1,98 @@
+"""Plans that are trained with in turn: the fastest stays, however much steps vary, and slow ones are dropped early."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
+from ssfx.runtime.plan_trial import SETTLING, PlanTrial, most_steps
+
+
+class Alone:
+    """One rank's communication: sums are its own numbers."""
+
+    rank, world_size, device = 0, 1, torch.device("cpu")
+
+    def all_reduce(self, table: torch.Tensor) -> Any:
+        return SimpleNamespace(wait=lambda: table)
+
+
+def plan(number: int) -> Plan:
+    tensors = (TensorSpec("a", (number + 1,)),)
+    buckets = (Bucket((Lane("all_reduce", (Segment(("a",)),)),)),)
+    return Plan("auto", 2, tensors, buckets, launch_in_order(buckets, tensors), notes=(("chosen", f"plan {number}"),))
+
+
+def trial_of(count: int, timed: int = 2) -> PlanTrial:
+    return PlanTrial(Alone(), [plan(number) for number in range(count)], timed)  # type: ignore[arg-type]
+
+
+def run(trial: PlanTrial, seconds: Callable[[int, int], float]) -> Counter[int]:
+    """Train to the end of a trial; return how many steps each plan had. `seconds`: of a plan in a step of a visit."""
+    steps: Counter[int] = Counter()
+    visit = 0
+    while not trial.finished:
+        number = trial.plans.index(trial.plan)
+        steps[number] += 1
+        visit = 0 if trial.end_step(seconds(number, visit)) else visit + 1
+    return steps
+
+
+@given(st.lists(st.floats(0.5, 2.0), min_size=2, max_size=6, unique=True))
+def test_the_fastest_is_kept(times_s: Sequence[float]) -> None:
+    trial = trial_of(len(times_s))
+    steps = run(trial, lambda number, _: times_s[number])
+    assert trial.plan == trial.plans[times_s.index(min(times_s))]
+    assert trial.step_s == pytest.approx(min(times_s))
+    assert sum(steps.values()) <= most_steps(len(times_s), 2)
+
+
+def test_first_steps_with_a_plan_do_not_count() -> None:
+    trial = trial_of(2)
+    run(trial, lambda number, visit: (9.0 - 8 * number) if visit < SETTLING else 1.0 + 0.1 * number)
+    assert trial.plan == trial.plans[0]
+
+
+def test_slow_plans_are_dropped_after_one_visit() -> None:
+    trial = trial_of(5)
+    steps = run(trial, lambda number, _: (1.0, 1.3, 5.0, 1.05, 1.2)[number])
+    assert steps[1] == steps[2] == SETTLING + 2
+    assert steps[0] == steps[3] == 3 * (SETTLING + 2)
+    assert steps[4] == 2 * (SETTLING + 2)
+    assert "plan 0 1e+03, plan 3 1.05e+03" in trial.words()
+
+
+def test_a_visit_that_something_disturbs_does_not_decide() -> None:
+    trial, calls = trial_of(2), Counter[int]()
+
+    def seconds(number: int, visit: int) -> float:
+        calls[number] += 1
+        return 1.2 if number == 0 and calls[0] <= SETTLING + 2 else (1.0, 1.1)[number]
+
+    run(trial, seconds)
+    assert trial.plan == trial.plans[0]
+
+
+def test_a_resumed_trial_goes_on() -> None:
+    times_s = (1.0, 1.1, 0.9, 1.05)
+    trial = trial_of(4)
+    for step in range(most_steps(4, 2)):
+        if trial.finished:
+            break
+        text = json.dumps(trial.state_dict())
+        resumed = PlanTrial.resumed(Alone(), json.loads(text))  # type: ignore[arg-type]
+        assert resumed.state_dict() == trial.state_dict(), step
+        assert resumed.plan == trial.plan
+        trial = resumed
+        trial.end_step(times_s[trial.plans.index(trial.plan)])
+    assert trial.finished
+    assert trial.plan == trial.plans[2]
