@@ -95,9 +95,9 @@ class Variant:
         spent = [(perf_counter() - began) / steps, (process_time() - began_cpu) / steps]
         last = self._sync.last if self._sync else None
         parts = [last.sparsify_s, last.decode_s, last.exposed_comm_s, float(last.sent_bytes)] if last else [0.0] * 4
-        everyone = torch.empty(dist.get_world_size() * len(MEASURES), dtype=torch.float64)
-        dist.all_gather_into_tensor(everyone, torch.tensor([*spent, *parts], dtype=torch.float64))
-        return everyone.view(-1, len(MEASURES))
+        everyone = [torch.empty(len(MEASURES), dtype=torch.float64) for _ in range(dist.get_world_size())]
+        dist.all_gather(everyone, torch.tensor([*spent, *parts], dtype=torch.float64))
+        return torch.stack(everyone)
 
 
 def meet(*_: Any) -> None:

@@ -106,7 +106,9 @@ class Comm:
         if self.world_size == 1:
             return Pending(None, tensor.clone().view(1, -1))
         out = torch.empty(self.world_size * tensor.numel(), dtype=tensor.dtype, device=tensor.device)
-        work = self._dist.all_gather_into_tensor(out, tensor, group=self.group, async_op=True)
+        # torch 2.14 gave it a new name and warns at every call of the old one, which is all that earlier ones have.
+        gather = getattr(self._dist, "all_gather_single", None) or self._dist.all_gather_into_tensor
+        work = gather(out, tensor, group=self.group, async_op=True)
         return Pending(work, out.view(self.world_size, -1))
 
     def broadcast(self, tensor: torch.Tensor, source: int = 0) -> Pending:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from ssfx.collectives.comm import Comm
-from ssfx.runtime.kept_back import KeptBack
 
 _log = logging.getLogger("ssfx")
 
@@ -69,14 +68,17 @@ class PlanWatch:
         """Compare from now on with `step_s`; None: with the first window of the plan that is in use now."""
         self._usual_s, self._deviated, self._times = step_s, False, []
 
-    def end_step(self, seconds: float, kept_back: KeptBack) -> str:
-        """Close a step that took so long here; return why a new plan is due, "" if none is."""
+    def end_step(self, seconds: float, kept_back: tuple[float, float]) -> str:
+        """Close a step that took so long here; return why a new plan is due, "" if none is.
+
+        `kept_back`: of this rank the squared norms of what was kept back and of what there was, when last measured.
+        """
         if not self.above and self.limit is None:
             return ""
         self._times.append(seconds)
         if len(self._times) < self.after:
             return ""
-        own = [median(self._times), *kept_back.squares]
+        own = [median(self._times), *kept_back]
         table = torch.tensor(own, dtype=torch.float64, device=self._comm.device)
         mean_s, kept, whole = (self._comm.all_reduce(table).wait() / self._comm.world_size).tolist()
         self._times = []

@@ -89,8 +89,7 @@ class Planner:
         if self.kept_back is not None and self.kept_back.end_step():
             stats.kept_back = self.kept_back.share
         if self.watch is not None:
-            assert self.kept_back is not None  # a scheme that is watched has a memory
-            if self.watch.end_step(seconds, self.kept_back):
+            if self.watch.end_step(seconds, self.kept_back.squares if self.kept_back is not None else (0.0, 0.0)):
                 self._observe()
         elif self.tuner is not None and not self.tuner.finished and self.tuner.end_step():
             self._plan_with(self.tuner.options(self._given))

@@ -80,9 +80,9 @@ def watch(**options: Any) -> PlanWatch:
 
 def stepped(one: PlanWatch, seconds: float, kept_back: float = 0.0) -> str:
     """Close two steps of so many seconds, which keep so much back; return why a plan is due."""
-    squares = SimpleNamespace(squares=(kept_back**2, 1.0))
-    assert one.end_step(seconds, squares) == ""  # type: ignore[arg-type]
-    return one.end_step(seconds, squares)  # type: ignore[arg-type]
+    squares = (kept_back**2, 1.0)
+    assert one.end_step(seconds, squares) == ""
+    return one.end_step(seconds, squares)
 
 
 def test_steps_are_held_to_what_they_took_at_first() -> None:

@@ -239,7 +239,7 @@ def host_placed(group: Any, rank: int, world: int) -> float:
     models[1].load_state_dict(models[0].state_dict())
     optimizers = [sgd(m.parameters()) for m in models]
     sync = ssfx.attach(models[0], optimizers[0], scheme="per_tensor", compressor="topk", density=0.9)
-    sync._stop_observing()
+    sync._planner._stop_observing()
     specs = sync.plan.tensors
     buckets = tuple(
         Bucket((Lane("all_gather", (Segment((s.name,), "topk", 0.9999, placement=("host", "device")[i % 2]),)),))

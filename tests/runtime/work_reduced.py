@@ -41,7 +41,7 @@ def attach(model: nn.Module, group: Any, world: int, options: Options, **more: A
         specs = sync.plan.tensors
         segment = Segment(tuple(spec.name for spec in specs), given["compressor"], given["density"])
         buckets = (Bucket((Lane(lane, (segment,)),)),)
-        sync._stop_observing()
+        sync._planner._stop_observing()
         sync._install(Plan(given["scheme"], world, specs, buckets, launch_in_order(buckets, specs)))
     return optimizer, sync
 
