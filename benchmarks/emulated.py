@@ -5,14 +5,15 @@
 For each model, network and number of workers one process group trains all variants in turns, a few steps each, in an
 order that rotates, so that a busy machine hits all alike: no communication (the limit), an empty barrier instead of
 the exchange (what waiting for the slowest rank costs), torch DDP, the same again (what noise does), DDP with its fp16
-and PowerSGD hooks (rank 4), and ssfx schemes with their defaults. SSFX_BATCH_SCHEDULE_NETWORK_THREADS=1 counts for all
-of them (docs/emulation.md). Networks are emulated hosts with shaped lines, which needs root, or loopback, which does
-not. The default takes an hour and a half, one model on one network with 2 workers about one minute and a half.
+and PowerSGD hooks (rank 4), and ssfx schemes with their defaults; scheme=auto by its default quality, and by density.
+SSFX_BATCH_SCHEDULE_NETWORK_THREADS=1 counts for all of them (docs/emulation.md). Networks are emulated hosts with
+shaped lines, which needs root, or loopback, which does not. The default takes two hours, one model on one network with
+2 workers about two minutes.
 
 Before and after every visit the limit has a short turn of its own, because a shared machine changes its speed from one
 second to the next: a ratio to the limit is to these two, one to DDP is that of two such ratios of the same round. Times
 are those of the slowest rank, medians over rounds; the range is that over the rounds. A goal is judged fairly: the best
-scheme is chosen in every other round and judged in the rest.
+scheme is chosen in every other round and judged in the rest, in which scheme=auto is compared with it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,12 +51,23 @@ NEAREST_LIMIT = "limit_s"
 """What a step took without communication just before and after a visit, the mean of both."""
 DATASETS = {"resnet_tiny": "digits", "vgg_tiny": "digits", "lstm_tiny": "stdlib_text", "gpt2_tiny": "stdlib_text"}
 NETWORKS = ("loopback", "1gbit", "100mbit")
-SCHEMES = "ddp,ddp bf16,fused_all,equal_count,mergecomp,hipress,espresso,ssfusion_oi,acpsgd,signsgd,micro"
+AUTO = ("ssfx auto", "ssfx auto(density=0.01)")
+SCHEMES = (
+    "ddp,ddp bf16,fused_all,equal_count,mergecomp,hipress,espresso,ssfusion_oi,acpsgd,signsgd,micro,"
+    "auto,auto(density=0.01)"
+)
 GOALS = {
     ("1gbit", 2): (LIMIT, 1.10), ("1gbit", 4): (LIMIT, 1.20), ("loopback", 2): (DDP, 1.0), ("loopback", 4): (DDP, 1.0),
 }  # fmt: skip
 """At most how many times as long as what the best scheme may take, by network and workers."""
-SUMMARY = ("model", "network", "workers", "best", "over the limit", "over torch DDP", "goal", "verdict")
+AUTO_GOALS = GOALS | {
+    ("1gbit", 2): (LIMIT, 1.05), ("1gbit", 4): (LIMIT, 1.10),
+    ("100mbit", 2): (LIMIT, 1.30), ("100mbit", 4): (LIMIT, 1.30),
+}  # fmt: skip
+"""The same for scheme=auto."""
+SUMMARY = (
+    "model", "network", "workers", "scheme", "over the limit", "over torch DDP", "over the best", "goal", "verdict",
+)  # fmt: skip
 POLL_S = 0.1
 
 
@@ -94,23 +106,32 @@ class Comparison:
         return tuple(step_s / limit_s for step_s, limit_s in zip(visits["step_s"], visits[NEAREST_LIMIT], strict=True))
 
     def ranked(self, rounds: slice = slice(None)) -> list[str]:
-        """Return the variants of ssfx, the fastest first."""
-        ours = [variant for variant in self.visits if variant not in REFERENCES]
+        """Return the variants of ssfx but scheme=auto, the fastest first."""
+        ours = [variant for variant in self.visits if variant not in (*REFERENCES, *AUTO)]
         return sorted(ours, key=lambda variant: self.ratios(variant, LIMIT, rounds).median)
 
-    def verdict(self) -> list[str]:
-        """Return the best scheme, its ratios to the limit and to DDP, the goal, and whether their median meets it.
+    def summary(self) -> list[list[str]]:
+        """Return a line for the best scheme and for each of AUTO: ratios, the goal, and whether their median meets it.
 
         "within noise": not by the median, but in some rounds.
         """
         best, rest = self.ranked(slice(0, None, 2))[0], slice(1, None, 2)
-        cells = [best, *(str(self.ratios(best, to, rest)) for to in (LIMIT, DDP))]
-        if (self.network, self.workers) not in GOALS:
-            return [*cells, "", ""]
-        to, most = GOALS[self.network, self.workers]
-        found = self.ratios(best, to, rest)
+        lines = []
+        for variant in (best, *(one for one in AUTO if one in self.visits)):
+            cells = [variant, *(str(self.ratios(variant, to, rest)) for to in (LIMIT, DDP))]
+            cells.append("" if variant == best else str(self.ratios(variant, best, rest)))
+            goals = GOALS if variant == best else AUTO_GOALS
+            lines.append([self.model, self.network, str(self.workers), *cells, *self._judged(variant, goals, rest)])
+        return lines
+
+    def _judged(self, variant: str, goals: Mapping[tuple[str, int], tuple[str, float]], rounds: slice) -> list[str]:
+        """Return the goal of a variant in words, and whether it is met."""
+        if (self.network, self.workers) not in goals:
+            return ["", ""]
+        to, most = goals[self.network, self.workers]
+        found = self.ratios(variant, to, rounds)
         met = "met" if found.median <= most else "within noise" if min(found.each) <= most else "missed"
-        return [*cells, f"<= {most:.2f} x {to}", met]
+        return [f"<= {most:.2f} x {to}", met]
 
 
 def table_of(found: Comparison, about: str) -> Table:
@@ -128,7 +149,7 @@ def table_of(found: Comparison, about: str) -> Table:
         "sent KB",
     ):
         table.add_column(heading, justify="right", no_wrap=True)
-    for variant in (*REFERENCES, *found.ranked()):
+    for variant in (*REFERENCES, *found.ranked(), *(one for one in AUTO if one in found.visits)):
         middle = {name: median(values) for name, values in found.visits[variant].items()}
         parts = [f"{1e3 * middle[name]:.1f}" for name in ("compress_s", "decode_s", "wait_s")]
         table.add_row(
@@ -183,9 +204,20 @@ def variants_of(text: str) -> list[str]:
     """Return the references and the variants of ssfx that `text` names, after checking that there are such schemes."""
     chosen = schemes.names() if text == "all" else [part.strip() for part in re.split(r",(?![^()]*\))", text)]
     for one in chosen:
-        scheme, _, compressor = one.partition(" ")
-        schemes[scheme].options({"compressor": compressor} if compressor else {})
+        scheme, options = scheme_of(one)
+        schemes[scheme].options(options)
     return [*REFERENCES, *dict.fromkeys(f"ssfx {one}" for one in chosen)]
+
+
+def scheme_of(text: str) -> tuple[str, dict[str, Any]]:
+    """Return the scheme and its options that "SCHEME", "SCHEME(density=0.01)" or "SCHEME COMPRESSOR" names."""
+    scheme, _, compressor = text.partition(" ")
+    name, _, rest = scheme.partition("(")
+    given: dict[str, Any] = {"compressor": compressor} if compressor else {}
+    for pair in rest.rstrip(")").split(",") if rest else ():
+        key, _, value = pair.partition("=")
+        given[key] = json.loads(value)
+    return name, given
 
 
 def network_of(name: str, workers: int) -> Network | None:
@@ -213,7 +245,9 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--models", default="resnet,vgg,lstm,gpt2", help="comma list (default: %(default)s)")
     parser.add_argument("--networks", default=",".join(NETWORKS), help="comma list (default: %(default)s)")
     parser.add_argument("--workers", default="2,4", help="comma list (default: %(default)s)")
-    parser.add_argument("--schemes", default=SCHEMES, help="comma list of SCHEME or 'SCHEME COMPRESSOR', or all")
+    parser.add_argument(
+        "--schemes", default=SCHEMES, help="comma list of SCHEME, 'SCHEME COMPRESSOR' or SCHEME(density=0.01), or all"
+    )
     parser.add_argument("--rounds", type=int, default=4, help="visits of every variant (default: %(default)s)")
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="also write all times to FILE, beside its other comparisons"
@@ -243,7 +277,9 @@ def main() -> None:
     console.print(
         f"{describe(hardware())}, torch {versions()['torch']}, gloo, one thread a worker, {options.rounds} rounds"
     )
-    summary = Table(title="the best ssfx scheme: chosen in one half of the rounds, its ratios in the other")
+    summary = Table(
+        title="the best ssfx scheme, chosen in one half of the rounds, and scheme=auto: ratios of the other"
+    )
     for heading in SUMMARY:
         summary.add_column(heading, no_wrap=True)
     about_all = {"code": code(), "hardware": hardware(), "versions": versions(), "rounds": options.rounds}
@@ -257,10 +293,11 @@ def main() -> None:
                 kind = f"emulated, lines measured at {min(rates):.3g} Gbit/s" if rates else "measured"
                 about = f"{kind}, batch {result['batch_size']}, {result['gradient_bytes'] / 1e6:.1f} MB of gradients, "
                 console.print(table_of(found, about + f"{result['background_cores']:.1f} cores busy with other things"))
-                line = [model, name, str(workers), *found.verdict()]
-                summary.add_row(*line)
+                lines = found.summary()
+                for line in lines:
+                    summary.add_row(*line, end_section=line == lines[-1])
                 asked = {"model": model, "network": name, "workers": workers, "measured_gbps": rates}
-                about_run = {"origin": "emulated" if network else "measured", "date": now(), "summary": line}
+                about_run = {"origin": "emulated" if network else "measured", "date": now(), "summary": lines}
                 if options.json:
                     keep(options.json, asked | about_all | about_run | result)
     console.print(summary)

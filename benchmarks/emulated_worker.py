@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from emulated import BARRIER, DATASETS, LIMIT, MEASURES, NEAREST_LIMIT
+from emulated import BARRIER, DATASETS, LIMIT, MEASURES, NEAREST_LIMIT, scheme_of
 from runtime import Runner, loss
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
@@ -59,8 +59,7 @@ class Variant:
         elif system == "torch":
             model = torch_ddp(model, rest.removeprefix("DDP").strip())
         elif name != LIMIT:
-            scheme, _, compressor = rest.partition(" ")
-            self._sync = attach(model, optimizer, scheme, compressor or None, costs)
+            self._sync = attach(model, optimizer, *scheme_of(rest), costs)
         self._runner = Runner(model, optimizer)
 
     def warm_up(self, losses: Sequence[Loss]) -> None:
@@ -71,6 +70,8 @@ class Variant:
             warm_steps = 1 + options.profile_iters
         for number in range(warm_steps):
             self._runner.step(losses[number % len(losses)])
+        while self._sync and self._sync.settling:
+            self._runner.step(losses[0])
         # Of the slowest rank, so that all come to the same number.
         self.steps = min(MOST_STEPS, max(2, round(VISIT_S / float(self._timed(losses, 1)[:, 0].max()))))
 
@@ -82,7 +83,7 @@ class Variant:
 
     def costs(self) -> tuple[str, Any] | None:
         """Return the compressor and the costs that this variant has planned with; None if it needed none."""
-        if self._sync is None or not self._sync.scheme.profiled:
+        if self._sync is None or not self._sync.scheme.profiled or self._sync.scheme.chooses:
             return None
         options: Any = self._sync.scheme.options(self._sync.given)
         return str(options.compressor), self._sync.costs
@@ -121,13 +122,13 @@ def torch_ddp(model: nn.Module, hook: str) -> nn.Module:
 
 
 def attach(
-    model: nn.Module, optimizer: torch.optim.Optimizer, scheme: str, compressor: str | None, costs: dict[str, Any]
+    model: nn.Module, optimizer: torch.optim.Optimizer, scheme: str, options: dict[str, Any], costs: dict[str, Any]
 ) -> Sync:
     """Return the exchange; profiled schemes that compress alike plan with the costs that the first one measured."""
     entry = schemes[scheme]
-    chosen: Any = entry.options({"compressor": compressor} if compressor else {})
-    known = costs.get(str(chosen.compressor)) if entry.profiled else None
-    return ssfx.attach(model, optimizer, scheme=scheme, compressor=compressor, costs=known)
+    chosen: Any = entry.options(options)
+    known = costs.get(str(chosen.compressor)) if entry.profiled and not entry.chooses else None
+    return ssfx.attach(model, optimizer, scheme=scheme, costs=known, **options)
 
 
 def measure(model: str, variants: list[str], rounds: int) -> dict[str, Any]:

@@ -48,7 +48,8 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
 
     more_steps: the geometric mean over tasks of the mean steps to the target over those of dense training, less 1; None
     where a run did not reach its target, or a task has no runs. Runs are compared task by task with dense ones of the
-    same seeds.
+    same seeds. kept_back: the share of a gradient's norm that error feedback kept back, on the task where it was most;
+    None where nobody measured it.
     """
     known = [row for row in rows if row.case.target_metric is not None and not row.case.scheme_options]
     dense = {(row.case.model, row.case.seed): _steps(row) for row in known if _is_dense(row)}
@@ -62,9 +63,11 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
     for (scheme, spec, density), runs in sorted(groups.items(), key=lambda one: (str(one[0][:2]), one[0][2] or 0.0)):
         tasks = {model: _task(model, runs, dense) for model in sorted({row.case.model for row in runs})}
         ratios = [one["steps"] / one["dense_steps"] for one in tasks.values() if one["steps"] is not None]
+        kept_back = [one["kept_back"] for one in tasks.values() if one["kept_back"] is not None]
         found.append({
             **_method(scheme, spec), "compressor": spec, "density": density,
-            "more_steps": round(geometric_mean(ratios) - 1, 4) if len(ratios) == len(models) else None, "tasks": tasks,
+            "more_steps": round(geometric_mean(ratios) - 1, 4) if len(ratios) == len(models) else None,
+            "kept_back": max(kept_back, default=None), "tasks": tasks,
         })  # fmt: skip
     every = sorted({row.case.evaluate_every for row in known})
     files = ", ".join(sorted({f"experiment={row.case.experiment}" for row in known}))
@@ -83,11 +86,14 @@ def _method(scheme: str, spec: str) -> dict[str, str]:
 
 
 def _task(model: str, runs: Iterable[Row], dense: dict[tuple[str, int], float]) -> dict[str, Any]:
-    own = {row.case.seed: _steps(row) for row in runs if row.case.model == model}
+    here = [row for row in runs if row.case.model == model]
+    own = {row.case.seed: _steps(row) for row in here}
+    kept_back = [share for row in here if (share := row.metrics.get("kept_back")) is not None]
     reached = sum(map(math.isfinite, own.values()))
     return {
         "runs": len(own), "reached": reached, "steps": mean(own.values()) if reached == len(own) else None,
         "dense_steps": mean(dense[model, seed] for seed in own),
+        "kept_back": round(mean(kept_back), 4) if kept_back else None,
     }  # fmt: skip
 
 

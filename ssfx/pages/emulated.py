@@ -16,7 +16,7 @@ RECORD = "emulated_benchmark.json"
 
 
 def emulated_block(folder: Path | None = None) -> str:
-    """Return the best scheme on each network with its ratios, and what they were obtained on."""
+    """Return the best scheme on each network and auto with their ratios, and what they were obtained on."""
     record = _record("emulated", RECORD, folder)
     if isinstance(record, str):
         return record
@@ -24,7 +24,7 @@ def emulated_block(folder: Path | None = None) -> str:
     for run in record["runs"]:
         groups.setdefault(f"{_about(run)}, {run['rounds']} rounds", {})[run["network"]] = None
     obtained = "; ".join(f"{', '.join(networks)}: {about}" for about, networks in groups.items())
-    lines = [run["summary"] for run in record["runs"]]
+    lines = [line for run in record["runs"] for line in run["summary"]]
     return (
         f"{table(record['columns'], lines)}\n\n{obtained}. One thread a worker; {_busy(record['runs'])}. Loopback is "
         "measured, the other networks are emulated. Ratios are medians with their range."

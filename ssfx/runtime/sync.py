@@ -135,13 +135,18 @@ class Sync:
         options: Any = self.scheme.options(self.given)
         compressor = f", {options.compressor} at density {options.density:g}" if options.compressor else ""
         lanes = sum(1 for _ in self.plan.lanes())
-        state = "profiling" if not self._planner.settled else f"plan {self.plan.digest} with {lanes} messages"
+        state = "profiling" if self.settling else f"plan {self.plan.digest} with {lanes} messages"
         return (
             f"<ssfx.Sync: {self.scheme.name}{compressor} on {self.comm.world_size} ranks; "
             f"{len(self._params)} tensors, {state}, step {self.step}>"
         )
 
     # ---- the public handle ------------------------------------------------------------------------------------------
+
+    @property
+    def settling(self) -> bool:
+        """True while gradients are observed for a plan that is to be made, or plans are tried."""
+        return not self._planner.settled
 
     @property
     def profile(self) -> Profile:

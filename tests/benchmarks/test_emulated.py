@@ -28,8 +28,19 @@ def compared(emulated, network, **step_s):
 def test_a_lucky_scheme_is_judged_where_it_was_not_chosen(emulated):
     found = compared(emulated, "1gbit", lucky=[10.0, 14.0, 10.0, 16.0], steady=[11.0] * 4)
     assert found.ranked() == ["ssfx steady", "ssfx lucky"]
-    assert found.verdict() == [
-        "ssfx lucky", "1.50 (1.40-1.60)", "0.75 (0.70-0.80)", "<= 1.10 x no communication", "missed",
+    assert found.summary() == [[
+        "vgg_tiny", "1gbit", "2", "ssfx lucky", "1.50 (1.40-1.60)", "0.75 (0.70-0.80)", "",
+        "<= 1.10 x no communication", "missed",
+    ]]  # fmt: skip
+
+
+def test_auto_is_compared_with_the_best_of_the_others_and_has_goals_of_its_own(emulated):
+    found = compared(emulated, "1gbit", auto=[10.0, 10.4, 10.0, 10.6], steady=[11.0] * 4, slow=[12.0] * 4)
+    assert found.ranked() == ["ssfx steady", "ssfx slow"]
+    best, auto = found.summary()
+    assert best[3] == "ssfx steady"
+    assert auto[3:] == [
+        "ssfx auto", "1.05 (1.04-1.06)", "0.53 (0.52-0.53)", "0.95 (0.95-0.96)", "<= 1.05 x no communication", "met",
     ]  # fmt: skip
 
 
@@ -46,7 +57,7 @@ def test_a_lucky_scheme_is_judged_where_it_was_not_chosen(emulated):
 )
 def test_the_verdict(emulated, network, judged, verdict):
     times = [9.0, judged[0], 9.0, judged[1]]
-    assert compared(emulated, network, one=times).verdict()[-1] == verdict
+    assert compared(emulated, network, one=times).summary()[0][-1] == verdict
 
 
 def test_ratios_are_to_the_limit_beside_a_visit_and_compare_visits_of_the_same_round(emulated):
@@ -73,6 +84,11 @@ def test_unknown_names_are_refused(emulated, call, argument, message):
 def test_commas_inside_a_compressor_do_not_end_it(emulated):
     named = emulated.variants_of("ddp,per_tensor dgc(mode=faithful,value_dtype=float16)")[len(emulated.REFERENCES) :]
     assert named == ["ssfx ddp", "ssfx per_tensor dgc(mode=faithful,value_dtype=float16)"]
+
+
+def test_options_of_a_scheme_may_be_named(emulated):
+    assert emulated.scheme_of("auto(density=0.01)") == ("auto", {"density": 0.01})
+    assert emulated.scheme_of("per_tensor dgc(mode=faithful)") == ("per_tensor", {"compressor": "dgc(mode=faithful)"})
 
 
 def test_without_root_the_error_says_what_works(emulated, monkeypatch):
@@ -114,7 +130,7 @@ def test_a_run_on_loopback_measures_every_variant(emulated, monkeypatch, tmp_pat
     emulated.main()
     record = json.loads(file.read_text())
     (run,) = record["runs"]
-    line = run["summary"]
+    (line,) = run["summary"]
     assert line[:3] == ["vgg_tiny", "loopback", "2"]
     assert len(line) == len(record["columns"])
     assert (run["origin"], run["gradient_bytes"], run["batch_size"]) == ("measured", 10_883_112, 32)
