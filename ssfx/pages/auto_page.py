@@ -30,5 +30,14 @@ def steps_block() -> str:
         reached = f"{sum(task['reached'] for task in tasks)} of {sum(task['runs'] for task in tasks)}"
         density = "" if one["density"] is None else f"{one['density']:g}"
         steps = "" if more is None else f"{more:+.1%}"
-        rows.append((one["words"], density, reached, steps, ", ".join(allowed) or "none"))
-    return table(("method", "density", "runs at the target", "more steps than dense", "allowed by quality"), rows)
+        kept_back = "" if one["kept_back"] is None else f"{one['kept_back']:.0%}"
+        rows.append((one["words"], density, reached, steps, kept_back, ", ".join(allowed) or "none"))
+    columns = (
+        "method",
+        "density",
+        "runs at the target",
+        "more steps than dense",
+        "kept back at most",
+        "allowed by quality",
+    )
+    return table(columns, rows)
