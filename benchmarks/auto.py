@@ -1,6 +1,6 @@
 """Compare scheme=auto with every other scheme within its budget on random points, simulated.
 
-    python benchmarks/auto.py [POINTS] [--every N]
+    python benchmarks/auto.py [POINTS] [--every N] [--json FILE]
 
 A point is a model, a cluster, 1 to 400 Gbit/s between its nodes and 4 to 4096 ranks; its number is the seed that it is
 drawn with, so that the points are the same everywhere. Each has one of three budgets: density 0.01 with no tensor left
@@ -12,11 +12,13 @@ never more than 1.02x; at 5 to 100 Gbit/s it is 1.2x as fast as SSFusion-(O+I) i
 from __future__ import annotations
 
 import argparse
+import json
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from statistics import median
 from time import process_time
 from typing import Any
@@ -26,7 +28,9 @@ from rich.table import Table
 
 from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import ConfigError
+from ssfx.core.files import write_json
 from ssfx.perf_model.target import Target, target_at
+from ssfx.results.manifest import code, now
 from ssfx.schemes import schemes
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
@@ -51,8 +55,25 @@ JOINT = (
     "cltk", "cupcake", "equal_count", "fused_all", "gtopk", "mergecomp", "micro", "oktopk", "omgs", "omgs_fixed",
     "sparcml", "spardl", "topk",
 )  # fmt: skip
-OTHERS = {"density 0.01": DENSE + EACH, "density 0.01, tensors left out": DENSE + EACH + JOINT, "quality=normal": DENSE}
-"""The schemes within each budget. Left out of all: those that vote, sketch, or assume which rows or blocks are zero."""
+GENTLE = (
+    "powersgd powersgd(rank=16)", "per_tensor qsgd(bits=4,bucket=48,norm=max)",
+    "mergecomp qsgd(bits=4,bucket=48,norm=max)", "hipress qsgd(bits=4,bucket=48,norm=max)",
+)  # fmt: skip
+OTHERS = {
+    "density 0.01": DENSE + EACH,
+    "density 0.01, tensors left out": DENSE + EACH + JOINT,
+    "quality=normal": DENSE + GENTLE,
+}
+"""The schemes within each budget, with the compressor where it is not the scheme's own.
+
+Left out of all: those that vote, sketch, or assume which rows or blocks are zero.
+"""
+SSFUSION = ("ssfusion_oi", "ssfusion_oi (density 0.01)")
+COLUMNS = (
+    "seed", "model", "cluster", "gbps", "nodes", "budget", "best other", "over the best other", "over dense 16 bits",
+    "over ssfusion_oi",
+)  # fmt: skip
+"""What is written of a point; the last three are auto's time over theirs."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +111,12 @@ def points(seeds: Sequence[int], models: Sequence[str] = MODELS) -> Iterator[Poi
         yield Point(seed, rng.choice(models), cluster, gbps, nodes, list(BUDGETS)[seed % len(BUDGETS)])
 
 
-def time_s(point: Point, scheme: str) -> float:
+def time_s(point: Point, name: str) -> float:
     """Return the simulated iteration of a scheme within the budget of a point."""
+    scheme, _, asked = name.partition(" ")
     target, entry = point.target, schemes[scheme]
-    given = dict(BUDGETS[point.budget]) if scheme == "auto" else {}
-    compressor = getattr(entry.defaults, "compressor", None)
+    given = dict(BUDGETS[point.budget]) if scheme == "auto" else {"compressor": asked} if asked else {}
+    compressor = asked or getattr(entry.defaults, "compressor", None)
     if compressor is not None and keeps_fraction(compressor):
         given["density"] = BUDGETS[point.budget].get("density")
     if hasattr(entry.defaults, "ranks_per_node"):
@@ -115,10 +137,16 @@ class Compared:
         """Return auto's time over the least of these schemes."""
         return self.times_s["auto"] / min(self.times_s[name] for name in names if name in self.times_s)
 
+    def line(self) -> list[Any]:
+        """Return COLUMNS of the point."""
+        at = self.point
+        ratios = (self.over(*OTHERS[at.budget]), self.over("ddp_fp16"), self.over(*SSFUSION))
+        return [at.seed, at.model, at.cluster, at.gbps, at.nodes, at.budget, self.best, *(round(r, 5) for r in ratios)]
+
     @property
     def best(self) -> str:
         """The fastest other scheme."""
-        return min((name for name in self.times_s if name in schemes and name != "auto"), key=self.times_s.__getitem__)
+        return min((name for name in OTHERS[self.point.budget] if name in self.times_s), key=self.times_s.__getitem__)
 
 
 def compared(point: Point, others: Sequence[str] | None = None) -> Compared:
@@ -143,10 +171,14 @@ def main() -> None:
     parser.add_argument("points", nargs="?", type=int, default=510)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every point to FILE")
     given = parser.parse_args()
     with ProcessPoolExecutor(given.processes) as pool:
         found = list(pool.map(compared, points(range(0, given.points, given.every)), chunksize=4))
     show(found)
+    if given.json:
+        about = {"origin": "simulated", "date": now(), "code": code(), "columns": list(COLUMNS)}
+        write_json(given.json, json.dumps(about | {"points": [one.line() for one in found]}, separators=(",", ":")))
 
 
 def show(found: Sequence[Compared]) -> None:
@@ -160,9 +192,7 @@ def show(found: Sequence[Compared]) -> None:
             continue
         others = [one.over(*OTHERS[one.point.budget]) for one in own]
         half = [one.over("ddp_fp16") for one in own]
-        middle = [
-            1 / one.over("ssfusion_oi", "ssfusion_oi (density 0.01)") for one in own if 5 <= one.point.gbps <= 100
-        ]
+        middle = [1 / one.over(*SSFUSION) for one in own if 5 <= one.point.gbps <= 100]
         cells = [text for ratios in (others, half) for text in (share(ratios), f"{max(ratios):.4f}")]
         table.add_row(budget, str(len(own)), *cells, f"{median(middle):.2f}x" if middle else "")
     console = Console(width=100)

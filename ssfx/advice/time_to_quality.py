@@ -55,7 +55,7 @@ def way(case: Case) -> str:
     density = f"@{case.density:g}" if case.density is not None else ""
     options = ",".join(f"{key}={value}" for key, value in sorted(case.scheme_options.items()))
     parts = [f"{case.scheme}({options})" if options else case.scheme]
-    parts += [f"{case.compressor}{density}"] if case.compressor is not None else []
+    parts += [f"{case.compressor or ''}{density}"] if case.compressor is not None or density else []
     parts += [case.memory] if case.memory not in (None, "residual") else []
     return "/".join(parts)
 

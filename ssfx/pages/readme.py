@@ -14,6 +14,7 @@ from ssfx.figures.discovery import discover
 from ssfx.figures.drawing import MANIFEST, draw_all
 from ssfx.pages.algebra import algebra_block
 from ssfx.pages.auto_page import steps_block, why_block
+from ssfx.pages.auto_target import auto_target_block, points_block
 from ssfx.pages.conditions import conditions_block
 from ssfx.pages.emulated import emulated_block
 from ssfx.pages.markdown import NOTE, table
@@ -87,7 +88,12 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
             "algebra": algebra_block(),
         },
         ADVISE: {"answer": answer_block()},
-        AUTO: {"why": why_block(), "steps": steps_block()},
+        AUTO: {
+            "why": why_block(),
+            "steps": steps_block(),
+            "points": points_block(),
+            "target": auto_target_block(reference_rows()),
+        },
         VALIDATION: {"scores": scores_block()},
         EMULATION: {"benchmark": emulated_block()},
         WORKLOADS: {"models": models_block(), "times": time_to_target_block(reference_rows())},

@@ -20,13 +20,25 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan, TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.pricing.timeline import evaluate
-from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes import schemes
+from ssfx.schemes.make_plan import make_plan, make_plans
 from ssfx.schemes.search.auto_bound import lower_bound_s
-from ssfx.schemes.search.auto_budget import DENSE, HALF, MORE_STEPS, budget, density_for, kept_back, measured_steps
+from ssfx.schemes.search.auto_budget import (
+    DENSE,
+    HALF,
+    MORE_STEPS,
+    better,
+    budget,
+    density_for,
+    error_of,
+    kept_back,
+    measured_steps,
+)
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
 from ssfx.schemes.search.auto_portfolio import leaves_out
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
 from ssfx.schemes.search.auto_tables import TableMaker, Tables
+from ssfx.schemes.search.auto_trial import LATE, MOST
 from ssfx.schemes.search.byte_groups import plan_per_dtype
 from ssfx.simulator import simulate
 
@@ -249,3 +261,43 @@ def test_a_plan_says_what_it_rests_on() -> None:
     assert notes["budget"].startswith("quality=normal")
     assert "at most" in notes["gap"]
     assert any("steps" in text for key, text in plan.notes if key == "not used")
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), options=st.sampled_from([{}, {"density": 0.05}, {"quality": "dense"}]))
+def test_plans_worth_trying_begin_with_the_best_and_have_dense_messages_among_them(
+    seed: int, options: dict[str, object]
+) -> None:
+    profile, costs = instance(seed)
+    plans = make_plans("auto", profile, costs, options)
+    best = make_plan("auto", profile, costs, options)
+    assert plans[0] == best
+    assert len({(plan.buckets, plan.launch_order) for plan in plans}) == len(plans) <= MOST
+    assert any(all(one.dense for _, lane in plan.lanes() for one in lane.segments) for plan in plans)
+    allowed = schemes["auto"].options(options).budget(costs)  # type: ignore[attr-defined]
+    known = {(kind.compressor, kind.density) for kind in allowed.kinds} | {(None, 1.0)}
+    limit_s = LATE * evaluate(best, profile, costs).total_s
+    for plan in plans:
+        assert {(one.compressor, one.density) for _, lane in plan.lanes() for one in lane.segments} <= known
+        dense = all(one.dense for _, lane in plan.lanes() for one in lane.segments)
+        assert dense or evaluate(plan, profile, costs).total_s <= limit_s * (1 + 1e-9)
+        assert "chosen" in dict(plan.notes)
+
+
+def test_a_quality_has_a_limit_of_error_and_a_better_one_follows() -> None:
+    limits = [error_of(quality) for quality in MORE_STEPS]
+    assert all(limit is not None and 0 < limit < 1 for limit in limits)
+    assert limits == sorted(limits)  # type: ignore[type-var]
+    assert error_of("dense") is None
+    assert [better(quality) for quality in ("loose", "normal", "strict", "dense")] == [
+        "normal", "strict", "dense", "dense",
+    ]  # fmt: skip
+    assert schemes["auto"].options({}).error_limit == limits[1]  # type: ignore[attr-defined]
+    for whatever in ({"density": 0.01}, {"compressor": "dgc"}, {"quality": "dense"}):
+        assert schemes["auto"].options(whatever).error_limit is None  # type: ignore[attr-defined]
+
+
+def test_dense_quality_sends_every_element() -> None:
+    _, costs = instance(3)
+    kinds = budget(costs, "dense", None, None, None, False, 0).kinds
+    assert {kind.compressor for kind in kinds} == {None, "fp16"}
