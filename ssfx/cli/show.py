@@ -10,6 +10,8 @@ import click
 from ssfx.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ssfx.results.rows import Row
 
 _PARTS = ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s")
@@ -68,11 +70,28 @@ def show(run: str, as_json: bool) -> None:
     folder = Store(results_dir()).runs / run_id
     attempts = sorted(folder.glob("attempt-*"))
     if attempts:
+        _say_plan(attempts[-1] / "plan.json")
         click.echo(f"files: {attempts[-1]}")
         for path in sorted(attempts[-1].iterdir()):
             click.echo(f"  {path.name}")
     else:
         click.echo("files: none here, the row came with ssfx")
+
+
+def _say_plan(path: Path) -> None:
+    """Print what the plan in use at the end sent, and why it was chosen."""
+    from ssfx.cli.terminal import say
+    from ssfx.core.files import read
+    from ssfx.planning.plan import Plan
+
+    if not path.exists():
+        return
+    plan = read(path, Plan.from_json)
+    lanes = [lane for _, lane in plan.lanes()]
+    ways = {f"{one.compressor or 'dense'} by {lane.collective}" for lane in lanes for one in lane.segments}
+    say(f"plan {plan.digest}: {len(plan.launch_order)} messages; {', '.join(sorted(ways))}", "  ", "")
+    for note, text in plan.notes:
+        say(f"{note}: {text}", "  ", "")
 
 
 def _commit(row: Row) -> str:

@@ -93,7 +93,7 @@ class PlanTrial:
         tried = sorted((one for one in range(len(self.plans)) if self.times_s[one] is not None), key=self._time_s)
         labels = [dict(plan.notes).get("chosen", "a plan") for plan in self.plans]
         named = (f"{labels[one]} {1e3 * self._time_s(one):.3g}" for one in tried)
-        return f"of {len(tried)} plans trained with, ms a step after the forward pass: {', '.join(named)}"
+        return f"{len(tried)} plans, ms a step after the forward pass: {'; '.join(named)}"
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run goes on with."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -162,12 +163,14 @@ class Planner:
         """Take note of a step of a trial; return whether another plan is in use now."""
         if not trial.end_step(seconds):
             return False
-        self._install(trial.plan)
-        if trial.finished:
-            self._trial = None
-            self._hold_to(trial.step_s)
-            if self._comm.rank == 0:
-                _log.info("the plan is chosen, %s", trial.words())
+        if not trial.finished:
+            self._install(trial.plan)
+            return True
+        self._install(replace(trial.plan, notes=(*trial.plan.notes, ("tried", trial.words()))))
+        self._trial = None
+        self._hold_to(trial.step_s)
+        if self._comm.rank == 0:
+            _log.info("%s: %s", dict(trial.plan.notes).get("chosen", "a plan"), trial.words())
         return True
 
     def _hold_to(self, step_s: float | None) -> None:

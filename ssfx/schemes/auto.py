@@ -14,7 +14,7 @@ from ssfx.pricing.lane_prices import LanePrices
 from ssfx.pricing.timeline import disturbed_s
 from ssfx.schemes.base import SchemeOptions, scheme
 from ssfx.schemes.search.auto_bound import lower_bound_s, network_bound_s
-from ssfx.schemes.search.auto_budget import Budget, Quality, better, budget, error_of
+from ssfx.schemes.search.auto_budget import Budget, Quality, budget, kept_back_shares
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
 from ssfx.schemes.search.auto_offload import with_host
 from ssfx.schemes.search.auto_portfolio import COLLECTIVES, as_auto, portfolio
@@ -93,16 +93,22 @@ class AutoOptions(SchemeOptions):
         """The share of a gradient's norm that a step may keep back while training; None: whatever it is."""
         if self.compressor is not None or self.density is not None:
             return None
-        return self.error_budget if self.error_budget is not None else error_of(self.quality or "normal")
+        return self.error_budget if self.error_budget is not None else max(self._shares(), default=None)
+
+    def _shares(self) -> list[float]:
+        return kept_back_shares(self.quality or "normal")
 
     def gentler(self, given: dict[str, Any], error: float) -> dict[str, Any]:
         """Return `given` with the budget to plan with after a step has kept back `error`, more than its limit.
 
-        An error budget is made smaller by what it was exceeded; after a quality comes the next better one.
+        An error budget is made smaller by what it was exceeded. After a quality comes the error of its next gentler
+        methods in the recorded runs, and where there are none, dense messages.
         """
         if self.error_budget is not None:
             return {**given, "error_budget": LESS * self.error_budget**2 / error}
-        return {**given, "quality": better(self.quality or "normal")}
+        rest = {key: value for key, value in given.items() if key != "quality"}
+        *gentler, _ = self._shares()
+        return {**rest, "error_budget": gentler[-1]} if gentler else {**rest, "quality": "dense"}
 
     def budget(self, costs: Costs) -> Budget:
         """Return what may be used on the ranks of `costs`."""

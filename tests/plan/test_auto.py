@@ -27,11 +27,10 @@ from ssfx.schemes.search.auto_budget import (
     DENSE,
     HALF,
     MORE_STEPS,
-    better,
     budget,
     density_for,
-    error_of,
     kept_back,
+    kept_back_shares,
     measured_steps,
 )
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
@@ -284,15 +283,14 @@ def test_plans_worth_trying_begin_with_the_best_and_have_dense_messages_among_th
         assert "chosen" in dict(plan.notes)
 
 
-def test_a_quality_has_a_limit_of_error_and_a_better_one_follows() -> None:
-    limits = [error_of(quality) for quality in MORE_STEPS]
-    assert all(limit is not None and 0 < limit < 1 for limit in limits)
-    assert limits == sorted(limits)  # type: ignore[type-var]
-    assert error_of("dense") is None
-    assert [better(quality) for quality in ("loose", "normal", "strict", "dense")] == [
-        "normal", "strict", "dense", "dense",
-    ]  # fmt: skip
-    assert schemes["auto"].options({}).error_limit == limits[1]  # type: ignore[attr-defined]
+def test_a_quality_is_held_to_the_most_that_its_methods_kept_back() -> None:
+    shares = [kept_back_shares(quality) for quality in MORE_STEPS]
+    assert all(0 < one < 1 for found in shares for one in found)
+    assert set(shares[0]) <= set(shares[1]) <= set(shares[2])
+    assert len(shares[0]) >= 2
+    normal = schemes["auto"].options({})
+    assert normal.error_limit == shares[1][-1]  # type: ignore[attr-defined]
+    assert normal.gentler({}, 1.0) == {"error_budget": shares[1][-2]}  # type: ignore[attr-defined]
     for whatever in ({"density": 0.01}, {"compressor": "dgc"}, {"quality": "dense"}):
         assert schemes["auto"].options(whatever).error_limit is None  # type: ignore[attr-defined]
 

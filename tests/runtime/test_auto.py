@@ -16,6 +16,7 @@ from ssfx.runtime.exchange import lane_memory
 from ssfx.runtime.plan_watch import PlanWatch
 from ssfx.schemes import schemes
 from ssfx.schemes.auto import LESS
+from ssfx.schemes.search.auto_budget import kept_back_shares
 
 
 @pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
@@ -69,6 +70,7 @@ def test_plans_are_tried_on_all_ranks_and_one_is_kept(pool: Pool) -> None:
         assert set(one["plans"][-2:]) <= set(one["used"])  # the first were trained with before the resume
         assert len(one["used"]) + 5 <= one["limit"]
         times = dict(zip(one["plans"], one["times_s"], strict=True))
+        assert one["tried"].startswith(f"{len(times)} plans, ms a step")
         assert times[one["settled"]] <= 1.25 * min(times.values())
 
 
@@ -116,17 +118,17 @@ def test_an_exceeded_error_budget_is_planned_for_with_less() -> None:
     assert one.given["replan_after"] == 2
 
 
-def test_a_quality_whose_error_is_exceeded_becomes_better_step_by_step() -> None:
-    one, seen = watch(quality="loose"), []
+def test_after_a_quality_whose_error_is_exceeded_comes_that_of_gentler_methods() -> None:
+    one = watch(quality="loose")
     one.planned(1.0)
-    while one.limit is not None:
-        seen.append((one.given["quality"], one.limit))
-        assert stepped(one, 1.0, one.limit) == ""
-        assert "was kept back" in stepped(one, 1.0, min(1.0, one.limit + 0.01))
-    assert [quality for quality, _ in seen] == ["loose", "normal", "strict"]
-    assert [limit for _, limit in seen] == sorted((limit for _, limit in seen), reverse=True)
-    assert one.given["quality"] == "dense"
-    assert stepped(one, 1.0, 1.0) == ""
+    *_, gentler, limit = kept_back_shares("loose")
+    assert one.limit == limit
+    assert stepped(one, 1.0, limit) == ""
+    assert "was kept back" in stepped(one, 1.0, limit + 0.01)
+    assert one.limit == gentler < limit
+    assert one.given == {"replan_after": 2, "error_budget": gentler}
+    assert "was kept back" in stepped(one, 1.0, 2 * gentler)
+    assert one.given["error_budget"] == pytest.approx(LESS * gentler / 2)
 
 
 def test_what_is_watched_survives_a_resume() -> None:

@@ -68,7 +68,7 @@ def test_slow_plans_are_dropped_after_one_visit() -> None:
     assert steps[1] == steps[2] == SETTLING + 2
     assert steps[0] == steps[3] == 3 * (SETTLING + 2)
     assert steps[4] == 2 * (SETTLING + 2)
-    assert "plan 0 1e+03, plan 3 1.05e+03" in trial.words()
+    assert "plan 0 1e+03; plan 3 1.05e+03" in trial.words()
 
 
 def test_a_visit_that_something_disturbs_does_not_decide() -> None:

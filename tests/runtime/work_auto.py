@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from itertools import count
 from time import sleep
 from typing import Any
@@ -156,7 +157,8 @@ def tries(group: Any, rank: int, world: int) -> dict[str, Any]:
     sync.detach()
     return {
         "plans": [plan.digest for plan in trial.plans], "times_s": trial.times_s, "used": used,
-        "settled": sync.plan.digest, "weights": parameters(model), "limit": most_steps(len(trial.plans), 1),
+        "settled": replace(sync.plan, notes=sync.plan.notes[:-1]).digest, "tried": dict(sync.plan.notes)["tried"],
+        "weights": parameters(model), "limit": most_steps(len(trial.plans), 1),
         "dense": [not any(s.compressor for _, lane in plan.lanes() for s in lane.segments) for plan in trial.plans],
     }  # fmt: skip
 

@@ -172,19 +172,15 @@ def measured_steps() -> tuple[dict[str, Any], ...]:
     return tuple(read(data_dir() / "method_steps.json", loads)["methods"])
 
 
-def better(quality: Quality) -> Quality:
-    """Return the next better quality."""
-    order: tuple[Quality, ...] = ("dense", *MORE_STEPS)
-    return order[max(0, order.index(quality) - 1)]
+def kept_back_shares(quality: Quality) -> list[float]:
+    """Return what the methods that a quality allows kept back in their recorded runs, where it was measured, ascending.
 
-
-def error_of(quality: Quality) -> float | None:
-    """Return the most that a method which the quality allows kept back in its recorded runs; None without any such."""
+    Shares of a gradient's norm, each of the task on which it was most.
+    """
     if quality == "dense":
-        return None
-    limit = MORE_STEPS[quality]
-    known = [row.get("kept_back") for row in measured_steps() if _within(row, limit)]
-    return max((share for share in known if share is not None), default=None)
+        return []
+    known = {row["kept_back"] for row in measured_steps() if _within(row, MORE_STEPS[quality])}
+    return sorted(share for share in known if share is not None)
 
 
 def _within(row: Mapping[str, Any], limit: float) -> bool:
