@@ -9,6 +9,8 @@ from figures.synthetic import row
 
 from ssfx.cli import main
 from ssfx.cli.outcome import print_outcome
+from ssfx.cli.show import _say_plan
+from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
 from ssfx.results.rows import Row
 from ssfx.results.speedup import speedup
 
@@ -116,3 +118,16 @@ def test_show_says_what_a_run_was(capsys):
     assert out.startswith(f"{run_id}  ")
     assert "simulated on" in out
     assert "part of an iteration" in out
+
+
+def test_show_says_what_the_plan_of_a_run_sent_and_why(tmp_path, capsys):
+    tensors = (TensorSpec("a", (8,)), TensorSpec("b", (4,)))
+    buckets = (Bucket((Lane("all_gather", (Segment(("a",), "dgc", 0.5), Segment(("b",)))),)),)
+    plan = Plan("auto", 2, tensors, buckets, launch_in_order(buckets, tensors), notes=(("tried", "3 plans: ..."),))
+    _say_plan(tmp_path / "plan.json")
+    assert capsys.readouterr().out == ""
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    _say_plan(tmp_path / "plan.json")
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"plan {plan.digest}: 1 messages; dense by all_gather, dgc by all_gather"
+    assert second == "tried: 3 plans: ..."
