@@ -14,8 +14,6 @@ from ssfx.simulator import Simulated
 
 NAME = "acpsgd.fig1"
 TITLE = "Fig. 1: S-SGD without and with wait-free backpropagation, and compressed"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 

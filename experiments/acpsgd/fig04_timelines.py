@@ -14,8 +14,6 @@ from ssfx.simulator import Simulated
 
 NAME = "acpsgd.fig4"
 TITLE = "Fig. 4: Power-SGD after backward, Power-SGD and ACP-SGD during it"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 

@@ -18,7 +18,6 @@ from ssfx.validation.published_steps import Method, Setting, Steps, claims, meth
 
 NAME = "acpsgd.fig10"
 TITLE = "Iteration time by buffer size"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "acpsgd_fusion", "calibration": bool}
 COMMAND = "ssfx run experiment=acpsgd_fusion"
 

@@ -15,8 +15,6 @@ from ssfx.validation.published_steps import claims
 
 NAME = "acpsgd.table1"
 TITLE = "Model statistics and compression ratios"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 SIGNS, SPARSE = "acpsgd.table1.sign", "acpsgd.table1.topk"

@@ -17,8 +17,6 @@ from ssfx.validation.published_steps import claims
 
 NAME = "acpsgd.table2"
 TITLE = "What one worker sends in a step (elements of 32 bits)"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 MODEL = "BERT-Base"

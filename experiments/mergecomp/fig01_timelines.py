@@ -14,8 +14,6 @@ from ssfx.simulator import Simulated
 
 NAME = "mergecomp.fig1"
 TITLE = "Fig. 1: distributed training without and with WFBP"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 

@@ -16,7 +16,6 @@ from ssfx.validation.published_steps import Prediction, Steps
 
 NAME = "mergecomp.fig4"
 TITLE = "Scaling factors of MergeComp, ResNet50 on CIFAR10"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "mergecomp_clusters", "calibration": bool}
 COMMAND = "ssfx run experiment=mergecomp_clusters"
 

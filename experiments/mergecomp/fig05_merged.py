@@ -16,7 +16,6 @@ from ssfx.validation.published_steps import Prediction, Steps, number
 
 NAME = "mergecomp.fig5"
 TITLE = "Scaling factors of MergeComp, ResNet101 on ImageNet"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "mergecomp_clusters", "calibration": bool}
 COMMAND = "ssfx run experiment=mergecomp_clusters"
 

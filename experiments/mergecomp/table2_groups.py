@@ -15,7 +15,6 @@ from ssfx.validation.published_steps import Prediction, Steps
 
 NAME = "mergecomp.table2"
 TITLE = "Speed over that of one group, ResNet101"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "mergecomp_groups", "calibration": bool}
 COMMAND = "ssfx run experiment=mergecomp_groups"
 

@@ -14,7 +14,6 @@ from ssfx.validation.published_steps import Prediction, Steps
 
 NAME = "mergecomp.table3"
 TITLE = "Gain over an even split, ResNet101"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "mergecomp_groups", "calibration": bool}
 COMMAND = "ssfx run experiment=mergecomp_groups"
 

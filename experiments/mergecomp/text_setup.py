@@ -14,8 +14,6 @@ from ssfx.results.rows import Row
 
 NAME = "mergecomp.text.setup"
 TITLE = "Server and defaults of MergeComp"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 SERVER = "mergecomp_pcie"

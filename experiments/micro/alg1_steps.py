@@ -21,8 +21,6 @@ from ssfx.validation.published_steps import claims
 
 NAME = "micro.alg1"
 TITLE = "What holds in every step of MiCRO"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 MODEL = "resnet18_cifar10"

@@ -14,8 +14,6 @@ from ssfx.results.rows import Row
 
 NAME = "micro.table1"
 TITLE = f"Weaknesses of sparsifiers, tried with error feedback on {WORKERS} made-up workers"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 NAMES = {"topk": "Top-k", "cltk": "CLT-k", "hardthr": "hard threshold", "sidco": "SIDCo", "micro": "MiCRO"}

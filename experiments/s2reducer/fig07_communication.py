@@ -17,7 +17,6 @@ from ssfx.validation.published_steps import Prediction, claims
 
 NAME = "s2reducer.fig7"
 TITLE = "Time of sparse communication, block-sparse ResNet-50"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "s2_sparse", "calibration": bool}
 COMMAND = "ssfx run experiment=s2_sparse"
 

@@ -14,8 +14,6 @@ from ssfx.workloads.schedule import STEP_FACTOR
 
 NAME = "s2reducer.table2"
 TITLE = "Training settings of S2 Reducer"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 SLOW, FAST = "s2reducer_1gbe", "s2reducer_10gbe"

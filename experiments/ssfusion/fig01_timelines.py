@@ -12,8 +12,6 @@ from ssfx.simulator import Simulated
 
 NAME = "ssfusion.fig1"
 TITLE = "Fig. 1: three ways to exchange the gradients of four tensors"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
 COMMAND = "ssfx figures ssfusion.fig1"
 
 EXAMPLE = Example(

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 NAME = "ssfusion.fig2"
 TITLE = "Fig. 2: share of time spent on sparsification, by fusion degree"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "missing_rate"}
 COMMAND = "ssfx run experiment=missing_rate preset=short"
 COST = "5 minutes on two cores"

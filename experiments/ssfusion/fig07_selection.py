@@ -12,8 +12,6 @@ from ssfx.simulator import Simulated
 
 NAME = "ssfusion.fig7"
 TITLE = "Fig. 7: per-tensor and selective sparsification of seven tensors in two buffers"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
 COMMAND = "ssfx figures ssfusion.fig7"
 
 

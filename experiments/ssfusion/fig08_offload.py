@@ -11,9 +11,6 @@ from ssfx.simulator import Simulated
 
 NAME = "ssfusion.fig8"
 TITLE = "Fig. 8: two ways to move sparsification to the host"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
-COMMAND = "ssfx figures ssfusion.fig8"
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:

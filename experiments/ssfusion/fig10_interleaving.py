@@ -11,9 +11,6 @@ from ssfx.simulator import Simulated
 
 NAME = "ssfusion.fig10"
 TITLE = "Fig. 10: All-Gather alone, and interleaved All-Reduce and All-Gather"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
-COMMAND = "ssfx figures ssfusion.fig10"
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:

@@ -17,7 +17,6 @@ from ssfx.results.rows import Row
 
 NAME = "ssfusion.table1"
 TITLE = "Table I: tensors of which nothing is sent, by fusion degree (percent of the tensors)"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "missing_rate"}
 COMMAND = "ssfx run experiment=missing_rate preset=short"
 COST = "5 minutes on two cores"

@@ -19,7 +19,6 @@ from ssfx.schemes import schemes
 
 NAME = "ssfusion.table5"
 TITLE = "Table V: profiling time, share of the time of training"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "profiling_overhead"}
 COMMAND = "ssfx run experiment=profiling_overhead cluster=64gpu"
 COST = "seconds on one core"
