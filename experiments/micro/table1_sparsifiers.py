@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ssfx.claims.ledger import claims_of
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import absent, claims_of, complete, held, says
+from ssfx.evaluation.judging import absent, complete, held, says
 from ssfx.evaluation.operators import bytes_per_element
 from ssfx.evaluation.selection_example import SPARSIFIERS, WORKERS, run
 from ssfx.figures.tables import draw_table

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ssfx.claims.ledger import PaperClaim, ledgers
+from ssfx.claims.ledger import PaperClaim, claims_of
 from ssfx.claims.verdicts import Outcome, Verdict
 from ssfx.config.compose import compose
 from ssfx.config.epochs import with_steps
@@ -141,4 +141,4 @@ def _steps(workload: str, world_size: int) -> int:
 
 
 def _claims() -> list[PaperClaim]:
-    return [claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == NAME]
+    return claims_of(NAME)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ssfx.claims.ledger import claims_of
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import absent, claims_of
+from ssfx.evaluation.judging import absent
 from ssfx.evaluation.row_steps import judge_predictions, prediction_bars, values_by_calibration
 from ssfx.evaluation.step_plots import Bar, Bars, draw_panels
 from ssfx.results.rows import Row
