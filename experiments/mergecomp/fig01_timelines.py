@@ -18,10 +18,7 @@ COMMAND = f"ssfx figures {NAME}"
 
 def steps() -> dict[str, Simulated]:
     """Return one simulated step for every panel of the figure."""
-    return {
-        "without WFBP": step(EACH, overlap=False),
-        "with WFBP": step(EACH),
-    }
+    return {"without WFBP": step(EACH, overlap=False), "with WFBP": step(EACH)}
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:

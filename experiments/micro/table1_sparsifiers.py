@@ -61,10 +61,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return a verdict on every cell of the table and on the two sentences about CLT-k."""
     found = [verdict for key in SPARSIFIERS for verdict in cells(key)]
     leading = run("cltk")
-    found += [
-        held("micro.iii.cltk_equal", leading.ratio),
-        held("micro.iii.cltk_idle", leading.deciding / WORKERS),
-    ]
+    found += [held("micro.iii.cltk_equal", leading.ratio), held("micro.iii.cltk_idle", leading.deciding / WORKERS)]
     assert len(found) == len(claims_of(NAME))
     return complete(NAME, found, COMMAND)
 

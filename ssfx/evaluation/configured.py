@@ -17,9 +17,7 @@ from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.devices import device
 
-NOWHERE = {
-    "software": "a habit of measuring, not part of a simulated step",
-}
+NOWHERE = {"software": "a habit of measuring, not part of a simulated step"}
 
 
 @cache

@@ -79,10 +79,7 @@ def factors_of(artifact: str) -> list[Prediction]:
 
 def panels_of(artifact: str) -> dict[str, list[Prediction]]:
     """Return the predictions of a figure of times to converge, by panel."""
-    return {
-        "time per iteration over MergeComp's, 4 GPUs": ratios_of(artifact),
-        "scaling factor": factors_of(artifact),
-    }
+    return {"time per iteration over MergeComp's, 4 GPUs": ratios_of(artifact), "scaling factor": factors_of(artifact)}
 
 
 def draw_groups(name: str, title: str, rows: Sequence[Row], out: Path) -> list[Path]:
