@@ -134,11 +134,7 @@ def stand_in(counter: Counter, path: str) -> ModuleType:
     ):  # fmt: skip
         counted(name, launches, passes)
 
-    for name, plain in (
-        ("block_norms", plain_blocks),
-        ("take_blocks", plain_blocks),
-        ("largest_of_chunks", chunks),
-    ):
+    for name, plain in (("block_norms", plain_blocks), ("take_blocks", plain_blocks), ("largest_of_chunks", chunks)):
         setattr(module, name, getattr(plain, name) if gpu else one_call(counter, getattr(cpu, name)))
     return module
 

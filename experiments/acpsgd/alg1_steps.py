@@ -14,8 +14,6 @@ from ssfx.results.rows import Row
 
 NAME = "acpsgd.alg1"
 TITLE = "One step of Power-SGD and of ACP-SGD for an n x m matrix at rank r"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 SHAPE, RANK = (768, 3072), 32

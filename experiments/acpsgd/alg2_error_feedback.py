@@ -14,8 +14,6 @@ from ssfx.results.rows import Row
 
 NAME = "acpsgd.alg2"
 TITLE = "ACP-SGD with and without error feedback"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 SHAPE, RANK, WORKERS, STEPS = (24, 16), 2, 4, 40

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete
 from ssfx.evaluation.low_rank_example import EACH, step
-from ssfx.figures.timelines import draw_timelines
+from ssfx.figures.timelines import Timelines
 from ssfx.results.rows import Row
 from ssfx.simulator import Simulated
 
 NAME = "acpsgd.fig1"
 TITLE = "Fig. 1: S-SGD without and with wait-free backpropagation, and compressed"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
-
-
-def draw(rows: list[Row], out: Path) -> list[Path]:
-    """Write one timeline a panel."""
-    return draw_timelines(NAME, TITLE, steps(), out)
 
 
 def steps() -> dict[str, Simulated]:
@@ -38,6 +30,5 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     return complete(NAME, [], COMMAND)
 
 
-def finding(rows: list[Row]) -> str:
-    """Return the time of each step."""
-    return ", ".join(f"{name} {1e3 * one.iteration_s:.2f} ms" for name, one in steps().items())
+TIMELINES = Timelines(NAME, TITLE, steps)
+draw, finding = TIMELINES.draw, TIMELINES.finding

@@ -16,7 +16,6 @@ from ssfx.validation.published_steps import Prediction, Steps
 
 NAME = "acpsgd.fig3"
 TITLE = "Parts of an iteration: S-SGD and three compressors"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "acpsgd_models", "calibration": bool}
 COMMAND = "ssfx run experiment=acpsgd_models"
 

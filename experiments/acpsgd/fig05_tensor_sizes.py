@@ -15,8 +15,6 @@ from ssfx.results.rows import Row
 
 NAME = "acpsgd.fig5"
 TITLE = "Sizes of tensors before and after compression"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 PANELS = {"ResNet-50": ("acpsgd.iv.cdf.resnet50", 1e4), "BERT-Base": ("acpsgd.iv.cdf.bertbase", 1e5)}

@@ -12,7 +12,6 @@ from ssfx.results.rows import Row
 
 NAME = "acpsgd.fig6"
 TITLE = "Accuracy of S-SGD, Power-SGD and ACP-SGD"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "time_to_quality", "calibration": ""}
 COMMAND = "ssfx run experiment=time_to_quality"
 

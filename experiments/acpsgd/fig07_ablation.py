@@ -12,7 +12,6 @@ from ssfx.results.rows import Row
 
 NAME = "acpsgd.fig7"
 TITLE = "ACP-SGD without error feedback or reuse"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "acpsgd_ablation", "calibration": ""}
 COMMAND = "ssfx run experiment=acpsgd_ablation"
 

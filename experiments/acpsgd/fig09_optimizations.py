@@ -16,7 +16,6 @@ from ssfx.validation.published_steps import Steps, mean, over
 
 NAME = "acpsgd.fig9"
 TITLE = "Gain of overlap (WFBP) and fusion (TF)"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "acpsgd_fusion", "calibration": bool}
 COMMAND = "ssfx run experiment=acpsgd_fusion"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ssfx.claims.ledger import claims_by_id
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.acpsgd_panels import COLOURS, line
 from ssfx.evaluation.judging import complete, held
@@ -14,11 +15,10 @@ from ssfx.evaluation.step_plots import Lines, draw_panels
 from ssfx.results.rows import Row
 from ssfx.schemes.search.byte_groups import MIB
 from ssfx.validation.published_acpsgd import Setup, ratios, timed
-from ssfx.validation.published_steps import Method, Setting, Steps, claims, method
+from ssfx.validation.published_steps import Method, Setting, Steps, method
 
 NAME = "acpsgd.fig10"
 TITLE = "Iteration time by buffer size"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "acpsgd_fusion", "calibration": bool}
 COMMAND = "ssfx run experiment=acpsgd_fusion"
 
@@ -42,7 +42,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
 def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return verdicts on the size of the model, its ratio at rank 256, the gain of 25 MB and the order."""
     own = [one for one in ratios() if one.claim.startswith("acpsgd.fig10.")]
-    rank = claims()["acpsgd.fig10.rank256_ratio"].conditions["rank"]
+    rank = claims_by_id()["acpsgd.fig10.rank256_ratio"].conditions["rank"]
     found = of("BERT-Large", rank)
     two = f"{found.turns_ratio:.2f}x if P or Q is sent in a step, {found.power_ratio:.2f}x as Table I counts (ACP-02)"
     computed = [

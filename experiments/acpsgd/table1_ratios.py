@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ssfx.claims.ledger import claims_by_id
 from ssfx.claims.verdicts import Verdict
 from ssfx.compressors import build
 from ssfx.evaluation.judging import complete, held, number
 from ssfx.evaluation.low_rank import MODELS, of
 from ssfx.figures.tables import draw_table
 from ssfx.results.rows import Row
-from ssfx.validation.published_steps import claims
 
 NAME = "acpsgd.table1"
 TITLE = "Model statistics and compression ratios"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 SIGNS, SPARSE = "acpsgd.table1.sign", "acpsgd.table1.topk"
@@ -71,5 +69,5 @@ def ratios() -> tuple[float, float, float]:
     """Return what signs save, and what Top-k saves: counting values alone, and with the indices that go with them."""
     numel = of("ResNet-50").numel // 1000 * 1000
     sign = 4 * numel / build("signsgd").layout(numel, 1.0).nbytes
-    layout = build("topk").layout(numel, claims()["acpsgd.intro.topk_ratio"].conditions["density"])
+    layout = build("topk").layout(numel, claims_by_id()["acpsgd.intro.topk_ratio"].conditions["density"])
     return sign, numel / layout.values, 4 * numel / layout.nbytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ssfx.claims.ledger import claims_by_id
 from ssfx.claims.verdicts import Verdict
 from ssfx.collectives.primitives import traffic
 from ssfx.compressors import build
@@ -13,12 +14,9 @@ from ssfx.evaluation.low_rank import of
 from ssfx.evaluation.operators import bytes_per_element
 from ssfx.figures.tables import draw_table
 from ssfx.results.rows import Row
-from ssfx.validation.published_steps import claims
 
 NAME = "acpsgd.table2"
 TITLE = "What one worker sends in a step (elements of 32 bits)"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 MODEL = "BERT-Base"
@@ -69,7 +67,7 @@ def sent() -> list[tuple[str, str, str, float, float]]:
     """Return method, its key, its formula, and elements sent as counted and by the formula."""
     p, numel = int(number("acpsgd.setup.gpus")), of(MODEL).numel
     factored = sum(of(MODEL).p) + sum(of(MODEL).q) - of(MODEL).vectors
-    kept = build("topk").layout(numel, claims()["acpsgd.intro.topk_ratio"].conditions["density"])
+    kept = build("topk").layout(numel, claims_by_id()["acpsgd.intro.topk_ratio"].conditions["density"])
 
     def summed(elements: int) -> float:
         return traffic("all_reduce", 4 * elements, p, item_bytes=4).sent_bytes / 4

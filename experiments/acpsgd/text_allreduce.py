@@ -17,8 +17,6 @@ from ssfx.results.rows import Row
 
 NAME = "acpsgd.text.allreduce"
 TITLE = "All-reduces one by one and fused"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 CLUSTER = "acpsgd_10gbe"

@@ -14,8 +14,6 @@ from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, MIB
 
 NAME = "acpsgd.text.buffer"
 TITLE = "Buffers of ResNet-50 at rank 4, MB meaning MiB"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 

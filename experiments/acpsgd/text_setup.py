@@ -16,8 +16,6 @@ from ssfx.workloads.schedule import STEP_FACTOR
 
 NAME = "acpsgd.text.setup"
 TITLE = "Testbed and training settings of ACP-SGD"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 TESTBED = "acpsgd_10gbe"

@@ -17,8 +17,6 @@ from ssfx.validation.published_steps import Simulations
 
 NAME = "mergecomp.alg1"
 TITLE = "Groups that MergeComp makes of ResNet50"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 

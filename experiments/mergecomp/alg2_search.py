@@ -17,8 +17,6 @@ from ssfx.schemes.search.mergecomp_search import Found, algorithm_2, search_last
 
 NAME = "mergecomp.alg2"
 TITLE = "Search over the number of groups"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 ALPHA = 0.02

@@ -16,7 +16,6 @@ from ssfx.validation.published_steps import Steps
 
 NAME = "mergecomp.fig2"
 TITLE = "Scaling factors of layer-wise compression"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "mergecomp_clusters", "calibration": bool}
 COMMAND = "ssfx run experiment=mergecomp_clusters"
 

@@ -15,7 +15,6 @@ from ssfx.results.rows import Row
 
 NAME = "mergecomp.fig3"
 TITLE = "Time to compress one tensor, and sizes of tensors"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "compressors", "dataset": "laplace"}
 COMMAND = "python benchmarks/compressors.py"
 

@@ -12,8 +12,6 @@ from ssfx.results.rows import Row
 
 NAME = "mergecomp.fig6"
 TITLE = "Scaling factors of Mask R-CNN"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 WHY = "Mask R-CNN is not simulated: how many regions it works on, and which tensors it trains, is not stated (MC-03)"

@@ -16,8 +16,6 @@ from ssfx.schemes import schemes
 
 NAME = "mergecomp.table1"
 TITLE = "Collective of each compressor"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 COMPRESSORS = {

@@ -11,11 +11,10 @@ from ssfx.evaluation.judging import complete
 from ssfx.evaluation.mergecomp_panels import draw_groups, ratios_of
 from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions
 from ssfx.results.rows import Row
-from ssfx.validation.published_steps import Prediction, Steps
+from ssfx.validation.published_steps import Steps
 
 NAME = "mergecomp.table2"
 TITLE = "Speed over that of one group, ResNet101"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "mergecomp_groups", "calibration": bool}
 COMMAND = "ssfx run experiment=mergecomp_groups"
 
@@ -27,7 +26,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return verdicts on every cell and on what the text says of them."""
-    found = [*judge_predictions(rows, [*ratios_of(NAME), *EXTRA]), *judge_orders(rows, ORDERS)]
+    found = [*judge_predictions(rows, ratios_of(NAME)), *judge_orders(rows, ORDERS)]
     return complete(NAME, found, COMMAND)
 
 
@@ -55,4 +54,3 @@ def _y3(steps: Steps) -> tuple[bool, str]:
 SMALL, ALIKE = 0.005, 0.02
 """Below the last printed digit; and the largest difference that the paper itself has between Y = 2 and 3, doubled."""
 ORDERS: dict[str, Rule] = {"mergecomp.table2.grows": _grows, "mergecomp.table2.y3": _y3}
-EXTRA: list[Prediction] = []

@@ -14,7 +14,6 @@ from ssfx.results.rows import Row
 
 NAME = "mergecomp.table4"
 TITLE = "Accuracy of layer-wise and merged compression"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "mergecomp_quality", "calibration": ""}
 COMMAND = "ssfx run experiment=mergecomp_quality"
 

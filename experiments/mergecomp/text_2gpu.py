@@ -15,7 +15,6 @@ from ssfx.validation.published_steps import Prediction, Step, Steps, number
 
 NAME = "mergecomp.text.2gpu"
 TITLE = "Budget of an iteration on two GPUs"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "mergecomp_clusters", "calibration": bool}
 COMMAND = "ssfx run experiment=mergecomp_clusters"
 

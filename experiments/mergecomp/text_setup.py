@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ssfx.claims.ledger import claims_of
 from ssfx.claims.verdicts import Verdict
 from ssfx.compressors import build
 from ssfx.evaluation.configured import cluster, experiment, judge_setup, memory_gb, workload
-from ssfx.evaluation.judging import claims_of, complete, says
+from ssfx.evaluation.judging import complete, says
 from ssfx.evaluation.pages import draw_claims
 from ssfx.results.rows import Row
 
 NAME = "mergecomp.text.setup"
 TITLE = "Server and defaults of MergeComp"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 SERVER = "mergecomp_pcie"

@@ -15,8 +15,6 @@ from ssfx.results.rows import Row
 
 NAME = "mergecomp.text.theory"
 TITLE = "Lemmas and theorems of MergeComp, tried on small numbers"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 TENSORS = 12

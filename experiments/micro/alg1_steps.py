@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ssfx.claims.ledger import claims_by_id
 from ssfx.claims.verdicts import Verdict
 from ssfx.collectives.micro import partition_of, threshold_scale
 from ssfx.collectives.primitives import split_starts
@@ -17,12 +18,9 @@ from ssfx.evaluation.pages import draw_claims
 from ssfx.evaluation.selection_example import run
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.results.rows import Row
-from ssfx.validation.published_steps import claims
 
 NAME = "micro.alg1"
 TITLE = "What holds in every step of MiCRO"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 MODEL = "resnet18_cifar10"
@@ -38,7 +36,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return a verdict on every property of the algorithm."""
-    workers = int(claims()["micro.micro.search_range"].conditions["n"])
+    workers = int(claims_by_id()["micro.micro.search_range"].conditions["n"])
     numel = model_work(MODEL).numel
     starts = split_starts(numel, workers)
     largest = max(b - a for a, b in pairwise(starts))

@@ -13,8 +13,6 @@ from ssfx.results.rows import Row
 
 NAME = "micro.eq1"
 TITLE = "Mean norm of the workers' errors"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 

@@ -13,7 +13,6 @@ from ssfx.results.rows import Row
 
 NAME = "micro.fig2"
 TITLE = "Error over steps of Top-k and hard threshold"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "micro_quality", "calibration": ""}
 COMMAND = "ssfx run experiment=micro_quality"
 

@@ -14,8 +14,6 @@ from ssfx.results.rows import Row
 
 NAME = "micro.fig3"
 TITLE = "Exclusive parts and the steered threshold"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 WORKERS, STEPS = 4, 8

@@ -14,7 +14,6 @@ from ssfx.results.rows import Row
 
 NAME = "micro.fig5"
 TITLE = "Density over steps of four sparsifiers"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "micro_quality", "calibration": ""}
 COMMAND = "ssfx run experiment=micro_quality"
 

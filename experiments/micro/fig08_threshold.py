@@ -14,7 +14,6 @@ from ssfx.results.rows import Row
 
 NAME = "micro.fig8"
 TITLE = "Threshold and scaled error of MiCRO"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "micro_quality", "calibration": ""}
 COMMAND = "ssfx run experiment=micro_quality"
 

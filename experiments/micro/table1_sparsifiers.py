@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ssfx.claims.ledger import claims_of
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import absent, claims_of, complete, held, says
+from ssfx.evaluation.judging import absent, complete, held, says
 from ssfx.evaluation.operators import bytes_per_element
 from ssfx.evaluation.selection_example import SPARSIFIERS, WORKERS, run
 from ssfx.figures.tables import draw_table
@@ -14,8 +15,6 @@ from ssfx.results.rows import Row
 
 NAME = "micro.table1"
 TITLE = f"Weaknesses of sparsifiers, tried with error feedback on {WORKERS} made-up workers"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 NAMES = {"topk": "Top-k", "cltk": "CLT-k", "hardthr": "hard threshold", "sidco": "SIDCo", "micro": "MiCRO"}
@@ -62,10 +61,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return a verdict on every cell of the table and on the two sentences about CLT-k."""
     found = [verdict for key in SPARSIFIERS for verdict in cells(key)]
     leading = run("cltk")
-    found += [
-        held("micro.iii.cltk_equal", leading.ratio),
-        held("micro.iii.cltk_idle", leading.deciding / WORKERS),
-    ]
+    found += [held("micro.iii.cltk_equal", leading.ratio), held("micro.iii.cltk_idle", leading.deciding / WORKERS)]
     assert len(found) == len(claims_of(NAME))
     return complete(NAME, found, COMMAND)
 

@@ -13,8 +13,6 @@ from ssfx.results.rows import Row
 
 NAME = "micro.table2"
 TITLE = "Settings of every model"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 MODELS = {"ResNet-18": "resnet18_cifar10", "GoogLeNet": "googlenet_cifar10", "SENet-18": "senet18_cifar10"}

@@ -17,8 +17,6 @@ from ssfx.results.rows import Row
 
 NAME = "micro.text.setup"
 TITLE = "Cluster and settings of MiCRO"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 

@@ -14,8 +14,6 @@ from ssfx.results.rows import Row
 
 NAME = "s2reducer.alg1"
 TITLE = "What the sketch and the bitmap keep exactly"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 ROUNDING = 1e-9

@@ -13,8 +13,6 @@ from ssfx.results.rows import Row
 
 NAME = "s2reducer.fig1"
 TITLE = "How all-reduce and sparse all-gather move gradients"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 WORKERS = 4

@@ -16,8 +16,6 @@ from ssfx.results.rows import Row
 
 NAME = "s2reducer.fig2"
 TITLE = "Sketch and bitmap of two workers, added up and read back"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 ELEMENTS, BLOCK, BUCKETS = 16, 4, 8

@@ -15,7 +15,6 @@ from ssfx.validation.published_s2reducer import ratios
 
 NAME = "s2reducer.fig3"
 TITLE = "Speed of training, block-sparse ResNet-50"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "s2_sparse", "calibration": bool}
 COMMAND = "ssfx run experiment=s2_sparse"
 

@@ -12,8 +12,6 @@ from ssfx.results.rows import Row
 
 NAME = "s2reducer.fig6"
 TITLE = "All-reduce and all-gather on 16 GPUs"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 GPUS = 16

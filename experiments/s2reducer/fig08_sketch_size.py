@@ -16,7 +16,6 @@ from ssfx.validation.published_steps import Steps, method
 
 NAME = "s2reducer.fig8"
 TITLE = "Quality by the size of the sketch"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": {"s2_ratio", "s2_sparse"}.__contains__}
 COMMAND = "ssfx run experiment=s2_ratio"
 

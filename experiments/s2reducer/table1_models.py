@@ -15,8 +15,6 @@ from ssfx.schemes.search.byte_groups import MIB
 
 NAME = "s2reducer.table1"
 TITLE = "Sizes of embedding and dense gradients (MB)"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 MB = 1e6

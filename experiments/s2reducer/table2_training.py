@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ssfx.claims.ledger import claims_of
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.configured import cluster, decays, epochs, judge_setup, memory_gb, workload
-from ssfx.evaluation.judging import claims_of, complete
+from ssfx.evaluation.judging import complete
 from ssfx.evaluation.pages import draw_claims
 from ssfx.results.rows import Row
 from ssfx.workloads.schedule import STEP_FACTOR
 
 NAME = "s2reducer.table2"
 TITLE = "Training settings of S2 Reducer"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 SLOW, FAST = "s2reducer_1gbe", "s2reducer_10gbe"

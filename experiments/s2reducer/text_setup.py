@@ -16,8 +16,6 @@ from ssfx.schemes import schemes
 
 NAME = "s2reducer.text.setup"
 TITLE = "Cluster, rivals and compression rate of S2 Reducer"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 RIVALS = ("fused_all", "parallax", "sparcml", "omnireduce")

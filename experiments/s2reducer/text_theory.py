@@ -13,8 +13,6 @@ from ssfx.results.rows import Row
 
 NAME = "s2reducer.text.theory"
 TITLE = "Theorems of S2 Reducer, tried on small made-up vectors"
-CLAIMS = (NAME,)
-NEEDS: dict[str, str] = {}
 COMMAND = f"ssfx figures {NAME}"
 
 BUCKETS = 32

@@ -13,8 +13,6 @@ from ssfx.simulator.cases import simulate_case
 
 NAME = "ssfusion.text.background"
 TITLE = "Sections I and II: background figures"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
 COMMAND = "ssfx figures ssfusion.text.background"
 COST = "seconds on one core"
 

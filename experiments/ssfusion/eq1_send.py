@@ -10,8 +10,6 @@ from ssfx.results.rows import Row
 
 NAME = "ssfusion.eq1"
 TITLE = "Eq. 1: the time of one message is a latency plus a time per byte"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
 COMMAND = "ssfx profile network cluster=emulated_2x1gbit && ssfx figures ssfusion.eq1"
 NOTES = ("Latency and bandwidth are fitted to the very points that are shown; what is tested is that a line fits.",)
 

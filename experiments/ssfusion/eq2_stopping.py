@@ -20,8 +20,6 @@ from ssfx.schemes.make_plan import make_plan
 
 NAME = "ssfusion.eq2"
 TITLE = "Eq. 2: where tensors stop being left out of compression"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
 COMMAND = "ssfx figures ssfusion.eq2"
 NOTES = (
     "Eq. 2 alone leaves whole buffers uncompressed; the guard of ssfx (D-52) stops it at the density "

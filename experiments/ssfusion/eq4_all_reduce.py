@@ -10,8 +10,6 @@ from ssfx.results.rows import Row
 
 NAME = "ssfusion.eq4"
 TITLE = "Eq. 4: the time of a ring All-Reduce on four hosts, from latency and bandwidth of two"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
 COMMAND = "ssfx profile network cluster=emulated_4x1gbit && ssfx figures ssfusion.eq4"
 NOTES = ("Latency and bandwidth are fitted to exchanges of two hosts alone; those of four hosts are predicted.",)
 

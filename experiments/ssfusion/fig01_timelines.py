@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ssfx.claims.verdicts import Verdict, as_printed
 from ssfx.figures.example import Example, reduced
-from ssfx.figures.timelines import draw_timelines
+from ssfx.figures.timelines import Timelines
 from ssfx.results.rows import Row
 from ssfx.simulator import Simulated
 
 NAME = "ssfusion.fig1"
 TITLE = "Fig. 1: three ways to exchange the gradients of four tensors"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
 COMMAND = "ssfx figures ssfusion.fig1"
 
 EXAMPLE = Example(
@@ -21,16 +17,6 @@ EXAMPLE = Example(
     latency_ms=0.06, encode_ms=(0.35, 0.1e-6),
 )  # fmt: skip
 PAIRS = (("4", "3"), ("2", "1"))
-
-
-def draw(rows: list[Row], out: Path) -> list[Path]:
-    """Write the three timelines."""
-    return draw_timelines(NAME, TITLE, steps(), out)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return the time of each."""
-    return ", ".join(f"{name} {1e3 * step.iteration_s:.2f} ms" for name, step in steps().items())
 
 
 def judge(rows: list[Row]) -> list[Verdict]:
@@ -54,3 +40,7 @@ def steps() -> dict[str, Simulated]:
         "(b) Per-tensor sparsification with tensor fusion": EXAMPLE.step(EXAMPLE.plan(*each)),
         "(c) Multi-tensor sparsification with tensor fusion": EXAMPLE.step(EXAMPLE.plan(*joint)),
     }
+
+
+TIMELINES = Timelines(NAME, TITLE, steps)
+draw, finding = TIMELINES.draw, TIMELINES.finding

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ssfx.claims.ledger import ledgers
+from ssfx.claims.ledger import claims_of
 from ssfx.claims.verdicts import Outcome, Verdict
 from ssfx.figures.style import COLUMN_IN, frame, save, style
 from ssfx.results.comparisons import metric
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 NAME = "ssfusion.fig2"
 TITLE = "Fig. 2: share of time spent on sparsification, by fusion degree"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "missing_rate"}
 COMMAND = "ssfx run experiment=missing_rate preset=short"
 COST = "5 minutes on two cores"
@@ -112,7 +111,7 @@ def shares(rows: list[Row]) -> dict[str, dict[str, dict[float, float]]]:
 def _printed(model: str) -> dict[float, float]:
     """Return the shares that the paper prints, by fusion degree."""
     found = {}
-    for claim in (claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == NAME):
+    for claim in claims_of(NAME):
         if claim.metric == "sparsification_share" and claim.bounds and claim.conditions.get("model") == MODELS[model]:
             found[float(claim.conditions.get("fusion_degree", 0))] = claim.bounds[0]
     return found

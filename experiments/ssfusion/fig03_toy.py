@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 NAME = "ssfusion.fig3"
 TITLE = "Fig. 3: a small tensor vanishes where tensors are compressed together"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
 COMMAND = "ssfx figures ssfusion.fig3"
 
 TENSORS = {"G2": (0.9, 0.5, 0.7, 0.8), "G1": (0.2, 0.4, 0.1, 0.3)}

@@ -14,7 +14,6 @@ from ssfx.results.simulated_cells import Cell
 
 NAME = "ssfusion.fig5"
 TITLE = "Fig. 5(a): time of an iteration with per-tensor, multi-tensor and selective sparsification"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "selective", "calibration": bool}
 NOTES = (
     "Per-tensor: scheme=per_tensor; multi-tensor: fused_all; selective: ssfusion_naive, leaving small tensors dense.",

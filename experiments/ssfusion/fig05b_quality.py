@@ -13,7 +13,6 @@ NAME = "ssfusion.fig5b"
 TITLE = "Fig. 5(b): quality with per-tensor, multi-tensor and selective sparsification"
 CLAIMS = ("ssfusion.fig5",)
 NEEDS = {"experiment": "time_to_quality", "calibration": ""}
-COMMAND = "ssfx run experiment=time_to_quality"
 
 METHODS = {"ddp": "dense", "per_tensor": "per-tensor", "fused_all": "multi-tensor", "ssfusion_naive": "selective"}
 COLOURS = {"dense": "#5f5f5f", "per-tensor": "#e69f00", "multi-tensor": "#a8324a", "selective": "#0072b2"}

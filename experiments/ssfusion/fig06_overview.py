@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
 NAME = "ssfusion.fig6"
 TITLE = "Fig. 6: overview of SSFusion, and where its parts are in ssfx"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
-COMMAND = "ssfx figures ssfusion.fig6"
 
 SEARCH = "ssfx/schemes/search"
 GREY = "#e3e3e3"

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ssfx.claims.verdicts import Verdict
 from ssfx.figures.seven_tensors import EXAMPLE, dense_tensors, per_tensor, planned
-from ssfx.figures.timelines import draw_timelines
+from ssfx.figures.timelines import Timelines
 from ssfx.results.rows import Row
 from ssfx.simulator import Simulated
 
 NAME = "ssfusion.fig7"
 TITLE = "Fig. 7: per-tensor and selective sparsification of seven tensors in two buffers"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
 COMMAND = "ssfx figures ssfusion.fig7"
-
-
-def draw(rows: list[Row], out: Path) -> list[Path]:
-    """Write both timelines."""
-    return draw_timelines(NAME, TITLE, steps(), out)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return the time of each."""
-    return ", ".join(f"{name} {1e3 * step.iteration_s:.2f} ms" for name, step in steps().items())
 
 
 def judge(rows: list[Row]) -> list[Verdict]:
@@ -45,3 +31,7 @@ def steps() -> dict[str, Simulated]:
         "(a) Per-tensor sparsification": EXAMPLE.step(per_tensor()),
         "(b) Selective sparsification (SSFusion)": EXAMPLE.step(planned("naive")),
     }
+
+
+TIMELINES = Timelines(NAME, TITLE, steps)
+draw, finding = TIMELINES.draw, TIMELINES.finding

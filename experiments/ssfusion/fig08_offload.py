@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ssfx.figures.seven_tensors import EXAMPLE, per_tensor, planned
-from ssfx.figures.timelines import draw_timelines
-from ssfx.results.rows import Row
+from ssfx.figures.timelines import Timelines
 from ssfx.simulator import Simulated
 
 NAME = "ssfusion.fig8"
 TITLE = "Fig. 8: two ways to move sparsification to the host"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
-COMMAND = "ssfx figures ssfusion.fig8"
-
-
-def draw(rows: list[Row], out: Path) -> list[Path]:
-    """Write both timelines."""
-    return draw_timelines(NAME, TITLE, steps(), out)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return the time of each."""
-    return ", ".join(f"{name} {1e3 * step.iteration_s:.2f} ms" for name, step in steps().items())
 
 
 def steps() -> dict[str, Simulated]:
@@ -32,3 +16,7 @@ def steps() -> dict[str, Simulated]:
         "(a) Sparsification offloading of each tensor": EXAMPLE.step(per_tensor(host=True)),
         "(b) Selective offloading (SSFusion-O)": EXAMPLE.step(planned("o")),
     }
+
+
+TIMELINES = Timelines(NAME, TITLE, steps)
+draw, finding = TIMELINES.draw, TIMELINES.finding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.claims.ledger import ledgers
+from ssfx.claims.ledger import claims_of
 from ssfx.claims.simulated import NAMES, judged
 from ssfx.figures.paper_words import MODELS, TIMES
 from ssfx.figures.style import COLUMN_IN, frame, save, style
@@ -89,7 +89,7 @@ def _draw_panel(axis: Axes, part: list[Cell]) -> None:
                 *zip(*points, strict=True), color=colour, marker=MARKERS.get(model, "^"), markersize=4, linewidth=1,
                 linestyle=":", label=f"{collective}, {MODELS.get(model, model)}",
             )  # fmt: skip
-    for claim in (claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == CLAIMS[0]):
+    for claim in claims_of(CLAIMS[0]):
         if claim.metric == "time_s" and claim.bounds:
             colour = dict(COLLECTIVES.values())[claim.subject]
             axis.plot(

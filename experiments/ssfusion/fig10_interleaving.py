@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ssfx.figures.seven_tensors import EXAMPLE, planned
-from ssfx.figures.timelines import draw_timelines
-from ssfx.results.rows import Row
+from ssfx.figures.timelines import Timelines
 from ssfx.simulator import Simulated
 
 NAME = "ssfusion.fig10"
 TITLE = "Fig. 10: All-Gather alone, and interleaved All-Reduce and All-Gather"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
-COMMAND = "ssfx figures ssfusion.fig10"
-
-
-def draw(rows: list[Row], out: Path) -> list[Path]:
-    """Write both timelines."""
-    return draw_timelines(NAME, TITLE, steps(), out)
-
-
-def finding(rows: list[Row]) -> str:
-    """Return the time of each."""
-    return ", ".join(f"{name} {1e3 * step.iteration_s:.2f} ms" for name, step in steps().items())
 
 
 def steps() -> dict[str, Simulated]:
@@ -32,3 +16,7 @@ def steps() -> dict[str, Simulated]:
         "(a) All-Gather": EXAMPLE.step(planned("naive")),
         "(b) Interleaved All-Reduce and All-Gather (SSFusion-I)": EXAMPLE.step(planned("i")),
     }
+
+
+TIMELINES = Timelines(NAME, TITLE, steps)
+draw, finding = TIMELINES.draw, TIMELINES.finding

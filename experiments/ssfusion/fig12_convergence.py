@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ssfx.claims.ledger import ledgers
+from ssfx.claims.ledger import claims_by_id
 from ssfx.claims.values import METHODS
 from ssfx.claims.verdicts import Outcome, Verdict
 from ssfx.core.errors import RunError
@@ -248,7 +248,7 @@ def _printed(panel: Panel) -> dict[str, float]:
     family = FAMILIES.get(_family(panel))
     start = f"ssfusion.exp2.{family}."
     found = {}
-    for claim in (claim for ledger in ledgers() for claim in ledger.claims if claim.id.startswith(start)):
+    for claim in (claim for claim in claims_by_id().values() if claim.id.startswith(start)):
         if claim.bounds:
             found["ddp" if claim.subject == "dense" else METHODS.get(claim.subject, "")] = claim.bounds[0], claim.unit
     if DENSE_BASELINE not in found:

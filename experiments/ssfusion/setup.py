@@ -18,8 +18,6 @@ from ssfx.schemes import schemes
 
 NAME = "ssfusion.text.setup"
 TITLE = "Section V-A: settings of the paper and of ssfx"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
 COMMAND = "ssfx figures ssfusion.text.setup"
 
 SETTINGS = {

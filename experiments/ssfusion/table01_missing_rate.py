@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ssfx.claims.ledger import PaperClaim, ledgers
+from ssfx.claims.ledger import PaperClaim, claims_of
 from ssfx.claims.verdicts import Outcome, Verdict, compared
 from ssfx.figures.tables import draw_table
 from ssfx.results.comparisons import Panel, metric, panels
@@ -17,7 +17,6 @@ from ssfx.results.rows import Row
 
 NAME = "ssfusion.table1"
 TITLE = "Table I: tensors of which nothing is sent, by fusion degree (percent of the tensors)"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "missing_rate"}
 COMMAND = "ssfx run experiment=missing_rate preset=short"
 COST = "5 minutes on two cores"
@@ -68,7 +67,7 @@ def judge(rows: list[Row]) -> list[Verdict]:
     """Return a verdict on every rate of ResNet-152; those of the narrow BERT-large are not comparable, but for zero."""
     found = []
     rates = _rates(rows)
-    for claim in (claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == NAME):
+    for claim in claims_of(NAME):
         model = next((name for name, theirs in MODELS.items() if theirs == claim.conditions.get("model")), "")
         ours = rates.get(model, {})
         at = _degrees(claim, ours)
@@ -132,7 +131,7 @@ def _used(panel: Panel) -> list[Row]:
 
 def _claim(model: str, degree: float) -> PaperClaim | None:
     subject = f"multi-tensor({degree:g})" if degree else "per-tensor"
-    for claim in (claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == NAME):
+    for claim in claims_of(NAME):
         if (claim.subject, claim.conditions.get("model")) == (subject, MODELS.get(model)):
             return claim
     return None

@@ -13,8 +13,6 @@ from ssfx.results.rows import Row
 
 NAME = "ssfusion.table2"
 TITLE = "Table II: number and size proportion of small and large tensors"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
 COMMAND = "ssfx figures ssfusion.table2"
 
 THRESHOLD = 102_400

@@ -14,7 +14,6 @@ from ssfx.results.rows import Row
 
 NAME = "ssfusion.table3"
 TITLE = "Table III: time of DGC on one tensor (ms)"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "compressors", "compressor": "dgc", "memory": None, "device": "cpu"}
 COST = "half a minute on one core"
 NOTES = (

@@ -13,8 +13,6 @@ from ssfx.results.rows import Row
 
 NAME = "ssfusion.table4"
 TITLE = "Table IV: evaluation tasks with the sizes of their models in float32"
-CLAIMS = (NAME,)
-NEEDS: dict[str, object] = {}
 COMMAND = "ssfx figures ssfusion.table4"
 COST = "seconds on one core"
 

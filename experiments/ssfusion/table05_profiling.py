@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ssfx.claims.ledger import PaperClaim, ledgers
+from ssfx.claims.ledger import claims_of
 from ssfx.claims.verdicts import Outcome, Verdict
 from ssfx.config.compose import compose
 from ssfx.config.epochs import with_steps
@@ -19,7 +19,6 @@ from ssfx.schemes import schemes
 
 NAME = "ssfusion.table5"
 TITLE = "Table V: profiling time, share of the time of training"
-CLAIMS = (NAME,)
 NEEDS = {"experiment": "profiling_overhead"}
 COMMAND = "ssfx run experiment=profiling_overhead cluster=64gpu"
 COST = "seconds on one core"
@@ -77,7 +76,7 @@ def judge(rows: list[Row]) -> list[Verdict]:
     """
     ours = _simulated(rows)
     found = []
-    for claim in _claims():
+    for claim in claims_of(NAME):
         share = ours.get(str(claim.conditions.get("model")))
         if share is not None:
             words = f"{share['percent']:.2g} % of {share['steps']} steps"
@@ -97,7 +96,7 @@ def lines(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return one line per model of the paper that was simulated, then one per model that was trained."""
     table = []
     for name, one in _simulated(rows).items():
-        claim = next((c for c in _claims() if c.conditions.get("model") == name), None)
+        claim = next((c for c in claims_of(NAME) if c.conditions.get("model") == name), None)
         table.append({
             "model": name, "paper": f"{claim.bounds[0]:g}" if claim and claim.bounds else "-",
             "ours": f"{one['percent']:.2g}", "observed": one["observed"], "steps": one["steps"],
@@ -139,7 +138,3 @@ def _simulated(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
 def _steps(workload: str, world_size: int) -> int:
     point = {"workload": workload, "preset": "paper", "cluster": "64gpu", "world_size": world_size}
     return int(with_steps(compose(point))["steps"])
-
-
-def _claims() -> list[PaperClaim]:
-    return [claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == NAME]

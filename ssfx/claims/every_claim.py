@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ssfx.claims.calibration_inputs import USED, used_by
 from ssfx.claims.evidence import Evidence, evidence
-from ssfx.claims.ledger import PaperClaim, ledgers
+from ssfx.claims.ledger import PaperClaim, claims_by_id, ledgers
 from ssfx.claims.simulated import Judged, judged
 from ssfx.claims.verdicts import Outcome, Source, Verdict, headline, span
 from ssfx.core.errors import SsfxError
@@ -57,7 +57,7 @@ def verdicts(figures: Iterable[Judging], rows: Sequence[Row]) -> list[Verdict]:
     ValueError if a figure judges a claim that no ledger has. A figure whose rows cannot be used (a metric is missing)
     gives no verdicts, and its claims say why.
     """
-    known = {claim.id: claim for ledger in ledgers() for claim in ledger.claims}
+    known = claims_by_id()
     found: dict[str, list[Verdict]] = {name: [] for name in known}
     broken: dict[str, str] = {}
     for figure in figures:

@@ -77,6 +77,11 @@ def claims_by_id() -> Mapping[str, PaperClaim]:
     return {claim.id: claim for ledger in ledgers() for claim in ledger.claims}
 
 
+def claims_of(artifact: str) -> list[PaperClaim]:
+    """Return the claims of a figure, table or passage, in the ledger's order."""
+    return [claim for claim in claims_by_id().values() if claim.artifact == artifact]
+
+
 def _load(text: str) -> Ledger:
     raw = json.loads(text)
     claims = tuple(PaperClaim(**claim) for claim in raw["claims"])

@@ -12,7 +12,7 @@ from math import isfinite
 
 from ssfx.claims.calibration_inputs import USED, used_by
 from ssfx.claims.evidence import MODELS, compare
-from ssfx.claims.ledger import PaperClaim, ledgers
+from ssfx.claims.ledger import PaperClaim, claims_of
 from ssfx.claims.values import METHODS, values
 from ssfx.results.rows import Row
 from ssfx.results.simulated_cells import Cell, as_the_paper_ran, cells
@@ -92,7 +92,7 @@ def judged(artifact: str, rows: Sequence[Row]) -> list[Judged]:
     own = [as_the_paper_ran(cell) for cell in best]
     changed = any(one is not other for one, other in zip(best, own, strict=True))
     found = []
-    for claim in (claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == artifact):
+    for claim in claims_of(artifact):
         if claim.type == "setup":
             continue
         for calibration in sorted({cell.calibration for cell in own}):
@@ -149,7 +149,7 @@ def _stated(claim: PaperClaim) -> tuple[float, float]:
 def _quoted(growth: PaperClaim, model: str, gpus: int) -> float:
     """Return the seconds that the paper prints for one model and collective of Fig. 9."""
     wanted = {"model": model, "gpus": gpus}
-    claims = (claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == growth.artifact)
+    claims = claims_of(growth.artifact)
     return next(
         one.bounds[0] for one in claims if one.bounds and (one.subject, one.conditions) == (growth.subject, wanted)
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
-from ssfx.claims.ledger import PaperClaim, ledgers
+from ssfx.claims.ledger import PaperClaim, claims_by_id, ledgers
 from ssfx.claims.verdicts import Outcome, Verdict, span
 
 Kind = Literal["orderings", "ranges", "numbers", "set-ups and formulas"]
@@ -54,7 +54,7 @@ def by_paper(verdicts: Mapping[str, Verdict]) -> dict[str, Counter[Outcome]]:
 
 def by_kind(verdicts: Mapping[str, Verdict]) -> dict[Kind, Counter[Outcome]]:
     """Return the counts of orderings, ranges, numbers and set-ups, of all papers."""
-    every = [claim for ledger in ledgers() for claim in ledger.claims]
+    every = claims_by_id().values()
     return {one: counts([claim for claim in every if kind(claim) == one], verdicts) for one in KINDS}
 
 

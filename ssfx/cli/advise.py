@@ -170,8 +170,7 @@ def _break_evens(advice: Advice) -> None:
     for scheme, one in break_evens(advice):
         if not found:
             click.secho(
-                f"{'scheme':{width}}  faster than tuned dense below (of 0.01 to 10000 Gbit/s; here {rate})",
-                bold=True,
+                f"{'scheme':{width}}  faster than tuned dense below (of 0.01 to 10000 Gbit/s; here {rate})", bold=True
             )
             found = True
         click.echo(f"{scheme:{width}}  {one}")

@@ -42,9 +42,7 @@ class A2aAg(Reducer):
     summary = "all-to-all of the selected elements, sum and new selection per shard, all-gather of the shards"
     source = "HiPress (CaSync-PS), Espresso; D-50, D-51"
     decodes_once = False
-
-    def __init__(self, options: A2aAgOptions) -> None:
-        self.options = options
+    options: A2aAgOptions
 
     def _aggregators(self, world_size: int) -> int:
         return min(self.options.aggregators or world_size, world_size)

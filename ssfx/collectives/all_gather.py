@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ssfx.collectives.base import Collective, Load, Phase, collectives
-from ssfx.core.component_spec import NoOptions
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
@@ -20,9 +19,6 @@ class AllGather(Collective):
     summary = "all-gather of equal-size messages: no size exchange, grows with the world size"
     source = "D-30"
     additive_only = False
-
-    def __init__(self, options: NoOptions) -> None:
-        self.options = options
 
     def start(self, message: torch.Tensor, comm: Comm) -> Pending:
         """Issue the gather of `message` (uint8, same length on all ranks)."""
@@ -64,9 +60,6 @@ class AllGatherVariable(Collective):
     additive_only = False
     variable = True
     blocking = True
-
-    def __init__(self, options: NoOptions) -> None:
-        self.options = options
 
     def start(self, message: torch.Tensor, comm: Comm) -> Pending:
         """Exchange lengths, then issue the gather padded with zeros; rows keep the padding."""

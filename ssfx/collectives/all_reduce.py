@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ssfx.collectives.base import Collective, Load, Phase, collectives
-from ssfx.core.component_spec import NoOptions
 
 if TYPE_CHECKING:
     import torch
@@ -21,9 +20,6 @@ class AllReduce(Collective):
     summary = "dense ring all-reduce: the network adds, every rank gets the sum"
     source = "D-27"
     additive_only = True
-
-    def __init__(self, options: NoOptions) -> None:
-        self.options = options
 
     def start(self, message: torch.Tensor, comm: Comm) -> Pending:
         """Issue the in-place sum of `message`."""

@@ -84,6 +84,9 @@ class Collective(ABC):
     blocking: ClassVar[bool] = False
     """`start` itself waits for other ranks, because the exchange has several phases."""
 
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
     @abstractmethod
     def start(self, message: torch.Tensor, comm: Comm) -> Pending:
         """Issue the exchange of this rank's `message`; the result's `wait()` returns the sum or the [P, bytes] rows."""

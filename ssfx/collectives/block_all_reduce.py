@@ -43,9 +43,7 @@ class BlockAllReduce(Collective):
     source = "Fei et al. 2021 (OmniReduce); D-36"
     additive_only = True
     blocking = True
-
-    def __init__(self, options: BlockAllReduceOptions) -> None:
-        self.options = options
+    options: BlockAllReduceOptions
 
     def start(self, message: torch.Tensor, comm: Comm) -> Pending:
         """Agree on the blocks of `message` (flat, any floating dtype), then issue their in-place sum."""

@@ -42,9 +42,7 @@ class GTopK(Reducer):
     source = "Shi et al. 2019 (gTop-k); D-37"
     selects = True
     rules = ("topk",)
-
-    def __init__(self, options: GTopKOptions) -> None:
-        self.options = options
+    options: GTopKOptions
 
     def phases(self, load: Load) -> tuple[Phase, ...]:
         """Return the critical path: a record per round, merged and selected from again, then the broadcast."""

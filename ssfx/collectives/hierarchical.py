@@ -55,9 +55,7 @@ class HierarchicalAllReduce(Collective):
     source = "D-31"
     additive_only = True
     blocking = True
-
-    def __init__(self, options: HierarchicalOptions) -> None:
-        self.options = options
+    options: HierarchicalOptions
 
     def start(self, message: torch.Tensor, comm: Comm) -> Pending:
         """Return when `message` is the sum; it waits for other ranks in between."""

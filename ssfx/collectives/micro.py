@@ -60,9 +60,7 @@ class Micro(Reducer):
     selects = True
     rules = ("topk",)
     state_names = ("threshold", "selected", "steps")
-
-    def __init__(self, options: MicroOptions) -> None:
-        self.options = options
+    options: MicroOptions
 
     def initial_state(self, numel: int, world_size: int) -> State:
         """Return the unit of the first threshold (the loss scale), how many were selected last, and the steps."""

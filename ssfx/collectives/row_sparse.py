@@ -49,9 +49,7 @@ class RowSparse(Collective):
     source = "Kim et al. 2019 (Parallax); D-39"
     additive_only = True
     blocking = True
-
-    def __init__(self, options: RowSparseOptions) -> None:
-        self.options = options
+    options: RowSparseOptions
 
     def start(self, message: torch.Tensor, comm: Comm) -> Pending:
         """Sum `message` (flat, any floating dtype) in place; both rounds have ended on return."""

@@ -54,9 +54,7 @@ class S2Sketch(Reducer):
     source = "Ge et al. 2022 (S2 Reducer), Algorithm 1; D-34"
     selects = True
     rules = ("block_topk",)
-
-    def __init__(self, options: S2Options) -> None:
-        self.options = options
+    options: S2Options
 
     def shape(self, numel: int, kept: int) -> tuple[int, int, int]:
         """Return blocks in the vector, blocks that a rank sends, and buckets in a row of the sketch."""

@@ -68,9 +68,7 @@ class SparReduceScatter(Reducer):
     selects = True
     rules = ("topk",)
     state_names = ("share",)
-
-    def __init__(self, options: SparReduceScatterOptions) -> None:
-        self.options = options
+    options: SparReduceScatterOptions
 
     def team_size(self, world_size: int) -> int:
         """Return the ranks of one team; ConfigError when teams cannot be equal."""

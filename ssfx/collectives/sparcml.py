@@ -14,7 +14,6 @@ from ssfx.collectives.pairs import poisoned
 from ssfx.collectives.primitives import Traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
 from ssfx.collectives.streams import Post, Stream, concatenated, stream_bytes
-from ssfx.core.component_spec import NoOptions
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
@@ -26,9 +25,6 @@ class SparCml(Reducer):
 
     source = "SparCML, Renggli et al. 2019; D-35"
     edits_memory = False
-
-    def __init__(self, options: NoOptions) -> None:
-        self.options = options
 
     def reduce(self, work: Reduction, comm: Comm) -> Reduced:
         """Sum the streams of all ranks."""

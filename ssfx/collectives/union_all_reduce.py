@@ -8,7 +8,6 @@ from ssfx.collectives.base import Load, Phase, collectives
 from ssfx.collectives.pairs import COUNT_BYTES, gather_counts, gather_padded, poisoned
 from ssfx.collectives.primitives import traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
-from ssfx.core.component_spec import NoOptions
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
@@ -22,9 +21,6 @@ class UnionAllReduce(Reducer):
     name = "union_all_reduce"
     summary = "gather of the indices, then an all-reduce of everybody's values at their union"
     source = "kljp/micro; D-30"
-
-    def __init__(self, options: NoOptions) -> None:
-        self.options = options
 
     def phases(self, load: Load) -> tuple[Phase, ...]:
         """Counts, indices, and the values of the union; without overlap it is the most that it can be."""

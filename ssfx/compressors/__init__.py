@@ -3,14 +3,4 @@
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, build, compressors, k_ceil, k_floor
 from ssfx.compressors.warmup import warmup_density
 
-__all__ = [
-    "Compressor",
-    "Context",
-    "Layout",
-    "Payload",
-    "build",
-    "compressors",
-    "k_ceil",
-    "k_floor",
-    "warmup_density",
-]
+__all__ = ["Compressor", "Context", "Layout", "Payload", "build", "compressors", "k_ceil", "k_floor", "warmup_density"]

@@ -35,9 +35,6 @@ class ACPSGD(LowRank):
 
     options: ACPSGDOptions
 
-    def __init__(self, options: ACPSGDOptions) -> None:
-        self.options = options
-
     def _layout(self, parts: Split) -> Layout:
         return Layout(values=max(parts.left, parts.right) + parts.rest)
 

@@ -156,6 +156,9 @@ class Compressor(ABC):
     vote: bool = False
     """Receivers take the sign of the sum instead of the mean."""
 
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
     @abstractmethod
     def layout(self, numel: int, density: float) -> Layout:
         """Return the wire layout of a segment of `numel` elements; a pure function, no torch."""

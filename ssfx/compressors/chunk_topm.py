@@ -40,9 +40,7 @@ class ChunkTopM(Selector):
     name = "chunk_topm"
     summary = "the m largest magnitudes of every chunk of m / density elements"
     source = "Chen et al. 2020 (ScaleCom); D-53"
-
-    def __init__(self, options: ChunkTopMOptions) -> None:
-        self.options = options
+    options: ChunkTopMOptions
 
     def layout(self, numel: int, density: float) -> Layout:
         """m indices and values per chunk."""

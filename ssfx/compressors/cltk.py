@@ -33,9 +33,7 @@ class CLTK(Compressor):
     source = "Chen et al. 2020 (ScaleCom); D-38"
     additive = True
     rounds = 2
-
-    def __init__(self, options: CLTKOptions) -> None:
-        self.options = options
+    options: CLTKOptions
 
     def layout(self, numel: int, density: float) -> Layout:
         """k = floor(density * numel) positions in the first round, as many values in the second."""

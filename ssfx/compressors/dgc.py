@@ -62,9 +62,7 @@ class DGC(Selector):
     name = "dgc"
     summary = "DGC: sampled threshold, exact re-selection on overflow, fixed capacity"
     source = "Lin et al. 2018; D-21"
-
-    def __init__(self, options: DGCOptions) -> None:
-        self.options = options
+    options: DGCOptions
 
     def layout(self, numel: int, density: float) -> Layout:
         """One count, and `capacity` * k indices and values (k in faithful mode)."""

@@ -28,9 +28,7 @@ class EFSignSGD(Quantizer):
     name = "ef_signsgd"
     summary = "sign bits times the mean magnitude, made for error feedback"
     source = "Karimireddy et al. 2019, Zheng et al. 2019; D-24"
-
-    def __init__(self, options: EFSignSGDOptions) -> None:
-        self.options = options
+    options: EFSignSGDOptions
 
     def layout(self, numel: int, density: float) -> Layout:
         """A scale per block and ceil(n / 8) bytes."""

@@ -44,9 +44,7 @@ class MSTopK(Selector):
     name = "mstopk"
     summary = "MSTopK: k elements by repeated counting above a threshold"
     source = "Shi et al. 2020; D-22"
-
-    def __init__(self, options: MSTopKOptions) -> None:
-        self.options = options
+    options: MSTopKOptions
 
     def layout(self, numel: int, density: float) -> Layout:
         """k = floor(density * numel) indices and values."""

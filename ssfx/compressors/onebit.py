@@ -42,9 +42,7 @@ class OneBit(Quantizer):
     name = "onebit"
     summary = "one bit per element, decoded by class means, made for error feedback"
     source = "Seide et al. 2014; D-25"
-
-    def __init__(self, options: OneBitOptions) -> None:
-        self.options = options
+    options: OneBitOptions
 
     def layout(self, numel: int, density: float) -> Layout:
         """Two means, negative class first, and ceil(n / 8) bytes; planners know no shape: columns of a square."""

@@ -30,9 +30,7 @@ class PowerSGD(LowRank):
     summary = "rank-r factors by one power iteration, warm start, two all-reduces"
     source = "Vogels et al. 2019; D-26"
     rounds = 2
-
-    def __init__(self, options: PowerSGDOptions) -> None:
-        self.options: PowerSGDOptions = options
+    options: PowerSGDOptions
 
     def _layout(self, parts: Split) -> Layout:
         return Layout(first=parts.left, values=parts.right + parts.rest)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
 from ssfx.compressors.batch import Batch
-from ssfx.core.component_spec import NoOptions
 from ssfx.core.lazy import torch
 from ssfx.kernels import Bound, Rule, kernels
 
@@ -19,9 +18,6 @@ class RedSyncQuant(Compressor):
     name = "redsync_quant"
     summary = "RedSync quantised: k positions of the sign whose turn it is, and their mean"
     source = "Fang et al. 2019; D-22"
-
-    def __init__(self, options: NoOptions) -> None:
-        self.options = options
 
     def layout(self, numel: int, density: float) -> Layout:
         """One scale and k = floor(density * numel) indices."""

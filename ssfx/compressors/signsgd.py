@@ -5,7 +5,6 @@ from __future__ import annotations
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.quantizer import Quantizer, code_bytes
-from ssfx.core.component_spec import NoOptions
 from ssfx.core.lazy import torch
 from ssfx.kernels import quantizers
 
@@ -23,9 +22,6 @@ class SignSGD(Quantizer):
     source = "Bernstein et al. 2018, 2019; D-24"
     error_feedback = False
     vote = True
-
-    def __init__(self, options: NoOptions) -> None:
-        self.options = options
 
     def layout(self, numel: int, density: float) -> Layout:
         """One scale and ceil(n / 8) bytes."""

@@ -42,9 +42,6 @@ class ThresholdSelector(Selector):
 
     options: ThresholdOptions
 
-    def __init__(self, options: ThresholdOptions) -> None:
-        self.options = options
-
     def layout(self, numel: int, density: float) -> Layout:
         """One count, and `capacity` * k indices and values with k = floor(density * numel)."""
         slots = capacity(k_floor(numel, density), numel, self.options.capacity)

@@ -27,9 +27,7 @@ class TopK(Selector):
     name = "topk"
     summary = "exact top-k by magnitude, ties to the lower index"
     source = "Aji & Heafield 2017, Stich et al. 2018; D-9"
-
-    def __init__(self, options: TopKOptions) -> None:
-        self.options = options
+    options: TopKOptions
 
     def layout(self, numel: int, density: float) -> Layout:
         """k = floor(density * numel) indices and values."""

@@ -8,17 +8,16 @@ from typing import Any
 
 import yaml
 
+from ssfx.claims.ledger import claims_of
 from ssfx.claims.verdicts import Verdict
 from ssfx.core.case import ClusterChoice
 from ssfx.core.paths import conf_dir
-from ssfx.evaluation.judging import absent, claims_of, held
+from ssfx.evaluation.judging import absent, held
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.devices import device
 
-NOWHERE = {
-    "software": "a habit of measuring, not part of a simulated step",
-}
+NOWHERE = {"software": "a habit of measuring, not part of a simulated step"}
 
 
 @cache

@@ -6,24 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from ssfx.claims.ledger import PaperClaim, ledgers
+from ssfx.claims.ledger import PaperClaim, claims_by_id, claims_of
 from ssfx.claims.verdicts import Outcome, Source, Verdict, compared, span
-from ssfx.validation.published_steps import claims, number
+from ssfx.validation.published_steps import number
 
-__all__ = ["absent", "claims_of", "complete", "held", "number", "paper_value", "says", "stated"]
+__all__ = ["absent", "complete", "held", "number", "paper_value", "says", "stated"]
 
 ON_ONE_CORE = "seconds on one core"
 PROOF = "an asymptotic rate with unstated constants: no run of finite length can hold it"
 
 
-def claims_of(artifact: str) -> list[PaperClaim]:
-    """Return the claims of a figure, table or passage, in the ledger's order."""
-    return [claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == artifact]
-
-
 def stated(claim_id: str) -> tuple[float, float]:
     """Return the range that a claim states; ValueError for one without a number."""
-    bounds = claims()[claim_id].bounds
+    bounds = claims_by_id()[claim_id].bounds
     if bounds is None:
         raise ValueError(f"claim {claim_id} states no number")
     return bounds
@@ -58,7 +53,7 @@ def held(
     What the paper rounds away counts for nothing: half a unit of its last printed digit, or a relative `tolerance`. An
     open range, as "more than 11 x", is held against its one side only.
     """
-    claim, low_high = claims()[claim_id], stated(claim_id)
+    claim, low_high = claims_by_id()[claim_id], stated(claim_id)
     unit = claim.unit or ""
     words = f"{unit} {claim.statement}"
     bound = "(lower bound)" in words, "(upper bound)" in words

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.evaluation.row_steps import NoRow, by_calibration, values_by_calibration
-from ssfx.evaluation.step_plots import Line, Lines
+from ssfx.evaluation.row_steps import NoRow, by_calibration, prediction_bars, values_by_calibration
+from ssfx.evaluation.step_plots import Line, Lines, draw_panels
 from ssfx.figures.tables import draw_table
 from ssfx.results.rows import Row
 from ssfx.validation.published_mergecomp import Setup, ratios, scaling_factor, scaling_factors, timed
@@ -40,6 +40,16 @@ def factor_panels(rows: Sequence[Row], way: str, model: str, dataset: str) -> li
     return panels
 
 
+def draw_merged(name: str, workload: tuple[str, str], rows: Sequence[Row], out: Path) -> list[Path]:
+    """Write the scaling factors of MergeComp over GPUs, and the gains and factors that the text prints."""
+    gains, nvlink = "gain of MergeComp, 8 GPUs, PCIe", "scaling factor on NVLink"
+    bars = [
+        prediction_bars(rows, ratios_of(name), gains, {"dgc": COLOURS["dgc"], "one bit": COLOURS["ef_signsgd"]}),
+        prediction_bars(rows, factors_of(name), nvlink, {"MergeComp": COLOURS["fp16"], "fp32": "#5f5f5f"}),
+    ]
+    return draw_panels(name, [*factor_panels(rows, "Y=2", *workload), *bars], rows, out)
+
+
 def factor(steps: Steps, way: str, compressor: str, setup: Setup) -> float:
     """Return the scaling factor of a method of the paper."""
     return scaling_factor(timed(way, compressor, setup))(steps)
@@ -62,12 +72,14 @@ def ratios_of(artifact: str) -> list[Prediction]:
     return [one for one in ratios() if one.claim.startswith(f"{artifact}.")]
 
 
+def factors_of(artifact: str) -> list[Prediction]:
+    """Return the scaling factors that the paper prints in a figure."""
+    return [one for one in scaling_factors() if one.claim.startswith(f"{artifact}.")]
+
+
 def panels_of(artifact: str) -> dict[str, list[Prediction]]:
     """Return the predictions of a figure of times to converge, by panel."""
-    return {
-        "time per iteration over MergeComp's, 4 GPUs": ratios_of(artifact),
-        "scaling factor": [one for one in scaling_factors() if one.claim.startswith(f"{artifact}.")],
-    }
+    return {"time per iteration over MergeComp's, 4 GPUs": ratios_of(artifact), "scaling factor": factors_of(artifact)}
 
 
 def draw_groups(name: str, title: str, rows: Sequence[Row], out: Path) -> list[Path]:

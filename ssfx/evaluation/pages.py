@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ssfx.claims.ledger import claims_by_id
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import paper_value
 from ssfx.figures.tables import COMPUTED, draw_table
 from ssfx.results.rows import Row
-from ssfx.validation.published_steps import claims
 
 COLUMNS = {"what": "what the paper states", "paper": "paper", "here": "ssfx", "outcome": "outcome", "why": "why"}
 
@@ -20,8 +20,8 @@ def draw_claims(
     """Write a table of the verdicts, one line a claim, and return the paths."""
     lines = [
         {
-            "what": claims()[one.claim].statement,
-            "paper": paper_value(claims()[one.claim]),
+            "what": claims_by_id()[one.claim].statement,
+            "paper": paper_value(claims_by_id()[one.claim]),
             "here": one.ours,
             "outcome": one.outcome,
             "why": one.reason,

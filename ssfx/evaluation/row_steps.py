@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from ssfx.claims.ledger import claims_by_id
 from ssfx.claims.verdicts import Verdict
 from ssfx.compressors import build
 from ssfx.core.case import ClusterChoice
@@ -18,7 +19,7 @@ from ssfx.results.rows import Row
 from ssfx.results.simulated_cells import Cell
 from ssfx.schemes import schemes
 from ssfx.schemes.base import SchemeOptions
-from ssfx.validation.published_steps import Method, Prediction, Setting, Step, Steps, claims
+from ssfx.validation.published_steps import Method, Prediction, Setting, Step, Steps
 
 Key = tuple[Any, ...]
 
@@ -103,7 +104,7 @@ def _how(scheme: str, options: tuple[tuple[str, Any], ...]) -> Key:
 
 def ours_as_stated(claim_id: str, value: float) -> float:
     """Return a predicted ratio or time in the unit in which the claim is stated; the inverse of what scores compare."""
-    claim = claims()[claim_id]
+    claim = claims_by_id()[claim_id]
     unit = claim.unit or ""
     if unit == "ms":
         return 1e3 * value
@@ -138,8 +139,8 @@ def judge_predictions(rows: Sequence[Row], predictions: Iterable[Prediction]) ->
             low, high = sorted(ours_as_stated(claim_id, value) for value in (min(own), max(own)))
             stated = next(one.stated(claim_id) for one in listed if one.claim == claim_id)
             shown = abs(ours_as_stated(claim_id, stated)) or 1.0
-            slack = CLOSE * stated * (1e3 if claims()[claim_id].unit == "ms" else 1) / shown
-            slack *= 100 if claims()[claim_id].unit == "percent" else 1
+            slack = CLOSE * stated * (1e3 if claims_by_id()[claim_id].unit == "ms" else 1) / shown
+            slack *= 100 if claims_by_id()[claim_id].unit == "percent" else 1
             found.append(held(claim_id, (low, high), tolerance=slack, source="simulated", calibration=calibration))
     return found
 

@@ -65,18 +65,24 @@ def discover() -> dict[str, Figure]:
 
 
 def load(path: Path) -> Figure:
-    """Return the figure that the script at `path` defines; COMMAND says what makes its rows where NEEDS does not."""
+    """Return the figure that the script at `path` defines.
+
+    It is about the artifact of its own name unless CLAIMS names others, and is computed unless NEEDS names rows.
+    COMMAND says what makes its rows where NEEDS does not.
+    """
     spec = importlib.util.spec_from_file_location(f"ssfx_experiments.{path.parent.name}.{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look their own module up
     spec.loader.exec_module(module)
-    words = (f"{field}={value}" for field, value in module.NEEDS.items() if isinstance(value, str) and value)
-    command = getattr(module, "COMMAND", None) or f"ssfx run {' '.join(words)}"
+    needs = getattr(module, "NEEDS", {})
+    words = [f"{field}={value}" for field, value in needs.items() if isinstance(value, str) and value]
+    command = " ".join(("ssfx", "run", *words) if needs else ("ssfx", "figures", module.NAME))
     return Figure(
-        module.NAME, module.TITLE, tuple(module.CLAIMS), module.NEEDS, module.draw, _finding(module), command,
-        getattr(module, "judge", None), tuple(getattr(module, "NOTES", ())), path,
+        module.NAME, module.TITLE, tuple(getattr(module, "CLAIMS", (module.NAME,))), needs, module.draw,
+        _finding(module), getattr(module, "COMMAND", command), getattr(module, "judge", None),
+        tuple(getattr(module, "NOTES", ())), path,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ssfx.claims.ledger import PaperClaim, ledgers
+from ssfx.claims.ledger import PaperClaim, claims_of
 from ssfx.claims.simulated import judged, meets
 from ssfx.claims.values import METHODS
 from ssfx.figures.paper_words import RIVALS, TIMES, panel_order, panel_title, scheme_name
@@ -157,7 +157,7 @@ def bands(artifact: str, cell: Cell, rival: str, *, only: bool = False) -> list[
     `only`: those about this rival or two, not those about all of them.
     """
     found = []
-    for claim in (claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == artifact):
+    for claim in claims_of(artifact):
         if not _is_gain(claim) or claim.bounds is None or not meets(claim, cell):
             continue
         against = [METHODS.get(name, "") for name in (claim.baseline or "").split("|")]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from ssfx.results.rows import Row
 from ssfx.simulator import Simulated, Task
 
 if TYPE_CHECKING:
@@ -27,39 +29,50 @@ ROW_IN = 0.24
 ORIGIN = "Simulated (invented sizes and costs): the order of stages is what the example shows, not its milliseconds."
 
 
-def draw_timelines(
-    name: str, title: str, steps: Mapping[str, Simulated], out: Path, *, origin: str = ORIGIN
-) -> list[Path]:
-    """Write the timelines of `steps` by panel title, one below the other over the same time; the CSV has all stages."""
-    import matplotlib.pyplot as plt
-    from matplotlib.patches import Patch
+@dataclass(frozen=True)
+class Timelines:
+    """A figure of timelines, computed from one simulated step for each of its panels."""
 
-    longest_ms = max(1e3 * step.iteration_s for step in steps.values())
-    shown = {panel: _resources(step) for panel, step in steps.items()}
-    heights = [len(rows) * ROW_IN + 0.42 for rows in shown.values()]
-    with style():
-        figure, grid = plt.subplots(
-            len(steps), 1, figsize=(2 * COLUMN_IN, sum(heights) + 0.75), squeeze=False, layout="constrained",
-            height_ratios=heights, sharex=True,
-        )  # fmt: skip
-        figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=8)
-        for (panel, step), axis in zip(steps.items(), grid.flat, strict=True):
-            _draw_step(axis, panel, step, shown[panel])
-            axis.set_xlim(0, 1.02 * longest_ms)
-        grid.flat[-1].set_xlabel("time (ms)")
-        used = {_kind(step, task) for step in steps.values() for task in step.tasks if task.end_s > task.start_s}
-        keys = [Patch(color=COLOURS[kind], label=label) for kind, label in LABELS.items() if kind in used]
-        grid.flat[0].legend(
-            handles=keys,
-            loc="lower right",
-            bbox_to_anchor=(1, 0.98),
-            ncols=len(keys),
-            columnspacing=1.2,
-            handlelength=1.2,
-        )
-        figure.supxlabel(origin, x=0.01, ha="left", **ORIGIN_LINE)
-        table = [line for panel, step in steps.items() for line in _lines(panel, step)]
-        return save(figure, name, table, [], out)
+    name: str
+    title: str
+    steps: Callable[[], Mapping[str, Simulated]]
+
+    def draw(self, rows: list[Row], out: Path) -> list[Path]:
+        """Write the timelines, one below the other over the same time; the CSV has all stages."""
+        import matplotlib.pyplot as plt
+        from matplotlib.patches import Patch
+
+        steps = self.steps()
+        longest_ms = max(1e3 * step.iteration_s for step in steps.values())
+        shown = {panel: _resources(step) for panel, step in steps.items()}
+        heights = [len(rows) * ROW_IN + 0.42 for rows in shown.values()]
+        with style():
+            figure, grid = plt.subplots(
+                len(steps), 1, figsize=(2 * COLUMN_IN, sum(heights) + 0.75), squeeze=False, layout="constrained",
+                height_ratios=heights, sharex=True,
+            )  # fmt: skip
+            figure.suptitle(self.title, x=0.01, ha="left", fontweight="bold", fontsize=8)
+            for (panel, step), axis in zip(steps.items(), grid.flat, strict=True):
+                _draw_step(axis, panel, step, shown[panel])
+                axis.set_xlim(0, 1.02 * longest_ms)
+            grid.flat[-1].set_xlabel("time (ms)")
+            used = {_kind(step, task) for step in steps.values() for task in step.tasks if task.end_s > task.start_s}
+            keys = [Patch(color=COLOURS[kind], label=label) for kind, label in LABELS.items() if kind in used]
+            grid.flat[0].legend(
+                handles=keys,
+                loc="lower right",
+                bbox_to_anchor=(1, 0.98),
+                ncols=len(keys),
+                columnspacing=1.2,
+                handlelength=1.2,
+            )
+            figure.supxlabel(ORIGIN, x=0.01, ha="left", **ORIGIN_LINE)
+            table = [line for panel, step in steps.items() for line in _lines(panel, step)]
+            return save(figure, self.name, table, [], out)
+
+    def finding(self, rows: list[Row]) -> str:
+        """Return the time of each step."""
+        return ", ".join(f"{name} {1e3 * step.iteration_s:.2f} ms" for name, step in self.steps().items())
 
 
 def _draw_step(axis: Axes, panel: str, step: Simulated, resources: list[str]) -> None:

@@ -48,6 +48,9 @@ class Memory(ABC):
     dense_momentum: ClassVar[bool] = False
     """Gradients that are sent dense go through `dense_update` after they were averaged."""
 
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
     @abstractmethod
     def accumulate(self, grad: torch.Tensor, old: State, new: State) -> None:
         """Write `new` from the flat gradient of one tensor (any float dtype) and `old`; `grad` is left unchanged."""

@@ -31,9 +31,7 @@ class LowPass(Memory):
     summary = "residual through a low-pass filter, for cltk with large batches"
     source = "Chen et al. 2020 (ScaleCom); D-17"
     buffers = ("residual", "held")
-
-    def __init__(self, options: LowPassOptions) -> None:
-        self.options = options
+    options: LowPassOptions
 
     def accumulate(self, grad: torch.Tensor, old: State, new: State) -> None:
         """Write e + g, and what of e the filter lets pass."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ssfx.claims.ledger import claims_by_id
 from ssfx.pages.markdown import table
 from ssfx.perf_model.roofline import analytic_profile
-from ssfx.validation.published_steps import claims
 
 MODELS = {"bertl": "bert_large", "resnet152": "resnet152"}
 """Those of Experiment 3, by the paper's name in ids of claims."""
@@ -21,7 +21,7 @@ def algebra_block() -> str:
     With K, S and C of HiPress's iteration, c and s the shares of C and S that SSFusion leaves, and r its throughput
     over HiPress's: K + S + C = r (K + s S + c C).
     """
-    gains = claims()["ssfusion.exp1.oi_vs_hipress"].value
+    gains = claims_by_id()["ssfusion.exp1.oi_vs_hipress"].value
     assert isinstance(gains, Mapping)
     lines, sentences = [], []
     for short, model in MODELS.items():
@@ -65,5 +65,5 @@ def _needed(model: str, alone_s: float, needed_s: list[float]) -> str:
 
 
 def _reduction(claim: str) -> float:
-    value: Any = claims()[claim].value
+    value: Any = claims_by_id()[claim].value
     return float(value)

@@ -83,10 +83,7 @@ def reference_rows() -> list[Row]:
 def blocks_of_pages() -> dict[Path, dict[str, str]]:
     """Return the blocks of each page of docs/ that is written by hand otherwise."""
     return {
-        CONDITIONS: {
-            "conditions": conditions_block(IMAGES / "ssfusion.conditions.csv"),
-            "algebra": algebra_block(),
-        },
+        CONDITIONS: {"conditions": conditions_block(IMAGES / "ssfusion.conditions.csv"), "algebra": algebra_block()},
         ADVISE: {"answer": answer_block()},
         AUTO: {
             "why": why_block(),

@@ -21,12 +21,7 @@ class Lowering:
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        profile: Profile,
-        system: Times,
-        selection: SelectionStats,
-        known: LanePrices | None = None,
+        self, plan: Plan, profile: Profile, system: Times, selection: SelectionStats, known: LanePrices | None = None
     ) -> None:
         self.plan = plan
         self.profile = profile

@@ -152,10 +152,7 @@ def even_cuts(count: int) -> Callable[[JointModel, Carrier, str], list[int]]:
 
 
 def decisions(
-    numel: Sequence[float],
-    gap_s: Sequence[float],
-    encode: Callable[[float], float],
-    message: Callable[[float], float],
+    numel: Sequence[float], gap_s: Sequence[float], encode: Callable[[float], float], message: Callable[[float], float]
 ) -> list[Decision]:
     """Return the decision for every tensor but the last, with the seconds that `encode` and `message` give a size.
 

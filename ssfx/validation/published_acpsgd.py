@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from ssfx.claims.ledger import claims_by_id
 from ssfx.schemes.search.byte_groups import MIB
-from ssfx.validation.published_steps import (
-    Method,
-    Prediction,
-    Setting,
-    Steps,
-    claims,
-    exposed_over,
-    mean,
-    method,
-    number,
-    over,
-)
+from ssfx.validation.published_steps import Method, Prediction, Setting, Steps, exposed_over, mean, method, number, over
 
 MODELS = {
     "ResNet-50": ("resnet50", "resnet50", "resnet"),
@@ -73,7 +63,7 @@ def _acp(rank: int, **options: object) -> Method:
 
 
 def _topk() -> Method:
-    density = claims()["acpsgd.intro.topk_ratio"].conditions["density"]
+    density = claims_by_id()["acpsgd.intro.topk_ratio"].conditions["density"]
     return method("fused_all", compressor="mstopk", density=density)
 
 
@@ -98,7 +88,7 @@ METHODS: dict[str, Callable[[int], Method]] = {
 
 
 def _largest_buffer_bytes() -> int:
-    bounds = claims()["acpsgd.fig10.buf_range"].bounds
+    bounds = claims_by_id()["acpsgd.fig10.buf_range"].bounds
     assert bounds is not None
     return int(bounds[1]) * MIB
 
@@ -110,7 +100,7 @@ def timed(name: str, setup: Setup) -> tuple[Method, Setting]:
 
 def table_3() -> Iterator[Prediction]:
     """Yield every iteration time."""
-    for claim in claims().values():
+    for claim in claims_by_id().values():
         if claim.artifact == "acpsgd.table3" and claim.unit == "ms":
             model = claim.conditions["model"]
             where = timed(claim.subject, Setup(model))
@@ -162,7 +152,7 @@ def _optimizations() -> Iterator[Prediction]:
     )  # fmt: skip
     dense = _speedup(setups[0], "ssgd(naive)", "ssgd")
     yield Prediction("acpsgd.intro.ssgd_naive", "Fig. 9 gain of both", "ssgd ResNet-152", dense)
-    large = Setup("BERT-Large", rank=claims()["acpsgd.fig10.default_gain"].conditions["rank"])
+    large = Setup("BERT-Large", rank=claims_by_id()["acpsgd.fig10.default_gain"].conditions["rank"])
     for name, size in (("acpsgd(WFBP)", "0 MB"), ("acpsgd(1500MB)", "1500 MB")):
         gain = _speedup(large, name, "acpsgd")
         yield Prediction("acpsgd.fig10.default_gain", "Fig. 10 gain of 25 MB", f"over {size}", gain)
@@ -180,7 +170,7 @@ def _batch_and_rank() -> Iterator[Prediction]:
             f"acpsgd.fig11a.thr.{name}", "Fig. 11a throughput by batch", name, _more_samples(name, small, large)
         )
     low, high = (
-        Setup("BERT-Large", rank=claims()[f"acpsgd.fig11b.{name}"].conditions["rank"]) for name in ("r32", "r256")
+        Setup("BERT-Large", rank=claims_by_id()[f"acpsgd.fig11b.{name}"].conditions["rank"]) for name in ("r32", "r256")
     )
     for name in ("powersgd-star", "acpsgd"):
         growth = over(timed(name, high), timed(name, low))
@@ -198,7 +188,7 @@ def _batch_and_rank() -> Iterator[Prediction]:
 def _clusters() -> Iterator[Prediction]:
     for name in ("ssgd", "powersgd-star", "acpsgd"):
         claim_id = f"acpsgd.fig12.{name}"
-        few, many = claims()[claim_id].conditions["gpus"]
+        few, many = claims_by_id()[claim_id].conditions["gpus"]
         growth = mean(
             [over(timed(name, Setup(model, gpus=many)), timed(name, Setup(model, gpus=few))) for model in MODELS]
         )
@@ -208,7 +198,7 @@ def _clusters() -> Iterator[Prediction]:
         ("bertbase.acp", "acpsgd"), ("bertbase.ib", "acpsgd"),
     ):  # fmt: skip
         claim_id = f"acpsgd.fig13.{key}"
-        model, network = (claims()[claim_id].conditions[word] for word in ("model", "network"))
+        model, network = (claims_by_id()[claim_id].conditions[word] for word in ("model", "network"))
         gain = _speedup(Setup(model, network=network), "ssgd", name)
         yield Prediction(claim_id, f"Fig. 13 gain over S-SGD, {model}", f"{name}, {network}", gain)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from ssfx.claims.ledger import claims_by_id
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.validation.published_steps import Method, Prediction, Setting, Steps, claims, method, number, over
+from ssfx.validation.published_steps import Method, Prediction, Setting, Steps, method, number, over
 
 MODELS = {
     ("ResNet50", "CIFAR10"): "resnet50_cifar10",
@@ -109,7 +110,7 @@ def _gains() -> Iterator[Prediction]:
 
 
 def _tables() -> Iterator[Prediction]:
-    for claim in claims().values():
+    for claim in claims_by_id().values():
         if claim.artifact not in ("mergecomp.table2", "mergecomp.table3") or "gpus" not in claim.conditions:
             continue
         table = claim.artifact[-1]
@@ -131,7 +132,7 @@ def _gain(at: Setup, slower: str, compressor: str, faster: str = "Y=2") -> Calla
 
 def setup_of(claim_id: str) -> Setup:
     """Return the set-up that a claim's conditions name."""
-    said = claims()[claim_id].conditions
+    said = claims_by_id()[claim_id].conditions
     return Setup(said["model"], said["dataset"], said["gpus"], said["network"])
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ssfx.claims.ledger import claims_by_id
 from ssfx.core.case import ClusterChoice
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster_file import cluster_on
-from ssfx.validation.published_steps import claims, number
+from ssfx.validation.published_steps import number
 from ssfx.validation.scores import Pair
 
 MESSAGE_BYTES = 1e8
@@ -22,7 +23,7 @@ def growths() -> Iterator[Pair]:
     """
     for model in ("modelA", "modelB"):
         ids = [f"ssfusion.fig9.{model}.ag{gpus}" for gpus in (8, 64)]
-        few_s, many_s = (_all_gather_s(claims()[claim_id].conditions["gpus"]) for claim_id in ids)
+        few_s, many_s = (_all_gather_s(claims_by_id()[claim_id].conditions["gpus"]) for claim_id in ids)
         few, many = map(number, ids)
         yield Pair("Fig. 9 growth of all-gather", model, many_s / few_s, many / few, claim=ids[-1])
 

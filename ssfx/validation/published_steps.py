@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Protocol
 
-from ssfx.claims.ledger import PaperClaim, ledgers
+from ssfx.claims.ledger import claims_by_id
 from ssfx.core.case import ClusterChoice
 from ssfx.perf_model.target import Target, target_at
 from ssfx.schemes import schemes
@@ -21,15 +20,9 @@ from ssfx.simulator import simulate
 from ssfx.validation.scores import Pair
 
 
-@cache
-def claims() -> dict[str, PaperClaim]:
-    """Return the claims of all papers by id."""
-    return {claim.id: claim for ledger in ledgers() for claim in ledger.claims}
-
-
 def number(claim_id: str) -> float:
     """Return the one number that a claim states; ValueError for one that states none or a range."""
-    value = claims()[claim_id].value
+    value = claims_by_id()[claim_id].value
     if not isinstance(value, (int, float)):
         raise ValueError(f"claim {claim_id} states no single number")
     return float(value)
@@ -37,7 +30,7 @@ def number(claim_id: str) -> float:
 
 def factor(claim_id: str) -> float:
     """Return a stated gain, slowdown or growth as the ratio of two times: 12 % more and 1.12x are both 1.12."""
-    unit, value = claims()[claim_id].unit or "", number(claim_id)
+    unit, value = claims_by_id()[claim_id].unit or "", number(claim_id)
     if unit.startswith("x"):
         return value
     return 1 + value / {"fraction": 1, "percent": 100}[unit]

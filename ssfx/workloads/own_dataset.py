@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.own_code import own_code
-from ssfx.workloads.base import ANY, Dataset
+from ssfx.workloads.base import ANY
+from ssfx.workloads.on_disk.base import EVALUATION_BATCH, SampledDataset
 
 if TYPE_CHECKING:
     from torch import nn
 
     from ssfx.workloads.metrics.tally import Tally
-    from ssfx.workloads.on_disk.loader import MapStream
 
-EVALUATION_BATCH = 32
 SAMPLED = 64
 """Samples that the fingerprint of a data set of unknown nature looks at."""
 
@@ -28,7 +27,7 @@ class OwnName:
     function: str = ""
 
 
-class OwnDataset(Dataset):
+class OwnDataset(SampledDataset):
     """What the user's `make(train)` returns: samples (input, target) by number, or None where nothing is held out.
 
     A target that is one number is a class; of any other the mean loss is measured, as perplexity.
@@ -38,8 +37,6 @@ class OwnDataset(Dataset):
     summary = "a function of yours"
     source = "you"
     inputs = ANY
-    here = False
-    prepares = True
 
     def __init__(self, options: OwnName) -> None:
         self.options = options
@@ -64,17 +61,6 @@ class OwnDataset(Dataset):
         for number in range(0, len(samples), max(1, len(samples) // SAMPLED)):
             found.update(repr(samples[number]).encode())
         return found.hexdigest()[:16]
-
-    def train_loader(
-        self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
-    ) -> MapStream:
-        """Return this rank's batches; torch's generator is seeded for each sample, so that it may be augmented."""
-        from ssfx.workloads.on_disk.loader import MapStream
-
-        return MapStream(
-            self.samples(train=True),
-            rank=rank, world_size=world_size, batch_size=batch_size, seed=seed, workers=workers,
-        )  # fmt: skip
 
     def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
         """Return the sums of top1, or of perplexity, over every world_size-th held-out sample."""

@@ -24,11 +24,7 @@ from ssfx.workloads.base import models
 from ssfx.workloads.checks import check_case
 from ssfx.workloads.passes import END, Passes, Timed, run_passes, since_first
 
-SHIPPED = {
-    "resnet_tiny": ("digits", "sgd"),
-    "lstm_tiny": ("stdlib_text", "sgd"),
-    "gpt2_tiny": ("stdlib_text", "adamw"),
-}
+SHIPPED = {"resnet_tiny": ("digits", "sgd"), "lstm_tiny": ("stdlib_text", "sgd"), "gpt2_tiny": ("stdlib_text", "adamw")}
 """Models with a measured profile, and the data set and optimizer each was measured with."""
 
 whole_s = attrgetter("whole_s")

@@ -58,11 +58,7 @@ class TrainResult:
 
 
 def train(
-    case: Case,
-    on_step: Callable[[StepRecord], bool | None],
-    attach: Attach,
-    *,
-    checkpoint_dir: Path | None = None,
+    case: Case, on_step: Callable[[StepRecord], bool | None], attach: Attach, *, checkpoint_dir: Path | None = None
 ) -> TrainResult:
     """Train `case` on this rank to its last step, calling `on_step` after every one, and return the rank's result.
 

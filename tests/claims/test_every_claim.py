@@ -9,12 +9,12 @@ from figures.synthetic import row
 from figures.synthetic_clusters import clusters
 
 from ssfx.claims.every_claim import headlines, verdicts, why_not_attempted
-from ssfx.claims.ledger import ledgers
+from ssfx.claims.ledger import claims_by_id
 from ssfx.claims.verdicts import Verdict
 from ssfx.core.errors import RunError
 from ssfx.figures.discovery import discover
 
-CLAIMS = {claim.id: claim for ledger in ledgers() for claim in ledger.claims}
+CLAIMS = claims_by_id()
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from figures.synthetic import row, throughput
 from figures.synthetic_clusters import clusters
 
 from ssfx.claims.every_claim import headlines
-from ssfx.claims.ledger import ledgers
+from ssfx.claims.ledger import claims_by_id, ledgers
 from ssfx.claims.summary import OUTCOMES, by_kind, by_source, counts, kind, paper_says, total
 from ssfx.claims.verdicts import Verdict
 from ssfx.figures.discovery import discover
 from ssfx.pages.status_table import status_block
 
-CLAIMS = {claim.id: claim for ledger in ledgers() for claim in ledger.claims}
+CLAIMS = claims_by_id()
 
 
 @pytest.fixture(scope="module")

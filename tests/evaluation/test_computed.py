@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ssfx.claims.ledger import claims_of
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import claims_of, complete, half_digit, held, says
+from ssfx.evaluation.judging import complete, half_digit, held, says
 from ssfx.evaluation.low_rank import compressed_buffers, dense_buffers, factors, of, share_below
 from ssfx.evaluation.quality_curves import compared
 from ssfx.evaluation.selection_example import WORKERS, build_up_without_common_part, run

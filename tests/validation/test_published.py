@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ssfx.claims.ledger import claims_by_id
 from ssfx.core.case import ClusterChoice
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.planning.plan import Bucket, Plan
@@ -15,7 +16,7 @@ from ssfx.validation import published_mergecomp as mergecomp
 from ssfx.validation import published_s2reducer as s2reducer
 from ssfx.validation import published_ssfusion as ssfusion
 from ssfx.validation.published import published
-from ssfx.validation.published_steps import Simulations, claims, factor, number, remainder
+from ssfx.validation.published_steps import Simulations, factor, number, remainder
 
 SOURCES = [Path(module.__file__) for module in (acpsgd, mergecomp, s2reducer, ssfusion)]
 
@@ -28,7 +29,7 @@ def groups():
 def test_every_time_of_table_3_is_there(groups):
     ours = {(pair.panel.removeprefix("Table III "), pair.label): pair.actual for pair in groups["ACP-SGD times"].pairs}
     assert len(ours) == 16
-    printed = [claim for claim in claims().values() if claim.artifact == "acpsgd.table3" and claim.unit == "ms"]
+    printed = [claim for claim in claims_by_id().values() if claim.artifact == "acpsgd.table3" and claim.unit == "ms"]
     for claim in printed:
         assert ours[claim.conditions["model"], claim.subject] == claim.value / 1000
 
@@ -51,7 +52,7 @@ def test_gains_and_reductions_become_ratios_of_times():
 def test_no_scored_number_is_named_by_a_calibration(groups):
     """The source of a cluster lists the claims that it was fitted to."""
     scored = [pair.claim for group in groups.values() for pair in group.pairs]
-    assert set(scored) <= set(claims())
+    assert set(scored) <= set(claims_by_id())
     assert len(scored) == len(set(scored)) + 1  # the gain of 50 % in Fig. 10 is stated of two buffer sizes
     fitted = set()
     for name in (*acpsgd.NETWORKS.values(), *mergecomp.NETWORKS.values(), "s2reducer_1gbe", "64gpu"):
@@ -64,7 +65,9 @@ def test_no_scored_number_is_named_by_a_calibration(groups):
 
 
 def test_no_number_of_a_claim_is_typed():
-    values = {float(one.value) for one in claims().values() if one.unit in ("ms", "x") and isinstance(one.value, float)}
+    values = {
+        float(one.value) for one in claims_by_id().values() if one.unit in ("ms", "x") and isinstance(one.value, float)
+    }
     for path in SOURCES:
         code = re.sub(r'"""[\s\S]*?"""|"[^"\n]*"', "", path.read_text())
         assert not {float(text) for text in re.findall(r"\b\d+\.\d+\b", code)} & values, path.name
@@ -76,9 +79,9 @@ def test_predictions_do_not_depend_on_the_ledgers_numbers(monkeypatch):
     before = Simulations().step(*where)
     scaled = {
         key: one if not key.startswith("acpsgd.table3") else type(one)(**{**vars(one), "value": 1.0})
-        for key, one in claims().items()
+        for key, one in claims_by_id().items()
     }
-    monkeypatch.setattr("ssfx.validation.published_steps.claims", lambda: scaled)
+    monkeypatch.setattr("ssfx.validation.published_steps.claims_by_id", lambda: scaled)
     assert Simulations().step(*where) == before
 
 

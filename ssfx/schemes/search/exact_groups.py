@@ -66,12 +66,7 @@ def joint_groups(part: Profile, costs: Costs, carrier: Carrier) -> list[range]:
 
 
 def best_fusion(
-    gap_s: Sequence[float],
-    numel: Sequence[int],
-    *,
-    encode: Seconds,
-    decode: Seconds,
-    message: Seconds,
+    gap_s: Sequence[float], numel: Sequence[int], *, encode: Seconds, decode: Seconds, message: Seconds
 ) -> Fusion:
     """Return the contiguous grouping that ends first; ties go to fewer groups, then to the larger last group.
 

@@ -22,24 +22,13 @@ def _bert_large_narrow() -> nn.Module:
     return SpanReader(bert_qa(width=256, layers=24, heads=4, vocabulary=257))
 
 
-models.add(
-    Model(
-        name="resnet152_digits",
-        summary="ResNet-152 at full width with the CIFAR stem for 1x32x32 digits, 58.2 M parameters",
-        inputs="gray images 1x32x32 of 10 classes",
-        build=_resnet152_digits,
-        batch_size=4,
-        source="torchvision.models.resnet152; stem of He et al. 2016, section 4.2",
-    )
-)
-models.add(
-    Model(
-        name="bert_large_narrow",
-        summary="BERT-large's 24 layers at a quarter of its width, for questions about bytes, 19.2 M parameters",
-        inputs="bytes of a question and a context, with the answer's span",
-        build=_bert_large_narrow,
-        batch_size=4,
-        source="transformers BertForQuestionAnswering",
-        max_seq_len=512,
-    )
-)
+for _model in (
+    Model("resnet152_digits", "ResNet-152 at full width with the CIFAR stem for 1x32x32 digits, 58.2 M parameters",
+          "gray images 1x32x32 of 10 classes", _resnet152_digits, 4,
+          "torchvision.models.resnet152; stem of He et al. 2016, section 4.2"),
+    Model("bert_large_narrow",
+          "BERT-large's 24 layers at a quarter of its width, for questions about bytes, 19.2 M parameters",
+          "bytes of a question and a context, with the answer's span", _bert_large_narrow, 4,
+          "transformers BertForQuestionAnswering", 512),
+):  # fmt: skip
+    models.add(_model)

@@ -27,24 +27,14 @@ def _mask_rcnn() -> nn.Module:
     return MaskRcnn(num_classes=91)
 
 
+_SOURCE = "Wu et al. 2016; 1024 units and 32,317 tokens, which give the embeddings the size S2 Reducer prints"
+
 for _name, _layers, _size in (("gnmt8", 4, "193.8 M"), ("gnmt16", 8, "277.7 M")):
-    models.add(
-        Model(
-            name=_name,
-            summary=f"GNMT of {_layers} layers that read and {_layers} that write, {_size} parameters (S2 Reducer)",
-            inputs="tokens of a sentence and its translation",
-            build=_gnmt(_layers),
-            batch_size=64,
-            source="Wu et al. 2016; 1024 units and 32,317 tokens, which give the embeddings the size S2 Reducer prints",
-        )
-    )
+    _summary = f"GNMT of {_layers} layers that read and {_layers} that write, {_size} parameters (S2 Reducer)"
+    models.add(Model(_name, _summary, "tokens of a sentence and its translation", _gnmt(_layers), 64, _SOURCE))
 models.add(
-    Model(
-        name="mask_rcnn",
-        summary="Mask R-CNN with a ResNet-50 feature pyramid, 44.5 M parameters (MergeComp); synthetic boxes only",
-        inputs="RGB images with boxes and masks of 91 classes",
-        build=_mask_rcnn,
-        batch_size=1,
-        source="torchvision.models.detection.maskrcnn_resnet50_fpn",
-    )
-)
+    Model("mask_rcnn",
+          "Mask R-CNN with a ResNet-50 feature pyramid, 44.5 M parameters (MergeComp); synthetic boxes only",
+          "RGB images with boxes and masks of 91 classes", _mask_rcnn, 1,
+          "torchvision.models.detection.maskrcnn_resnet50_fpn")
+)  # fmt: skip

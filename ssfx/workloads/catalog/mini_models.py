@@ -41,55 +41,22 @@ def _bert_mini() -> nn.Module:
     return mini_bert(width=64, layers=2, heads=2, vocabulary=VOCABULARY, positions=32)
 
 
-models.add(
-    Model(
-        name="resnet_mini",
-        summary="residual network of three blocks for 1x32x32 digits, batch norm, 78 k parameters",
-        inputs="gray images 1x32x32 of 10 classes",
-        build=_resnet_mini,
-        batch_size=16,
-        source="the blocks of He et al. 2016, section 4.2, one a stage, on a quarter of the size",
-    )
-)
-models.add(
-    Model(
-        name="vgg_mini",
-        summary="VGG-like network for 1x32x32 digits, 2 convolutions, 153 k parameters, most of them in two layers",
-        inputs="gray images 1x32x32 of 10 classes",
-        build=_vgg_mini,
-        batch_size=16,
-        source="in the manner of Simonyan and Zisserman 2015: few large tensors and many small ones",
-    )
-)
-models.add(
-    Model(
-        name="lstm_mini",
-        summary="byte-level LSTM language model, 2 layers of 96 units, 178 k parameters",
-        inputs="bytes",
-        build=_lstm_mini,
-        batch_size=16,
-        source="the paper's LSTM with fewer units and a byte vocabulary",
-    )
-)
-models.add(
-    Model(
-        name="gpt2_mini",
-        summary="byte-level GPT-2, 2 layers of width 64, tied head, 121 k parameters",
-        inputs="bytes",
-        build=_gpt2_mini,
-        batch_size=16,
-        source="transformers GPT2LMHeadModel",
-        max_seq_len=64,
-    )
-)
-models.add(
-    Model(
-        name="bert_mini",
-        summary="BERT of 2 layers of width 64 with a question-answering head, 77 k parameters",
-        inputs="words of a question and a context, with the answer's span",
-        build=_bert_mini,
-        batch_size=16,
-        source="transformers BertForQuestionAnswering",
-        max_seq_len=32,
-    )
-)
+_DIGITS = "gray images 1x32x32 of 10 classes"
+
+for _model in (
+    Model("resnet_mini", "residual network of three blocks for 1x32x32 digits, batch norm, 78 k parameters",
+          _DIGITS, _resnet_mini, 16,
+          "the blocks of He et al. 2016, section 4.2, one a stage, on a quarter of the size"),
+    Model("vgg_mini",
+          "VGG-like network for 1x32x32 digits, 2 convolutions, 153 k parameters, most of them in two layers",
+          _DIGITS, _vgg_mini, 16,
+          "in the manner of Simonyan and Zisserman 2015: few large tensors and many small ones"),
+    Model("lstm_mini", "byte-level LSTM language model, 2 layers of 96 units, 178 k parameters",
+          "bytes", _lstm_mini, 16, "the paper's LSTM with fewer units and a byte vocabulary"),
+    Model("gpt2_mini", "byte-level GPT-2, 2 layers of width 64, tied head, 121 k parameters",
+          "bytes", _gpt2_mini, 16, "transformers GPT2LMHeadModel", 64),
+    Model("bert_mini", "BERT of 2 layers of width 64 with a question-answering head, 77 k parameters",
+          "words of a question and a context, with the answer's span", _bert_mini, 16,
+          "transformers BertForQuestionAnswering", 32),
+):  # fmt: skip
+    models.add(_model)

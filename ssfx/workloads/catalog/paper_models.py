@@ -64,81 +64,26 @@ def _lstm_wikitext2() -> nn.Module:
     return LstmLm(vocabulary=33278, embedding=1500, hidden=1500, layers=2, dropout=0.5, tied=True)
 
 
+_QA, _GPT2 = "transformers BertForQuestionAnswering", "transformers GPT2LMHeadModel"
+
 for _name, _size in (
     ("resnet50", "25.6 M"), ("resnet101", "44.5 M"), ("resnet152", "60.2 M"), ("vgg16", "138.4 M"),
     ("vgg19", "143.7 M"),
 ):  # fmt: skip
-    models.add(
-        Model(
-            name=_name,
-            summary=f"ImageNet {_name} of torchvision, {_size} parameters",
-            inputs=_IMAGES,
-            build=_torchvision(_name),
-            batch_size=32,
-            source=f"torchvision.models.{_name}",
-        )
-    )
-models.add(
-    Model(
-        name="vit_large",
-        summary="ViT-L/16 with a 1000-class head, 304.3 M parameters",
-        inputs=_IMAGES,
-        build=_vit_large,
-        batch_size=32,
-        source="transformers ViTForImageClassification",
-    )
-)
-models.add(
-    Model(
-        name="bert_base",
-        summary="BERT-base with a question-answering head and no pooler, 108.9 M parameters",
-        inputs=_QUESTIONS,
-        build=_bert_base,
-        batch_size=4,
-        source="transformers BertForQuestionAnswering",
-        max_seq_len=512,
-    )
-)
-models.add(
-    Model(
-        name="bert_large",
-        summary="BERT-large with a question-answering head and no pooler, 334.1 M parameters",
-        inputs=_QUESTIONS,
-        build=_bert_large,
-        batch_size=4,
-        source="transformers BertForQuestionAnswering",
-        max_seq_len=512,
-    )
-)
-models.add(
-    Model(
-        name="gpt2",
-        summary="GPT-2 small with a tied head, 124.4 M parameters (the authors' script)",
-        inputs="GPT-2 tokens",
-        build=_gpt2,
-        batch_size=2,
-        source="transformers GPT2LMHeadModel",
-        max_seq_len=1024,
-    )
-)
-models.add(
-    Model(
-        name="gpt2_large",
-        summary="GPT-2 large with a tied head, 774.0 M parameters",
-        inputs="GPT-2 tokens",
-        build=_gpt2_large,
-        batch_size=2,
-        source="transformers GPT2LMHeadModel",
-        max_seq_len=1024,
-    )
-)
-models.add(
-    Model(
-        name="lstm_wikitext2",
-        summary="2-layer LSTM of 1500 units with a tied head over WikiText-2 words, 86.0 M parameters",
-        inputs="WikiText-2 words",
-        build=_lstm_wikitext2,
-        batch_size=80,
-        source="the 328 MiB model of Espresso (EuroSys 2023)",
-    )
-)
+    _summary = f"ImageNet {_name} of torchvision, {_size} parameters"
+    models.add(Model(_name, _summary, _IMAGES, _torchvision(_name), 32, f"torchvision.models.{_name}"))
+for _model in (
+    Model("vit_large", "ViT-L/16 with a 1000-class head, 304.3 M parameters",
+          _IMAGES, _vit_large, 32, "transformers ViTForImageClassification"),
+    Model("bert_base", "BERT-base with a question-answering head and no pooler, 108.9 M parameters",
+          _QUESTIONS, _bert_base, 4, _QA, 512),
+    Model("bert_large", "BERT-large with a question-answering head and no pooler, 334.1 M parameters",
+          _QUESTIONS, _bert_large, 4, _QA, 512),
+    Model("gpt2", "GPT-2 small with a tied head, 124.4 M parameters (the authors' script)",
+          "GPT-2 tokens", _gpt2, 2, _GPT2, 1024),
+    Model("gpt2_large", "GPT-2 large with a tied head, 774.0 M parameters",
+          "GPT-2 tokens", _gpt2_large, 2, _GPT2, 1024),
+    Model("lstm_wikitext2", "2-layer LSTM of 1500 units with a tied head over WikiText-2 words, 86.0 M parameters",
+          "WikiText-2 words", _lstm_wikitext2, 80, "the 328 MiB model of Espresso (EuroSys 2023)"),
+):  # fmt: skip
+    models.add(_model)

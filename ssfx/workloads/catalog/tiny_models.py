@@ -34,44 +34,17 @@ def _gpt2_tiny() -> nn.Module:
     return gpt2(width=192, layers=4, heads=6, vocabulary=256, positions=256, dropout=0.0)
 
 
-models.add(
-    Model(
-        name="resnet_tiny",
-        summary="CIFAR-style ResNet-20 for 1x32x32 digits, batch norm, 272 k parameters",
-        inputs="gray images 1x32x32 of 10 classes",
-        build=_resnet_tiny,
-        batch_size=32,
-        source="He et al. 2016, section 4.2, with projection shortcuts",
-    )
-)
-models.add(
-    Model(
-        name="vgg_tiny",
-        summary="VGG-like network for 1x32x32 digits, 3 convolutions, 2.7 M parameters, most of them in one layer",
-        inputs="gray images 1x32x32 of 10 classes",
-        build=_vgg_tiny,
-        batch_size=32,
-        source="in the manner of Simonyan and Zisserman 2015: few large tensors beside small ones",
-    )
-)
-models.add(
-    Model(
-        name="lstm_tiny",
-        summary="byte-level LSTM language model, 2 layers of 256 units, 1.2 M parameters",
-        inputs="bytes",
-        build=_lstm_tiny,
-        batch_size=16,
-        source="the paper's LSTM with fewer units and a byte vocabulary",
-    )
-)
-models.add(
-    Model(
-        name="gpt2_tiny",
-        summary="byte-level GPT-2, 4 layers of width 192, tied head, 1.9 M parameters",
-        inputs="bytes",
-        build=_gpt2_tiny,
-        batch_size=8,
-        source="transformers GPT2LMHeadModel",
-        max_seq_len=256,
-    )
-)
+_DIGITS = "gray images 1x32x32 of 10 classes"
+
+for _model in (
+    Model("resnet_tiny", "CIFAR-style ResNet-20 for 1x32x32 digits, batch norm, 272 k parameters",
+          _DIGITS, _resnet_tiny, 32, "He et al. 2016, section 4.2, with projection shortcuts"),
+    Model("vgg_tiny",
+          "VGG-like network for 1x32x32 digits, 3 convolutions, 2.7 M parameters, most of them in one layer",
+          _DIGITS, _vgg_tiny, 32, "in the manner of Simonyan and Zisserman 2015: few large tensors beside small ones"),
+    Model("lstm_tiny", "byte-level LSTM language model, 2 layers of 256 units, 1.2 M parameters",
+          "bytes", _lstm_tiny, 16, "the paper's LSTM with fewer units and a byte vocabulary"),
+    Model("gpt2_tiny", "byte-level GPT-2, 4 layers of width 192, tied head, 1.9 M parameters",
+          "bytes", _gpt2_tiny, 8, "transformers GPT2LMHeadModel", 256),
+):  # fmt: skip
+    models.add(_model)

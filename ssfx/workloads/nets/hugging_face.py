@@ -27,12 +27,14 @@ def gpt2(*, width: int, layers: int, heads: int, vocabulary: int, positions: int
 
 def bert_qa(*, width: int, layers: int, heads: int, vocabulary: int) -> nn.Module:
     """Return BERT with a question-answering head; it has no pooler, which would never receive a gradient."""
-    config = _transformers().BertConfig(
+    return reader_class()(_bert_config(width, layers, heads, vocabulary))
+
+
+def _bert_config(width: int, layers: int, heads: int, vocabulary: int) -> Any:
+    return _transformers().BertConfig(
         vocab_size=vocabulary, hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
         intermediate_size=4 * width,
     )  # fmt: skip
-    model: nn.Module = reader_class()(config)
-    return model
 
 
 @functools.cache
@@ -55,12 +57,7 @@ def _bert_inputs(inputs: Tensor) -> dict[str, Tensor]:
 
 def bert_pretraining(*, width: int, layers: int, heads: int, vocabulary: int) -> nn.Module:
     """Return BERT with the heads for masked words, tied to the embedding, and for the next sentence."""
-    config = _transformers().BertConfig(
-        vocab_size=vocabulary, hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
-        intermediate_size=4 * width,
-    )  # fmt: skip
-    model: nn.Module = pretraining_class()(config)
-    return model
+    return pretraining_class()(_bert_config(width, layers, heads, vocabulary))
 
 
 @functools.cache

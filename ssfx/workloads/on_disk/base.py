@@ -19,15 +19,35 @@ if TYPE_CHECKING:
 EVALUATION_BATCH = 32
 
 
-class FileDataset(Dataset):
+class SampledDataset(Dataset):
+    """A data set outside of ssfx whose samples can be asked for by number."""
+
+    here = False
+    prepares = True
+
+    @abstractmethod
+    def samples(self, train: bool) -> Samples:
+        """Return the samples of the training or of the held-out part."""
+
+    def train_loader(
+        self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
+    ) -> MapStream:
+        """Return this rank's batches; torch's generator is seeded for each sample, so that it may be augmented."""
+        from ssfx.workloads.on_disk.loader import MapStream
+
+        return MapStream(
+            self.samples(train=True),
+            rank=rank, world_size=world_size, batch_size=batch_size, seed=seed, workers=workers,
+        )  # fmt: skip
+
+
+class FileDataset(SampledDataset):
     """A data set that is read from `folder` below the user's data root.
 
     `files`: for each file that is needed, the names that it may have, as glob patterns relative to the folder; the
     first that fits is taken, and where several files fit it, all of them in the order of their names.
     """
 
-    here = False
-    prepares = True
     folder: ClassVar[str]
     files: ClassVar[tuple[tuple[str, ...], ...]]
     hint: ClassVar[str] = ""
@@ -68,21 +88,6 @@ class FileDataset(Dataset):
     def _digest(self) -> str:
         every = [path for number in range(len(self.wanted)) for path in self.paths(number)]
         return digest_of(every, self.name, self.options)
-
-    @abstractmethod
-    def samples(self, train: bool) -> Samples:
-        """Return the samples of the training or of the held-out part."""
-
-    def train_loader(
-        self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
-    ) -> MapStream:
-        """Return this rank's batches of the training part, with augmentation where the data set has one."""
-        from ssfx.workloads.on_disk.loader import MapStream
-
-        return MapStream(
-            self.samples(train=True),
-            rank=rank, world_size=world_size, batch_size=batch_size, seed=seed, workers=workers,
-        )  # fmt: skip
 
     def download(self) -> None:
         """Fetch the files; RunError for data that may not be fetched without an account."""
