@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 NAME = "auto.choice"
 TITLE = "what scheme=auto sends, by bandwidth"
 CLAIMS = ()
-NEEDS: dict[str, object] = {}
-COMMAND = "ssfx figures auto.choice"
 NOTES = (
     "No paper's figure: the scheme that chooses per bucket. Times are those of a step without its forward pass and "
     "optimizer.",

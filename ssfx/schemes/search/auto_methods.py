@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ssfx.collectives import Reducer, collectives
 from ssfx.compressors import build
 from ssfx.planning.plan import Bucket, Lane, Segment, TensorSpec
 
@@ -147,8 +146,3 @@ def _thresholds(kind: Kind) -> tuple[int, ...]:
     if kind.calls == "alone":
         return (1 << 16, 1 << 20)
     return (1 << 12, 1 << 16)
-
-
-def is_reducer(kind: Kind) -> bool:
-    """Return whether the collective of `kind` adds up selected elements on the way."""
-    return isinstance(collectives.build(kind.collective), Reducer)
