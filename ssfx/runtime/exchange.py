@@ -64,15 +64,20 @@ class Exchange:
         self._hosted: dict[tuple[int, int], dict[str, torch.Tensor | None]] = {}
         self._tensor_ids = {name: i for i, name in enumerate(sorted(params))}
 
-    def install(self, plan: Plan) -> None:
-        """Use `plan` from the next step on; memory moves over by parameter name."""
+    def install(self, plan: Plan, *, for_a_while: bool = False) -> None:
+        """Use `plan` from the next step on; memory moves over by parameter name.
+
+        `for_a_while`: what the old plan's buffers took is not given back to the system, which costs the first steps
+        time.
+        """
         self.plan = plan
         self.lanes = []
         self._queue.begin([])
         for slot in self.slots.values():
             slot.lane = None  # so that each old lane's buffers go as soon as the new ones hold its memory
-        release_freed()
-        self._settling = _SETTLING_STEPS
+        if not for_a_while:
+            release_freed()
+        self._settling = 0 if for_a_while else _SETTLING_STEPS
         for index, (_, lane) in enumerate(plan.lanes()):
             executor = make_lane(lane, plan, self.comm, self.comm.device, self._store, self.memory)
             self.lanes.append(executor)

@@ -13,14 +13,15 @@ from ssfx.planning.plan import Plan
 KEPT = ((3, 0.25), (2, 0.10))
 """After each round but the last: at most so many plans stay, no slower than the fastest by more than this share."""
 ROUNDS = len(KEPT) + 1
-SETTLING = 1
-"""Steps of a visit that do not count: the first one with a plan allocates its buffers."""
+SETTLING, AT_FIRST = 1, 4
+"""Steps of a visit that do not count, as the first one with a plan allocates its buffers; and of the very first visit,
+before which costs were measured."""
 
 
 class PlanTrial:
     """Trains with every plan in turn; `plan` is the one to train with now, and the fastest one when `finished`.
 
-    A round visits each plan that is left for `SETTLING` + `timed` steps, every other round in the opposite order, so
+    A round visits each plan that is left for `SETTLING` and `timed` steps, every other round in the opposite order, so
     that a drift hits all alike. A plan's time is the least of its visits' mean steps, each the mean over ranks: what
     else goes on only ever makes steps longer. All ranks decide by the same numbers. Nothing is lost between plans:
     residuals belong to parameters.
@@ -35,6 +36,7 @@ class PlanTrial:
         self._round = self._at = 0
         self._steps_s: list[float] = []
         self._visits_s: list[float] = []
+        self._skipped = AT_FIRST
 
     @property
     def plan(self) -> Plan:
@@ -53,12 +55,14 @@ class PlanTrial:
 
     def end_step(self, seconds: float) -> bool:
         """Note how long a step took on this rank; return whether another plan is due, or the last one stays."""
-        self._steps_s.append(seconds)
-        if len(self._steps_s) < SETTLING + self._timed:
+        if self._skipped:
+            self._skipped -= 1
             return False
-        own = self._steps_s[SETTLING:]
-        self._visits_s.append(sum(own) / len(own))
-        self._steps_s = []
+        self._steps_s.append(seconds)
+        if len(self._steps_s) < self._timed:
+            return False
+        self._visits_s.append(sum(self._steps_s) / self._timed)
+        self._steps_s, self._skipped = [], SETTLING
         if self._at < len(self._left) - 1:
             self._at += 1
         else:
@@ -100,7 +104,7 @@ class PlanTrial:
         return {
             "plans": [plan.to_json() for plan in self.plans], "times_s": list(self.times_s), "left": list(self._left),
             "round": self._round, "at": self._at, "steps_s": list(self._steps_s), "visits_s": list(self._visits_s),
-            "timed": self._timed,
+            "timed": self._timed, "skipped": self._skipped,
         }  # fmt: skip
 
     @classmethod
@@ -110,10 +114,11 @@ class PlanTrial:
         trial.times_s, trial._left = list(state["times_s"]), list(state["left"])
         trial._round, trial._at = state["round"], state["at"]
         trial._steps_s, trial._visits_s = list(state["steps_s"]), list(state["visits_s"])
+        trial._skipped = state["skipped"]
         return trial
 
 
 def most_steps(plans: int, timed: int) -> int:
     """Return how many steps a trial of so many plans takes at most."""
     visits = plans + sum(min(plans, most) for most, _ in KEPT)
-    return visits * (SETTLING + timed)
+    return AT_FIRST - SETTLING + visits * (SETTLING + timed)

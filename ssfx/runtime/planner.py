@@ -40,7 +40,7 @@ class Planner:
 
     def __init__(
         self, comm: Comm, model: torch.nn.Module, scheme: Scheme, given: dict[str, Any], memory: Memory | None,
-        store: Store, base: Profile, costs: Costs | None, install: Callable[[Plan], None],
+        store: Store, base: Profile, costs: Costs | None, install: Callable[..., None],
     ) -> None:  # fmt: skip
         self.profile = base
         self.costs = costs
@@ -156,7 +156,7 @@ class Planner:
             check_same(self._comm, plan.digest, "the plan")
             if self._memory is not None:
                 check_memory(plan, self._memory)  # measured costs may have brought in a reducer
-        self._install(plans[0])
+        self._install(plans[0], for_a_while=len(plans) > 1)
         return plans
 
     def _try(self, trial: PlanTrial, seconds: float) -> bool:
@@ -164,7 +164,7 @@ class Planner:
         if not trial.end_step(seconds):
             return False
         if not trial.finished:
-            self._install(trial.plan)
+            self._install(trial.plan, for_a_while=True)
             return True
         self._install(replace(trial.plan, notes=(*trial.plan.notes, ("tried", trial.words()))))
         self._trial = None

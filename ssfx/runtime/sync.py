@@ -266,11 +266,11 @@ class Sync:
         text = repr((sorted(self._identity().items()), self.seed, has_costs))
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def _install(self, plan: Plan) -> None:
+    def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
         self.plan = plan
         if self.last is not None:
             self.last.freeze()  # it reads the buffers of the plan that goes
-        self._exchange.install(plan)
+        self._exchange.install(plan, for_a_while=for_a_while)
 
     # ---- one step ---------------------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ class AutoOptions(SchemeOptions):
     leave_out: bool = False
     ranks_per_node: int = 0
     profile_iters: int = 5
-    trial_iters: int = 2
+    trial_iters: int = 3
     replan_above: float = 0.15
     replan_after: int = 20
 
