@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ssfx.claims.ledger import ledgers
 from ssfx.claims.simulated import judged
 from ssfx.claims.values import LEAST, METHODS
+from ssfx.figures.auto import BY_QUALITY, LABEL, NO_PRINTED_TIMES, auto_of, mark_bar, mark_names
 from ssfx.figures.breakdown import PARTS
 from ssfx.figures.paper_words import MODELS, RIVALS, SCHEMES, TIMES, panel_order, scheme_name
 from ssfx.figures.style import COLUMN_IN, frame, save, style
@@ -27,6 +28,7 @@ NOTES = (
     "Bars and filled dots have every method at its best, open dots as the paper ran it; claims are held against those.",
     "No ratio is shown where the rival's communication takes less than two percent of its iteration: HiPress leaves "
     "tensors uncompressed where that is predicted to be faster, on ResNet-152 with 200 Gbit/s all of them.",
+    f"{BY_QUALITY} {NO_PRINTED_TIMES}",
 )
 
 SUBJECT = "ssfusion_oi"
@@ -116,6 +118,9 @@ def listed_saving(cell: Cell, label: str) -> float | None:
 
 def _draw_parts(axis: Axes, cell: Cell) -> None:
     schemes = [scheme for scheme in SCHEMES if scheme in cell.rows]
+    names = [scheme_name(scheme) for scheme in schemes]
+    if auto := auto_of(cell):
+        schemes, names = [*schemes, auto], [*names, LABEL]
     left = [0.0] * len(schemes)
     for name, (label, colour) in PARTS.items():
         width = [1e3 * cell.value(scheme, name) for scheme in schemes]
@@ -123,10 +128,13 @@ def _draw_parts(axis: Axes, cell: Cell) -> None:
         left = [a + b for a, b in zip(left, width, strict=True)]
     if ideal_s := cell.ideal("iteration_s"):
         axis.axvline(1e3 * ideal_s, color="black", linewidth=0.8, linestyle=(0, (4, 2)), label="ideal: no exchange")
-    axis.set_yticks(range(len(schemes)), [scheme_name(scheme) for scheme in schemes])
+    if auto:
+        mark_bar(axis, len(schemes) - 1, left[-1], width=0.74, horizontal=True)
+    axis.set_yticks(range(len(schemes)), names)
     axis.set_ylim(len(schemes) - 0.5, -0.5)
     axis.set_xlabel("time of an iteration (ms)")
     axis.grid(axis="x")
+    mark_names(axis)
 
 
 def _draw_savings(axis: Axes, cell: Cell) -> None:

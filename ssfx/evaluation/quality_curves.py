@@ -9,7 +9,8 @@ from statistics import fmean, median, variance
 from typing import TYPE_CHECKING, Any
 
 from ssfx.claims.verdicts import Outcome, Verdict
-from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from ssfx.figures.auto import budget_said
+from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, caption_text, save, style
 from ssfx.results.rows import Row
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ def draw_curves(
             axis.grid()
         figure.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=4, columnspacing=1.2)
         drawn = [row for methods in panels.values() for own in methods.values() for row in own]
-        figure.supxlabel(origin(drawn), x=0.01, ha="left", **ORIGIN_LINE)
+        said = caption_text([origin(drawn), *budget_said(drawn)], 1.2 * figure.get_figwidth())
+        figure.supxlabel(said, x=0.01, ha="left", **ORIGIN_LINE)
         return save(figure, name, table, rows, out)
 
 

@@ -178,7 +178,7 @@ def frame(figure: Figure, title: str, origin: str, ncols: int = 6) -> None:
 
 
 def few(panel: Panel) -> Panel:
-    """Return a panel with FEW schemes: dense DDP, the rivals of SSFusion, and it; all there are would be too many."""
+    """Return a panel with FEW schemes: dense DDP, SSFusion, its rivals, and auto; all there are would be too many."""
     bars = {label: rows for label, rows in panel.bars.items() if rows[0].case.scheme in FEW}
     return replace(panel, bars=bars) if bars else panel
 

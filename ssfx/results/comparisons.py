@@ -119,7 +119,8 @@ class Panel:
         parts = [network, f"{case.device} {case.precision}"]
         if case.device == "cpu":
             parts.append(f"{case.threads} thread{'s' if case.threads > 1 else ''} per worker")
-        sparse = {(r.case.compressor, r.case.density) for rows in self.bars.values() for r in rows if r.case.density}
+        cases = [row.case for rows in self.bars.values() for row in rows]
+        sparse = {(one.compressor, one.density) for one in cases if one.density and one.compressor}
         if len(sparse) == 1:
             ((compressor, density),) = sparse
             parts.append(f"sparse schemes: {compressor}, density {density:g}")
