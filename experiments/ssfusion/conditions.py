@@ -75,7 +75,8 @@ def _panel(axis: Axes, model: str, table: list[dict[str, Any]]) -> None:
         shift = 0.0 if auto is None else 0.12
         axis.text(x, y + shift, "\n".join(f"{100 * gain:+.0f} %" for gain in over), **look)
         if auto is not None:
-            axis.text(x, y - 0.29, f"{100 * auto:+.0f} %", color=COLOUR, **look)
+            behind: dict[str, Any] = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1.2}
+            axis.text(x, y - 0.29, f"{100 * auto:+.0f} %", color=COLOUR, bbox=behind, **look)
     axis.set_xlim(-0.5, len(rates) - 0.5)
     axis.set_ylim(-0.5, len(calls) - 0.5)
     axis.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ssfx.claims.ledger import ledgers
 from ssfx.claims.simulated import judged
 from ssfx.claims.values import LEAST, METHODS
-from ssfx.figures.auto import BY_QUALITY, LABEL, NO_PRINTED_TIMES, auto_of, mark_bar, mark_names
+from ssfx.figures.auto import BY_QUALITY, LABEL, NO_PRINTED_TIMES, auto_of, mark_bar, mark_names, say_absent
 from ssfx.figures.breakdown import PARTS
 from ssfx.figures.paper_words import MODELS, RIVALS, SCHEMES, TIMES, panel_order, scheme_name
 from ssfx.figures.style import COLUMN_IN, frame, save, style
@@ -52,7 +52,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         )  # fmt: skip
         for cell in shown:
             line, column = 2 * models.index(cell.case.model), calibrations.index(cell.calibration)
-            _draw_parts(grid[line, column], cell)
+            _draw_parts(grid[line, column], cell, any(map(auto_of, shown)))
             _draw_savings(grid[line + 1, column], cell)
             letter = "ab"[models.index(cell.case.model) % 2]
             title = (
@@ -116,11 +116,12 @@ def listed_saving(cell: Cell, label: str) -> float | None:
     return saving(cell, label) if printed is None else saving(as_the_paper_ran(cell), printed)
 
 
-def _draw_parts(axis: Axes, cell: Cell) -> None:
+def _draw_parts(axis: Axes, cell: Cell, place_for_auto: bool) -> None:
     schemes = [scheme for scheme in SCHEMES if scheme in cell.rows]
     names = [scheme_name(scheme) for scheme in schemes]
-    if auto := auto_of(cell):
-        schemes, names = [*schemes, auto], [*names, LABEL]
+    auto = auto_of(cell)
+    schemes += [auto] if auto else []
+    names += [LABEL] * place_for_auto
     left = [0.0] * len(schemes)
     for name, (label, colour) in PARTS.items():
         width = [1e3 * cell.value(scheme, name) for scheme in schemes]
@@ -129,9 +130,11 @@ def _draw_parts(axis: Axes, cell: Cell) -> None:
     if ideal_s := cell.ideal("iteration_s"):
         axis.axvline(1e3 * ideal_s, color="black", linewidth=0.8, linestyle=(0, (4, 2)), label="ideal: no exchange")
     if auto:
-        mark_bar(axis, len(schemes) - 1, left[-1], width=0.74, horizontal=True)
-    axis.set_yticks(range(len(schemes)), names)
-    axis.set_ylim(len(schemes) - 0.5, -0.5)
+        mark_bar(axis, len(schemes) - 1, left[-1], 0.74, horizontal=True)
+    elif place_for_auto:
+        say_absent(axis, len(schemes))
+    axis.set_yticks(range(len(names)), names)
+    axis.set_ylim(len(names) - 0.4, -0.5)
     axis.set_xlabel("time of an iteration (ms)")
     axis.grid(axis="x")
     mark_names(axis)

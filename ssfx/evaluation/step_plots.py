@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.figures.auto import LABEL, mark_bar, mark_names
+from ssfx.figures.auto import LABEL, mark_bar, mark_names, narrow
 from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.results.rows import Row
 
@@ -123,7 +123,7 @@ def _bars(panel: Bars, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]
         axis.axhline(panel.line_at, color="black", linewidth=0.7)
     if panel.logarithmic:
         axis.set_yscale("log")
-    axis.set_xticks(range(len(bars)), [bar.label for bar in bars])
+    axis.set_xticks(range(len(bars)), [narrow(bar.label) for bar in bars])
     mark_names(axis)
     axis.grid(axis="y")
     return table
@@ -194,9 +194,9 @@ def draw_parts(
                         bottom += seconds
                         line |= {f"{part.removesuffix('_s')}_ms": f"{1e3 * seconds:.6g}"}
                     if method == LABEL:
-                        mark_bar(axis, place, 1e3 * bottom)
+                        mark_bar(axis, place, 1e3 * bottom, 0.37)
                     table.append({**line, "run": row.run_id})
-            axis.set_xticks(range(len(methods)), list(methods))
+            axis.set_xticks(range(len(methods)), list(map(narrow, methods)))
             mark_names(axis)
             axis.set_title(title, loc="left", fontweight="bold")
             axis.set_ylabel("iteration (ms)")

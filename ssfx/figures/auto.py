@@ -25,7 +25,9 @@ AT_DENSITY = (
     f"{_FIRST} of any kind, 16 bits and low rank too, whatever it costs in steps; what selects elements keeps the same "
     "density as the methods beside it."
 )
-SAME_COMPRESSOR = f"{_FIRST} with the compressor of the methods beside it, or dense."
+SAME_COMPRESSOR = (
+    f"{_FIRST} with the compressor of the methods beside it, never over several tensors at once, or dense."
+)
 NO_PRINTED_TIMES = "Papers print no times for most of what it chooses from, so it is not beside such times."
 
 
@@ -52,17 +54,30 @@ def auto_of(cell: Cell) -> str | None:
     return label
 
 
-def mark_bar(axis: Axes, at: float, height: float, *, width: float = 0.37, horizontal: bool = False) -> None:
-    """Frame a stacked bar, whose colours are those of its parts, in the colour of auto."""
-    look: dict[str, Any] = {"color": "none", "edgecolor": COLOUR, "linewidth": 1.3, "zorder": 3}
+def mark_bar(axis: Axes, at: float, length: float, width: float, *, horizontal: bool = False) -> None:
+    """Frame a stacked bar in the colour of auto, a little beyond its parts, whose colours say what they are."""
+    look: dict[str, Any] = {"color": "none", "edgecolor": COLOUR, "linewidth": 0.9, "zorder": 3}
     if horizontal:
-        axis.barh([at], [height], width, **look)
+        axis.barh([at], [1.015 * length], width + 0.18, **look)
     else:
-        axis.bar([at], [height], width, **look)
+        axis.bar([at], [1.025 * length], width + 0.14, **look)
+
+
+def say_absent(axis: Axes, at: float) -> None:
+    """Write in the line of auto why it has no value; see auto_of."""
+    look: dict[str, Any] = {"va": "center", "fontsize": 5.8, "color": "#666666"}
+    axis.annotate(
+        "not shown: most of what it sends has no printed times", (0.02, at), xycoords=("axes fraction", "data"), **look
+    )
+
+
+def narrow(name: str) -> str:
+    """Return the name of a method for below its bar: that of auto on two lines."""
+    return name.replace("=", "=\n") if name == LABEL else name
 
 
 def mark_names(axis: Axes) -> None:
     """Set the name of auto on an axis of methods in its colour; called once the names are set."""
     for name in (*axis.get_xticklabels(), *axis.get_yticklabels()):
-        if LABEL in name.get_text():
+        if LABEL in name.get_text().replace("=\n", "="):
             name.set_color(COLOUR)

@@ -98,7 +98,7 @@ def _draw_panel(panel: Panel, table: list[dict[str, Any]], axis: Axes) -> None:
     )  # fmt: skip
     for y, rows in enumerate(panel.bars.values()):
         if rows[0].case.scheme == AUTO:
-            mark_bar(axis, y, left[y], width=0.72, horizontal=True)
+            mark_bar(axis, y, left[y], 0.72, horizontal=True)
     iteration = [line["iteration_s"] * 1e3 for line in table]
     axis.scatter(iteration, places, marker="|", color="black", s=60, linewidth=1, label="iteration time")
     if ideal_s := table[0]["ideal_iteration_s"]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ssfx.claims.ledger import PaperClaim, ledgers
 from ssfx.claims.simulated import judged, meets
 from ssfx.claims.values import METHODS
-from ssfx.figures.auto import COLOUR, LABEL, auto_of, mark_names
+from ssfx.figures.auto import COLOUR, LABEL, auto_of, mark_names, say_absent
 from ssfx.figures.paper_words import RIVALS, TIMES, panel_order, panel_title, scheme_name
 from ssfx.figures.style import BAND_COLOUR, COLUMN_IN, MARKERS, frame, save, scheme_colour, style
 from ssfx.results.rows import Row
@@ -88,7 +88,7 @@ class Gains:
                 )
             for axis in grid[-1]:
                 axis.set_xlabel("throughput of SSFusion over the rival's, less one (%)")
-            frame(figure, self.title, ORIGIN, ncols=8 if self.lines == "settings" else 5)
+            frame(figure, self.title, ORIGIN, ncols=4 if self.lines == "settings" else 6)
             return save(figure, self.name, [*table, *(one.columns() for one in judged(self.name, rows))], rows, out)
 
     def table(self, cell: Cell) -> list[dict[str, Any]]:
@@ -127,6 +127,8 @@ class Gains:
                     if (ran := as_the_paper_ran(cell)) is not cell:
                         _draw_dot(axis, y, gain(ran, rival), cell.case.world_size, printed=True)
             names += [LABEL] * auto
+            if auto and not any(map(auto_of, part)):
+                say_absent(axis, len(RIVALS))
             for cell in part:
                 size = SIZES.get(cell.case.world_size, 18)
                 _point(axis, len(RIVALS), over_auto(cell), "o", size, COLOUR, f"over {LABEL}")
@@ -139,7 +141,7 @@ class Gains:
                 for number, rival in enumerate(RIVALS):
                     shift = 0.09 * (number - (len(RIVALS) - 1) / 2)
                     _draw_rival(axis, y + shift, gain(cell, rival), rival)
-                _point(axis, y, over_auto(cell), "d", 24, COLOUR, f"over {LABEL}")
+                _point(axis, y + 0.36, over_auto(cell), "d", 18, COLOUR, f"over {LABEL}")
         axis.axvline(0, color="black", linewidth=0.8)
         axis.set_yticks(range(len(names)), names)
         axis.set_ylim(len(names) - 0.45, -0.55)
