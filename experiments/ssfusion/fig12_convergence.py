@@ -73,7 +73,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         said = f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
         where = "; ".join(kinds)
         origin = f"{where[0].upper()}{where[1:]}, {said} seeds per scheme. Diamonds: printed in the paper."
-        origin = " ".join([origin, *budget_said(rows)])
+        origin = "\n".join([origin, *budget_said(rows)])
         frame(figure, TITLE if columns == 2 else TITLE.replace("during and after", "after"), origin, ncols=4)
         return save(figure, NAME, [line for panel in shown for line in lines(panel)], rows, out)
 
