@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.acpsgd_panels import bar, iteration_s
+from ssfx.evaluation.acpsgd_panels import NOTE, bar, iteration_s
 from ssfx.evaluation.judging import absent, complete, number, stated
 from ssfx.evaluation.row_steps import Rule, by_calibration, judge_orders, judge_predictions
 from ssfx.evaluation.step_plots import Bars, draw_panels
+from ssfx.figures.auto import AUTO
 from ssfx.results.rows import Row
 from ssfx.validation.published_acpsgd import MODELS, Setup, ratios
 from ssfx.validation.published_steps import Prediction, Steps
@@ -19,8 +20,10 @@ TITLE = "Iteration times of S-SGD and three compressors"
 CLAIMS = (NAME,)
 NEEDS = {"experiment": "acpsgd_models", "calibration": bool}
 COMMAND = "ssfx run experiment=acpsgd_models"
+NOTES = (NOTE,)
 
 METHODS = ("ssgd", "signsgd", "topk", "powersgd")
+SHOWN = (*METHODS, AUTO)
 TIMES = "acpsgd.table3"
 """Where the paper prints times of the same steps."""
 
@@ -35,7 +38,11 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
                       for name, claim in (("signsgd", "sign"), ("topk", "topk"))}  # fmt: skip
         paper = {name: (value, value) for name, value in known.items()}
         panels.append(
-            Bars(model, [bar(rows, name, Setup(model), paper=paper.get(name)) for name in METHODS], "iteration (s)")
+            Bars(
+                model,
+                [bar(rows, name, Setup(model), paper=paper.get(name)) for name in SHOWN],
+                "iteration (s)",
+            )
         )
     return draw_panels(NAME, panels, rows, out)
 

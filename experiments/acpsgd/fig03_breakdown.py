@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.acpsgd_panels import iteration_s, parts
+from ssfx.evaluation.acpsgd_panels import NOTE, iteration_s, parts
 from ssfx.evaluation.judging import complete
 from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions
 from ssfx.evaluation.step_plots import draw_parts
+from ssfx.figures.auto import AUTO
 from ssfx.results.rows import Row
 from ssfx.validation.published_acpsgd import Setup, ratios, timed
 from ssfx.validation.published_steps import Prediction, Steps
@@ -18,14 +19,16 @@ NAME = "acpsgd.fig3"
 TITLE = "Parts of an iteration: S-SGD and three compressors"
 NEEDS = {"experiment": "acpsgd_models", "calibration": bool}
 COMMAND = "ssfx run experiment=acpsgd_models"
+NOTES = (NOTE,)
 
 METHODS = ("ssgd", "signsgd", "topk", "powersgd")
+SHOWN = (*METHODS, AUTO)
 MODELS = ("ResNet-50", "BERT-Base")
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write stacked parts, one panel a model."""
-    return draw_parts(NAME, {model: parts(rows, METHODS, model) for model in MODELS}, rows, out)
+    return draw_parts(NAME, {model: parts(rows, SHOWN, model) for model in MODELS}, rows, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import absent, complete
 from ssfx.evaluation.quality_curves import SCALE, compared, curve, draw_curves, grouped, judged_order, quality, values
+from ssfx.figures.auto import AUTO, COLOUR, LABEL
 from ssfx.results.rows import Row
 
 NAME = "acpsgd.fig6"
@@ -16,7 +17,8 @@ NEEDS = {"experiment": "time_to_quality", "calibration": ""}
 COMMAND = "ssfx run experiment=time_to_quality"
 
 METHODS = {"ddp": "S-SGD", "powersgd": "Power-SGD", "acpsgd": "ACP-SGD"}
-COLOURS = {"S-SGD": "#5f5f5f", "Power-SGD": "#a8324a", "ACP-SGD": "#0072b2"}
+SHOWN = {**METHODS, AUTO: LABEL}
+COLOURS = {"S-SGD": "#5f5f5f", "Power-SGD": "#a8324a", "ACP-SGD": "#0072b2", LABEL: COLOUR}
 TASKS = {"vgg": "VGG", "resnet": "ResNet"}
 EARLY = 0.1
 """Part of the training that counts as early."""
@@ -57,8 +59,8 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
 
 def shown(rows: list[Row]) -> dict[str, dict[str, list[Row]]]:
     """Return model -> method -> rows."""
-    own = [row for row in rows if row.case.scheme in METHODS and any(task in row.case.model for task in TASKS)]
-    return grouped(own, lambda row: METHODS[row.case.scheme])
+    own = [row for row in rows if row.case.scheme in SHOWN and any(task in row.case.model for task in TASKS)]
+    return grouped(own, lambda row: SHOWN[row.case.scheme])
 
 
 def _early(row: Row) -> float:

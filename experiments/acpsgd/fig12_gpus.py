@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.acpsgd_panels import COLOURS, iteration_s, line
+from ssfx.evaluation.acpsgd_panels import COLOURS, NOTE, iteration_s, line
 from ssfx.evaluation.judging import complete, held
 from ssfx.evaluation.row_steps import judge_predictions, prediction_bars
 from ssfx.evaluation.step_plots import Lines, draw_panels
+from ssfx.figures.auto import AUTO
 from ssfx.results.rows import Row
 from ssfx.validation.published_acpsgd import Setup, ratios
 from ssfx.validation.published_steps import Steps
@@ -19,8 +20,10 @@ TITLE = "Iteration time by number of GPUs"
 CLAIMS = (NAME,)
 NEEDS = {"experiment": "acpsgd_sweeps", "calibration": bool}
 COMMAND = "ssfx run experiment=acpsgd_sweeps"
+NOTES = (NOTE,)
 
 METHODS = ("ssgd", "powersgd-star", "acpsgd")
+SHOWN = (*METHODS, AUTO)
 MODELS = ("ResNet-50", "BERT-Base")
 GPUS = (8, 16, 32, 64)
 
@@ -30,7 +33,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
     panels = []
     for model in MODELS:
         at = {gpus: Setup(model, gpus=gpus) for gpus in GPUS}
-        lines = [line(rows, name, [(gpus, seconds(name, at[gpus])) for gpus in GPUS]) for name in METHODS]
+        lines = [line(rows, name, [(gpus, seconds(name, at[gpus])) for gpus in GPUS]) for name in SHOWN]
         panels.append(Lines(model, lines, "GPUs", "iteration (s)", log_x=True))
     own = [one for one in ratios() if one.claim.startswith("acpsgd.fig12.")]
     growth = prediction_bars(rows, own, "64 over 8 GPUs, mean of four models", COLOURS)

@@ -7,10 +7,11 @@ from pathlib import Path
 from statistics import fmean
 
 from ssfx.claims.verdicts import Verdict, counted
-from ssfx.evaluation.acpsgd_panels import bar
+from ssfx.evaluation.acpsgd_panels import NOTE, bar
 from ssfx.evaluation.judging import complete, number
 from ssfx.evaluation.row_steps import NoRow, Rule, by_calibration, judge_orders, judge_predictions
 from ssfx.evaluation.step_plots import Bars, draw_panels
+from ssfx.figures.auto import AUTO
 from ssfx.results.rows import Row
 from ssfx.validation.published_acpsgd import MODELS, Setup, table_3, timed
 from ssfx.validation.published_steps import Prediction, Steps, mean, over
@@ -20,8 +21,10 @@ TITLE = "Iteration times of ACP-SGD and three other methods"
 CLAIMS = (NAME,)
 NEEDS = {"experiment": "acpsgd_models", "calibration": bool}
 COMMAND = "ssfx run experiment=acpsgd_models"
+NOTES = (NOTE,)
 
 METHODS = ("ssgd", "powersgd", "powersgd-star", "acpsgd")
+SHOWN = (*METHODS, AUTO)
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
@@ -29,9 +32,9 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
     panels = []
     for model, (_, key, _) in MODELS.items():
         bars = []
-        for name in METHODS:
-            paper = number(f"{NAME}.{key}.{name}")
-            bars.append(bar(rows, name, Setup(model), scale=1e3, paper=(paper, paper)))
+        for name in SHOWN:
+            paper = (number(f"{NAME}.{key}.{name}"),) * 2 if name in METHODS else None
+            bars.append(bar(rows, name, Setup(model), scale=1e3, paper=paper))
         panels.append(Bars(model, bars, "iteration (ms)"))
     return draw_panels(NAME, panels, rows, out)
 

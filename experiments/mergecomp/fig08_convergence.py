@@ -7,9 +7,10 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.judging import complete
-from ssfx.evaluation.mergecomp_panels import panels_of
-from ssfx.evaluation.row_steps import judge_predictions, prediction_bars
+from ssfx.evaluation.mergecomp_panels import convergence_panels, panels_of
+from ssfx.evaluation.row_steps import judge_predictions
 from ssfx.evaluation.step_plots import draw_panels
+from ssfx.figures.auto import SAME_COMPRESSOR
 from ssfx.results.rows import Row
 
 NAME = "mergecomp.fig8"
@@ -17,12 +18,12 @@ TITLE = "Time to converge, ResNet50 on ImageNet with EFSignSGD"
 CLAIMS = (NAME,)
 NEEDS = {"experiment": "mergecomp_clusters", "calibration": bool}
 COMMAND = "ssfx run experiment=mergecomp_clusters"
+NOTES = (SAME_COMPRESSOR,)
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write how many times as long an iteration takes without MergeComp: curves by iteration are taken to coincide."""
-    panels = [prediction_bars(rows, own, title, {"": "#cc79a7"}) for title, own in panels_of(NAME).items() if own]
-    return draw_panels(NAME, panels, rows, out)
+    return draw_panels(NAME, convergence_panels(NAME, rows, "ef_signsgd"), rows, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:

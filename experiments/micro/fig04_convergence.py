@@ -10,6 +10,7 @@ from ssfx.evaluation.configured import experiment
 from ssfx.evaluation.judging import absent, complete, held
 from ssfx.evaluation.micro_runs import COLOURS, GROUP, method
 from ssfx.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
+from ssfx.figures.auto import AUTO, COLOUR, LABEL
 from ssfx.results.rows import Row
 
 NAME = "micro.fig4"
@@ -20,7 +21,7 @@ COMMAND = "ssfx run experiment=micro_quality"
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write accuracy over steps with the range of the seeds; the paper's is over time on its own GPUs."""
-    return draw_curves(NAME, shown(rows), COLOURS, quality, rows, out)
+    return draw_curves(NAME, shown(rows), {**COLOURS, LABEL: COLOUR}, quality, rows, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
@@ -35,7 +36,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
             absent(f"{NAME}.{claim}", "time to accuracy on the paper's GPUs: its steps are simulated in Fig. 6")
         )
     for methods in shown(rows).values():
-        own = {name: values(runs, "top1") for name, runs in methods.items()}
+        own = {name: values(runs, "top1") for name, runs in methods.items() if name != LABEL}
         if {"Top-k", "CLT-k", "MiCRO"} <= set(own):
             pairs = [
                 (f"{name} over MiCRO", *compared(own[name], own["MiCRO"]), "equal") for name in own if name != "MiCRO"
@@ -49,5 +50,6 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
 
 
 def shown(rows: list[Row]) -> dict[str, dict[str, list[Row]]]:
-    """Return model -> method -> rows on as many workers."""
-    return grouped([row for row in rows if row.case.world_size == GROUP], method)
+    """Return model -> method -> rows on as many workers; beside the paper's sparsifiers scheme=auto."""
+    own = [row for row in rows if row.case.world_size == GROUP]
+    return grouped(own, lambda row: LABEL if row.case.scheme == AUTO else method(row))

@@ -10,6 +10,7 @@ from ssfx.evaluation.judging import absent, complete
 from ssfx.evaluation.micro_steps import DENSITIES, MODELS, iteration_s, panels, timed
 from ssfx.evaluation.row_steps import Rule, judge_orders
 from ssfx.evaluation.step_plots import PARTS, draw_parts
+from ssfx.figures.auto import AT_DENSITY
 from ssfx.results.rows import Row
 from ssfx.validation.published_steps import Steps
 
@@ -18,6 +19,7 @@ TITLE = "Parts of an iteration of four sparsifiers"
 CLAIMS = (NAME,)
 NEEDS = {"experiment": "micro_clusters", "calibration": bool}
 COMMAND = "ssfx run experiment=micro_clusters"
+NOTES = (AT_DENSITY,)
 
 SORTING, THRESHOLDS = ("topk", "cltk"), ("hard_threshold", "micro")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ssfx.figures.auto import AUTO, budget_said
 from ssfx.figures.style import ORIGIN_HATCHES, drawn_panels, facts, few, save, scheme_colour, style
 from ssfx.results.comparisons import DENSE_BASELINE, Panel, Spread, panels
 from ssfx.results.rows import Row
@@ -32,7 +33,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
     if not shown:
         return []
     tables = [lines(panel) for panel in shown]
-    text = facts(shown)
+    text = [*facts(shown), *budget_said(rows)]
     with style():
         figure = drawn_panels(shown, tables, _draw_panel, text, "throughput (samples/s)")
         return save(figure, NAME, [line for table in tables for line in table], rows, out)
@@ -72,7 +73,7 @@ def lines(panel: Panel) -> list[dict[str, Any]]:
             {
                 **panel.columns(),
                 "scheme": label,
-                "sparse": rows[0].case.density is not None,
+                "sparse": rows[0].case.density is not None and rows[0].case.scheme != AUTO,
                 "samples_per_s": spread.median,
                 "lowest": spread.low,
                 "highest": spread.high,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict, as_printed
+from ssfx.figures.auto import BY_QUALITY, NO_PRINTED_TIMES
 from ssfx.figures.gains import Gains
 from ssfx.figures.gains import finding as finding
 from ssfx.figures.paper_words import RIVALS
@@ -20,6 +21,7 @@ NOTES = (
     "Dots: the throughput of SSFusion over that of the rival, less one; filled with every method at its best, open as "
     "the paper ran them (HiPress by size, Espresso's search as printed, OMGS's two messages, SSFusion by Eq. 2); "
     "claims are held against the latter. Grey: the range that the paper prints for this rival.",
+    f"{BY_QUALITY} {NO_PRINTED_TIMES}",
     "The absolute throughput of every scheme is in the CSV.",
 )
 

@@ -11,6 +11,7 @@ from ssfx.claims.ledger import claims_by_id
 from ssfx.claims.values import METHODS
 from ssfx.claims.verdicts import Outcome, Verdict
 from ssfx.core.errors import RunError
+from ssfx.figures.auto import AUTO, LABEL, budget_said, mark_names
 from ssfx.figures.paper_words import OWN, RIVALS, scheme_name
 from ssfx.figures.style import COLUMN_IN, frame, save, scheme_colour, style
 from ssfx.results.comparisons import DENSE_BASELINE, Panel, Spread, panels
@@ -39,7 +40,8 @@ PANELS = {
     "lstm": "(c) LSTM on text",
     "bert": "(d) BERT on questions",
 }
-SHOWN = (DENSE_BASELINE, *RIVALS, "per_tensor", "fused_all", OWN[-1])
+SHOWN = (DENSE_BASELINE, *RIVALS, "per_tensor", "fused_all", OWN[-1], AUTO)
+"""The last is not of the paper and in no verdict."""
 SEEDS = 3
 """Runs of a scheme from which on an order is judged."""
 CLOSE = 0.02
@@ -71,6 +73,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         said = f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
         where = "; ".join(kinds)
         origin = f"{where[0].upper()}{where[1:]}, {said} seeds per scheme. Diamonds: printed in the paper."
+        origin = "\n".join([origin, *budget_said(rows)])
         frame(figure, TITLE if columns == 2 else TITLE.replace("during and after", "after"), origin, ncols=4)
         return save(figure, NAME, [line for panel in shown for line in lines(panel)], rows, out)
 
@@ -158,7 +161,7 @@ def _title(panel: Panel) -> str:
 
 
 def _seeds(panel: Panel) -> int:
-    return min(panel.runs)
+    return min(len(rows) for rows in panel.bars.values() if rows[0].case.scheme != AUTO)
 
 
 def _bars(panel: Panel) -> dict[str, list[Row]]:
@@ -237,7 +240,8 @@ def _draw_finals(axis: Axes, panel: Panel) -> None:
             axis.plot([100 * printed[scheme]], [y], "D", label="paper, over its dense training", **mark)
     dense = [100 * value for value in finals[DENSE_BASELINE]]
     axis.axvspan(min(dense), max(dense), color="#ececec", zorder=0, label="range of dense training")
-    axis.set_yticks(range(len(finals)), [scheme_name(scheme) for scheme in finals])
+    axis.set_yticks(range(len(finals)), [LABEL if scheme == AUTO else scheme_name(scheme) for scheme in finals])
+    mark_names(axis)
     axis.set_ylim(len(finals) - 0.5, -0.5)
     axis.set_xlabel("final quality over dense training (%)")
     axis.grid(axis="x")

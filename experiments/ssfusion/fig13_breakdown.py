@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ssfx.claims.ledger import ledgers
 from ssfx.claims.simulated import judged
 from ssfx.claims.values import LEAST, METHODS
+from ssfx.figures.auto import BY_QUALITY, LABEL, NO_PRINTED_TIMES, auto_of, mark_bar, mark_names, say_absent
 from ssfx.figures.breakdown import PARTS
 from ssfx.figures.paper_words import MODELS, RIVALS, SCHEMES, TIMES, panel_order, scheme_name
 from ssfx.figures.style import COLUMN_IN, frame, save, style
@@ -27,6 +28,7 @@ NOTES = (
     "Bars and filled dots have every method at its best, open dots as the paper ran it; claims are held against those.",
     "No ratio is shown where the rival's communication takes less than two percent of its iteration: HiPress leaves "
     "tensors uncompressed where that is predicted to be faster, on ResNet-152 with 200 Gbit/s all of them.",
+    f"{BY_QUALITY} {NO_PRINTED_TIMES}",
 )
 
 SUBJECT = "ssfusion_oi"
@@ -50,7 +52,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         )  # fmt: skip
         for cell in shown:
             line, column = 2 * models.index(cell.case.model), calibrations.index(cell.calibration)
-            _draw_parts(grid[line, column], cell)
+            _draw_parts(grid[line, column], cell, any(map(auto_of, shown)))
             _draw_savings(grid[line + 1, column], cell)
             letter = "ab"[models.index(cell.case.model) % 2]
             title = (
@@ -114,8 +116,12 @@ def listed_saving(cell: Cell, label: str) -> float | None:
     return saving(cell, label) if printed is None else saving(as_the_paper_ran(cell), printed)
 
 
-def _draw_parts(axis: Axes, cell: Cell) -> None:
+def _draw_parts(axis: Axes, cell: Cell, place_for_auto: bool) -> None:
     schemes = [scheme for scheme in SCHEMES if scheme in cell.rows]
+    names = [scheme_name(scheme) for scheme in schemes]
+    auto = auto_of(cell)
+    schemes += [auto] if auto else []
+    names += [LABEL] * place_for_auto
     left = [0.0] * len(schemes)
     for name, (label, colour) in PARTS.items():
         width = [1e3 * cell.value(scheme, name) for scheme in schemes]
@@ -123,10 +129,15 @@ def _draw_parts(axis: Axes, cell: Cell) -> None:
         left = [a + b for a, b in zip(left, width, strict=True)]
     if ideal_s := cell.ideal("iteration_s"):
         axis.axvline(1e3 * ideal_s, color="black", linewidth=0.8, linestyle=(0, (4, 2)), label="ideal: no exchange")
-    axis.set_yticks(range(len(schemes)), [scheme_name(scheme) for scheme in schemes])
-    axis.set_ylim(len(schemes) - 0.5, -0.5)
+    if auto:
+        mark_bar(axis, len(schemes) - 1, left[-1], 0.74, horizontal=True)
+    elif place_for_auto:
+        say_absent(axis, len(schemes))
+    axis.set_yticks(range(len(names)), names)
+    axis.set_ylim(len(names) - 0.4, -0.5)
     axis.set_xlabel("time of an iteration (ms)")
     axis.grid(axis="x")
+    mark_names(axis)
 
 
 def _draw_savings(axis: Axes, cell: Cell) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ssfx.figures.auto import SAME_COMPRESSOR
 from ssfx.figures.gains import Gains
 from ssfx.figures.gains import finding as finding
 from ssfx.results.rows import Row
@@ -19,6 +20,7 @@ NOTES = (
     "Grey: the range that the paper prints for this model and sparsifier over its six rivals. It contradicts the range "
     "of Experiment 1 for the same setting (SSF-02).",
     "OkTopk and SparDL take exact top-k only: the same rows stand beside every sparsifier.",
+    SAME_COMPRESSOR,
 )
 
 

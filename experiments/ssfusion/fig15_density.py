@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ssfx.figures.auto import AT_DENSITY, NO_PRINTED_TIMES
 from ssfx.figures.gains import Gains
 from ssfx.figures.gains import finding as finding
 from ssfx.results.rows import Row
@@ -15,6 +16,7 @@ NEEDS = {"experiment": "density", "calibration": bool}
 NOTES = (
     "Grey: the range that the paper prints for this density over its six rivals. That of density 0.01 is also printed "
     "for 100 Gbit/s in Experiment 6 (SSF-03).",
+    f"{AT_DENSITY} {NO_PRINTED_TIMES}",
 )
 
 GAINS = Gains(

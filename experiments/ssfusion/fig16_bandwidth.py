@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ssfx.figures.auto import BY_QUALITY, NO_PRINTED_TIMES
 from ssfx.figures.grouped_bars import Groups
 from ssfx.figures.grouped_bars import finding as finding
 from ssfx.results.rows import Row
@@ -20,8 +21,7 @@ NOTES = (
     "The paper does not name the model of this experiment; ResNet-152 is that of Experiment 5, whose range at density "
     "0.01 is the one that it prints for 100 Gbit/s here (SSF-03).",
     "The paper prints ranges of gains alone, no throughput.",
-    "The red line, scheme=auto, is not of the paper: it sends what needed at most 5 % more steps than dense "
-    "training in the recorded runs, which no other bar promises.",
+    f"{BY_QUALITY} {NO_PRINTED_TIMES}",
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ssfx.figures.auto import BY_QUALITY, NO_PRINTED_TIMES
 from ssfx.figures.grouped_bars import Groups
 from ssfx.figures.grouped_bars import finding as finding
 from ssfx.results.rows import Row
@@ -17,6 +18,7 @@ NOTES = (
     "Memory by footprint: float32 weights, gradients, AdamW state, residual, activations with fused attention. The "
     "paper prints no batch size: one sample, as its 38.2 GB for GPT2-XL leave room for no more.",
     "OkTopk and SparDL send one message, whose 32-bit indices do not reach over BLOOM-3B.",
+    f"{BY_QUALITY} {NO_PRINTED_TIMES}",
 )
 
 

@@ -138,8 +138,10 @@ def _density(scheme: Scheme, compressor: str, density: float | None, asked: bool
         scheme.options({"density": density})  # raises the one line for dense schemes
         check_density(compressor, density)
     defaults = scheme.defaults
-    if not isinstance(defaults, CompressOptions) or not keeps_fraction(compressor):
+    if not keeps_fraction(compressor):
         return None
+    if not isinstance(defaults, CompressOptions):
+        return density if scheme.chooses else None
     return defaults.density if density is None else density
 
 

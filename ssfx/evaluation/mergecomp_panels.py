@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ssfx.evaluation.row_steps import NoRow, by_calibration, prediction_bars, values_by_calibration
-from ssfx.evaluation.step_plots import Line, Lines, draw_panels
+from ssfx.evaluation.row_steps import NoRow, auto_at, by_calibration, prediction_bars, values_by_calibration
+from ssfx.evaluation.step_plots import Bar, Bars, Line, Lines, draw_panels
+from ssfx.figures.auto import COLOUR, LABEL
 from ssfx.figures.tables import draw_table
 from ssfx.results.rows import Row
-from ssfx.validation.published_mergecomp import Setup, ratios, scaling_factor, scaling_factors, timed
-from ssfx.validation.published_steps import Prediction, Steps
+from ssfx.validation.published_mergecomp import Setup, ratios, scaling_factor, scaling_factors, setup_of, timed
+from ssfx.validation.published_steps import Prediction, Steps, over
 
 LABELS = {
     "fp16": "FP16", "dgc": "DGC", "topk": "Top-k", "randomk": "Rand-k", "ef_signsgd": "EFSignSGD", "qsgd": "QSGD",
@@ -21,7 +23,7 @@ COLOURS = {
     "fp16": "#56b4e9", "dgc": "#d55e00", "topk": "#b8860b", "randomk": "#8c564b", "ef_signsgd": "#009e73",
     "qsgd": "#cc79a7", "signsgd": "#74b06f", "onebit": "#7a5195",
 }  # fmt: skip
-DENSE = "#000000"
+DENSE, PINK = "#000000", "#cc79a7"
 GPUS = (2, 4, 8)
 NETWORKS = ("PCIe", "NVLink")
 
@@ -80,6 +82,17 @@ def factors_of(artifact: str) -> list[Prediction]:
 def panels_of(artifact: str) -> dict[str, list[Prediction]]:
     """Return the predictions of a figure of times to converge, by panel."""
     return {"time per iteration over MergeComp's, 4 GPUs": ratios_of(artifact), "scaling factor": factors_of(artifact)}
+
+
+def convergence_panels(artifact: str, rows: Sequence[Row], compressor: str) -> list[Bars]:
+    """Return the panels of a figure of times to converge: the paper's ratios, and that of auto with its compressor."""
+    listed = [(title, own) for title, own in panels_of(artifact).items() if own]
+    ratio, *others = [prediction_bars(rows, own, title, {"": PINK}) for title, own in listed]
+    merged, at = timed("Y=2", compressor, setup_of(f"{artifact}.base"))
+    given = {key: value for key, value in merged.options if key in ("compressor", "density")}
+    value = over(auto_at(at, **given), (merged, at))
+    auto = Bar(f"{compressor}\nover {LABEL}", COLOUR, values_by_calibration(rows, value))
+    return [replace(ratio, bars=[*ratio.bars, auto]), *others]
 
 
 def draw_groups(name: str, title: str, rows: Sequence[Row], out: Path) -> list[Path]:

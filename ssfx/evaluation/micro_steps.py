@@ -1,11 +1,12 @@
-"""The sparsifiers of the MiCRO paper on its cluster, from simulated rows."""
+"""The sparsifiers of the MiCRO paper on its cluster, and scheme=auto beside them, from simulated rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ssfx.evaluation.configured import experiment, workload
-from ssfx.evaluation.row_steps import rows_by_calibration
+from ssfx.evaluation.row_steps import auto_at, rows_by_calibration
+from ssfx.figures.auto import LABEL
 from ssfx.results.rows import Row
 from ssfx.validation.published_steps import Method, Setting, Steps, method
 
@@ -28,11 +29,13 @@ def iteration_s(steps: Steps, name: str, model: str, density: float) -> float:
 
 
 def panels(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, Row]]]:
-    """Return setting -> sparsifier -> calibration -> row, for stacked parts."""
-    return {
-        f"{title}, density {density:g}": {
-            label: rows_by_calibration(rows, timed(name, model, density)) for name, label in LABELS.items()
-        }
-        for model, title in MODELS.items()
-        for density in DENSITIES
-    }
+    """Return setting -> sparsifier -> calibration -> row, for stacked parts; the last is auto at the same density."""
+    found = {}
+    for model, title in MODELS.items():
+        for density in DENSITIES:
+            places = {label: timed(name, model, density) for name, label in LABELS.items()}
+            _, at = places[LABELS["topk"]]
+            places[LABEL] = auto_at(at, density=density)
+            shown = {label: rows_by_calibration(rows, place) for label, place in places.items()}
+            found[f"{title}, density {density:g}"] = shown
+    return found

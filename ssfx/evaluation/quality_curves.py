@@ -9,7 +9,8 @@ from statistics import fmean, median, variance
 from typing import TYPE_CHECKING, Any
 
 from ssfx.claims.verdicts import Outcome, Verdict
-from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from ssfx.figures.auto import LABEL, budget_said
+from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, caption_text, save, style
 from ssfx.results.rows import Row
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def draw_curves(
                 at = [point[0] for point in points]
                 low, middle, high = ([point[i] for point in points] for i in (1, 2, 3))
                 colour = colours.get(label, "#9a9a9a")
-                (keys[label],) = axis.plot(at, middle, color=colour, linewidth=1.2)
+                dashes: Any = (0, (4, 1.2)) if label == LABEL else "-"
+                (keys[label],) = axis.plot(at, middle, color=colour, linewidth=1.2, linestyle=dashes)
                 axis.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
                 table += [
                     {"panel": title, "method": label, "x": a, "low": b, "median": c, "high": d} for a, b, c, d in points
@@ -108,7 +110,8 @@ def draw_curves(
             axis.grid()
         figure.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=4, columnspacing=1.2)
         drawn = [row for methods in panels.values() for own in methods.values() for row in own]
-        figure.supxlabel(origin(drawn), x=0.01, ha="left", **ORIGIN_LINE)
+        said = caption_text([origin(drawn), *budget_said(drawn)], figure.get_figwidth())
+        figure.supxlabel(said, x=0.01, ha="left", **ORIGIN_LINE)
         return save(figure, name, table, rows, out)
 
 

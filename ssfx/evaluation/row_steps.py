@@ -14,12 +14,13 @@ from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import RunError
 from ssfx.evaluation.judging import held, says
 from ssfx.evaluation.step_plots import Bar, Bars
+from ssfx.figures.auto import AUTO
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.results.rows import Row
 from ssfx.results.simulated_cells import Cell
 from ssfx.schemes import schemes
 from ssfx.schemes.base import SchemeOptions
-from ssfx.validation.published_steps import Method, Prediction, Setting, Step, Steps
+from ssfx.validation.published_steps import Method, Prediction, Setting, Step, Steps, method
 
 Key = tuple[Any, ...]
 
@@ -86,6 +87,13 @@ def _place(at: Setting) -> Key:
 @lru_cache(maxsize=1 << 8)
 def _ranks(name: str, changed: tuple[tuple[str, int], ...]) -> int:
     return cluster_on(ClusterChoice(name, dict(changed)), None, "auto").world_size
+
+
+def auto_at(at: Setting, **options: Any) -> tuple[Method, Setting]:
+    """Return scheme=auto, which is no method of a paper, in a setting of one; it knows the nodes there."""
+    cluster = cluster_on(ClusterChoice(at.cluster, dict(at.changed)), None, "auto")
+    nodes = {"ranks_per_node": cluster.devices_per_node} if cluster.nodes > 1 else {}
+    return method(AUTO, **options, **nodes), at
 
 
 @lru_cache(maxsize=1 << 12)

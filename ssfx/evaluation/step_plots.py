@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ssfx.figures.auto import LABEL, mark_bar, mark_names, narrow
 from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.results.rows import Row
 
@@ -103,7 +104,8 @@ def _bars(panel: Bars, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]
     from matplotlib.lines import Line2D
 
     table = []
-    for x, bar in enumerate(panel.bars):
+    bars = [bar for bar in panel.bars if bar.values or bar.paper]
+    for x, bar in enumerate(bars):
         for place, calibration in zip((-0.2, 0.2), CALIBRATIONS, strict=True):
             if calibration in bar.values:
                 axis.bar(
@@ -121,7 +123,8 @@ def _bars(panel: Bars, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]
         axis.axhline(panel.line_at, color="black", linewidth=0.7)
     if panel.logarithmic:
         axis.set_yscale("log")
-    axis.set_xticks(range(len(panel.bars)), [bar.label for bar in panel.bars])
+    axis.set_xticks(range(len(bars)), [narrow(bar.label) for bar in bars])
+    mark_names(axis)
     axis.grid(axis="y")
     return table
 
@@ -130,7 +133,7 @@ def _lines(panel: Lines, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any
     from matplotlib.lines import Line2D
 
     table: list[dict[str, Any]] = []
-    for line in panel.lines:
+    for line in (line for line in panel.lines if any(line.points.values()) or line.paper):
         keys[line.label] = Line2D([], [], color=line.colour, marker="o", markersize=2.5)
         for calibration, points in line.points.items():
             if points:
@@ -171,7 +174,8 @@ def draw_parts(
 
     The device's forward, backward, optimizer step and rest are one part, as the papers count them.
     """
-    drawn = {title: methods for title, methods in panels.items() if any(methods.values())}
+    known = {title: {method: by for method, by in methods.items() if by} for title, methods in panels.items()}
+    drawn = {title: methods for title, methods in known.items() if methods}
     if not drawn:
         return []
     table = []
@@ -189,8 +193,11 @@ def draw_parts(
                         )  # fmt: skip
                         bottom += seconds
                         line |= {f"{part.removesuffix('_s')}_ms": f"{1e3 * seconds:.6g}"}
+                    if method == LABEL:
+                        mark_bar(axis, place, 1e3 * bottom, 0.37)
                     table.append({**line, "run": row.run_id})
-            axis.set_xticks(range(len(methods)), list(methods))
+            axis.set_xticks(range(len(methods)), list(map(narrow, methods)))
+            mark_names(axis)
             axis.set_title(title, loc="left", fontweight="bold")
             axis.set_ylabel("iteration (ms)")
             axis.grid(axis="y")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ssfx.figures.auto import AUTO, budget_said, mark_bar
 from ssfx.figures.style import ORIGIN_HATCHES, facts, few, panel_grid, save, style
 from ssfx.results.comparisons import Panel, Spread, metric, panels
 from ssfx.results.rows import Row
@@ -29,7 +30,7 @@ def draw_breakdown(name: str, rows: list[Row], out: Path) -> list[Path]:
     if not shown:
         return []
     tables = [lines(panel) for panel in shown]
-    text = facts(shown, spread=False)
+    text = [*facts(shown, spread=False), *budget_said(rows)]
     with style():
         figure, axes = panel_grid(shown, text, "time per iteration (ms)")
         for panel, table, axis in zip(shown, tables, axes, strict=True):
@@ -95,6 +96,9 @@ def _draw_panel(panel: Panel, table: list[dict[str, Any]], axis: Axes) -> None:
         [y + 0.24 for y in places], hidden, 0.24, left=start, label="hidden communication", color="white",
         hatch="//////", edgecolor=HIDDEN_COLOUR, linewidth=0.5,
     )  # fmt: skip
+    for y, rows in enumerate(panel.bars.values()):
+        if rows[0].case.scheme == AUTO:
+            mark_bar(axis, y, left[y], 0.72, horizontal=True)
     iteration = [line["iteration_s"] * 1e3 for line in table]
     axis.scatter(iteration, places, marker="|", color="black", s=60, linewidth=1, label="iteration time")
     if ideal_s := table[0]["ideal_iteration_s"]:

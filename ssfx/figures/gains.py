@@ -1,7 +1,8 @@
 """SSFusion's gain over each rival as dots, over the range that the paper claims for them.
 
 Rows of a panel are the rivals, with a dot for each cluster size; or the settings of an experiment, with a dot for each
-rival. A gain is the ratio of throughputs less one, of simulated rows in the same setting.
+rival. A gain is the ratio of throughputs less one, of simulated rows in the same setting. scheme=auto stands below the
+rivals, and has no range.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ssfx.claims.ledger import PaperClaim, claims_of
 from ssfx.claims.simulated import judged, meets
 from ssfx.claims.values import METHODS
+from ssfx.figures.auto import COLOUR, LABEL, auto_of, mark_names, say_absent
 from ssfx.figures.paper_words import RIVALS, TIMES, panel_order, panel_title, scheme_name
 from ssfx.figures.style import BAND_COLOUR, COLUMN_IN, MARKERS, frame, save, scheme_colour, style
 from ssfx.results.rows import Row
@@ -59,9 +61,11 @@ class Gains:
         first = {cell.case.model: cell for cell in sorted(shown, key=panel_order, reverse=True)}
         panels = sorted(first.values(), key=panel_order)
         table = [line for cell in shown for line in self.table(cell)]
-        count = len(RIVALS) if self.lines == "rivals" else len({self.at(cell)[1] for cell in shown})
+        auto = any(map(auto_of, shown))
+        count = len(RIVALS) + auto if self.lines == "rivals" else len({self.at(cell)[1] for cell in shown})
         drawn = [*shown, *map(as_the_paper_ran, shown)] if self.lines == "rivals" else shown
         values = [100 * value for cell in drawn for one in RIVALS if (value := gain(cell, one)) is not None]
+        values += [100 * value for cell in shown if (value := over_auto(cell)) is not None]
         limits = max(LIMITS[0], min(-20.0, *values) - 5), min(LIMITS[1], max(115.0, *values) + 5)
         with style():
             height_in = len(panels) * (LINE_IN * count + 0.42) + 1.1
@@ -72,9 +76,8 @@ class Gains:
             for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
                 model = panel.case.model
                 for axis, calibration in zip(axes, calibrations, strict=True):
-                    self._draw_panel(
-                        axis, [one for one in shown if (one.case.model, one.calibration) == (model, calibration)]
-                    )
+                    part = [one for one in shown if (one.case.model, one.calibration) == (model, calibration)]
+                    self._draw_panel(axis, part, auto)
                     axis.tick_params(labelleft=axis is axes[0])
                     axis.set_xlim(*limits)
                 pad = 4 if number else 14
@@ -85,7 +88,7 @@ class Gains:
                 )
             for axis in grid[-1]:
                 axis.set_xlabel("throughput of SSFusion over the rival's, less one (%)")
-            frame(figure, self.title, ORIGIN, ncols=7 if self.lines == "settings" else 4)
+            frame(figure, self.title, ORIGIN, ncols=4 if self.lines == "settings" else 6)
             return save(figure, self.name, [*table, *(one.columns() for one in judged(self.name, rows))], rows, out)
 
     def table(self, cell: Cell) -> list[dict[str, Any]]:
@@ -114,7 +117,7 @@ class Gains:
             for scheme, row in cell.rows.items()
         ]
 
-    def _draw_panel(self, axis: Axes, part: Sequence[Cell]) -> None:
+    def _draw_panel(self, axis: Axes, part: Sequence[Cell], auto: bool) -> None:
         if self.lines == "rivals":
             names = [scheme_name(rival) for rival in RIVALS]
             for y, rival in enumerate(RIVALS):
@@ -123,6 +126,12 @@ class Gains:
                     _draw_dot(axis, y, gain(cell, rival), cell.case.world_size)
                     if (ran := as_the_paper_ran(cell)) is not cell:
                         _draw_dot(axis, y, gain(ran, rival), cell.case.world_size, printed=True)
+            names += [LABEL] * auto
+            if auto and not any(map(auto_of, part)):
+                say_absent(axis, len(RIVALS))
+            for cell in part:
+                size = SIZES.get(cell.case.world_size, 18)
+                _point(axis, len(RIVALS), over_auto(cell), "o", size, COLOUR, f"over {LABEL}")
         else:
             places = sorted({self.at(cell) for cell in part})
             names = [label for _, label in places]
@@ -132,10 +141,12 @@ class Gains:
                 for number, rival in enumerate(RIVALS):
                     shift = 0.09 * (number - (len(RIVALS) - 1) / 2)
                     _draw_rival(axis, y + shift, gain(cell, rival), rival)
+                _point(axis, y + 0.36, over_auto(cell), "d", 18, COLOUR, f"over {LABEL}")
         axis.axvline(0, color="black", linewidth=0.8)
         axis.set_yticks(range(len(names)), names)
         axis.set_ylim(len(names) - 0.45, -0.55)
         axis.grid(axis="x")
+        mark_names(axis)
 
 
 def gain(cell: Cell, scheme: str) -> float | None:
@@ -143,6 +154,12 @@ def gain(cell: Cell, scheme: str) -> float | None:
     if scheme == SUBJECT or not all(one in cell.rows and cell.fits(one) for one in (scheme, SUBJECT)):
         return None
     return cell.value(SUBJECT, SPEED) / cell.value(scheme, SPEED) - 1
+
+
+def over_auto(cell: Cell) -> float | None:
+    """Return SSFusion's gain over scheme=auto, as a fraction; None where that is not shown."""
+    label = auto_of(cell)
+    return None if label is None else gain(cell, label)
 
 
 def listed_gain(cell: Cell, label: str) -> float | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ssfx.claims.simulated import judged
+from ssfx.figures.auto import AUTO, COLOUR, LABEL, auto_of
 from ssfx.figures.paper_words import OWN, SCHEMES, TIMES, panel_order, panel_title, scheme_name
 from ssfx.figures.style import COLUMN_IN, frame, save, scheme_colour, style
 from ssfx.results.comparisons import DENSE_BASELINE
@@ -133,8 +134,8 @@ class Groups:
             if ideal and any(map(cell.fits, cell.rows)):
                 dashed: dict[str, Any] = {"color": "black", "linewidth": 0.8, "linestyle": (0, (4, 2))}
                 axis.hlines(ideal, *ends, label="ideal: no exchange" if x == 0 else "", **dashed)
-            if self.metric == SPEED and (speed := _of_auto(cell)) is not None:
-                axis.hlines(speed, *ends, color=scheme_colour("auto"), linewidth=1.1, label="scheme=auto" * (x == 0))
+            if self.metric == SPEED and (auto := auto_of(cell)) is not None:
+                axis.hlines(cell.value(auto, SPEED), *ends, color=COLOUR, linewidth=1.1, label=LABEL)
         axis.set_xticks(range(len(part)), [self.at(cell)[1] for cell in part])
         axis.set_xlabel(self.varied)
         axis.grid(axis="y")
@@ -157,33 +158,34 @@ class Groups:
             axis.plot([at], [printed], "D", color="black", markersize=4, fillstyle="none", label="printed in the paper")
 
 
-def _of_auto(cell: Cell) -> float | None:
-    """Return the speed of scheme=auto, which is no scheme of the paper and has no bar.
-
-    None where compressors have the times that papers print: what auto sends with has none of these.
-    """
-    label = next((label for label, row in cell.rows.items() if row.case.scheme == "auto" and cell.fits(label)), None)
-    return None if label is None or cell.calibration == "published" else cell.value(label, SPEED)
-
-
 def finding(rows: Sequence[Row]) -> str:
-    """Return, by calibration, what the best scheme and SSFusion gain over dense DDP in the settings of the figure."""
+    """Return, by calibration, what the best scheme and SSFusion gain over dense DDP in the settings of the figure.
+
+    scheme=auto, which is not of the paper, is never the best and is named apart.
+    """
     parts = []
     found = cells(rows)
     for calibration in sorted({cell.calibration for cell in found}):
         own = [cell for cell in found if cell.calibration == calibration]
         best = sorted(max(gains) for cell in own if (gains := _gains(cell)))
+        auto = sorted(gain for cell in own if (gain := _gain_of_auto(cell)) is not None)
         if best:
             said = f"best {_times(best[0])} to {_times(best[-1])}"
             full = [gain for cell in own for gain, scheme in _gains(cell) if scheme == "ssfusion_oi"]
             said += f", ssfusion_oi {min(full):.2f}x to {max(full):.2f}x" if full else ""
+            said += f" (scheme=auto, not of the paper: {auto[0]:.2f}x to {auto[-1]:.2f}x)" if auto else ""
             parts.append(f"{calibration}: {said}")
     return f"simulated throughput over dense DDP, {'; '.join(parts)}" if parts else "no scheme beside dense DDP"
 
 
 def _gains(cell: Cell) -> list[tuple[float, str]]:
-    others = (scheme for scheme in cell.rows if scheme != DENSE_BASELINE)
-    return [(gain, scheme) for scheme in others if (gain := against_dense(cell, scheme)) is not None]
+    others = (label for label, row in cell.rows.items() if row.case.scheme not in (DENSE_BASELINE, AUTO))
+    return [(gain, label) for label in others if (gain := against_dense(cell, label)) is not None]
+
+
+def _gain_of_auto(cell: Cell) -> float | None:
+    label = auto_of(cell)
+    return None if label is None else against_dense(cell, label)
 
 
 def _times(gain: tuple[float, str]) -> str:

@@ -14,8 +14,8 @@ SCHEMES = {
 }  # fmt: skip
 """Schemes that are shown beside one another, at most ten."""
 OTHERS = {"per_tensor": "per-tensor", "fused_all": "multi-tensor"}
-FEW = ("ddp", *RIVALS, *OTHERS, OWN[-1])
-"""Schemes that are shown of runs on this machine."""
+FEW = ("ddp", *RIVALS, *OTHERS, OWN[-1], "auto")
+"""Schemes that are shown of runs on this machine; the last is not of the paper."""
 MODELS = {
     "resnet152": "ResNet-152", "resnet152_cifar100": "ResNet-152", "vit_large": "ViT-large", "bert_large": "BERT-large",
     "gpt2_large": "GPT2-large", "gpt2_xl": "GPT2-XL", "bloom_3b": "BLOOM-3B",

@@ -104,6 +104,13 @@ def test_an_experiments_density_applies_where_it_can():
     assert (case.compressor, case.density) == ("fp16", None)
 
 
+def test_a_density_is_kept_with_a_compressor_that_auto_was_told_to_use():
+    (case,) = job("scheme=auto compressor=dgc density=0.1").cases
+    assert case.plan_options == {"compressor": "dgc", "density": 0.1}
+    (usual,) = job("scheme=auto compressor=dgc").cases
+    assert usual.plan_options == {"compressor": "dgc"}
+
+
 def test_a_density_in_a_sweep_of_compressors_applies_where_it_can():
     swept = job("scheme=ddp,per_tensor compressor=bf16,topk,fp16 density=0.1")
     assert (swept.baselines, swept.without_density) == (("ddp",), ("bf16", "fp16"))
