@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
-from ssfx.runtime.plan_trial import AT_FIRST, SETTLING, PlanTrial, most_steps
+from ssfx.runtime.plan_trial import AT_FIRST, NEAR, SETTLING, PlanTrial, most_steps
 
 
 class Alone:
@@ -26,14 +26,17 @@ class Alone:
         return SimpleNamespace(wait=lambda: table)
 
 
-def plan(number: int) -> Plan:
+def plan(number: int, compressor: str | None = "dgc") -> Plan:
     tensors = (TensorSpec("a", (number + 1,)),)
-    buckets = (Bucket((Lane("all_reduce", (Segment(("a",)),)),)),)
+    segment = Segment(("a",), compressor, 0.5 if compressor == "dgc" else 1.0)
+    buckets = (Bucket((Lane("all_gather" if compressor == "dgc" else "all_reduce", (segment,)),)),)
     return Plan("auto", 2, tensors, buckets, launch_in_order(buckets, tensors), notes=(("chosen", f"plan {number}"),))
 
 
-def trial_of(count: int, timed: int = 2) -> PlanTrial:
-    return PlanTrial(Alone(), [plan(number) for number in range(count)], timed)  # type: ignore[arg-type]
+def trial_of(count: int, exact: dict[int, str | None] | None = None) -> PlanTrial:
+    """Return a trial of so many plans, of which those of `exact` send every element, by that compressor."""
+    plans = [plan(number, (exact or {}).get(number, "dgc")) for number in range(count)]
+    return PlanTrial(Alone(), plans, 2)  # type: ignore[arg-type]
 
 
 def run(trial: PlanTrial, seconds: Callable[[int, int], float]) -> Counter[int]:
@@ -81,6 +84,14 @@ def test_a_visit_that_something_disturbs_does_not_decide() -> None:
 
     run(trial, seconds)
     assert trial.plan == trial.plans[0]
+
+
+@pytest.mark.parametrize("compressor", [None, "fp16"])
+def test_of_plans_that_are_about_as_fast_one_that_sends_every_element_is_kept(compressor: str | None) -> None:
+    for seconds, kept in (((1.0, 1.01, 1.005, 1.0 + NEAR - 0.001), 3), ((1.0, 1.01, 1.005, 1.0 + NEAR + 0.001), 0)):
+        trial = trial_of(4, {3: compressor})
+        run(trial, lambda number, _, times=seconds: times[number])  # type: ignore[misc]
+        assert trial.plan == trial.plans[kept]
 
 
 def test_a_resumed_trial_goes_on() -> None:

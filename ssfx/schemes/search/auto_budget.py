@@ -202,7 +202,7 @@ def _measured(quality: Quality) -> Budget:
         else:
             reasons.append(f"{kind.words}: {row['more_steps']:+.0%} steps")
     reasons.append("methods and densities of which no run is recorded")
-    words = f"quality={quality}, at most {limit:.0%} more steps than dense training in the recorded runs"
+    words = f"quality={quality}, at most {limit:.0%} more steps than dense training in recorded runs of small networks"
     return Budget(tuple(kinds), words, tuple(reasons))
 
 
