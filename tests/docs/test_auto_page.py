@@ -25,7 +25,7 @@ def test_schemes_are_ordered_by_steps_times_a_step() -> None:
              enumerate((None, 5, None))]  # fmt: skip
     block = auto_target_block(rows)
     assert "medians of 3 seeds" in block
-    assert "auto is the fastest in 1 of 1 tasks" in block
+    assert "auto takes 1.00 to 1.00 times as long as the fastest" in block
     *_, first, second, third = block.splitlines()
     assert first == "| resnet_tiny | auto | 3 of 3 | 20 | 100.0 | 2.00 | 9.00 |"
     assert second == "| resnet_tiny | ddp | 3 of 3 | 10 | 300.0 | 3.00 | 3.10 |"
