@@ -37,8 +37,8 @@ def budget_said(rows: Iterable[Row]) -> list[str]:
     for case in (row.case for row in rows if row.case.scheme == AUTO):
         own = {"density": case.density, "compressor": case.compressor}
         own |= {key: case.scheme_options.get(key) for key in ("quality", "error_budget")}
-        told = " ".join(f"{key}={value}" for key, value in own.items() if value is not None)
-        given.add(told or "quality=normal")
+        words = " ".join(f"{key}={value}" for key, value in own.items() if value is not None)
+        given.add(words or "quality=normal")
     return [f"{_FIRST} that its budget allows ({', '.join(sorted(given))})."] if given else []
 
 

@@ -68,9 +68,9 @@ OBTAINED = {
 
 def test_a_benchmark_is_shown_with_the_machine_it_ran_on(tmp_path):
     runs = [
-        OBTAINED | {"network": "loopback", "background_cores": 0.04, "summary": ["vgg_tiny", "met"]},
-        OBTAINED | {"network": "1gbit", "background_cores": 0.26, "summary": ["a|b", "missed"]},
-        OBTAINED | {"network": "1gbit", "background_cores": 0.0, "summary": ["c", "met"], "rounds": 6},
+        OBTAINED | {"network": "loopback", "background_cores": 0.04, "summary": [["vgg_tiny", "met"]]},
+        OBTAINED | {"network": "1gbit", "background_cores": 0.26, "summary": [["a|b", "missed"]]},
+        OBTAINED | {"network": "1gbit", "background_cores": 0.0, "summary": [["c", "met"]], "rounds": 6},
     ]
     assert "Nothing is committed yet" in emulated_block(tmp_path)
     (tmp_path / RECORD).write_text(json.dumps({"columns": ["model", "verdict"], "runs": runs}))
