@@ -132,8 +132,8 @@ def _words(name: str) -> set[str]:
 
 
 def _rate(group: Any, ranks: int, where: torch.device, large_mib: int) -> Rate:
-    small_s = _seconds(torch.zeros(_SMALL_NUMEL, device=where), group)
-    large = torch.zeros(large_mib * 2**18, device=where)
+    small_s = _seconds(torch.zeros(_SMALL_NUMEL, dtype=torch.float32, device=where), group)
+    large = torch.zeros(large_mib * 2**18, dtype=torch.float32, device=where)
     seconds = _seconds(large, group)
     bits = 8 * large.numel() * large.element_size()
     return Rate(2 * (ranks - 1) / ranks * bits / seconds / 1e9, small_s, ranks)

@@ -138,7 +138,7 @@ class Comm:
             sizes[peer] = tensor.numel() * tensor.element_size()
         self._add(to_peers(sizes, self.rank), sum(sizes))
         works = dist.batch_isend_irecv(ops) if ops else []
-        return Pending(_All(works), torch.empty(0))
+        return Pending(_All(works), torch.empty(0, dtype=torch.float32))
 
     def _count(self, primitive: str, tensor: torch.Tensor, rank: int | None = None) -> None:
         item_bytes = tensor.element_size()

@@ -146,7 +146,7 @@ class SparCmlDense(SparCml):
         p, rank = post.world_size, post.rank
         starts = even_starts(own.size, p)
         sizes = [stop - start for start, stop in pairwise(starts)]
-        empty = Stream(sizes[rank], torch.zeros(sizes[rank], device=own.values.device))
+        empty = Stream(sizes[rank], torch.zeros(sizes[rank], dtype=torch.float32, device=own.values.device))
         part = reduce(Stream.plus, _own_parts(post, own.split(starts), rank, range(p)), empty)
         if part.bad:  # every rank got a part of the bad vector, and so knows it too
             return Stream.poisoned(own.size, own.values.device)

@@ -117,7 +117,7 @@ class _Choice:
             rows.append((part.lo, part.hi, lo, kept, slots, part.starts.values, numbers_at))
             lo, slots = lo + blocks, slots + kept
         device = batch.vector.device
-        vector = batch.payload.first if options.agreed else torch.empty(lo, device=device)
+        vector = batch.payload.first if options.agreed else torch.empty(lo, dtype=torch.float32, device=device)
         chosen = Payload.allocate(Layout(indices=slots, values=slots), device)
         self.rows = np.array(rows)
         self.scores = Batch(tuple(parts), chosen, {"scores": vector})

@@ -40,17 +40,19 @@ class LaneState:
         sizes = {buffer: packed if n else total for n, buffer in enumerate(memory.buffers)}
 
         def flat() -> Buffers:
-            return {buffer: torch.zeros(size, device=device) for buffer, size in sizes.items()}
+            return {buffer: torch.zeros(size, dtype=torch.float32, device=device) for buffer, size in sizes.items()}
 
         self.new = flat()
         self.old = flat() if memory.stateful else {}
         # Without a memory there is no free buffer that could take the average.
-        self._room = torch.zeros(total, device=device) if not memory.stateful else None
+        self._room = torch.zeros(total, dtype=torch.float32, device=device) if not memory.stateful else None
         self.compressor_old: dict[int, Buffers] = {}
         for i, part in parts.items():
             shapes = compressor.state_shapes(part.shapes) if compressor is not None else {}
             where = torch.device("cpu") if i in host else device
-            self.compressor_old[i] = {name: torch.zeros(shape, device=where) for name, shape in shapes.items()}
+            self.compressor_old[i] = {
+                name: torch.zeros(shape, dtype=torch.float32, device=where) for name, shape in shapes.items()
+            }
         self.compressor_new = {i: {k: v.clone() for k, v in state.items()} for i, state in self.compressor_old.items()}
         self.lane_old = {**own, "numel": torch.tensor(packed)} if own else {}
         for name, value in own.items():

@@ -136,7 +136,7 @@ class PackedLane(SentCounts):
             if name in self._carried:
                 target.add_(self._carried[name].view(-1))
             return
-        flat = torch.zeros(hi - lo, device=self._device) if grad is None else grad.reshape(-1)
+        flat = torch.zeros(hi - lo, dtype=torch.float32, device=self._device) if grad is None else grad.reshape(-1)
         if name in self._carried:
             flat = flat + self._carried[name].view(-1)
         self._grads[name] = flat

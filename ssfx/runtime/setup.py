@@ -118,6 +118,8 @@ def warm_up(compressor: Compressor, memory: Memory, device: torch.device, world_
     """
     batch = blank_batch(compressor, [[_WARM_SHAPE]], 0.5, memory, device)
     batch.world_size = world_size
-    batch.grads = [torch.zeros(64, device=device)]
+    batch.grads = [torch.zeros(64, dtype=torch.float32, device=device)]
     run(batch, compressor)
-    compressor.decompress_add(batch.payload, torch.zeros(64, device=device), batch.context(batch.parts[0]))
+    compressor.decompress_add(
+        batch.payload, torch.zeros(64, dtype=torch.float32, device=device), batch.context(batch.parts[0])
+    )
