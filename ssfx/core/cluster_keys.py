@@ -18,7 +18,7 @@ OTHER_NAMES = {
 }  # fmt: skip
 """What people call some of the keys, and their names."""
 
-_LINK: Keys = dict.fromkeys(("link", "gbps", "efficiency", "latency_s", "rdma"))
+_LINK: Keys = dict.fromkeys(("link", "gbps", "efficiency", "latency_s", "rdma", "switch_efficiency"))
 _NUMBERS: Keys = {
     **dict.fromkeys(
         (

@@ -109,7 +109,7 @@ def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> 
     if per_node == "auto":
         per_node = _share(world_size, nodes) if world_size else local_ranks(kind)
     try:
-        links = {key: _link(key, node[key]) for key in ("intra", "inter")}
+        links = {key: _link(key, node[key], kind) for key in ("intra", "inter")}
         cluster = Cluster(
             node["name"], node["summary"], nodes,
             _count("devices_per_node", per_node), kind, links["intra"], links["inter"], node["source"],
@@ -171,16 +171,17 @@ def _given(name: str, value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _link(key: str, node: Mapping[str, Any]) -> Link:
+def _link(key: str, node: Mapping[str, Any], on: str) -> Link:
     try:
         numbers = {name: _number(f"{key}.{name}", value) for name, value in node.items() if name != "link"}
         if kind := node.get("link"):
-            return Link.of_kind(str(kind), **numbers)
+            return Link.of_kind(str(kind), on, **numbers)
         return Link(numbers.pop("gbps"), numbers.pop("efficiency"), numbers.pop("latency_s"), **numbers)  # type: ignore[arg-type]
     except ConfigError as error:
         if str(error).startswith("cluster."):
             raise
-        what = f"cluster.{key}: {error}" if str(error).startswith("unknown") else f"cluster.{key}.{error}"
+        named = str(error).startswith(("gbps", "latency_s", "efficiency", "switch_efficiency"))
+        what = f"cluster.{key}.{error}" if named else f"cluster.{key}: {error}"
         raise ConfigError(what) from None
 
 

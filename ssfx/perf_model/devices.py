@@ -56,6 +56,8 @@ class Device:
     """Peak dense FLOP/s of its tensor cores by precision ("tf32", "bf16", "fp16"), with float32 sums; those it has."""
     tensor_source: str = ""
     """Where these rates come from."""
+    inside: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Kinds of links (of links.json) to other such devices of its node, by their family: "pcie", "nvlink"."""
     precision: str = "fp32"
     """What `conv_flops`, `matmul_flops` and `activation_bytes` are of; see `at`."""
     activation_bytes: int = 4
