@@ -55,6 +55,7 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
         click.echo(made.to_json())
         return
 
+    from ssfx.perf_model.cautions import cautions
     from ssfx.perf_model.recorded_times import measured_on
     from ssfx.pricing.degenerate import degenerated
     from ssfx.pricing.message_sizes import plan_bytes, plan_traffic
@@ -96,6 +97,8 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     precision = "" if planned.precision == "fp32" else f", {planned.precision}"
     on_what = f"{profile.device}{measured_on(profile.origin)}, batch {profile.batch_size}{precision}"
     click.echo(f"profile: {profile.origin.kind}, {on_what}. {profile.origin.note}")
+    for caution in cautions(profile, planned.cluster):
+        click.secho(f"beware: {caution}", fg="yellow")
     if outside := _extrapolated(made, costs):
         click.secho(outside, fg="yellow")
     click.echo(f"costs: {costs.origin.kind}{measured_on(costs.origin)}. {costs.origin.note}")

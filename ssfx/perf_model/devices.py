@@ -126,6 +126,23 @@ def device_names() -> list[str]:
     return sorted(_table())
 
 
+def sheet_named(name: str) -> str | None:
+    """Return the data sheet that a GPU's own name fits, as "NVIDIA A100-SXM4-40GB" does; None where none does."""
+    words = _words(name)
+    titled = {sheet: _words(one["title"]) for sheet, one in _table().items() if sheet != "cpu"}
+    fitting = [sheet for sheet, title in titled.items() if _models(title) <= words]
+    return max(fitting, key=lambda sheet: len(titled[sheet] & words), default=None)
+
+
+def _models(words: set[str]) -> set[str]:
+    """Return the words that name a model: they hold a digit and are no size of memory."""
+    return {word for word in words if any(map(str.isdigit, word)) and not word.endswith("gb") and "sxm" not in word}
+
+
+def _words(name: str) -> set[str]:
+    return set(name.lower().replace("-", " ").replace(",", " ").split()) - {"nvidia", "geforce", "tesla"}
+
+
 @cache
 def _table() -> dict[str, Any]:
     return dict(read(data_dir() / "devices.json", loads, digest=False))
