@@ -64,8 +64,8 @@ def compose(point: Mapping[str, Any]) -> dict[str, Any]:
             )
         if choice := point.get(group) or said.get("name"):
             own = node(group, choice)
-            if group != "cluster" and (odd := next((key for key in said if key not in own), None)):
-                raise unknown(f"option of {group} {own['name']} in a configuration file:", odd, own)
+            if group != "cluster" and (odd := [key for key in said if key not in own]):
+                raise unknown(f"option of {group} {own['name']} in a configuration file:", odd[0], own)
             config[group] = {**merged(own, said), "name": own["name"]}
     cluster = {key.partition(".")[2]: value for key, value in point.items() if key.startswith("cluster.")}
     if cluster:
@@ -149,6 +149,9 @@ def joined(folders: tuple[Path, ...], files: tuple[tuple[str, str], ...]) -> Map
         if not isinstance(section, Mapping):
             raise ConfigError(f"{_where(files, group)}: {group} must hold key: value lines, got {section!r}")
         found[group] = {"name": dict(files).get(group), **section}
+    if unset := [group for group in GROUPS if group not in ("compressor", "memory") and found.get(group) is None]:
+        where = " ".join(f"{group}={name}" for group, name in files)
+        raise ConfigError(f"the files of {where} leave {unset[0]} without a choice; name one in their defaults")
     if lacking := [key for key in KEYS if key not in found]:
         raise ConfigError(f"{_where(files, 'workload')} lacks {', '.join(lacking)}; conf/workload/ has examples")
     return found

@@ -84,6 +84,8 @@ def _loader() -> Any:
             if twice := next((name for name in names if names.count(name) > 1), None):
                 raise ValueError(f"line {node.start_mark.line + 1}: the key {twice!r} is given twice")
             found: dict[Any, Any] = super().construct_mapping(node, deep)
+            if odd := [key for key in found if not isinstance(key, str)]:
+                raise ValueError(f"line {node.start_mark.line + 1}: the key {odd[0]!r} is no word")
             return found
 
     Loader.yaml_implicit_resolvers = {
