@@ -45,11 +45,14 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ssfx.config.cases import resolve_plan
     from ssfx.config.plans import plan_of
+    from ssfx.core.doing import doing
 
     planned = resolve_plan(overrides)
-    made, profile, costs = plan_of(planned)
+    with doing(f"planning {planned.parts.scheme} for {planned.model} on {planned.cluster.world_size} ranks"):
+        made, profile, costs = plan_of(planned)
     if why:
-        _explain(planned, made, profile, costs, as_json)
+        with doing("pricing every other exchange"):
+            _explain(planned, made, profile, costs, as_json)
         return
     if as_json:
         click.echo(made.to_json())

@@ -52,13 +52,15 @@ def run(
     A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1.
     """
     from ssfx.config.cases import resolve_job
+    from ssfx.core.doing import doing
     from ssfx.core.errors import ConfigError, RunError
     from ssfx.core.paths import results_dir
     from ssfx.results.store import Store
 
     if cfg and as_json:
         raise ConfigError("--cfg prints YAML, which is no JSON; drop --cfg or --json")
-    job = resolve_job(overrides)
+    with doing("reading the configuration of the runs"):
+        job = resolve_job(overrides)
     if cfg:
         _print_configs(job, every=cfg == "all")
         return
@@ -104,10 +106,9 @@ def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
     """Run what is missing, print how it came out, and return the figures that were drawn; or only list the cases."""
     from ssfx.cli.outcome import print_outcome
     from ssfx.cli.slurm_run import print_scripts, slurm_engine, submit_and_leave
-    from ssfx.config.plans import check_plans
+    from ssfx.config.plans import check_plans, check_simulations
     from ssfx.core.errors import RunError
     from ssfx.engines import engines
-    from ssfx.simulator.cases import simulate_case
 
     if job.engine != "simulate":
         check_plans(job.cases, job.cluster)
@@ -123,8 +124,7 @@ def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
         return []
     if asked.dry_run:
         if job.engine == "simulate":
-            for case in job.cases:
-                simulate_case(case)
+            check_simulations(job.cases)
         for case in job.cases:
             click.echo(f"{case.run_id}  {states[case.run_id]:8}  {case.label}  seed {case.seed} repeat {case.repeat}")
         return []

@@ -99,7 +99,9 @@ def _check_axes(said: Mapping[str, Any], path: Path) -> None:
     for name, axes in [*((name, said.get(name) or {}) for name in AXES), *points]:
         if not isinstance(axes, Mapping):
             raise ConfigError(f"{path}: {name} must hold key: value lines, got {axes!r}")
-        for key in axes:
+        for key, values in axes.items():
+            if values == []:
+                raise ConfigError(f"{path}: {name}.{key} has no values; list some, or drop it")
             try:
                 check(str(key), ())
             except ConfigError as error:

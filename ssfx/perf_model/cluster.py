@@ -14,6 +14,12 @@ from ssfx.planning.costs import Curve
 Calibration = Literal["nominal", "published", "fitted", "recorded"]
 
 
+MOST_RANKS = 10**6
+"""More ranks than these are a slip, and would take minutes and gigabytes to simulate."""
+LEAST_GBPS, MOST_GBPS = 1e-3, 1e8
+MOST_LATENCY_S = 10.0
+"""Links beyond these are a slip of the unit."""
+
 MEASURABLE = ("busbw_gbps", "small_allreduce_us", "compressor_call_ms")
 """Numbers of a cluster that a user may measure and give."""
 
@@ -46,8 +52,12 @@ class Link:
         # Not a number compares false with everything, so each is asked for what it must be.
         if not (self.gbps > 0 and isfinite(self.gbps)):
             raise ConfigError(f"gbps must be a positive number, got {self.gbps}")
+        if not LEAST_GBPS <= self.gbps <= MOST_GBPS:
+            raise ConfigError(f"gbps must be in [{LEAST_GBPS:g}, {MOST_GBPS:g}] Gbit/s, got {self.gbps:g}")
         if not (self.latency_s >= 0 and isfinite(self.latency_s)):
             raise ConfigError(f"latency_s must be a number of at least 0, got {self.latency_s}")
+        if self.latency_s > MOST_LATENCY_S:
+            raise ConfigError(f"latency_s is in seconds and at most {MOST_LATENCY_S:g}, got {self.latency_s:g}")
         if not 0 < self.efficiency <= 1:
             raise ConfigError(f"efficiency must be in (0, 1], got {self.efficiency}")
         if not 0 <= self.switch_efficiency <= 1:
@@ -111,6 +121,9 @@ class Cluster:
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.devices_per_node < 1 or self.nics_per_node < 1:
             raise ConfigError(f"cluster {self.name!r} needs at least one node with one device and one network card")
+        if max(self.world_size, self.nics_per_node) > MOST_RANKS:
+            what = f"{self.world_size:.4g} ranks and {self.nics_per_node:.4g} cards a node"
+            raise ConfigError(f"cluster={self.name} would have {what}; at most {MOST_RANKS:,} of each can be simulated")
         if any(not factor > 0 for factor in self.factors.values()):
             raise ConfigError(f"cluster {self.name!r}: factors of primitives must be positive")
         for name in MEASURABLE:

@@ -67,6 +67,8 @@ SLIPS = [
     ("experiment", EXPERIMENT.replace("simulated: {}", "simulated: {schem: [ddp]}"), "simulated: unknown key 'schem'"),
     ("experiment", EXPERIMENT.replace("simulated: {}", "real: {schem: [ddp]}"), "real: unknown key 'schem'"),
     ("experiment", EXPERIMENT.replace("simulated: {}", "also: [{schem: ddp}]"), "also[0]: unknown key 'schem'"),
+    ("experiment", EXPERIMENT.replace("[ddp]", "[]"), "sweep.scheme has no values"),
+    ("experiment", EXPERIMENT + "defaults: [override /cluster: null]\n", "leave cluster without a choice"),
     ("experiment", EXPERIMENT.replace("simulated: {}", "also: {scheme: ddp}"), "also must be a list of points"),
     ("experiment", "# @package _global_\nexperiment: .nan\n", "experiment must hold key: value lines"),
     ("experiment", EXPERIMENT + "defaults: [[a, b]]\n", "defaults has ['a', 'b']"),
@@ -102,7 +104,7 @@ def test_a_slip_in_a_file_is_one_line_with_the_file_and_the_nearest_key(own, cap
     words = [f"{group}=mine", *(["cluster=64gpu"] if group in ("scheme", "model") else [])]
     line = refusal(capsys, "run", "--dry-run", *words)
     assert said in line
-    assert str(path) in line or "in a configuration file" in line or "cluster." in line
+    assert str(path) in line or "in a configuration file" in line or "cluster." in line or "without a" in line
 
 
 def test_a_slip_in_a_file_that_another_one_continues_is_refused(own, capsys):
