@@ -52,15 +52,13 @@ def run(
     A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1.
     """
     from ssfx.config.cases import resolve_job
-    from ssfx.core.doing import doing
     from ssfx.core.errors import ConfigError, RunError
     from ssfx.core.paths import results_dir
     from ssfx.results.store import Store
 
     if cfg and as_json:
         raise ConfigError("--cfg prints YAML, which is no JSON; drop --cfg or --json")
-    with doing("reading the configuration of the runs"):
-        job = resolve_job(overrides)
+    job = resolve_job(overrides)
     if cfg:
         _print_configs(job, every=cfg == "all")
         return

@@ -49,8 +49,7 @@ def simulate(
     from ssfx.simulator.cases import selection_of, simulate_case
     from ssfx.simulator.trace import save
 
-    with doing("reading what is to be simulated"):
-        cases = resolve_simulations(overrides)
+    cases = resolve_simulations(overrides)
     if explain and len(cases) < 2:
         raise ConfigError("--why compares, and there is one case; write for example scheme=ddp,ssfusion_oi")
     known = {"achieved_density": achieved_density, "build_up": build_up}

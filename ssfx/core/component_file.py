@@ -61,28 +61,31 @@ def component_file(group: str, name: str) -> dict[str, Any]:
     if path is None:
         raise unknown(group, name, file_names(group))
     found: dict[str, Any] = {"name": name}
-    for one in _chain(path, (), group):
+    chain = _chain(path, (), group)
+    for _, one in chain:
         found = merged(found, one)
     if group == "cluster" and (lacking := [key for key in REQUIRED if key not in found]):
         raise ConfigError(f"{path} lacks {', '.join(lacking)}; the files of conf/{group}/ are examples")
+    for file, one in chain if group == "cluster" else ():
+        check_keys(one, CLUSTER_KEYS, file, meant=OTHER_NAMES)
     return found
 
 
-def _chain(path: Path, above: tuple[Path, ...], group: str) -> list[Mapping[str, Any]]:
-    """Return the contents of a file and those that it continues, the most general first."""
+def _chain(path: Path, above: tuple[Path, ...], group: str) -> list[tuple[Path, Mapping[str, Any]]]:
+    """Return a file and those that it continues, each with what it holds, the most general first."""
     if path in above:
         raise ConfigError(f"{path} continues itself through its defaults; drop one of them")
     own = dict(read_yaml(path))
-    parts: list[Mapping[str, Any]] = []
+    parts: list[tuple[Path, Mapping[str, Any]]] = []
     names = own.pop("defaults", ["_self_"])
     if not isinstance(names, list):
         raise ConfigError(f"{path}: defaults is a list of files of its own group, not {names!r}")
     if group == "cluster":
-        check_keys(own, CLUSTER_KEYS, path, meant=OTHER_NAMES)
+        check_keys(own, dict.fromkeys(CLUSTER_KEYS), path, meant=OTHER_NAMES)
     for name in names if "_self_" in names else [*names, "_self_"]:
         other = path.parent / f"{name}.yaml"
         if name == "_self_":
-            parts.append(own)
+            parts.append((path, own))
         elif isinstance(name, str) and (found := path_of(group, name)):
             parts += _chain(other if other.exists() and other != path else found, (*above, path), group)
         else:
