@@ -68,6 +68,11 @@ def component_file(group: str, name: str) -> dict[str, Any]:
         raise ConfigError(f"{path} lacks {', '.join(lacking)}; the files of conf/{group}/ are examples")
     for file, one in chain if group == "cluster" else ():
         check_keys(one, CLUSTER_KEYS, file, meant=OTHER_NAMES)
+        for section in (one, *(one[name] for name in ("published", "fitted") if one.get(name))):
+            if unset := [link for link in ("intra", "inter") if link in section and section[link] is None]:
+                raise ConfigError(f"{file}: {unset[0]} must hold key: value lines; drop it to leave the link as it is")
+            if not isinstance(factors := section.get("factors"), Mapping | None):
+                raise ConfigError(f"{file}: cluster.factors must hold primitive: number lines, got {factors!r}")
     return found
 
 

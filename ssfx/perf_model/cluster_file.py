@@ -78,7 +78,8 @@ def calibrated(node: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str,
     found = dict(node)
     if printed:
         for key, value in printed.items():
-            found[key] = {**found.get(key, {}), **value} if isinstance(value, Mapping) else value
+            both = isinstance(found.get(key), Mapping) and isinstance(value, Mapping)
+            found[key] = {**found[key], **value} if both else value
         found["source"] = f"{node['source']}; {printed['source']}"
     return {**found, "calibration": wanted}
 

@@ -81,6 +81,8 @@ SLIPS = [
     ("cluster", CLUSTER + "inter: {latency: 8}\n", "under inter: unknown key 'latency'; did you mean 'latency_s'"),
     ("cluster", CLUSTER + "published: {facters: {}}\n", "unknown key 'facters'; did you mean 'factors'"),
     ("cluster", CLUSTER + "slurm: {partion: a}\n", "under slurm: unknown key 'partion'; did you mean 'partition'"),
+    ("cluster", CLUSTER + "intra:\n", "intra must hold key: value lines; drop it"),
+    ("cluster", CLUSTER + "published: {inter: null}\n", "inter must hold key: value lines; drop it"),
     ("cluster", CLUSTER + "inter: 3\n", "inter must hold key: value lines"),
     ("cluster", CLUSTER + "inter: {gbps: fast}\n", "cluster.inter.gbps must be a number, got 'fast'"),
     ("cluster", CLUSTER + "inter: {latency_s: [1]}\n", "cluster.inter.latency_s must be a number"),
