@@ -16,6 +16,7 @@ from math import inf
 from ssfx.core.digests import loads
 from ssfx.core.old_files import up_to_date
 from ssfx.core.origin import Origin
+from ssfx.core.typed import typed
 from ssfx.perf_model.compressor_costs import costs_of
 from ssfx.perf_model.contention import Contention
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads, Style, times_of
@@ -92,17 +93,10 @@ class TimingModel:
     def from_json(cls, text: str) -> TimingModel:
         """Return the model that `to_json` wrote, of this version or an earlier one."""
         raw = up_to_date("TimingModel", loads(text))
-        raw["style"] = _STYLES.get(raw["style"], raw["style"])
-        if raw["style"] not in _STYLES.values():
-            raise ValueError(f"style must be one of {', '.join(_STYLES.values())}, got {raw['style']!r}")
-        raw["codecs"] = {name: CompressorTimes.of(value) for name, value in raw["codecs"].items()}
-        raw["exchange"] = {name: Curve.of(value) for name, value in raw["exchange"].items()}
+        raw["style"] = _STYLES.get(str(raw["style"]), raw["style"])
         # Earlier versions kept the fields of Contention among those of the model.
         own = {one.name: raw.pop(one.name) for one in fields(Contention) if one.name in raw}
-        raw["contention"] = Contention.of(raw.get("contention", own))
-        raw["overheads"] = Overheads(**raw["overheads"])
-        raw["origin"] = Origin(**raw["origin"])
-        return cls(**raw)
+        return typed(cls, {"contention": own, **raw})
 
     @property
     def digest(self) -> str:

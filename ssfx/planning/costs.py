@@ -14,6 +14,7 @@ from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
 from ssfx.core.origin import Origin
+from ssfx.core.typed import typed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,9 +53,7 @@ class Curve:
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Curve:
         """Return the curve that JSON holds as {sizes, seconds, unbounded}; nothing measured takes for ever."""
-        if not all(s < inf for s in raw["seconds"]):
-            raise ValueError("curve seconds must be finite")
-        return cls(tuple(raw["sizes"]), tuple(raw["seconds"]), bool(raw.get("unbounded", False)))
+        return typed(cls, raw)
 
     def scaled(self, factor: float) -> Curve:
         """Return the curve of `factor` times the seconds."""
@@ -133,12 +132,6 @@ class CompressorTimes:
 
     def __post_init__(self) -> None:
         _check_seconds(self, ("segment_s", "piece_s", "tensor_s"))
-
-    @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> CompressorTimes:
-        """Return the times that JSON holds."""
-        curves = {key: Curve.of(raw[key]) for key in ("encode", "host", "decode")}
-        return cls(**{**raw, **curves, "origin": Origin(**raw["origin"])})
 
 
 @dataclass(frozen=True)
@@ -254,14 +247,7 @@ class Costs:
     @classmethod
     def from_json(cls, text: str) -> Costs:
         """Return the cost table that `to_json` wrote."""
-        raw = loads(text)
-        for key in ("encode", "host", "decode"):
-            raw[key] = Curve.of(raw[key])
-        raw["exchange"] = {name: Curve.of(value) for name, value in raw["exchange"].items()}
-        raw["origin"] = Origin(**raw["origin"])
-        raw["times"] = {spec: CompressorTimes.of(value) for spec, value in raw.get("times", {}).items()}
-        raw["overheads"] = Overheads(**raw.get("overheads", {}))
-        return cls(**raw)
+        return typed(cls, loads(text))
 
 
 def times_of(spec: str, times: Mapping[str, CompressorTimes], where: str) -> CompressorTimes:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from ssfx.core.digests import loads
 from ssfx.core.old_files import up_to_date
+from ssfx.core.typed import typed
 
 FORMAT_VERSION = 1
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
@@ -178,19 +179,10 @@ class Plan:
         raw: dict[str, Any] = loads(text)
         if raw.pop("format", None) != FORMAT_VERSION:
             raise PlanError(f"this plan was written in another format; expected version {FORMAT_VERSION}")
-        tensors = tuple(TensorSpec(t["name"], tuple(t["shape"]), t["dtype"]) for t in raw.pop("tensors"))
-        buckets = tuple(
-            Bucket(tuple(
-                Lane(lane["collective"], tuple(
-                    Segment(**{**up_to_date("Segment", s), "tensors": tuple(s["tensors"])}) for s in lane["segments"]
-                ))
-                for lane in bucket["lanes"]
-            ))
-            for bucket in raw.pop("buckets")
-        )  # fmt: skip
-        launch_order = tuple((b, k) for b, k in raw.pop("launch_order"))
-        notes = tuple((k, v) for k, v in raw.pop("notes"))
-        return cls(tensors=tensors, buckets=buckets, launch_order=launch_order, notes=notes, **raw)
+        for bucket in raw["buckets"]:
+            for lane in bucket["lanes"]:
+                lane["segments"] = [up_to_date("Segment", segment) for segment in lane["segments"]]
+        return typed(cls, raw)
 
     @cached_property
     def digest(self) -> str:
