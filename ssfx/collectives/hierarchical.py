@@ -75,11 +75,22 @@ class HierarchicalAllReduce(Collective):
         """Return rank 0's messages, one after the other: 2 (g - 1) of a shard, 2 (nodes - 1) of a piece."""
         size = node_size(self.options.ranks_per_node, load.world_size)
         item_bytes = load.nbytes // load.numel if load.numel and load.nbytes % load.numel == 0 else 1
-        shards = split_sizes(load.nbytes // item_bytes, size)
-        pieces = split_sizes(shards[0], load.world_size // size)
-        summed, back = [(n, True) for n in shards[1:]], [(shards[0], True)] * (size - 1)
-        across = [(n, False) for n in [*pieces[1:], *(pieces[:1] * (len(pieces) - 1))]]
-        return tuple(Phase("send", item_bytes * n, inside) for n, inside in [*summed, *across, *back] if n)
+        nodes, items = load.world_size // size, load.nbytes // item_bytes
+        shard = -(-items // size)
+        piece = -(-shard // nodes)
+        messages = (
+            *((n, True, count) for n, count in _others(items, size)),
+            *((n, False, count) for n, count in _others(shard, nodes)),
+            (piece, False, nodes - 1),
+            (shard, True, size - 1),
+        )
+        return tuple(Phase("send", item_bytes * n, inside, count) for n, inside, count in messages if n and count)
+
+
+def _others(total: int, parts: int) -> list[tuple[int, int]]:
+    """Return the sizes of all of `split_sizes` but the first, and how often each occurs."""
+    small, longer = divmod(total, parts)
+    return [(small + 1, longer - 1), (small, parts - longer)] if longer else [(small, parts - 1)]
 
 
 def sum_of_part(comm: Comm, ranks: Sequence[int], vector: torch.Tensor) -> torch.Tensor:

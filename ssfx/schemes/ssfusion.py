@@ -15,8 +15,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.lane_prices import LanePrices
-from ssfx.pricing.timeline import evaluate
+from ssfx.pricing.timeline import StepPrices, evaluate
 from ssfx.schemes.base import Planner, SparseOptions, scheme
 from ssfx.schemes.carrier import dense_carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.ddp import ddp_buckets
@@ -130,7 +129,7 @@ def plan_ssfusion(profile: Profile, costs: Costs, options: SsfusionOptions) -> P
         plan = made(Knobs(), options)
         found = noted(Priced("", plan, evaluate(plan, profile, costs).total_s), 0.0)
     else:
-        found = _guarded(profile, costs, options, made, known.prices)
+        found = _guarded(profile, costs, options, made, StepPrices(profile, costs))
     notes = [(f"bucket {b}", _describe(bucket)) for b, bucket in enumerate(found.buckets)]
     return replace(found, notes=(*found.notes, *notes))
 
@@ -140,7 +139,7 @@ def _guarded(
     costs: Costs,
     options: SsfusionOptions,
     made: Callable[[Knobs, SsfusionOptions], Plan],
-    known: LanePrices,
+    known: StepPrices,
 ) -> Plan:
     """Return the plan with the least price: with other buffers, with and without each extension, or dense.
 

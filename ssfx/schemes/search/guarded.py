@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.lane_prices import LanePrices
-from ssfx.pricing.timeline import evaluate
+from ssfx.pricing.timeline import StepPrices
 
 TIE = 1e-9
 """Relative difference below which two prices are equal: the same sums, added in another order."""
@@ -43,20 +42,20 @@ class Priced:
 
 
 def priced(
-    plans: Iterable[tuple[str, Plan]], profile: Profile, costs: Costs, known: LanePrices | None = None
+    plans: Iterable[tuple[str, Plan]], profile: Profile, costs: Costs, known: StepPrices | None = None
 ) -> list[Priced]:
     """Return the plans that differ from one another, each with its price, in the order given.
 
     `known`: prices of messages that the plans share; see evaluate.
     """
-    known = LanePrices() if known is None else known
+    known = StepPrices(profile, costs) if known is None else known
     found: list[Priced] = []
     seen: set[object] = set()
     for label, plan in plans:
         key = (plan.buckets, plan.launch_order)
         if key not in seen:
             seen.add(key)
-            found.append(Priced(label, plan, evaluate(plan, profile, costs, known).total_s))
+            found.append(Priced(label, plan, known.total_s(plan)))
     return found
 
 

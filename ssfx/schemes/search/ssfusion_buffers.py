@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Lane, Placement, Segment
 from ssfx.planning.profile import Profile
-from ssfx.pricing.lane_prices import LanePrices
-from ssfx.pricing.timeline import evaluate
+from ssfx.pricing.timeline import StepPrices
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.byte_groups import plan_per_dtype
 from ssfx.schemes.search.contiguous_groups import addressable
@@ -67,7 +66,7 @@ class Known:
 
     ranges: dict[str, list[range]] = field(default_factory=dict)
     buckets: dict[tuple[str, Buffer], Bucket] = field(default_factory=dict)
-    prices: LanePrices = field(default_factory=LanePrices)
+    prices: dict[str, StepPrices] = field(default_factory=dict)
 
 
 class BufferPlanner:
@@ -80,6 +79,7 @@ class BufferPlanner:
         self.known = known
         self.numel, self.gap_s = part.numel, part.ready_gap_s
         self.host_s = [costs.host(n) for n in part.numel]
+        self.known.prices.setdefault(part.tensors[0].dtype, StepPrices(part, costs))
 
     def buckets(self) -> list[Bucket]:
         """Return the buckets in backward order."""
@@ -183,7 +183,7 @@ class BufferPlanner:
     def _predict(self, buffers: list[Buffer]) -> float:
         buckets = [self._bucket(buffer) for buffer in buffers]
         plan = plan_per_dtype(self.options.variant, self.part, self.costs.world_size, lambda _: buckets)
-        return evaluate(plan, self.part, self.costs, self.known.prices).total_s
+        return self.known.prices[self.part.tensors[0].dtype].total_s(plan)
 
     def _gather_s(self, buffer: Buffer) -> float:
         """Return the seconds of gathering the whole buffer."""
