@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from ssfx.compressors import build
 from ssfx.compressors.base import VALUE_BYTES, Compressor
@@ -105,7 +105,7 @@ def _by_size(compressor: Compressor) -> bool:
 
 
 def _of_sizes(compressor: Compressor, numel: Array, density: Array | float) -> Array:
-    layout = compressor.layout(numel, density)  # type: ignore[arg-type]  in_arrays
+    layout = cast("Any", compressor.layout)(numel, density)  # in_arrays
     table = np.zeros((COUNT, len(numel)))
     table[[NUMEL, WORK]] = numel
     table[[TENSORS, SEGMENTS, CALLS, PACKED, PIECES]] = 1.0

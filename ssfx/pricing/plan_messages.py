@@ -14,7 +14,7 @@ from ssfx.pricing.prices import AS_PLANNED, Charge, Prices, Times, sums_pairs
 from ssfx.pricing.selection_stats import SelectionStats
 
 if TYPE_CHECKING:
-    from ssfx.pricing.features import Array
+    from ssfx.pricing.features import Array, Ints
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ def _features(plan: Plan, segment: Segment) -> tuple[float, ...]:
 
 
 def _add_calls(
-    spec: str, mine: Array, rows: list[tuple[int, Segment, tuple[float, ...]]], table: Array, plan: Plan,
+    spec: str, mine: Ints, rows: list[tuple[int, Segment, tuple[float, ...]]], table: Array, plan: Plan,
     prices: Prices, messages: list[Message],
 ) -> None:  # fmt: skip
     """Add the calls of one compressor: on the host each segment's own, on the device one for all of a message's, or
@@ -154,7 +154,7 @@ def _add_calls(
 
 
 def _add_decoding(
-    spec: str, mine: Array, table: Array, owner: Array, lanes: list[Lane], prices: Prices, messages: list[Message]
+    spec: str, mine: Ints, table: Array, owner: Ints, lanes: list[Lane], prices: Prices, messages: list[Message]
 ) -> None:
     by_collective: dict[str, list[int]] = {}
     for i in mine.tolist():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
@@ -59,9 +60,20 @@ def priced(
     return found
 
 
-def least(plans: Iterable[Priced]) -> Priced:
+class HasPrice(Protocol):
+    """Anything with a price in seconds."""
+
+    @property
+    def price_s(self) -> float:
+        """The price."""
+
+
+One = TypeVar("One", bound=HasPrice)
+
+
+def least(plans: Iterable[One]) -> One:
     """Return the plan with the least price, of equal ones the first."""
-    best: Priced | None = None
+    best: One | None = None
     for one in plans:
         if best is None or one.price_s < best.price_s * (1 - TIE):
             best = one

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import Any
 
-Allows = Callable[[int], bool]
+from ssfx.core.lazy import numpy as np
+
+Allows = Callable[[Any], Any]
+"""Whether so many elements may stay dense; of an array of numbers, for each."""
 
 
-def within_guard(guard: str, dense_numel: int, total: int, density: float, rho_min: float) -> bool:
+def within_guard(guard: str, dense_numel: Any, total: int, density: float, rho_min: float) -> Any:
     """Return whether a buffer of `total` elements may leave `dense_numel` of them dense.
 
     "volume": fewer than the buffer's budget density * total. "strict": few enough that compensation never meets
@@ -34,15 +38,11 @@ def select_eq2(
     `previous_s` is the exchange of the buffer before. The guard is our addition: without it Eq. 2 is usually
     unsatisfiable and everything ends up dense.
     """
-    compute_s, dense_numel = sum(gap_s) + sum(encode_s), 0
-    dense = set()
-    for i in sorted(range(len(numel)), key=lambda i: (numel[i], i)):
-        if numel[i] and (compute_s <= previous_s or not allows(dense_numel + numel[i])):
-            break
-        dense.add(i)
-        dense_numel += numel[i]
-        compute_s -= encode_s[i]
-    return frozenset(dense)
+    sizes, encode = np.array(numel), np.array(encode_s)
+    order = np.argsort(sizes, kind="stable")
+    compute_s = np.subtract.accumulate([sum(gap_s) + sum(encode_s), *encode[order][:-1]])  # before each is left dense
+    stops = (sizes[order] > 0) & ((compute_s <= previous_s) | ~np.asarray(allows(np.cumsum(sizes[order])), dtype=bool))
+    return frozenset(order[: stops.argmax() if stops.any() else len(order)].tolist())
 
 
 def select_threshold(
