@@ -23,6 +23,7 @@ from ssfx.schemes.carrier import Carrier, dense_carrier, keeps_fraction, sparse_
 from ssfx.schemes.ddp import ddp_buckets
 from ssfx.schemes.search.byte_groups import dtype_profiles, plan_per_dtype
 from ssfx.schemes.search.guarded import Priced, least, noted
+from ssfx.schemes.search.shared import shared
 from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs, Known
 from ssfx.schemes.search.ssfusion_prices import Buffer, flow_of
 
@@ -149,7 +150,11 @@ class Family:
         self.dtypes = dtype_profiles(profile)
         order = {spec.name: i for i, spec in enumerate(profile.tensors)}
         self.positions = [np.array([order[spec.name] for spec in part.tensors]) for part in self.dtypes]
-        self.known = [Known(part, costs, carrier, options.late_dense_index) for part in self.dtypes]
+        late = options.late_dense_index
+        common = replace(options, offload=False, interleave=False, separate="local", dense_escape=False)
+        self.known = shared(
+            profile, costs, (carrier, common), lambda: [Known(part, costs, carrier, late) for part in self.dtypes]
+        )
         self.backward = Backward(profile, costs)
 
     def tried(self, label: str, knobs: Knobs, options: SsfusionOptions) -> Tried:

@@ -8,7 +8,7 @@ printed is always among them, and wins ties.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -79,6 +79,22 @@ def least(plans: Iterable[One]) -> One:
             best = one
     assert best is not None
     return best
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """What a rule gives, priced before there is a plan of it; `made` makes that."""
+
+    label: str
+    price_s: float
+    made: Callable[[], Plan]
+
+
+def best_sketch(sketches: Iterable[Sketch]) -> Plan:
+    """Return the plan of the least price; its notes say which it is, its price, and that of the first one."""
+    every = list(sketches)
+    best = least(every)
+    return noted(Priced(best.label, best.made(), best.price_s), every[0].price_s)
 
 
 def guarded(plans: Iterable[tuple[str, Plan]], profile: Profile, costs: Costs) -> Plan:
