@@ -185,7 +185,7 @@ class TableMaker:
     def _exchange_s(self, kind: Kind, table: Array, sizes: Array, samples: int) -> Array:
         """Return the seconds of messages; of exchanges of several phases exact for some sizes, linear between them."""
         price = self.prices.exchange_s
-        if kind.collective in self.costs.exchange:
+        if kind.collective in self.costs.exchange or not len(sizes):
             return price(kind.collective, kind.compressor, table)
         known, first = np.unique(sizes, return_index=True)
         if len(known) > samples:
