@@ -93,6 +93,10 @@ class Curve:
 
     def many(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the seconds for an array of sizes; equals calling the curve on each."""
+        if len(self.sizes) == 2:  # a line: most curves of clusters that are not here
+            (x0, x1), (y0, y1) = self.sizes, self.seconds
+            out = np.maximum(0.0, y0 + (y1 - y0) / (x1 - x0) * (sizes - x0))
+            return np.where(sizes <= 0, 0.0, np.where(sizes <= x0, y0, out) if x0 > 0 else out)
         xs, ys = np.asarray(self.sizes), np.asarray(self.seconds)
         if len(xs) == 1:
             out = np.full(sizes.shape, ys[0])

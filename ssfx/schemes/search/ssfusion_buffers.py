@@ -13,6 +13,7 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Lane, Placement, Segment
 from ssfx.planning.profile import Profile
 from ssfx.pricing.flow import Backward
+from ssfx.pricing.message_sizes import payload_bytes_many
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.contiguous_groups import addressable
 from ssfx.schemes.search.exact_groups import joint_groups
@@ -55,6 +56,10 @@ class Known:
         self.backward = Backward(part, costs)
         self.prices = BufferPrices(part, costs, carrier, late_dense_index)
         self.every = np.arange(len(part.tensors))
+        self.gap_s = np.array(part.ready_gap_s)
+        self.late_bytes = self.prices.nbytes  # of dense tensors that are gathered
+        if late_dense_index:
+            self.late_bytes = payload_bytes_many(str(carrier.compressor), self.prices.numel, 1.0)
         self.chosen: dict[object, Buffer] = {}
         self.splits: dict[Buffer, int] = {}
 
@@ -168,22 +173,23 @@ class BufferPlanner:
 
     def split_times(self, buffer: Buffer) -> list[float]:
         """Return T1 + T2 of the paper for every split of the buffer."""
-        away = buffer.dense | buffer.host
-        here = [0 if i in away else self.numel[j] for i, j in enumerate(buffer.at)]
-        encode_s = self.costs.shares_s(here)
-        if self.costs.style == "batched" and any(here):  # the one call waits for the last of its tensors
-            last = max(i for i, n in enumerate(here) if n)
-            encode_s = [sum(encode_s) if i == last else 0.0 for i in range(len(here))]
-        work_s = [self.gap_s[j] + encode_s[i] for i, j in enumerate(buffer.at)]
-        sizes = [
-            (self.part.tensors[j].nbytes, self._late_bytes(j)) if i in buffer.dense else (0, 0)
-            for i, j in enumerate(buffer.at)
-        ]
-        reduced, late = np.cumsum([(0, 0), *sizes], axis=0, dtype=float).T
+        here, dense = slice(buffer.at.start, buffer.at.stop), np.zeros(len(buffer.at), dtype=bool)
+        dense[list(buffer.dense)] = True
+        device = np.where(dense, 0.0, self.known.prices.numel[here])
+        device[list(buffer.host)] = 0.0
+        encode_s = np.array(self.costs.shares_s(device.tolist()))
+        if self.costs.style == "batched" and device.any():  # the one call waits for the last of its tensors
+            last, whole_s = np.flatnonzero(device)[-1], sum(encode_s.tolist())
+            encode_s[:] = 0.0
+            encode_s[last] = whole_s
+        reduced, late = (
+            np.concatenate([[0.0], np.cumsum(np.where(dense, nbytes[here], 0.0))])
+            for nbytes in (self.known.prices.nbytes, self.known.late_bytes)
+        )
         gathered = self._packed_bytes(buffer) + late[-1] - late
         reduce_s = self.costs.exchange_many_s("all_reduce", reduced)
         gather_s = self.costs.exchange_many_s(self.carrier.collective, gathered)
-        return split_times(work_s, reduce_s.__getitem__, gather_s.__getitem__)
+        return split_times((self.known.gap_s[here] + encode_s).tolist(), reduce_s, gather_s)
 
     def _adopt(
         self, buffers: list[Buffer], changed: list[Buffer], better: Callable[[float, float], bool]
@@ -200,18 +206,14 @@ class BufferPlanner:
 
     def _gather_s(self, buffer: Buffer) -> float:
         """Return the seconds of gathering the whole buffer."""
-        late = sum(self._late_bytes(buffer.at[i]) for i in buffer.dense)
+        late = sum(self.known.late_bytes[[buffer.at[i] for i in buffer.dense]].tolist())
         return self.costs.exchange_s(self.carrier.collective, self._packed_bytes(buffer) + late)
 
-    def _packed_bytes(self, buffer: Buffer) -> int:
-        packed = (self.numel[j] for i, j in enumerate(buffer.at) if i not in buffer.dense)
-        return sum(self.carrier.nbytes(numel, buffer.density) for numel in packed)
-
-    def _late_bytes(self, j: int) -> int:
-        """Return the bytes of tensor j when it is dense and gathered."""
-        if self.options.late_dense_index:
-            return self.carrier.nbytes(self.numel[j], 1.0)
-        return self.part.tensors[j].nbytes
+    def _packed_bytes(self, buffer: Buffer) -> float:
+        packed = np.ones(len(buffer.at), dtype=bool)
+        packed[list(buffer.dense)] = False
+        sizes = self.known.prices.numel[buffer.at.start : buffer.at.stop][packed]
+        return float(payload_bytes_many(str(self.carrier.compressor), sizes, buffer.density).sum())
 
     def bucket(self, buffer: Buffer) -> Bucket:
         """Return the all-reduce of the early dense tensors, then the gather of everything else; no lane is empty."""
@@ -234,9 +236,7 @@ class BufferPlanner:
 
 def _even_groups(numel: Sequence[int], count: int) -> list[range]:
     """Return at most `count` groups of neighbours, cut where the elements so far pass another share of all."""
-    total, filled, stops = sum(numel), 0, []
-    for i, n in enumerate(numel, start=1):
-        if (filled + n) * count // max(total, 1) > filled * count // max(total, 1) and i < len(numel):
-            stops.append(i)
-        filled += n
-    return [range(a, b) for a, b in pairwise((0, *stops, len(numel)))]
+    filled = np.concatenate([[0], np.cumsum(np.array(numel, dtype=np.int64))])
+    share = filled * count // max(int(filled[-1]), 1)
+    stops = np.flatnonzero(share[1:-1] > share[:-2]) + 1
+    return [range(a, b) for a, b in pairwise((0, *stops.tolist(), len(numel)))]
