@@ -30,10 +30,10 @@ class HierarchicalOptions:
 
 def node_size(ranks_per_node: int, world_size: int) -> int:
     """Return the ranks of one node; ConfigError when the ranks do not fill equal nodes."""
-    divisors = [g for g in range(1, world_size + 1) if world_size % g == 0]
     if not ranks_per_node:
-        return max(g for g in divisors if g <= USUAL_NODE)
-    if ranks_per_node not in divisors:
+        return max(g for g in range(1, USUAL_NODE + 1) if world_size % g == 0)
+    if world_size % ranks_per_node:
+        divisors = [g for g in range(1, world_size + 1) if world_size % g == 0]
         nearest = min(divisors, key=lambda g: abs(g - ranks_per_node))
         raise ConfigError(
             f"{world_size} ranks do not fill nodes of {ranks_per_node}; use ranks_per_node={nearest}, or scheme=ddp"

@@ -11,7 +11,7 @@ import json
 import math
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal
 
@@ -170,11 +170,18 @@ class Plan:
 
     def to_json(self) -> str:
         """Return the canonical JSON text; equal plans give equal bytes."""
-        raw = {"format": FORMAT_VERSION, **asdict(self)}
-        for bucket in raw["buckets"]:
-            for lane in bucket["lanes"]:
-                for segment in lane["segments"]:
-                    segment["rank"] = 0  # part of format 1, and so of every digest; it never meant anything
+        raw = {"format": FORMAT_VERSION, **{one.name: getattr(self, one.name) for one in fields(self)}}
+        raw["tensors"] = [_raw(spec) for spec in self.tensors]
+        # `rank` is part of format 1, and so of every digest; it never meant anything.
+        raw["buckets"] = [
+            {
+                "lanes": [
+                    {**_raw(lane), "segments": [{**_raw(segment), "rank": 0} for segment in lane.segments]}
+                    for lane in bucket.lanes
+                ]
+            }
+            for bucket in self.buckets
+        ]
         return json.dumps(raw, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -201,6 +208,10 @@ class Plan:
     def digest(self) -> str:
         """First 16 hex digits of the SHA-256 of the canonical JSON; ranks compare it before they use a plan."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+
+def _raw(one: TensorSpec | Lane | Segment) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in one.__slots__}
 
 
 def launch_in_order(plan_buckets: tuple[Bucket, ...], tensors: tuple[TensorSpec, ...]) -> tuple[tuple[int, int], ...]:

@@ -155,7 +155,7 @@ class Prices:
         key = (collective, spec, load)
         parts = self._exchanges.get(key)
         if parts is None:
-            load = self.selection.real(load, collective, iter((spec,)))
+            load = self.selection.real(load, collective, (spec,))
             if not load.nbytes:
                 parts = ()
             elif collective in self.system.exchange:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ssfx.collectives import Load, Reducer, collectives
-from ssfx.planning.plan import Lane, Plan
-from ssfx.pricing.message_sizes import lane_rounds, plan_bytes
+from ssfx.planning.plan import Plan
+from ssfx.pricing.message_sizes import plan_rounds
+
+
+class Volumes(NamedTuple):
+    """Bytes of one rank in one step: handed over to the exchanges, and sent."""
+
+    contributed: int
+    sent: int
 
 
 @dataclass(frozen=True)
@@ -27,7 +35,7 @@ class SelectionStats:
         """Return sent over asked for, of a compressor spec."""
         return dict(self.achieved_density).get((spec or "").partition("(")[0], 1.0)
 
-    def real(self, load: Load, collective: str, specs: Iterator[str | None]) -> Load:
+    def real(self, load: Load, collective: str, specs: Iterable[str | None]) -> Load:
         """Return the load that is longer by what passes too much, where messages follow what was selected."""
         ratio = 1.0
         one = collectives.build(collective)
@@ -38,22 +46,14 @@ class SelectionStats:
         kept = min(load.numel, round(load.kept * ratio))
         return replace(load, nbytes=round(load.nbytes * ratio), kept=kept, build_up=self.build_up)
 
-    def loads(self, plan: Plan, lane: Lane) -> Iterator[Load]:
-        """Yield the real loads of a lane's rounds."""
-        for load in lane_rounds(plan, lane):
-            yield self.real(load, lane.collective, (segment.compressor for segment in lane.segments))
-
-    def sent_bytes(self, plan: Plan) -> int:
-        """Return the bytes that one rank sends in one step."""
-        return sum(
-            collectives.build(lane.collective).traffic(load).sent_bytes
-            for _, lane in plan.lanes()
-            for load in self.loads(plan, lane)
-        )
-
-    def contributed_bytes(self, plan: Plan) -> int:
-        """Return the bytes that one rank hands over to the exchanges of one step."""
-        more = ((lane_rounds(plan, lane), self.loads(plan, lane)) for _, lane in plan.lanes())
-        return plan_bytes(plan) + sum(
-            real.nbytes - load.nbytes for planned, loads in more for load, real in zip(planned, loads, strict=True)
-        )
+    def volumes(self, plan: Plan) -> Volumes:
+        """Return what one rank hands over to the exchanges of one step, and what it sends."""
+        contributed = sent = 0
+        for lane, nbytes, rounds in plan_rounds(plan):
+            collective = collectives.build(lane.collective)
+            contributed += nbytes
+            for load in rounds:
+                real = self.real(load, lane.collective, [segment.compressor for segment in lane.segments])
+                contributed += real.nbytes - load.nbytes
+                sent += collective.traffic(real).sent_bytes
+        return Volumes(contributed, sent)

@@ -79,13 +79,14 @@ class Simulated:
             "step_s": self.on_device_s("step"),
             "other_s": self.on_device_s("other"),
         }
+        volumes = self.selection.volumes(self.plan)
         return {
             "iteration_s": self.iteration_s,
             **parts,
             "comm_s": self.comm_s,
             "throughput_samples_per_s": samples / self.iteration_s,
-            "contributed_bytes": self.selection.contributed_bytes(self.plan),
-            "sent_bytes": self.selection.sent_bytes(self.plan),
+            "contributed_bytes": volumes.contributed,
+            "sent_bytes": volumes.sent,
         }
 
 
