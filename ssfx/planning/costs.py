@@ -92,6 +92,10 @@ class Curve:
 
     def many(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the seconds for an array of sizes; equals calling the curve on each."""
+        if len(self.sizes) == 2:  # a line: most curves of clusters that are not here
+            (x0, x1), (y0, y1) = self.sizes, self.seconds
+            out = np.maximum(0.0, y0 + (y1 - y0) / (x1 - x0) * (sizes - x0))
+            return np.where(sizes <= 0, 0.0, np.where(sizes <= x0, y0, out) if x0 > 0 else out)
         xs, ys = np.asarray(self.sizes), np.asarray(self.seconds)
         if len(xs) == 1:
             out = np.full(sizes.shape, ys[0])
@@ -212,14 +216,16 @@ class Costs:
         Per call every tensor takes a call. Batched, one call takes all of them: by elements, its start-up with the
         largest tensor (the latest of equal ones), and what a further segment takes with the others.
         """
+        sizes = np.array(numel, dtype=float)
         if self.style == "per_call" or not any(numel):
-            return [self.encode(n) for n in numel]
+            each: list[float] = self.encode.many(sizes).tolist()
+            return each
         total, further_s = sum(numel), max((one.segment_s for one in self.times.values()), default=0.0)
         call_s = self.encode(total)
         start_s = min(call_s, self.encode.seconds[0])
-        found = [(call_s - start_s) * n / total + (further_s if n else 0.0) for n in numel]
-        largest = max(range(len(numel)), key=lambda i: (numel[i], i))
-        found[largest] += start_s - further_s
+        shares = (call_s - start_s) * sizes / total + np.where(sizes > 0, further_s, 0.0)
+        shares[len(sizes) - 1 - sizes[::-1].argmax()] += start_s - further_s
+        found: list[float] = shares.tolist()
         return found
 
     def exchange_s(self, collective: str, nbytes: float) -> float:
