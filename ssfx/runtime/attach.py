@@ -15,6 +15,7 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.planning.costs import Costs
+from ssfx.runtime.ddp_habits import check_arguments
 from ssfx.runtime.guards import check_held, unwrapped
 from ssfx.runtime.online import parameter_names
 from ssfx.runtime.process_group import check_group
@@ -55,6 +56,7 @@ def attach(
     optimizers = unwrapped(optimizer)
     check_held(parameter_names(model), optimizers)
     entry = schemes[scheme]
+    check_arguments(options)
     given = scheme_options(compressor, density, options)
     chosen: Any = entry.options(given)
     comm = Comm(process_group, model_device(model))

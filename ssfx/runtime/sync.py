@@ -24,6 +24,7 @@ from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.runtime.backward import BackwardPass, nested
 from ssfx.runtime.covered import Covered
+from ssfx.runtime.ddp_habits import DdpHabits
 from ssfx.runtime.exchange import Exchange, Slot
 from ssfx.runtime.guards import (
     STATE_FORMAT,
@@ -49,6 +50,7 @@ from ssfx.runtime.setup import (
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
+from ssfx.runtime.uncopied import hook
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
 
@@ -110,6 +112,7 @@ class Sync:
         if comm.world_size == 1:
             claim_model(model)
             self._alone = LoneRank(self._params.values(), optimizers, comm.group)
+            self._habits = DdpHabits(model, self.no_sync)
             return
         self._exchange = Exchange(comm, self._params, memory, self.store, self.tracer)
         if memory is not None:
@@ -121,8 +124,9 @@ class Sync:
         for one in optimizers:
             self._hook_optimizer(one)
         self._covered = Covered(optimizers, self._params.values(), attached_parameters, self._take_up)
-        self._handles.append(model.register_forward_pre_hook(refuse_inside_ddp))
+        self._handles.append(model.register_forward_pre_hook(hook(refuse_inside_ddp)))
         self._watch = ParameterWatch(model, lambda: [*self._params.values(), *self._frozen.values()])
+        self._habits = DdpHabits(model, self.no_sync)
         claim_model(model)
 
     def _agree_on_model(self, has_costs: bool) -> None:
@@ -265,6 +269,7 @@ class Sync:
             self.comm.release()
         else:
             self._alone.close()
+        self._habits.close()
         release_model(self._model)
 
     def _identity(self) -> dict[str, str]:
@@ -286,7 +291,7 @@ class Sync:
     # ---- one step ---------------------------------------------------------------------------------------------------
 
     def _hook(self, slot: Slot, _param: torch.Tensor) -> None:
-        if not self._enabled:
+        if not self._enabled or (not self._open and self._habits.accumulates):
             return
         observer, kept_back = self._planner.observer, self._planner.kept_back
         if observer is not None:
@@ -304,6 +309,7 @@ class Sync:
 
     def _begin(self) -> None:
         self._watch.check()
+        self._habits.look()
         self._open, self._exchanged = True, False
         self._backward.begin()
         self.store.follow(self._scaler.get_scale() if self._scaler is not None else 1.0)
