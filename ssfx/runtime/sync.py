@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -22,6 +23,8 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.runtime.backward import BackwardPass, nested
+from ssfx.runtime.covered import Covered
+from ssfx.runtime.ddp_habits import DdpHabits
 from ssfx.runtime.exchange import Exchange, Slot
 from ssfx.runtime.guards import (
     STATE_FORMAT,
@@ -34,8 +37,11 @@ from ssfx.runtime.guards import (
 )
 from ssfx.runtime.online import check_same, parameter_names, registration_profile
 from ssfx.runtime.planner import Planner
+from ssfx.runtime.process_group import LoneRank
 from ssfx.runtime.setup import (
+    attached_parameters,
     broadcast_model,
+    check_momentum,
     claim_model,
     placeholder_costs,
     release_model,
@@ -44,11 +50,14 @@ from ssfx.runtime.setup import (
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
+from ssfx.runtime.uncopied import hook
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
 
 if TYPE_CHECKING:
     from ssfx import Advice
+
+_log = logging.getLogger("ssfx")
 
 
 class Sync:
@@ -102,6 +111,8 @@ class Sync:
         self.plan: Plan = self._planner.first_plan()
         if comm.world_size == 1:
             claim_model(model)
+            self._alone = LoneRank(self._params.values(), optimizers, comm.group)
+            self._habits = DdpHabits(model, self.no_sync)
             return
         self._exchange = Exchange(comm, self._params, memory, self.store, self.tracer)
         if memory is not None:
@@ -111,10 +122,11 @@ class Sync:
         slots = self._exchange.slots.values()
         self._handles = [s.param.register_post_accumulate_grad_hook(partial(self._hook, s)) for s in slots]
         for one in optimizers:
-            self._handles.append(one.register_step_pre_hook(self._before_optimizer))
-            self._handles.append(one.register_step_post_hook(self._after_optimizer))
-        self._handles.append(model.register_forward_pre_hook(refuse_inside_ddp))
+            self._hook_optimizer(one)
+        self._covered = Covered(optimizers, self._params.values(), attached_parameters, self._take_up)
+        self._handles.append(model.register_forward_pre_hook(hook(refuse_inside_ddp)))
         self._watch = ParameterWatch(model, lambda: [*self._params.values(), *self._frozen.values()])
+        self._habits = DdpHabits(model, self.no_sync)
         claim_model(model)
 
     def _agree_on_model(self, has_costs: bool) -> None:
@@ -252,8 +264,12 @@ class Sync:
         self._planner.close()
         if self.comm.world_size > 1:
             self._watch.close()
+            self._covered.close()
             self._exchange.close()
             self.comm.release()
+        else:
+            self._alone.close()
+        self._habits.close()
         release_model(self._model)
 
     def _identity(self) -> dict[str, str]:
@@ -275,7 +291,7 @@ class Sync:
     # ---- one step ---------------------------------------------------------------------------------------------------
 
     def _hook(self, slot: Slot, _param: torch.Tensor) -> None:
-        if not self._enabled:
+        if not self._enabled or (not self._open and self._habits.accumulates):
             return
         observer, kept_back = self._planner.observer, self._planner.kept_back
         if observer is not None:
@@ -293,6 +309,7 @@ class Sync:
 
     def _begin(self) -> None:
         self._watch.check()
+        self._habits.look()
         self._open, self._exchanged = True, False
         self._backward.begin()
         self.store.follow(self._scaler.get_scale() if self._scaler is not None else 1.0)
@@ -330,6 +347,19 @@ class Sync:
                 param.grad = None
             elif param.grad is not None:
                 param.grad.fill_(float("nan"))
+
+    def _take_up(self, optimizer: torch.optim.Optimizer) -> None:
+        """Treat an optimizer that was made after attach as one that was given, from its first step on."""
+        if self.memory is not None:
+            check_momentum(self.memory, (optimizer,))
+        if self._rates is not None:
+            self._rates.follow(optimizer)
+            _log.warning("memory=lr_scaled follows the rate of the new optimizer from its second step on")
+        self._hook_optimizer(optimizer)
+
+    def _hook_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        self._handles.append(optimizer.register_step_pre_hook(self._before_optimizer))
+        self._handles.append(optimizer.register_step_post_hook(self._after_optimizer))
 
     def _before_optimizer(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if unfrozen := next((name for name, p in self._frozen.items() if p.requires_grad), None):
