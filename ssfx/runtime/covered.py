@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -39,7 +39,7 @@ class Covered:
     ) -> None:
         self._ids = {id(p) for p in params}
         self._everywhere, self._take_up = everywhere, take_up
-        self._known: WeakSet[torch.optim.Optimizer] = WeakSet(given)
+        self._known = [ref(one) for one in given]
         self._sizes: WeakKeyDictionary[torch.optim.Optimizer, list[int]] = WeakKeyDictionary()
         """How many parameters each group of an optimizer had when it was looked through."""
         self._foreign: WeakKeyDictionary[torch.optim.Optimizer, list[torch.nn.Parameter]] = WeakKeyDictionary()
@@ -48,15 +48,20 @@ class Covered:
         if not Covered._listening:
             Covered._listening = (register_optimizer_step_pre_hook(_begins), register_optimizer_step_post_hook(_ended))
 
+    @property
+    def known(self) -> tuple[torch.optim.Optimizer, ...]:
+        """The optimizers that still exist, in the order in which they were made known."""
+        return tuple(one for made in self._known if (one := made()) is not None)
+
     def begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Note that a step begins; ConfigError if it would move a parameter that nobody exchanges."""
         if self._stepping is not None and optimizer is not self._stepping:
             return
         sizes = [len(group["params"]) for group in optimizer.param_groups]
-        if optimizer not in self._known:
+        if not any(made() is optimizer for made in self._known):
             if not any(id(p) in self._ids for group in optimizer.param_groups for p in group["params"]):
                 return
-            self._known.add(optimizer)
+            self._known.append(ref(optimizer))
             self._take_up(optimizer)
             _log.info("a new %s steps the attached model; it is exchanged as before", type(optimizer).__name__)
         self._stepping = optimizer

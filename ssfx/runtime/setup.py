@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -20,7 +19,6 @@ from ssfx.memories import Memory, memories
 from ssfx.memories.base import check_chosen_memory, check_pair
 from ssfx.planning.costs import Costs, Curve, ring_exchange
 from ssfx.runtime.guards import Optimizers, check_module
-from ssfx.runtime.online import check_same
 from ssfx.schemes import Scheme
 
 _log = logging.getLogger("ssfx")
@@ -118,17 +116,14 @@ def notice_voting_zeros(model: torch.nn.Module, compressor: str | None, rank: in
         )
 
 
-def broadcast_model(model: torch.nn.Module, comm: Comm) -> None:
-    """Make parameters and buffers of all ranks equal to rank 0's, as torch DDP does; ConfigError if they cannot be."""
-    tensors = [*model.parameters(), *model.buffers()]
-    shapes = ";".join(f"{t.dtype}{tuple(t.shape)}" for t in tensors)
-    check_same(comm, hashlib.sha256(shapes.encode()).hexdigest(), "the list of parameters and buffers")
+def broadcast_model(model: torch.nn.Module, comm: Comm, source: int = 0, others: Sequence[torch.Tensor] = ()) -> None:
+    """Make parameters and buffers of all ranks equal to those of rank `source`, as torch DDP does, and `others`."""
     with torch.no_grad():
-        for tensor in tensors:
+        for tensor in (*model.parameters(), *model.buffers(), *others):
             if tensor.numel():
                 written = _written_once(tensor.detach())
                 whole = written.resolve_conj().resolve_neg().contiguous()
-                comm.broadcast(whole.reshape(-1).view(torch.uint8)).wait()  # gloo knows few dtypes
+                comm.broadcast(whole.reshape(-1).view(torch.uint8), source).wait()  # gloo knows few dtypes
                 written.copy_(whole)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -22,6 +21,7 @@ from ssfx.memories.rates import Rates
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
+from ssfx.runtime.agreement import check_agreed, load_facts, model_facts, scaler_fact
 from ssfx.runtime.backward import BackwardPass, nested
 from ssfx.runtime.covered import Covered
 from ssfx.runtime.ddp_habits import DdpHabits
@@ -35,7 +35,8 @@ from ssfx.runtime.guards import (
     plan_in,
     refuse_inside_ddp,
 )
-from ssfx.runtime.online import check_same, parameter_names, registration_profile
+from ssfx.runtime.online import parameter_names, registration_profile
+from ssfx.runtime.peers import Peers
 from ssfx.runtime.planner import Planner
 from ssfx.runtime.process_group import LoneRank
 from ssfx.runtime.setup import (
@@ -51,6 +52,7 @@ from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
 from ssfx.runtime.uncopied import hook
+from ssfx.runtime.uneven import Uneven
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
 
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ssfx")
 
 
-class Sync:
+class Sync(Uneven):
     """The exchange attached to a model; see `attach`. Public: no_sync, synchronize, stats, state_dict, detach, plan."""
 
     def __init__(
@@ -77,6 +79,7 @@ class Sync:
         seed: int,
         trace: bool,
     ) -> None:
+        super().__init__()
         self.comm = comm
         self.scheme = schemes[scheme]
         self.given = given
@@ -106,7 +109,9 @@ class Sync:
         if memory is not None:
             check_memory(probe, memory)
         if comm.world_size > 1:
-            self._agree_on_model(costs is not None)
+            self._agree_on_model(costs is not None, optimizers)
+            self._peers = Peers(comm)
+            comm.look = self._peers.look
         self._planner = Planner(comm, model, self.scheme, given, memory, self.store, self._base, costs, self._install)
         self.plan: Plan = self._planner.first_plan()
         if comm.world_size == 1:
@@ -129,11 +134,15 @@ class Sync:
         self._habits = DdpHabits(model, self.no_sync)
         claim_model(model)
 
-    def _agree_on_model(self, has_costs: bool) -> None:
+    def _agree_on_model(self, has_costs: bool, optimizers: Optimizers) -> None:
         """Give all ranks rank 0's model; ConfigError where ranks were attached to different things."""
-        base = hashlib.sha256(repr(self._base.tensors).encode()).hexdigest()
-        check_same(self.comm, base, "the list of trainable parameters")
-        check_same(self.comm, self._identity_digest(has_costs), "the scheme, its options, the memory or the seed")
+        options = {f"option {key}": repr(value) for key, value in self._options()}
+        facts = {
+            "scheme": self.scheme.name, **options, "memory": self._memory_kind(), "seed": str(self.seed),
+            "argument costs": "given" if has_costs else "None", "GradScaler": scaler_fact(self._scaler),
+            **model_facts(self._model, optimizers),
+        }  # fmt: skip
+        check_agreed(self.comm, facts, "attach with the same model, optimizer and options on every rank")
         broadcast_model(self._model, self.comm)
 
     def _compressors(self) -> list[str]:
@@ -186,6 +195,26 @@ class Sync:
         self._begin()
         self._finish()
 
+    @property
+    def optimizers(self) -> Optimizers:
+        """The optimizers that step what is exchanged, in the order in which they were made known."""
+        return self._covered.known
+
+    def step_all(self) -> None:
+        """Step every optimizer with what is in `.grad`, through the GradScaler if there is one."""
+        for optimizer in self.optimizers:
+            if self._scaler is None:
+                optimizer.step()
+            else:
+                self._scaler.scale(torch.zeros((), device=self.comm.device))  # makes its scale, if no batch did
+                self._scaler.step(optimizer)
+        if self._scaler is not None:
+            self._scaler.update()
+
+    def broadcast_from(self, rank: int, others: Sequence[torch.Tensor] = ()) -> None:
+        """Give all ranks the parameters and buffers of `rank`, and `others`, of which all have as many."""
+        broadcast_model(self._model, self.comm, rank, others)
+
     def stats(self) -> dict[str, float | int | str | None]:
         """Return what the exchange did so far: step counts, the plan, the latest step's bytes and densities."""
         last = self.last
@@ -237,14 +266,17 @@ class Sync:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state_dict` was taken; ConfigError for another rank, world size, scheme or model."""
-        mine = {"world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed, **self._identity()}
-        shapes = {spec.name: spec.shape for spec in self._base.tensors}
-        check_state(state, mine, shapes)
-        state = up_to_date("Sync", state)
-        if self.memory is not None:
-            check_buffer_shapes(state["memory"], shapes, self.memory.buffers)
-        plan = plan_in(state, shapes)
+        """Continue where `state_dict` was taken; call it on every rank, before the same step.
+
+        ConfigError for another rank, world size, scheme or model, and on every rank where their states do not go
+        together; RunError where another rank loads none. Nothing has been loaded then.
+        """
+        if self.comm.world_size == 1:
+            state, plan = self._readable(state)
+        else:
+            with self._peers.loading() as facts:
+                state, plan = self._readable(state)
+                facts |= load_facts(state, plan)
         self.store.load_state_dict(state["memory"], self.comm.device)
         self.step, self.skipped_steps = state["step"], state["skipped_steps"]
         self.store.loss_scale = state["scale"]
@@ -256,6 +288,16 @@ class Sync:
         else:
             self._install(plan)
 
+    def _readable(self, state: dict[str, Any]) -> tuple[dict[str, Any], Plan]:
+        """Return a state in the present format, and its plan; ConfigError if it is none of this exchange."""
+        mine = {"world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed, **self._identity()}
+        shapes = {spec.name: spec.shape for spec in self._base.tensors}
+        check_state(state, mine, shapes)
+        state = up_to_date("Sync", state)
+        if self.memory is not None:
+            check_buffer_shapes(state["memory"], shapes, self.memory.buffers)
+        return state, plan_in(state, shapes)
+
     def detach(self) -> None:
         """Remove every hook and stop the threads; gradients stay local from now on."""
         for handle in self._handles:
@@ -266,6 +308,7 @@ class Sync:
             self._watch.close()
             self._covered.close()
             self._exchange.close()
+            self._peers.close("has detached")
             self.comm.release()
         else:
             self._alone.close()
@@ -274,13 +317,13 @@ class Sync:
 
     def _identity(self) -> dict[str, str]:
         """Return what determines the exchange besides the model, as text."""
-        memory = self.memory and memories.canonical(self.memory.name, asdict(self.memory.options))
-        options = sorted(asdict(self.scheme.options(self.given)).items())
-        return {"scheme": self.scheme.name, "options": repr(options), "memory_kind": str(memory)}
+        return {"scheme": self.scheme.name, "options": repr(self._options()), "memory_kind": self._memory_kind()}
 
-    def _identity_digest(self, has_costs: bool) -> str:
-        text = repr((sorted(self._identity().items()), self.seed, has_costs))
-        return hashlib.sha256(text.encode()).hexdigest()
+    def _options(self) -> list[tuple[str, Any]]:
+        return sorted(asdict(self.scheme.options(self.given)).items())
+
+    def _memory_kind(self) -> str:
+        return str(self.memory and memories.canonical(self.memory.name, asdict(self.memory.options)))
 
     def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
         self.plan = plan
@@ -310,6 +353,7 @@ class Sync:
     def _begin(self) -> None:
         self._watch.check()
         self._habits.look()
+        self.take_part()
         self._open, self._exchanged = True, False
         self._backward.begin()
         self.store.follow(self._scaler.get_scale() if self._scaler is not None else 1.0)
@@ -337,6 +381,7 @@ class Sync:
         began = perf_counter()
         if self._planner.end_step(self.last) and self.scheme.profiled:
             self.last.plan_s = perf_counter() - began
+        self._peers.exchanges += 1
 
     def _undo(self) -> None:
         # With a GradScaler the gradients must be non-finite on every rank, so that all of them skip; without one, no

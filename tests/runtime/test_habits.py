@@ -1,4 +1,4 @@
-"""Copies of an attached model exchange nothing; what scripts do to DDP's wrapper works, or is said to have no effect."""
+"""Copies of an attached model exchange nothing; what scripts do to DDP's wrapper works, or is said to do nothing."""
 
 from __future__ import annotations
 
