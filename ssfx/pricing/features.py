@@ -64,7 +64,7 @@ def of_tensors(spec: str, shapes: Sequence[tuple[int, ...]], numel: Array, densi
     Columns of tensors without elements are zero but for the tensor itself.
     """
     compressor = build(spec)
-    if _by_size(compressor):
+    if by_size(spec):
         table = _of_sizes(compressor, numel, density)
     else:
         densities = np.broadcast_to(density, numel.shape).tolist()
@@ -86,7 +86,7 @@ def of_joint(spec: str, numel: Array, tensors: Array | float, density: float) ->
     What planners know of a range of tensors: for factors of low rank, those of a square matrix.
     """
     compressor = build(spec)
-    if _by_size(compressor):
+    if by_size(spec):
         table = _of_sizes(compressor, numel, density)
     else:
         sizes, inverse = np.unique(numel, return_inverse=True)
@@ -97,8 +97,9 @@ def of_joint(spec: str, numel: Array, tensors: Array | float, density: float) ->
     return table
 
 
-def _by_size(compressor: Compressor) -> bool:
-    """Return whether nothing but the number of elements counts, and arrays of them are taken."""
+def by_size(spec: str) -> bool:
+    """Return whether nothing but the number of elements counts of what a compressor handles, and arrays are taken."""
+    compressor = build(spec)
     kind = type(compressor)
     plain_work = kind.work is Compressor.work and kind.pieces is Compressor.pieces and kind.cycle is Compressor.cycle
     return compressor.in_arrays and plain_work and kind.layout_of is Compressor.layout_of

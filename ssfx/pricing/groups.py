@@ -13,7 +13,19 @@ from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
-from ssfx.pricing.features import FILLED, FIRST, NUMEL, PACKED, REST, compressed, plain
+from ssfx.pricing.features import (
+    FILLED,
+    FIRST,
+    NUMEL,
+    PACKED,
+    REST,
+    TENSORS,
+    by_size,
+    compressed,
+    of_joint,
+    of_plain,
+    plain,
+)
 from ssfx.pricing.flow import Backward, Flow, HostJobs
 from ssfx.pricing.prices import Prices, sums_pairs
 
@@ -121,3 +133,56 @@ class GroupPrices:
         spec = str(way.compressor)
         pcie = 0.0 if self.costs.codec(spec).host_copies else self.costs.pcie_s_per_byte
         return 4 * pcie * table[NUMEL], self.prices.host_s(spec, table), pcie * (table[FIRST] + table[REST])
+
+
+class JointPrices:
+    """Prices ranges of a profile's tensors, each one message of one segment; each dtype is cut on its own."""
+
+    def __init__(self, profile: Profile, costs: Costs, parts: Sequence[Profile]) -> None:
+        self.costs, self.prices, self.parts = costs, Prices(costs), parts
+        self.backward = Backward(profile, costs)
+        order = {spec.name: i for i, spec in enumerate(profile.tensors)}
+        self.positions = [np.array([order[spec.name] for spec in part.tensors]) for part in parts]
+        self.numel = [np.array(part.numel, dtype=float) for part in parts]
+        self.nbytes = [np.array([spec.nbytes for spec in part.tensors], dtype=float) for part in parts]
+
+    def total_s(self, way: Way, cuts: Sequence[Sequence[range]]) -> float:
+        """Return the end of a step in which the ranges of every dtype go one way."""
+        over, spec = self.costs.overheads, way.compressor
+        added_s, call_s = (np.zeros(sum(len(one) for one in self.positions)) for _ in range(2))
+        tables, lasts = [], []
+        for number, ranges in enumerate(cuts):
+            table, last = self._table(way, number, ranges), self.positions[number][[at.stop - 1 for at in ranges]]
+            tables.append(table)
+            lasts.append(last)
+            if spec is None:
+                added_s[self.positions[number]] = over.fill_s_per_byte * self.nbytes[number]
+        table, last = np.concatenate(tables, axis=1), np.concatenate(lasts)
+        order = np.argsort(last)
+        table, last = table[:, order], last[order]
+        added_s[last] += over.lane_s
+        after_s = 0.0
+        if spec is not None:
+            call_s[last] = np.where(table[NUMEL] > 0, self.prices.call_s(spec, table) + over.add_s * table[PACKED], 0.0)
+            after_s = over.decode_s + float(self.prices.decode_s(spec, way.collective, table).sum())
+            if sums_pairs(way.collective, (spec,)):
+                after_s += (over.sum_s - over.result_s) * float(table[PACKED].sum())
+        sent = table[NUMEL] > 0
+        network_s = self.prices.exchange_s(way.collective, spec, table[:, sent])
+        return self.backward.total_s(Flow(added_s, call_s, last[sent], network_s, after_s))
+
+    def _table(self, way: Way, number: int, ranges: Sequence[range]) -> Array:
+        starts = np.array([at.start for at in ranges])
+        numel, nbytes = (np.add.reduceat(one[number], starts) for one in (self.numel, self.nbytes))
+        tensors = np.array([len(at) for at in ranges], dtype=float)
+        if way.compressor is None:
+            table = of_plain(numel, nbytes)
+            table[TENSORS] = tensors
+            return table
+        if by_size(way.compressor):
+            return of_joint(way.compressor, numel, tensors, way.density)
+        shapes = [tuple(spec.shape for spec in self.parts[number].tensors[at.start : at.stop]) for at in ranges]
+        return np.array([
+            compressed(way.compressor, one, way.density) if n else plain(0, 0)
+            for one, n in zip(shapes, numel.tolist(), strict=True)
+        ], dtype=float).T  # fmt: skip

@@ -97,12 +97,6 @@ def best_sketch(sketches: Iterable[Sketch]) -> Plan:
     return noted(Priced(best.label, best.made(), best.price_s), every[0].price_s)
 
 
-def guarded(plans: Iterable[tuple[str, Plan]], profile: Profile, costs: Costs) -> Plan:
-    """Return the plan with the least price; its notes say which it is, its price, and that of the first one."""
-    found = priced(plans, profile, costs)
-    return noted(least(found), found[0].price_s)
-
-
 def noted(chosen: Priced, first_s: float) -> Plan:
     """Return the plan with notes: its price, and how it differs from the first plan, whose price was `first_s`."""
     found = [("predicted_ms", f"{1e3 * chosen.price_s:.6g}")]
