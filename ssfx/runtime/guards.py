@@ -39,10 +39,10 @@ def check_module(model: object) -> None:
         for kind in type(part).__mro__:
             if kind.__name__ in OWN_EXCHANGE:
                 raise ConfigError(f"{kind.__name__} exchanges gradients itself; {OWN_EXCHANGE[kind.__name__]}")
-    for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
+    for role, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
         for name, tensor in named:
             if reason := _untakable(tensor):
-                raise ConfigError(f"{kind} {name} {reason}")
+                raise ConfigError(f"{role} {name} {reason}")
 
 
 def _untakable(tensor: torch.Tensor) -> str:
@@ -63,7 +63,8 @@ def _untakable(tensor: torch.Tensor) -> str:
         )
     if tensor.is_quantized:
         return f"is quantised ({str(tensor.dtype).removeprefix('torch.')}); attach before torch.ao.quantization.convert"
-    if is_traceable_wrapper_subclass(tensor.data):
+    wrapped: bool = is_traceable_wrapper_subclass(tensor.data)
+    if wrapped:
         return f"is a {type(tensor.data).__name__}, no plain tensor; attach to the model before it is converted"
     if tensor.is_inference():
         return "was made in torch.inference_mode and cannot be written; make the model outside of it"

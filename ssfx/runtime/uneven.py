@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ssfx.runtime.sync import Sync
 
 
-class Uneven(Joinable):  # type: ignore[misc]
+class Uneven(Joinable):
     """What torch's `Join` needs of an exchange; `ended_here` is True while this rank has no more batches."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Uneven(Joinable):  # type: ignore[misc]
                 work.wait()
 
 
-class _Joined(JoinHook):  # type: ignore[misc]
+class _Joined(JoinHook):
     def __init__(self, sync: Sync) -> None:
         self._sync = sync
 
