@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -73,6 +74,12 @@ class Started:
             except (psutil.Error, OSError):  # it has ended, or is another user's
                 continue
         return [process for process in found if runs(process)]
+
+
+def torchrun(folder: Path, *words: Any) -> list[Any]:
+    """Return the command that starts two ranks of `words`, which meet in `folder`: not where strangers can write."""
+    meet = ["--rdzv-backend=c10d", "--rdzv-conf=store_type=file", f"--rdzv-endpoint={folder / 'rendezvous'}"]
+    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", *meet, *words]
 
 
 def finished(command: Sequence[Any], **options: Any) -> subprocess.CompletedProcess[str]:

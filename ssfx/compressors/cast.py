@@ -27,6 +27,7 @@ class Cast(Compressor):
     A value that overflows becomes infinite and makes the step one that all ranks skip.
     """
 
+    in_arrays = True
     additive = True
     error_feedback = False
     lossless = True

@@ -28,6 +28,7 @@ class CLTK(Compressor):
     residuals of the ranks more alike, so that the leader's choice suits all of them.
     """
 
+    in_arrays = True
     name = "cltk"
     summary = "cyclic local top-k: a leader chooses, everybody's values are added"
     source = "Chen et al. 2020 (ScaleCom); D-38"

@@ -33,6 +33,7 @@ class RandomK(Sparsifier):
     With `shared`, 16-bit values are divided by the world size so that their sum over all ranks stays in range.
     """
 
+    in_arrays = True
     name = "randomk"
     summary = "random-k from a shared seed (values only) or from one seed per rank"
     source = "Stich et al. 2018, Wangni et al. 2018; D-54"

@@ -7,10 +7,12 @@ on a file system that all of them share, because all that the launcher learns it
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,9 +30,8 @@ from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
 
-_FIRST_PORT, _PORTS = 20_000, 10_000
-_PLACE = '"--rdzv-conf=is_host=$([ "$SLURM_NODEID" = 0 ] && echo true || echo false)" "--local-addr=$(hostname)"'
-"""Which node others meet at is said, because torchrun would compare names, of which a node may have several."""
+_PORTS = range(20_000, 30_000)
+"""Below those that systems give to outgoing connections."""
 
 
 class NodesLaunch(Launch):
@@ -42,8 +43,8 @@ class NodesLaunch(Launch):
 
     def row(self, job: Job, code: Mapping[str, Any]) -> Row:
         """Return the row of a finished job, which says where it ran; RunError when that is not the case's cluster."""
-        nodes = int(os.environ["SLURM_JOB_NUM_NODES"])
-        row = collect(job, "measured", code, settings(job.case.threads, None), nodes=nodes)
+        nodes = self._nodes()
+        row = collect(job, "measured", code, self._settings(), nodes=nodes)
         cluster = cluster_on(job.case.cluster, job.case.world_size, job.case.device)
         found = sorted({gpu for result in job.results() for gpu in result["gpus"]})
         for gpu in found:
@@ -57,18 +58,22 @@ class NodesLaunch(Launch):
         return replace(row, manifest={**row.manifest, "slurm": said}, origin=replace(row.origin, hardware=hardware))
 
     def _commands(self, batch: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
-        case, nodes = self._jobs[0].case, int(os.environ["SLURM_JOB_NUM_NODES"])
+        case, nodes = self._jobs[0].case, self._nodes()
         python, mounted = self._python(case.device == "cuda")
-        port = _FIRST_PORT + int(os.environ["SLURM_JOB_ID"]) % _PORTS
-        agent = [*python, *self._torchrun(nodes, f"{socket.gethostname()}:{port}")]
-        # Only a shell on the node knows its number and its name there. Ranks bind themselves, so srun must not bind all
-        # to one core.
-        line = f"exec {shlex.join(agent)} {_PLACE} {shlex.join(worker(batch))}"
+        agent = [*python, *(self._torchrun(socket.gethostname(), free_port()) if nodes > 1 else self._torchrun())]
+        # Only a shell on the node has its number. Ranks bind themselves, so srun must not bind all to one core.
+        line = f'exec {shlex.join(agent)} "--node-rank=$SLURM_NODEID" {shlex.join(worker(batch))}'
         srun = [
             "srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpu-bind=none",
             "--kill-on-bad-exit=1", *mounted, "bash", "-c", line,
         ]  # fmt: skip
-        yield srun, settings(case.threads, None)
+        yield srun, self._settings()
+
+    def _nodes(self) -> int:
+        return int(os.environ["SLURM_JOB_NUM_NODES"])
+
+    def _settings(self) -> dict[str, str]:
+        return settings(self._jobs[0].case.threads, "lo" if self._nodes() == 1 else None)
 
     def _python(self, gpus: bool) -> tuple[list[str], list[str]]:
         """Return what starts Python on a node, in the container if there is one, and srun's options for that."""
@@ -81,6 +86,14 @@ class NodesLaunch(Launch):
 
     def _remember(self, pids: Sequence[int]) -> None:
         """Ranks are processes of other machines: their numbers mean nothing here, and srun ends them all."""
+
+
+def free_port() -> int:
+    """Return a random port that nobody has on this node now."""
+    while True:
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("", port := secrets.choice(_PORTS)))
+            return port
 
 
 class Allocation(Torchrun):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -31,7 +32,8 @@ from ssfx.runtime.stop import REQUEST
 
 POLL_S = 0.2
 TEMPORARY = "torchrun-files"
-"""Folder of an attempt for files of torchrun, which it would leave in the system's temporary directory for ever."""
+"""Folder of an attempt, for its user alone: what torchrun and ranks meet in, and files of torchrun."""
+_NEVER_S = 10**6
 GRACE_S = 5.0
 """Seconds between SIGTERM and SIGKILL, and for torchrun to notice a failure by itself."""
 
@@ -66,22 +68,26 @@ class Launch:
         self._place = place or Place()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._workers: dict[int, psutil.Process] = {}
+        # In the environment, which other users cannot read; a command line they can.
+        self._variables = {"PET_RDZV_ID": secrets.token_hex(16), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
     def __enter__(self) -> Launch:
         first = self._jobs[0]
         for job in self._jobs:
             write_json(job.run_dir / "case.json", job.case.to_json())
         first.attempt_dir.mkdir()
+        self._files.mkdir(mode=0o700)
         batch = first.attempt_dir / "batch.json"
         jobs = [{"run_dir": str(job.run_dir), "attempt": job.attempt} for job in self._jobs]
-        write_json(batch, json.dumps({"train": self._train, "jobs": jobs}))
+        store = str(self._files / "ranks") if self._nodes() == 1 else None
+        write_json(batch, json.dumps({"train": self._train, "jobs": jobs, "store": store}))
         try:
             with first.log.open("wb") as log, self._place.entered():
                 for command, variables in self._commands(batch):
                     # Ranks watch this pipe: it closes when the launcher dies, even of SIGKILL, and they end.
                     process = subprocess.Popen(
                         command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-                        env={**os.environ, **variables, **self._place.environment},
+                        env={**os.environ, **variables, **self._variables, **self._place.environment},
                         pass_fds=[job.claim.file for job in self._jobs],
                     )  # fmt: skip
                     self._processes.append(process)
@@ -101,19 +107,35 @@ class Launch:
 
     def _commands(self, batch: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
         """Yield the commands that together start all ranks, with what they add to the environment."""
-        command = [sys.executable, *self._torchrun(1, "localhost:0"), "--local-addr=127.0.0.1", *worker(batch)]
+        command = [sys.executable, *self._torchrun(), *worker(batch)]
         yield command, settings(self._jobs[0].case.threads)
 
-    def _torchrun(self, nodes: int, endpoint: str) -> list[str]:
-        """Return what starts the ranks of one of `nodes` nodes, after "python" and before `worker`.
+    def _nodes(self) -> int:
+        """Return how many machines, or emulated ones, the ranks are on."""
+        return 1
 
-        Nodes meet at `endpoint`, a host name with a port, under an id that no other attempt has.
+    @property
+    def _files(self) -> Path:
+        return self._jobs[0].attempt_dir / TEMPORARY
+
+    def _torchrun(self, address: str = "", port: int = 0) -> list[str]:
+        """Return what starts the ranks of one node, after "python" and before `worker`.
+
+        On one node torchrun and its ranks meet in files, so that nothing listens but gloo and NCCL on the loopback.
+        Several nodes meet at `address` and `port`, by a rendezvous that, unlike c10d's, unpickles nothing of what
+        others can write there; each needs "--node-rank=NUMBER" besides.
         """
-        first = self._jobs[0]
+        nodes, case = self._nodes(), self._jobs[0].case
+        if nodes == 1:  # the only node has nobody to be kept alive for, and each time adds to the file
+            meet = [
+                "--rdzv-backend=c10d", f"--rdzv-conf=store_type=file,keep_alive_interval={_NEVER_S}",
+                f"--rdzv-endpoint={self._files / 'agent'}",
+            ]  # fmt: skip
+        else:
+            meet = ["--rdzv-backend=static", f"--master-addr={address}", f"--master-port={port}"]
         return [
-            "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={first.case.world_size // nodes}",
-            "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", f"--rdzv-id={first.case.run_id}-{first.attempt}",
-            "--max-restarts=0", f"--log-dir={first.attempt_dir / TEMPORARY}",
+            "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={case.world_size // nodes}", *meet,
+            "--max-restarts=0", f"--log-dir={self._files}",
         ]  # fmt: skip
 
     def finished(self) -> Iterator[Job | None]:
@@ -243,7 +265,7 @@ class Launch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        shutil.rmtree(self._jobs[0].attempt_dir / TEMPORARY, ignore_errors=True)
+        shutil.rmtree(self._files, ignore_errors=True)
 
 
 def worker(batch: Path) -> list[str]:
@@ -254,11 +276,11 @@ def worker(batch: Path) -> list[str]:
 def settings(threads: int, interface: str | None = "lo") -> dict[str, str]:
     """Return the variables that the launcher sets for all ranks; they are part of a row's manifest.
 
-    `interface` is the network interface that gloo takes, None for the one that carries the machine's name.
+    `interface` is the network interface that gloo and NCCL take, None for what they take by themselves.
     """
     return {
         "OMP_NUM_THREADS": str(threads),
-        **({"GLOO_SOCKET_IFNAME": interface} if interface else {}),
+        **({"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {}),
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         "PYTHONFAULTHANDLER": "1",
         "PYTHONUNBUFFERED": "1",

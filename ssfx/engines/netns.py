@@ -72,13 +72,14 @@ class HostsLaunch(Launch):
         return replace(row, manifest={**row.manifest, "network": said})
 
     def _commands(self, batch: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
-        hosts = self._hosts.network.hosts
         variables = settings(self._jobs[0].case.threads, INTERFACE)
-        for host, cores in enumerate(core_shares(hosts)):
-            place = [f"--rdzv-conf=is_host={str(host == 0).lower()}", f"--local-addr={self._hosts.address(host)}"]
-            agent = [*self._torchrun(hosts, f"{self._hosts.address(0)}:{_PORT}"), *place, *worker(batch)]
+        for host, cores in enumerate(core_shares(self._nodes())):
+            agent = [*self._torchrun(self._hosts.address(0), _PORT), f"--node-rank={host}", *worker(batch)]
             with Place(tuple(cores)).entered():  # whoever asks for the next command has started this one by then
                 yield self._hosts.inside(host, [*_DIES_WITH_LAUNCHER, sys.executable, *agent]), variables
+
+    def _nodes(self) -> int:
+        return self._hosts.network.hosts
 
     def _remember(self, pids: Sequence[int]) -> None:
         super()._remember(pids)

@@ -30,19 +30,24 @@ class Rates:
         params: Mapping[str, torch.nn.Parameter],
         residual: Callable[[str], torch.Tensor | None],
     ) -> None:
+        self._optimizers: list[torch.optim.Optimizer] = []
         for optimizer in optimizers:
-            if any("lr" not in group or "eps" in group for group in optimizer.param_groups):
-                raise ConfigError(
-                    f"memory=lr_scaled follows the learning rate, to which updates of {type(optimizer).__name__} are "
-                    "not proportional; use SGD, or memory=residual"
-                )
-        self._optimizers = optimizers
+            self.follow(optimizer)
         self._names = {id(param): name for name, param in params.items()}
         self._residual = residual
         self._rates: dict[str, float] = {}
         self._held: dict[str, torch.Tensor | None] = {}
         self.limited_steps = 0
         """How many steps changed a rate by more than residuals may follow at once."""
+
+    def follow(self, optimizer: torch.optim.Optimizer) -> None:
+        """From now on the rates of what `optimizer` holds are its."""
+        if any("lr" not in group or "eps" in group for group in optimizer.param_groups):
+            raise ConfigError(
+                f"memory=lr_scaled follows the learning rate, to which updates of {type(optimizer).__name__} are "
+                "not proportional; use SGD, or memory=residual"
+            )
+        self._optimizers.append(optimizer)
 
     def begin(self) -> None:
         """Scale every committed residual in place from its own rate to the present one.

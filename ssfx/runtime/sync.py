@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -21,7 +21,10 @@ from ssfx.memories.rates import Rates
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
+from ssfx.runtime.agreement import check_agreed, load_facts, model_facts, scaler_fact
 from ssfx.runtime.backward import BackwardPass, nested
+from ssfx.runtime.covered import Covered
+from ssfx.runtime.ddp_habits import DdpHabits
 from ssfx.runtime.exchange import Exchange, Slot
 from ssfx.runtime.guards import (
     STATE_FORMAT,
@@ -32,10 +35,14 @@ from ssfx.runtime.guards import (
     plan_in,
     refuse_inside_ddp,
 )
-from ssfx.runtime.online import check_same, parameter_names, registration_profile
+from ssfx.runtime.online import parameter_names, registration_profile
+from ssfx.runtime.peers import Peers
 from ssfx.runtime.planner import Planner
+from ssfx.runtime.process_group import LoneRank
 from ssfx.runtime.setup import (
+    attached_parameters,
     broadcast_model,
+    check_momentum,
     claim_model,
     placeholder_costs,
     release_model,
@@ -44,14 +51,18 @@ from ssfx.runtime.setup import (
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
+from ssfx.runtime.uncopied import hook
+from ssfx.runtime.uneven import Uneven
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
 
 if TYPE_CHECKING:
     from ssfx import Advice
 
+_log = logging.getLogger("ssfx")
 
-class Sync:
+
+class Sync(Uneven):
     """The exchange attached to a model; see `attach`. Public: no_sync, synchronize, stats, state_dict, detach, plan."""
 
     def __init__(
@@ -68,6 +79,7 @@ class Sync:
         seed: int,
         trace: bool,
     ) -> None:
+        super().__init__()
         self.comm = comm
         self.scheme = schemes[scheme]
         self.given = given
@@ -97,11 +109,15 @@ class Sync:
         if memory is not None:
             check_memory(probe, memory)
         if comm.world_size > 1:
-            self._agree_on_model(costs is not None)
+            self._agree_on_model(costs is not None, optimizers)
+            self._peers = Peers(comm)
+            comm.look = self._peers.look
         self._planner = Planner(comm, model, self.scheme, given, memory, self.store, self._base, costs, self._install)
         self.plan: Plan = self._planner.first_plan()
         if comm.world_size == 1:
             claim_model(model)
+            self._alone = LoneRank(self._params.values(), optimizers, comm.group)
+            self._habits = DdpHabits(model, self.no_sync)
             return
         self._exchange = Exchange(comm, self._params, memory, self.store, self.tracer)
         if memory is not None:
@@ -111,17 +127,22 @@ class Sync:
         slots = self._exchange.slots.values()
         self._handles = [s.param.register_post_accumulate_grad_hook(partial(self._hook, s)) for s in slots]
         for one in optimizers:
-            self._handles.append(one.register_step_pre_hook(self._before_optimizer))
-            self._handles.append(one.register_step_post_hook(self._after_optimizer))
-        self._handles.append(model.register_forward_pre_hook(refuse_inside_ddp))
+            self._hook_optimizer(one)
+        self._covered = Covered(optimizers, self._params.values(), attached_parameters, self._take_up)
+        self._handles.append(model.register_forward_pre_hook(hook(refuse_inside_ddp)))
         self._watch = ParameterWatch(model, lambda: [*self._params.values(), *self._frozen.values()])
+        self._habits = DdpHabits(model, self.no_sync)
         claim_model(model)
 
-    def _agree_on_model(self, has_costs: bool) -> None:
+    def _agree_on_model(self, has_costs: bool, optimizers: Optimizers) -> None:
         """Give all ranks rank 0's model; ConfigError where ranks were attached to different things."""
-        base = hashlib.sha256(repr(self._base.tensors).encode()).hexdigest()
-        check_same(self.comm, base, "the list of trainable parameters")
-        check_same(self.comm, self._identity_digest(has_costs), "the scheme, its options, the memory or the seed")
+        options = {f"option {key}": repr(value) for key, value in self._options()}
+        facts = {
+            "scheme": self.scheme.name, **options, "memory": self._memory_kind(), "seed": str(self.seed),
+            "argument costs": "given" if has_costs else "None", "GradScaler": scaler_fact(self._scaler),
+            **model_facts(self._model, optimizers),
+        }  # fmt: skip
+        check_agreed(self.comm, facts, "attach with the same model, optimizer and options on every rank")
         broadcast_model(self._model, self.comm)
 
     def _compressors(self) -> list[str]:
@@ -174,6 +195,26 @@ class Sync:
         self._begin()
         self._finish()
 
+    @property
+    def optimizers(self) -> Optimizers:
+        """The optimizers that step what is exchanged, in the order in which they were made known."""
+        return self._covered.known
+
+    def step_all(self) -> None:
+        """Step every optimizer with what is in `.grad`, through the GradScaler if there is one."""
+        for optimizer in self.optimizers:
+            if self._scaler is None:
+                optimizer.step()
+            else:
+                self._scaler.scale(torch.zeros((), device=self.comm.device))  # makes its scale, if no batch did
+                self._scaler.step(optimizer)
+        if self._scaler is not None:
+            self._scaler.update()
+
+    def broadcast_from(self, rank: int, others: Sequence[torch.Tensor] = ()) -> None:
+        """Give all ranks the parameters and buffers of `rank`, and `others`, of which all have as many."""
+        broadcast_model(self._model, self.comm, rank, others)
+
     def stats(self) -> dict[str, float | int | str | None]:
         """Return what the exchange did so far: step counts, the plan, the latest step's bytes and densities."""
         last = self.last
@@ -225,14 +266,17 @@ class Sync:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state_dict` was taken; ConfigError for another rank, world size, scheme or model."""
-        mine = {"world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed, **self._identity()}
-        shapes = {spec.name: spec.shape for spec in self._base.tensors}
-        check_state(state, mine, shapes)
-        state = up_to_date("Sync", state)
-        if self.memory is not None:
-            check_buffer_shapes(state["memory"], shapes, self.memory.buffers)
-        plan = plan_in(state, shapes)
+        """Continue where `state_dict` was taken; call it on every rank, before the same step.
+
+        ConfigError for another rank, world size, scheme or model, and on every rank where their states do not go
+        together; RunError where another rank loads none. Nothing has been loaded then.
+        """
+        if self.comm.world_size == 1:
+            state, plan = self._readable(state)
+        else:
+            with self._peers.loading() as facts:
+                state, plan = self._readable(state)
+                facts |= load_facts(state, plan)
         self.store.load_state_dict(state["memory"], self.comm.device)
         self.step, self.skipped_steps = state["step"], state["skipped_steps"]
         self.store.loss_scale = state["scale"]
@@ -244,6 +288,16 @@ class Sync:
         else:
             self._install(plan)
 
+    def _readable(self, state: dict[str, Any]) -> tuple[dict[str, Any], Plan]:
+        """Return a state in the present format, and its plan; ConfigError if it is none of this exchange."""
+        mine = {"world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed, **self._identity()}
+        shapes = {spec.name: spec.shape for spec in self._base.tensors}
+        check_state(state, mine, shapes)
+        state = up_to_date("Sync", state)
+        if self.memory is not None:
+            check_buffer_shapes(state["memory"], shapes, self.memory.buffers)
+        return state, plan_in(state, shapes)
+
     def detach(self) -> None:
         """Remove every hook and stop the threads; gradients stay local from now on."""
         for handle in self._handles:
@@ -252,19 +306,24 @@ class Sync:
         self._planner.close()
         if self.comm.world_size > 1:
             self._watch.close()
+            self._covered.close()
             self._exchange.close()
+            self._peers.close("has detached")
             self.comm.release()
+        else:
+            self._alone.close()
+        self._habits.close()
         release_model(self._model)
 
     def _identity(self) -> dict[str, str]:
         """Return what determines the exchange besides the model, as text."""
-        memory = self.memory and memories.canonical(self.memory.name, asdict(self.memory.options))
-        options = sorted(asdict(self.scheme.options(self.given)).items())
-        return {"scheme": self.scheme.name, "options": repr(options), "memory_kind": str(memory)}
+        return {"scheme": self.scheme.name, "options": repr(self._options()), "memory_kind": self._memory_kind()}
 
-    def _identity_digest(self, has_costs: bool) -> str:
-        text = repr((sorted(self._identity().items()), self.seed, has_costs))
-        return hashlib.sha256(text.encode()).hexdigest()
+    def _options(self) -> list[tuple[str, Any]]:
+        return sorted(asdict(self.scheme.options(self.given)).items())
+
+    def _memory_kind(self) -> str:
+        return str(self.memory and memories.canonical(self.memory.name, asdict(self.memory.options)))
 
     def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
         self.plan = plan
@@ -275,7 +334,7 @@ class Sync:
     # ---- one step ---------------------------------------------------------------------------------------------------
 
     def _hook(self, slot: Slot, _param: torch.Tensor) -> None:
-        if not self._enabled:
+        if not self._enabled or (not self._open and self._habits.accumulates):
             return
         observer, kept_back = self._planner.observer, self._planner.kept_back
         if observer is not None:
@@ -293,6 +352,8 @@ class Sync:
 
     def _begin(self) -> None:
         self._watch.check()
+        self._habits.look()
+        self.take_part()
         self._open, self._exchanged = True, False
         self._backward.begin()
         self.store.follow(self._scaler.get_scale() if self._scaler is not None else 1.0)
@@ -320,6 +381,7 @@ class Sync:
         began = perf_counter()
         if self._planner.end_step(self.last) and self.scheme.profiled:
             self.last.plan_s = perf_counter() - began
+        self._peers.exchanges += 1
 
     def _undo(self) -> None:
         # With a GradScaler the gradients must be non-finite on every rank, so that all of them skip; without one, no
@@ -330,6 +392,19 @@ class Sync:
                 param.grad = None
             elif param.grad is not None:
                 param.grad.fill_(float("nan"))
+
+    def _take_up(self, optimizer: torch.optim.Optimizer) -> None:
+        """Treat an optimizer that was made after attach as one that was given, from its first step on."""
+        if self.memory is not None:
+            check_momentum(self.memory, (optimizer,))
+        if self._rates is not None:
+            self._rates.follow(optimizer)
+            _log.warning("memory=lr_scaled follows the rate of the new optimizer from its second step on")
+        self._hook_optimizer(optimizer)
+
+    def _hook_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        self._handles.append(optimizer.register_step_pre_hook(self._before_optimizer))
+        self._handles.append(optimizer.register_step_post_hook(self._after_optimizer))
 
     def _before_optimizer(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if unfrozen := next((name for name, p in self._frozen.items() if p.requires_grad), None):

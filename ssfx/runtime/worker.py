@@ -56,7 +56,7 @@ def main(batch_file: str) -> None:
     _die_with_launcher()
     task = Task(batch["jobs"][0], rank)
     try:
-        _join(task.case)
+        _join(task.case, batch["store"])
         if task.case.device == "cpu" and any(_has_compressor(job) for job in batch["jobs"]):
             from ssfx.kernels.cpu.jit import watch_compiling  # late: numba takes a second, and dense cases need none
 
@@ -209,7 +209,7 @@ def _has_compressor(job: Mapping[str, Any]) -> bool:
 def _batch(text: str) -> dict[str, Any]:
     found = loads(text)
     jobs = [{"run_dir": str(job["run_dir"]), "attempt": int(job["attempt"])} for job in found["jobs"]]
-    return {"train": str(found["train"]), "jobs": jobs}
+    return {"train": str(found["train"]), "jobs": jobs, "store": found.get("store")}
 
 
 def _case_in(run_dir: Path) -> Case:
@@ -231,22 +231,25 @@ def _die_with_launcher() -> None:
     threading.Thread(target=wait, name="launcher-watch", daemon=True).start()
 
 
-def _join(case: Case) -> None:
+def _join(case: Case, store_file: str | None) -> None:
+    """Make the process group; ranks meet in `store_file`, or, where it is None, in the store that torchrun has."""
     started = int(os.environ["WORLD_SIZE"])
     if started != case.world_size:
         raise RunError(f"the case needs world size {case.world_size}, but {started} ranks were started")
     torch.set_num_threads(case.threads)
-    timeout = timedelta(seconds=COLLECTIVE_TIMEOUT_S)
+    meet: dict[str, Any] = {"timeout": timedelta(seconds=COLLECTIVE_TIMEOUT_S)}
+    if store_file is not None:
+        meet |= {"store": dist.FileStore(store_file, started), "rank": int(os.environ["RANK"]), "world_size": started}
     local, on_machine = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     if case.device == "cpu":
         machine.share_cores(local, on_machine)  # with GPUs it matters which cores are near
-        dist.init_process_group("gloo", timeout=timeout)
+        dist.init_process_group("gloo", **meet)
         return
     have = torch.cuda.device_count()
     if on_machine > have:
         raise RunError(f"{on_machine} ranks on one machine need as many GPUs, and {socket.gethostname()} has {have}")
     torch.cuda.set_device(local)
-    dist.init_process_group("nccl", timeout=timeout, device_id=torch.device("cuda", local))
+    dist.init_process_group("nccl", device_id=torch.device("cuda", local), **meet)
 
 
 def _resolve(path: str) -> Any:

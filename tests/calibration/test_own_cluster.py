@@ -1,11 +1,10 @@
 """The user's own nodes become a cluster file that advice can be asked about."""
 
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from processes import finished
+from processes import finished, torchrun
 
 from ssfx.calibration.own_cluster import Nodes, Rate, main, sheet_of
 from ssfx.config.advice_question import resolve_setting
@@ -43,8 +42,8 @@ def test_without_torchrun_it_says_how(monkeypatch, capsys):
 
 @pytest.mark.torchrun
 def test_ranks_measure_their_own_machine(tmp_path):
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ssfx.profile_network"]
-    done = finished([sys.executable, *command, "--mib", "1", "--out", "mine.yaml"], cwd=tmp_path)
+    words = ["-m", "ssfx.profile_network", "--mib", "1", "--out", "mine.yaml"]
+    done = finished(torchrun(tmp_path, *words), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said = yaml.safe_load(Path(tmp_path, "mine.yaml").read_text())
     assert (said["nodes"], said["devices_per_node"], said["device"]) == (1, 2, "cpu")

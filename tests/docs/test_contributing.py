@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 from docs.markdown import ROOT, python_blocks
-from processes import finished
+from processes import finished, torchrun
 
 PREAMBLE = """
 import importlib
@@ -66,9 +66,8 @@ def test_every_example_works_as_printed(tmp_path):
 
     program = tmp_path / "checks.py"
     program.write_text(PREAMBLE.format(tests=str(ROOT / "tests"), here=str(tmp_path)) + "\n".join(checks))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(program)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
-    done = finished(command, cwd=tmp_path, env=environment)
+    done = finished(torchrun(tmp_path, program), cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
 
     for name in files:

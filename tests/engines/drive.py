@@ -1,6 +1,7 @@
 """A launcher in a process of its own: drive.py ROOT CASE_JSON...; it exits as the command line does.
 
-DRIVE_TRAIN names what ranks call instead of the fake training function; empty: the real one.
+DRIVE_TRAIN names what ranks call instead of the fake training function; empty: the real one. DRIVE_ENGINE names another
+engine than torchrun.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from ssfx.core.case import Case
 from ssfx.core.errors import SsfxError
+from ssfx.engines.netns import Netns
 from ssfx.engines.torchrun import Torchrun
 from ssfx.results.store import Store
 
@@ -18,7 +20,8 @@ if __name__ == "__main__":
     root, *texts = sys.argv[1:]
     try:
         train = os.environ.get("DRIVE_TRAIN", "fake_train:train")
-        Torchrun(**({"train": train} if train else {})).run([Case.from_json(text) for text in texts], Store(Path(root)))
+        engine = Netns if os.environ.get("DRIVE_ENGINE") == "netns" else Torchrun
+        engine(**({"train": train} if train else {})).run([Case.from_json(text) for text in texts], Store(Path(root)))
     except SsfxError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

@@ -151,10 +151,9 @@ def test_several_ranks_on_each_host_are_asked_for_as_on_a_cluster(tmp_path):
     commands = [command for command, _ in launch._commands(tmp_path / "batch.json")]
     for host, command in enumerate(commands):
         assert command[5:] == [
-            "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=3", "--rdzv-backend=c10d",
-            "--rdzv-endpoint=10.0.0.1:29500", f"--rdzv-id={case.run_id}-1", "--max-restarts=0",
-            f"--log-dir={tmp_path / 'run' / 'attempt-1' / TEMPORARY}",
-            f"--rdzv-conf=is_host={['true', 'false'][host]}", f"--local-addr=10.0.0.{host + 1}",
+            "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=3", "--rdzv-backend=static",
+            "--master-addr=10.0.0.1", "--master-port=29500", "--max-restarts=0",
+            f"--log-dir={tmp_path / 'run' / 'attempt-1' / TEMPORARY}", f"--node-rank={host}",
             "-m", "ssfx.runtime.worker", str(tmp_path / "batch.json"),
         ]  # fmt: skip
     claim.release()

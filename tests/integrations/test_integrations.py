@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import finished
+from processes import finished, torchrun
 
 LIBRARY = {"trainer": "transformers", "accelerate": "accelerate", "lightning": "lightning"}
 SCRIPT = Path(__file__).with_name("scripts.py")
 
 
 def launch(kind: str, folder: Path) -> list[list[dict[str, Any]]]:
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(SCRIPT), kind,
-        str(folder),
-    ]  # fmt: skip
-    done = finished(command)
+    done = finished(torchrun(folder, SCRIPT, kind, folder))
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads((folder / f"report-{rank}.json").read_text()) for rank in range(2)]
 
