@@ -24,7 +24,14 @@ class ReducedLane(PackedLane):
     """
 
     def __init__(
-        self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory, first_step: int = 0
+        self,
+        lane: Lane,
+        plan: Plan,
+        comm: Comm,
+        device: torch.device,
+        store: Store,
+        memory: Memory,
+        first_step: int = 0,
     ) -> None:
         super().__init__(lane, plan, comm, device, store, memory, first_step)
         assert isinstance(self.collective, Reducer)
