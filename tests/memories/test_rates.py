@@ -138,7 +138,6 @@ def test_each_group_has_its_own_rate_and_state_is_by_name() -> None:
     resumed = Rates((optimizer,), params, store.get)
     resumed.load_state_dict(rates.state_dict())
     resumed.begin()
-    resumed.end()
     assert (store["a"].item(), store["b"].item()) == (1.0, 2.0)
     assert resumed.state_dict()["rates"] == {"a": 1.0, "b": 0.5, "unheld": 0.5}
     store["unheld"] = torch.ones(1)
@@ -146,7 +145,6 @@ def test_each_group_has_its_own_rate_and_state_is_by_name() -> None:
     del store["b"]
     resumed.begin()
     store["b"] = torch.ones(1)
-    resumed.end()
     assert (store["b"].item(), store["unheld"].item()) == (0.0, 1.0), "what came into being at rate 0 is worth nothing"
 
 
