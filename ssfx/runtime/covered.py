@@ -53,6 +53,10 @@ class Covered:
         """The optimizers that still exist, in the order in which they were made known."""
         return tuple(one for made in self._known if (one := made()) is not None)
 
+    def cover(self, params: Iterable[torch.nn.Parameter]) -> None:
+        """Note that more parameters are exchanged."""
+        self._ids.update(id(p) for p in params)
+
     def begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Note that a step begins; ConfigError if it would move a parameter that nobody exchanges."""
         if self._stepping is not None and optimizer is not self._stepping:

@@ -48,6 +48,7 @@ from ssfx.runtime.setup import (
     release_model,
     warm_up,
 )
+from ssfx.runtime.skipped import is_round, why_not_finite
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
@@ -104,6 +105,11 @@ class Sync(Uneven):
         self._exchanged = False
         self._stepped: set[int] = set()
         """Optimizers that have stepped since the last exchange, by id."""
+        self._open_for_commit: set[str] = set()
+        """Parameters whose averages were exchanged and not stepped with yet; see `_settle`."""
+        self._next_plan: tuple[Plan, bool] | None = None
+        self._in_closure = False
+        self.discarded_exchanges = 0
         self._handles: list[Any] = []
         probe = make_plan(scheme, self._base, placeholder_costs(max(2, comm.world_size)), given)  # refuse early
         if memory is not None:
@@ -112,7 +118,9 @@ class Sync(Uneven):
             self._agree_on_model(costs is not None, optimizers)
             self._peers = Peers(comm)
             comm.look = self._peers.look
-        self._planner = Planner(comm, model, self.scheme, given, memory, self.store, self._base, costs, self._install)
+        self._planner = Planner(
+            comm, model, self.scheme, given, memory, self.store, self._base, costs, self._install, self._kept_squares
+        )
         self.plan: Plan = self._planner.first_plan()
         if comm.world_size == 1:
             claim_model(model)
@@ -124,8 +132,8 @@ class Sync(Uneven):
             for spec in self._compressors():
                 warm_up(build(spec), memory, comm.device, comm.world_size)
         self._install(self.plan)
-        slots = self._exchange.slots.values()
-        self._handles = [s.param.register_post_accumulate_grad_hook(partial(self._hook, s)) for s in slots]
+        for slot in self._exchange.slots.values():
+            self._listen(slot)
         for one in optimizers:
             self._hook_optimizer(one)
         self._covered = Covered(optimizers, self._params.values(), attached_parameters, self._take_up)
@@ -187,6 +195,7 @@ class Sync(Uneven):
             yield
         finally:
             self._enabled = before
+            self._exchanged = False  # a step without another backward pass has to exchange what was added here
 
     def synchronize(self) -> None:
         """Exchange what is in `.grad` now; needed only if no backward pass outside `no_sync` did it."""
@@ -221,6 +230,7 @@ class Sync(Uneven):
         summary: dict[str, float | int | str | None] = {
             "steps": self.step,
             "skipped_steps": self.skipped_steps,
+            "discarded_exchanges": self.discarded_exchanges,
             "scheme": self.plan.scheme,
             "plan": self.plan.digest,
             "lanes": sum(1 for _ in self.plan.lanes()),
@@ -277,6 +287,7 @@ class Sync(Uneven):
             with self._peers.loading() as facts:
                 state, plan = self._readable(state)
                 facts |= load_facts(state, plan)
+        self._open_for_commit, self._next_plan = set(), None
         self.store.load_state_dict(state["memory"], self.comm.device)
         self.step, self.skipped_steps = state["step"], state["skipped_steps"]
         self.store.loss_scale = state["scale"]
@@ -292,7 +303,7 @@ class Sync(Uneven):
         """Return a state in the present format, and its plan; ConfigError if it is none of this exchange."""
         mine = {"world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed, **self._identity()}
         shapes = {spec.name: spec.shape for spec in self._base.tensors}
-        check_state(state, mine, shapes)
+        check_state(state, mine, shapes | {name: tuple(p.shape) for name, p in self._frozen.items()})
         state = up_to_date("Sync", state)
         if self.memory is not None:
             check_buffer_shapes(state["memory"], shapes, self.memory.buffers)
@@ -327,14 +338,29 @@ class Sync(Uneven):
 
     def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
         self.plan = plan
+        if self._open_for_commit:  # what the old plan's lanes left must be settled first
+            self._next_plan = plan, for_a_while
+            return
         if self.last is not None:
             self.last.freeze()  # it reads the buffers of the plan that goes
-        self._exchange.install(plan, for_a_while=for_a_while)
+        self._exchange.install(plan, self.step, for_a_while=for_a_while)
+
+    def _kept_squares(self, buffer: str) -> float:
+        return self._exchange.kept_squares(buffer)
 
     # ---- one step ---------------------------------------------------------------------------------------------------
 
+    def _listen(self, slot: Slot) -> None:
+        if slot.param.requires_grad:
+            self._handles.append(slot.param.register_post_accumulate_grad_hook(partial(self._hook, slot)))
+        else:
+            self._frozen[slot.name] = slot.param  # it was trained in the run that is resumed; see `_thaw`
+
     def _hook(self, slot: Slot, _param: torch.Tensor) -> None:
+        if self._open_for_commit and not self._open:
+            self._settle(slot.name)
         if not self._enabled or (not self._open and self._habits.accumulates):
+            self._exchanged = self._exchanged and self._open
             return
         observer, kept_back = self._planner.observer, self._planner.kept_back
         if observer is not None:
@@ -354,6 +380,9 @@ class Sync(Uneven):
         self._watch.check()
         self._habits.look()
         self.take_part()
+        self._settle()
+        if thawed := [name for name, p in self._frozen.items() if p.requires_grad]:
+            self._thaw(thawed)
         self._open, self._exchanged = True, False
         self._backward.begin()
         self.store.follow(self._scaler.get_scale() if self._scaler is not None else 1.0)
@@ -370,10 +399,10 @@ class Sync(Uneven):
         """End of backward: the averaged gradients are in `.grad`, or the step is undone on every rank."""
         with torch.no_grad():
             finite = self._exchange.finish()
-            if not finite:
+            if finite:
+                self._open_for_commit = self._exchange.exchanged()
+            else:
                 self._undo()
-            if self._rates is not None:
-                self._rates.end()
         self._open, self._exchanged = False, True
         self._stepped.clear()
         self.last = self._exchange.stats(skipped=not finite)
@@ -387,6 +416,13 @@ class Sync(Uneven):
         # With a GradScaler the gradients must be non-finite on every rank, so that all of them skip; without one, no
         # gradient means that the optimizer leaves every parameter alone.
         self.skipped_steps += 1
+        if is_round(self.skipped_steps):
+            reason = why_not_finite(self._params)
+            if reason or self.comm.rank == 0:
+                _log.warning(
+                    "step %d was undone on every rank (%d so far): %s",
+                    self.step, self.skipped_steps, reason or "an exchanged number of another rank is not finite",
+                )  # fmt: skip
         for param in self._params.values():
             if self._scaler is None:
                 param.grad = None
@@ -407,13 +443,85 @@ class Sync(Uneven):
         self._handles.append(optimizer.register_step_post_hook(self._after_optimizer))
 
     def _before_optimizer(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if unfrozen := next((name for name, p in self._frozen.items() if p.requires_grad), None):
-            raise ConfigError(f"parameter {unfrozen} was unfrozen after attach; detach and attach again on every rank")
+        if torch._C._current_graph_task_id() != -1:
+            raise ConfigError(
+                f"{type(optimizer).__name__}.step() was called inside the backward pass, before gradients were "
+                "exchanged; step after loss.backward() instead of in a hook"
+            )
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer again
         if (
             not self._exchanged or id(optimizer) in self._stepped
         ) and closure is None:  # a closure has its own backward
             self.synchronize()  # no hook fired on this rank; the others are waiting for it
+        self._in_closure = closure is not None
 
     def _after_optimizer(self, optimizer: Any, *_: Any) -> None:
         self._stepped.add(id(optimizer))
+        self._in_closure = False
+        held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
+        self._commit({name for name in self._open_for_commit if id(self._params[name]) in held})
+
+    # ---- what becomes of an exchange --------------------------------------------------------------------------------
+
+    def _commit(self, names: set[str]) -> None:
+        """What the last exchange kept back of `names` is the memory from now on: its averages were used."""
+        if not names:
+            return
+        held = self._rates.held if self._rates is not None else set()
+        with torch.no_grad():
+            self._exchange.commit(names - held if held else names)
+        self._open_for_commit -= names
+        if not self._open_for_commit:
+            self._put_next_plan()
+
+    def _settle(self, arriving: str | None = None) -> None:
+        """Before new gradients come: averages that nobody stepped with are kept if they are still in `.grad`.
+
+        Then the next backward pass adds to them. Of others the memory is as before their exchange.
+        """
+        if not self._open_for_commit:
+            return
+        gone = self._exchange.averages.gone(self._open_for_commit, arriving)
+        self._commit(self._open_for_commit - gone)
+        if gone and not self._in_closure:
+            self.discarded_exchanges += 1
+            if self.discarded_exchanges == 1 and self.comm.rank == 0:
+                _log.warning(
+                    "averaged gradients were thrown away without an optimizer's step, and so is what was kept back of "
+                    "them; a backward pass whose gradients are not used needs no exchange inside sync.no_sync()"
+                )
+        self._open_for_commit = set()
+        self._put_next_plan()
+
+    def _put_next_plan(self) -> None:
+        if self._next_plan is not None:
+            (plan, for_a_while), self._next_plan = self._next_plan, None
+            self._install(plan, for_a_while=for_a_while)
+
+    def _thaw(self, names: Sequence[str]) -> None:
+        """Exchange parameters that were frozen until now, by a plan that is made anew, as after attach."""
+        held = {id(p) for one in self.optimizers for group in one.param_groups for p in group["params"]}
+        thawed = {name: p for name in names if id(p := self._frozen[name]) in held}
+        for name in names:
+            del self._frozen[name]
+            if name not in thawed:
+                _log.warning("parameter %s was unfrozen and no optimizer holds it; it is not exchanged", name)
+        if new := {name: p for name, p in thawed.items() if name not in self._params}:
+            self._take_in(new)
+        for name in thawed:
+            self._listen(self._exchange.slots[name])
+
+    def _take_in(self, params: dict[str, torch.nn.Parameter]) -> None:
+        self._exchange.take_in(params)
+        self._covered.cover(params.values())
+        self._base = registration_profile(self._params)
+        check_agreed(self.comm, {"parameters": ", ".join(self._params)}, "unfreeze the same parameters on every rank")
+        if self._rates is not None:
+            self._rates.know(params)
+        costs = self._planner.costs
+        self._planner.close()
+        self._planner = Planner(
+            self.comm, self._model, self.scheme, self.given, self.memory, self.store, self._base, costs, self._install,
+            self._kept_squares,
+        )  # fmt: skip
+        self._install(self._planner.first_plan())
