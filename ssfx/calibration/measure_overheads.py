@@ -105,7 +105,7 @@ def _exchange(comm: Comm, params: dict[str, torch.nn.Parameter], variant: Varian
     scheme, options = (
         ("fused_all", {"compressor": "topk", "density": 0.01}) if sparse else ("ssgd", {"variant": variant})
     )
-    exchange.install(make_plan(scheme, profile, costs, options))
+    exchange.install(make_plan(scheme, profile, costs, options), 0)
     return exchange
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
     Ints = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
 
 Shapes = tuple[tuple[int, ...], ...]
 

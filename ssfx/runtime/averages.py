@@ -41,7 +41,7 @@ class Averages:
             grads = [self._params[name].grad for name in changed]
             counts = torch.stack([grad.count_nonzero() for grad in grads if grad is not None]).tolist()
             gone.update(name for name, count in zip(changed, counts, strict=True) if not count)
-        if arriving in names and not self._untouched(arriving, 1) and len(gone) == len(left):
+        if arriving is not None and arriving in names and len(gone) == len(left) and not self._untouched(arriving, 1):
             gone.add(arriving)
         return gone
 

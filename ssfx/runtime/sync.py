@@ -215,7 +215,8 @@ class Sync(Uneven):
             if self._scaler is None:
                 optimizer.step()
             else:
-                self._scaler.scale(torch.zeros((), dtype=torch.float32, device=self.comm.device))  # makes its scale, if no batch did
+                # makes its scale, if no batch did
+                self._scaler.scale(torch.zeros((), dtype=torch.float32, device=self.comm.device))
                 self._scaler.step(optimizer)
         if self._scaler is not None:
             self._scaler.update()

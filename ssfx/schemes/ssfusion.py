@@ -222,7 +222,8 @@ def _guarded(profile: Profile, costs: Costs, options: SsfusionOptions, family: F
     as_ddp = plan_per_dtype(options.variant, profile, costs.world_size, lambda part: ddp_buckets(part, dense))
     label = "guarded, everything dense in PyTorch DDP's buckets"
     ddp = Priced(label, as_ddp, evaluate(as_ddp, profile, costs).total_s)
-    chosen: Tried | Priced = least([*every[:before], ddp, *every[before:]])
+    tried: list[Tried | Priced] = [*every[:before], ddp, *every[before:]]
+    chosen = least(tried)
     if isinstance(chosen, Tried):
         chosen = Priced(chosen.label, family.plan(options.variant, chosen), chosen.price_s)
     return noted(chosen, every[0].price_s)

@@ -189,7 +189,7 @@ class BufferPlanner:
         gathered = self._packed_bytes(buffer) + late[-1] - late
         reduce_s = self.costs.exchange_many_s("all_reduce", reduced)
         gather_s = self.costs.exchange_many_s(self.carrier.collective, gathered)
-        return split_times((self.known.gap_s[here] + encode_s).tolist(), reduce_s, gather_s)
+        return split_times((self.known.gap_s[here] + encode_s).tolist(), reduce_s.tolist(), gather_s.tolist())
 
     def _adopt(
         self, buffers: list[Buffer], changed: list[Buffer], better: Callable[[float, float], bool]

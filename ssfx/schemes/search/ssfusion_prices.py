@@ -15,7 +15,7 @@ from ssfx.pricing.prices import Prices, sums_pairs
 from ssfx.schemes.carrier import Carrier
 
 if TYPE_CHECKING:
-    from ssfx.pricing.features import Array, Ints
+    from ssfx.pricing.features import Array, Flags, Ints
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class BufferPrices:
             self._known[buffer] = found
         return found
 
-    def _priced(self, key: object, buffer: Buffer, dense: Array, reduced: Array, host: Array) -> BufferPrice:
+    def _priced(self, key: object, buffer: Buffer, dense: Flags, reduced: Flags, host: Flags) -> BufferPrice:
         over, prices, spec = self.costs.overheads, self.prices, self.spec
         here = slice(buffer.at.start, buffer.at.stop)
         numel, nbytes, filled = self.numel[here], self.nbytes[here], self.numel[here] > 0
@@ -124,7 +124,7 @@ class BufferPrices:
             pcie * (moved[FIRST] + moved[REST]),
         )  # fmt: skip
 
-    def _calls(self, table: Array, device: Array) -> Array:
+    def _calls(self, table: Array, device: Flags) -> Array:
         """Return the seconds of the calls that tensors complete: one each, or one when the last of them is there."""
         call_s, add_s = np.zeros(table.shape[1]), self.costs.overheads.add_s
         at = np.flatnonzero(device)
