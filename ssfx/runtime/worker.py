@@ -34,7 +34,7 @@ import torch.distributed as dist
 import ssfx
 from ssfx.core import machine
 from ssfx.core.case import Case
-from ssfx.core.digests import loads, with_digest
+from ssfx.core.digests import loads
 from ssfx.core.errors import RunError
 from ssfx.core.files import of_writing, read, write_json
 from ssfx.results.manifest import busy_s, now
@@ -120,7 +120,7 @@ class Task:
             requests.listen()
 
             def on_step(record: StepRecord) -> bool:
-                line = with_digest(record.to_json()) + "\n"
+                line = record.to_json() + "\n"
                 try:
                     log.write(line)
                     log.flush()
