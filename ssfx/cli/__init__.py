@@ -6,7 +6,9 @@ import errno
 import gc
 import importlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 import click
@@ -75,7 +77,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         with aloud():
             return _code_of(argv)
     finally:
+        _over(argv)
         _say_what_has_no_digest()
+
+
+def _over(argv: Sequence[str] | None) -> None:
+    """Ctrl-C changes nothing any more: the command is over, and has its exit code."""
+    if argv is None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _code_of(argv: Sequence[str] | None) -> int:
@@ -92,6 +101,7 @@ def _code_of(argv: Sequence[str] | None) -> int:
         where = error.ctx.command_path if error.ctx else "ssfx"
         return _fail(f"{error.format_message()} (see {where} --help)", 2)
     except (KeyboardInterrupt, click.Abort):
+        _over(argv)
         return _fail("interrupted; finished runs are kept and the same command continues", INTERRUPTED)
     except BrokenPipeError:
         # The reader, head for example, has seen enough; Python must not complain when it flushes at exit.
@@ -106,7 +116,8 @@ def _code_of(argv: Sequence[str] | None) -> int:
 def _say_what_has_no_digest() -> None:
     if paths := without_digests():
         who = f"{paths[0]} and {len(paths) - 1} more have" if len(paths) > 1 else f"{paths[0]} has"
-        click.echo(f"ssfx: {who} no digest, as an earlier version wrote: changes by hand cannot be seen", err=True)
+        why = "of an earlier version or an attempt under way: changes by hand cannot be seen"
+        click.echo(f"ssfx: {who} no digest, {why}", err=True)
 
 
 def _fail(text: str, code: int) -> int:

@@ -23,8 +23,9 @@ from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
+from ssfx.results import step_logs
 from ssfx.results.store import read_rows, row_in
-from ssfx.workloads.record import records_in
+from ssfx.workloads.record import parsed, records_in
 
 BY_PEOPLE = (
     "claims/*.json", "devices.json", "links.json", "costs/mergecomp.json", "costs/ssfusion.json",
@@ -50,7 +51,7 @@ class Checked:
 
     files: int = 0
     without_digest: list[Path] = field(default_factory=list)
-    """Of an earlier version: a change of them cannot be seen."""
+    """Of an earlier version, or of an attempt that has not ended: a change of them cannot be seen."""
     accepted: list[Path] = field(default_factory=list)
     """Changed by hand and accepted since."""
     damaged: list[str] = field(default_factory=list)
@@ -58,9 +59,9 @@ class Checked:
 
 
 def kind_of(path: Path) -> Kind | None:
-    """Return how a file carries its digest, None for one that has none."""
+    """Return how a file carries its digest, None for one that has none; that of a step log is in another file."""
     if path.suffix == ".jsonl":
-        return "steps" if _STEPS.fullmatch(path.name) else "rows"
+        return "rows"
     if path.suffix in (".yaml", ".yml"):
         return "yaml"
     return "json" if path.suffix == ".json" or path.name == "COMPLETE" else None
@@ -99,10 +100,13 @@ def _read(path: Path) -> None:
     kind = kind_of(path)
     if path.name == "row.json":
         row_in(path)
+    elif _STEPS.fullmatch(path.name):
+        records_in(path, torn=True)
     elif kind == "rows":
         read_rows(path)
-    elif kind == "steps":
-        records_in(path, torn=True)
+    elif path.name == step_logs.NAME:
+        step_logs.check_all(path.parent)
+        read(path, loads)
     elif kind == "yaml":
         read(path, check_yaml, digest=False)
     elif path.name == "COMPLETE":
@@ -135,7 +139,7 @@ def print_check(as_json: bool) -> None:
     else:
         right = found.files - len(found.damaged) - len(found.without_digest)
         click.secho(f"{found.files:,} files of results and calibrations: {right:,} are what was written", bold=True)
-        _list("have no digest, an earlier ssfx wrote them", found.without_digest)
+        _list("have no digest, of an earlier ssfx or of an attempt under way", found.without_digest)
         _list("were changed by hand and accepted", found.accepted)
         for line in found.damaged:
             click.secho(line, fg="red")
@@ -155,6 +159,13 @@ def accept(paths: Iterable[Path]) -> None:
         kind = kind_of(path)
         if kind is None:
             raise ConfigError(f"{path} carries no digest; --bless takes .json, .jsonl and .yaml files of results")
+        if _STEPS.fullmatch(path.name):
+            try:
+                parsed(path, torn=True)
+            except RunError as error:
+                raise ConfigError(f"{path} cannot be accepted, it is not whole: {error}") from None
+            _said(path, step_logs.accept(path))
+            continue
         before = text_of(path, ConfigError)
         try:
             after = blessed(before, kind)
@@ -163,4 +174,8 @@ def accept(paths: Iterable[Path]) -> None:
         except DAMAGED as error:
             raise ConfigError(f"{path} cannot be accepted, it is not whole: {error}") from None
         write_atomic(path, after)
-        click.echo(f"{path}: accepted as it is" if after != before else f"{path}: it is what was written")
+        _said(path, after != before)
+
+
+def _said(path: Path, changed: bool) -> None:
+    click.echo(f"{path}: accepted as it is" if changed else f"{path}: it is what was written")

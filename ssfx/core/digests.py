@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 KEY = "content_sha256"
-Kind = Literal["json", "yaml", "steps", "rows"]
-"""Ways of carrying a digest: a JSON object or list, YAML, JSONL with a digest a line, JSONL with lines of digests."""
+Kind = Literal["json", "yaml", "rows"]
+"""Ways of carrying a digest: a JSON object or list, YAML, JSONL with lines of digests."""
 _FIELD = re.compile(
     r',?(?P<open>\{?)(?:"blessed":"(?P<blessed>[^"]*)",)?"(?:content|row)_sha256":"(?P<digest>[0-9a-f]{64})"\}(?P<list>\]?)'
 )
@@ -125,8 +125,6 @@ def blessed(text: str, kind: Kind) -> str:
     if kind == "json":
         return _blessed_json(text, today) + "\n"
     lines = [line for line in text.split("\n") if line.strip()]
-    if kind == "steps":
-        return "".join(_blessed_json(line, today) + "\n" for line in lines)
     rows = [line for line in lines if not is_digest_line(line)]
     body = "".join(f"{line}\n" for line in rows)
     for line in rows:

@@ -24,15 +24,15 @@ from ssfx.core.machine import batch_scheduling, steady_memory
 from ssfx.engines.collect import collect
 from ssfx.engines.failure import Failure, diagnose, diagnose_stall, waits_for
 from ssfx.engines.job import Job
+from ssfx.engines.leftovers import TEMPORARY, put_in_order
 from ssfx.engines.places import Place
 from ssfx.engines.signals import Warned
 from ssfx.results.rows import Row
+from ssfx.results.step_logs import seal
 from ssfx.runtime.heartbeat import QUIET
 from ssfx.runtime.stop import REQUEST
 
 POLL_S = 0.2
-TEMPORARY = "torchrun-files"
-"""Folder of an attempt, for its user alone: what torchrun and ranks meet in, and files of torchrun."""
 _NEVER_S = 10**6
 GRACE_S = 5.0
 """Seconds between SIGTERM and SIGKILL, and for torchrun to notice a failure by itself."""
@@ -74,14 +74,15 @@ class Launch:
     def __enter__(self) -> Launch:
         first = self._jobs[0]
         for job in self._jobs:
+            put_in_order(job.run_dir)
             write_json(job.run_dir / "case.json", job.case.to_json())
-        first.attempt_dir.mkdir()
-        self._files.mkdir(mode=0o700)
-        batch = first.attempt_dir / "batch.json"
-        jobs = [{"run_dir": str(job.run_dir), "attempt": job.attempt} for job in self._jobs]
-        store = str(self._files / "ranks") if self._nodes() == 1 else None
-        write_json(batch, json.dumps({"train": self._train, "jobs": jobs, "store": store}))
         try:
+            first.attempt_dir.mkdir()
+            self._files.mkdir(mode=0o700)
+            batch = first.attempt_dir / "batch.json"
+            jobs = [{"run_dir": str(job.run_dir), "attempt": job.attempt} for job in self._jobs]
+            store = str(self._files / "ranks") if self._nodes() == 1 else None
+            write_json(batch, json.dumps({"train": self._train, "jobs": jobs, "store": store}))
             with first.log.open("wb") as log, self._place.entered():
                 for command, variables in self._commands(batch):
                     # Ranks watch this pipe: it closes when the launcher dies, even of SIGKILL, and they end.
@@ -92,7 +93,7 @@ class Launch:
                     )  # fmt: skip
                     self._processes.append(process)
         except BaseException:
-            self.stop()
+            self._end()
             raise
         return self
 
@@ -146,6 +147,7 @@ class Launch:
         for job in self._jobs:
             yield from self._watch(job)
             self._keep_log(job)
+            seal(job.attempt_dir)
             yield job
         end = time.monotonic() + GRACE_S  # all results are there; a rank that will not leave is ended
         while None in [process.poll() for process in self._processes] and time.monotonic() < end:
@@ -264,8 +266,15 @@ class Launch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         self.stop()
         shutil.rmtree(self._files, ignore_errors=True)
+        for job in self._jobs:
+            if job.claim.file >= 0:  # a finished run is in order, and others may look at it already
+                with suppress(OSError):  # the disk may be full; what counts was said
+                    put_in_order(job.run_dir)
 
 
 def worker(batch: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Signals that end a launcher: SIGTERM and SIGHUP now, SIGUSR1, a warning, at a checkpoint after the step under way."""
+"""Signals that end a launcher: Ctrl-C, SIGTERM and SIGHUP now, SIGUSR1, a warning, at a checkpoint after the step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 from ssfx.core.errors import RequeueError
 
-NOW = (signal.SIGTERM, signal.SIGHUP)
+NOW = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WARNING = signal.SIGUSR1
 
 
@@ -32,10 +32,11 @@ class Warned:
 
 @contextmanager
 def signals() -> Iterator[Warned]:
-    """SIGTERM and SIGHUP become SystemExit(128 + number) inside, once, so that ranks are ended on the way out.
+    """The first of NOW ends what is inside; others that follow do not keep ranks from being ended, and files put away.
 
-    A line says so at the end. SIGUSR1 is noted. Signals reach the main thread only: in another one nothing changes.
-    What is ignored, as SIGHUP is under nohup, stays ignored.
+    Ctrl-C is KeyboardInterrupt, as ever; SIGTERM and SIGHUP are SystemExit(128 + number), and a line says so at the
+    end. SIGUSR1 is noted. Signals reach the main thread only: in another one nothing changes. What is ignored, as
+    SIGHUP is under nohup, stays ignored.
     """
     warned = Warned()
     if threading.current_thread() is not threading.main_thread():
@@ -46,7 +47,7 @@ def signals() -> Iterator[Warned]:
     def leave(number: int, _: object) -> None:
         if not ended_by:  # a second one must not keep ranks from being ended
             ended_by.append(number)
-            raise SystemExit(128 + number)
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
     before = {number: signal.getsignal(number) for number in (*NOW, WARNING)}
     for number in NOW:
@@ -58,7 +59,7 @@ def signals() -> Iterator[Warned]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        if ended_by:
+        if ended_by and ended_by[0] != signal.SIGINT:
             with suppress(OSError):  # after SIGHUP there may be no terminal
                 name = signal.Signals(ended_by[0]).name
                 print(f"ssfx: ended by {name}; finished runs are kept and the same command continues", file=sys.stderr)

@@ -34,7 +34,7 @@ import torch.distributed as dist
 import ssfx
 from ssfx.core import machine
 from ssfx.core.case import Case
-from ssfx.core.digests import loads, with_digest
+from ssfx.core.digests import loads
 from ssfx.core.errors import RunError
 from ssfx.core.files import of_writing, read, write_json
 from ssfx.results.manifest import busy_s, now
@@ -120,7 +120,7 @@ class Task:
             requests.listen()
 
             def on_step(record: StepRecord) -> bool:
-                line = with_digest(record.to_json()) + "\n"
+                line = record.to_json() + "\n"
                 try:
                     log.write(line)
                     log.flush()
@@ -240,7 +240,7 @@ def _join(case: Case, store_file: str | None) -> None:
     meet: dict[str, Any] = {"timeout": timedelta(seconds=COLLECTIVE_TIMEOUT_S)}
     if store_file is not None:
         meet |= {
-            "store": torch.distributed.distributed_c10d.FileStore(store_file, started),
+            "store": dist.FileStore(store_file, started),  # type: ignore[attr-defined]
             "rank": int(os.environ["RANK"]),
             "world_size": started,
         }

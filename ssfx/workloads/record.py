@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
 
-from ssfx.core.digests import Changed, loads, without_digest
+from ssfx.core.digests import Changed, loads
 from ssfx.core.errors import RunError
-from ssfx.core.files import DAMAGED, note_digest, refusal, text_of
+from ssfx.core.files import DAMAGED, refusal, text_of
+from ssfx.results import step_logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +83,26 @@ class StepRecord:
 
 
 def records_in(path: Path, *, torn: bool) -> list[StepRecord]:
-    """Return the records of a log of steps; RunError with file and line for one that is damaged.
+    """Return the records of a log of steps; RunError with the path for one that is damaged or was changed.
 
     `torn`: a last line without its end is left out, as of a rank that was killed while it wrote.
     """
+    step_logs.check(path)
+    return parsed(path, torn=torn)
+
+
+def parsed(path: Path, *, torn: bool) -> list[StepRecord]:
+    """Return the records like `records_in`, without asking whether the log is what was written."""
     *lines, last = text_of(path).split("\n")
     lines += [last] if last and not torn else []
-    records, digests = [], True
+    records = []
     for number, line in enumerate(lines, start=1):
         try:
             records.append(StepRecord.from_json(line))
-            digests = digests and without_digest(line)[1]
         except Changed as changed:
             raise RunError(refusal(path, changed, number)) from None
         except DAMAGED as error:
             raise RunError(f"{path}:{number}: not a step record ({error})") from None
-    note_digest(path, digests)
     return records
 
 

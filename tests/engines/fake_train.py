@@ -7,12 +7,14 @@ hold {run}. A checkpoint holds no more than the number of steps done.
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from ssfx.core.files import write_atomic
 from ssfx.workloads.checkpoint import Checkpoints
 from ssfx.workloads.record import StepRecord
 from ssfx.workloads.train import StoppedAtCheckpoint, TrainResult
@@ -51,3 +53,12 @@ def train(case, on_step, attach, *, checkpoint_dir):
             raise StoppedAtCheckpoint(step + 1)
     sync.detach()
     return TrainResult({"skipped_steps": sync.skipped_steps, "top1": 0.5}, "0123456789abcdef", first, ())
+
+
+def killed_while_it_writes(case, on_step, attach, *, checkpoint_dir):
+    """Rank 1 is killed with half of a file written, beside its step log."""
+    if dist.get_rank() == 1:
+        folder = checkpoint_dir.parent / "attempt-1"
+        os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+        write_atomic(folder / "half.json", "{}")
+    return train(case, on_step, attach, checkpoint_dir=checkpoint_dir)

@@ -11,7 +11,7 @@ from engines.helpers import make_case
 from ssfx.core.errors import REQUEUE_EXIT_CODE, RequeueError
 from ssfx.engines.launch import Patience
 from ssfx.engines.progress import Report
-from ssfx.engines.signals import signals
+from ssfx.engines.signals import NOW, signals
 from ssfx.engines.torchrun import _Sweep, _wait
 from ssfx.results.store import Store
 
@@ -19,7 +19,7 @@ from ssfx.results.store import Store
 @pytest.fixture
 def at_default():
     """Signals that nohup and others may have ignored for these tests are at their defaults."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in NOW}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -47,6 +47,21 @@ def test_a_signal_ends_it_once_with_a_line_and_its_code(number, capsys, at_defau
         f"ssfx: ended by {number.name}; finished runs are kept and the same command continues\n"
     )
     assert signal.getsignal(number) == before
+
+
+@pytest.mark.parametrize("later", NOW)
+def test_ctrl_c_comes_once_and_nothing_comes_after_it(later, capsys, at_default):
+    def end() -> None:
+        with signals():
+            try:
+                come(signal.SIGINT)
+            finally:
+                come(later)
+
+    with pytest.raises(KeyboardInterrupt):
+        end()
+    assert capsys.readouterr().err == ""  # the command says it
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
 
 
 def test_what_nohup_ignores_stays_ignored():

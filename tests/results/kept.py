@@ -17,7 +17,7 @@ from ssfx.claims.evidence import run_counts
 from ssfx.cli.trace import _events
 from ssfx.core import yaml_file
 from ssfx.core.case import Case, ClusterChoice
-from ssfx.core.digests import loads, with_digest, yaml_with_digest
+from ssfx.core.digests import loads, yaml_with_digest
 from ssfx.core.files import read, write_atomic, write_json
 from ssfx.core.origin import Origin
 from ssfx.engines.collect import collect
@@ -32,6 +32,7 @@ from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, ring_exchange
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec
 from ssfx.planning.profile import Profile
+from ssfx.results import step_logs
 from ssfx.results.rows import Row
 from ssfx.results.store import Store, export, read_rows
 from ssfx.runtime.faults import fired
@@ -88,7 +89,7 @@ def _run(root: Path, case: Case, kept: dict[str, Kept]) -> None:
         return collect(job, "measured", {"version": "1"}, {})
 
     for rank in (0, 1):
-        lines = [with_digest(replace(RECORD, step=step).to_json()) for step in range(case.steps)]
+        lines = [replace(RECORD, step=step).to_json() for step in range(case.steps)]
         (folder / f"rank{rank}.jsonl").write_text("".join(f"{line}\n" for line in lines))
         kept[f"steps{rank}"] = Kept(folder / f"rank{rank}.jsonl", collected)
         result = {
@@ -99,6 +100,8 @@ def _run(root: Path, case: Case, kept: dict[str, Kept]) -> None:
         }  # fmt: skip
         write_json(folder / f"result-rank{rank}.json", json.dumps(result))
         kept[f"result{rank}"] = Kept(folder / f"result-rank{rank}.json", collected)
+    step_logs.seal(folder)
+    kept["digests of steps"] = Kept(folder / step_logs.NAME, collected)
     kept["records"] = Kept(folder / "rank0.jsonl", lambda: (setattr(job, "_read_bytes", 0), job.new_records())[1])
     report = {"rank": 1, "phase": "step", "step": 3, "time": 12.5, "error": "ValueError: no", "traceback": ""}
     write_json(folder / "failure-rank1.json", json.dumps(report))
