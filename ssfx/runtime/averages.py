@@ -28,6 +28,12 @@ class Averages:
                 written[name] = (ref(grad), grad._version)
         self._written = written
 
+    def added_to(self, name: str) -> None:
+        """A backward pass without an exchange has just added to the gradient of `name`, which is no other change."""
+        grad = self._params[name].grad
+        if grad is not None and self._untouched(name, 1):
+            self._written[name] = (ref(grad), grad._version)
+
     def gone(self, names: Collection[str], arriving: str | None = None) -> set[str]:
         """Return those of `names` whose average is in `.grad` no more: there is none, or it was changed to zeros.
 

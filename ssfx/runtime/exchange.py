@@ -103,8 +103,12 @@ class Exchange:
         self._members = [[slot for slot in self._active if slot.lane is lane] for lane in self.lanes]
         self._contributed = sum(lane.nbytes for lane in self.lanes)
 
-    def begin(self, step: int, seed: int) -> None:
-        """Start a step: nothing has arrived yet, and what the last one left uncommitted is forgotten."""
+    def begin(self, step: int, seed: int, going_on: Collection[str] = ()) -> None:
+        """Start a step: nothing has arrived yet, and what the last one left uncommitted is forgotten.
+
+        But not that of the tensors in `going_on`, whose averages are in `.grad` and are exchanged again with what is
+        added to them.
+        """
         if self._settling:
             # The allocator puts the next gradients where the old plan's buckets were; the last ones' places would stay.
             self._settling -= 1
@@ -113,9 +117,9 @@ class Exchange:
         self._step = step
         key = StepKey(seed, self._tensor_ids)
         self._resting.clear()
-        self._momenta = {}
+        self._momenta = {name: self._momenta[name] for name in self._momenta if name in going_on}
         for lane in self.lanes:
-            lane.begin(key)
+            lane.begin(key, going_on)
         for slot in self._active:
             slot.waiting = True
         self._hosted = {}
@@ -267,7 +271,7 @@ class Exchange:
         self.averages.note(slot.name for slot in self._active if slot.name not in self._resting)
 
     def _momentum(self, name: str, like: torch.Tensor) -> torch.Tensor:
-        before = self._store.get(name, "momentum")
+        before = self._momenta.get(name, self._store.get(name, "momentum"))
         if before is None:
             return torch.zeros(like.shape, dtype=torch.float32, device=like.device)
         return before.clone()

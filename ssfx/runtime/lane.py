@@ -61,12 +61,14 @@ class LaneExecutor(ABC):
         self.resting: set[str] = set()
         """Frozen tensors of this step: they count as zeros, and what is kept of them is neither sent nor changed."""
         self._carried: dict[str, torch.Tensor] = {}
+        self._carried_already: set[str] = set()
 
-    def begin(self, key: StepKey) -> None:
-        """Reset for a new step: all tensors are missing."""
+    def begin(self, key: StepKey, going_on: Collection[str] = ()) -> None:
+        """Reset for a new step: all tensors are missing; for `going_on` see `LaneState.begin`."""
         self.missing = [len(segment.tensors) for segment in self.lane.segments]
         self.pending = None
         self.resting.clear()
+        self._carried_already = {name for name in self._carried if name in going_on}
         self.key = key
 
     def _collect_carried(self, names: Iterable[str], store: Store, memory: Memory | None, device: torch.device) -> None:
@@ -80,7 +82,7 @@ class LaneExecutor(ABC):
                 self._carried[name] = kept.to(device)  # it may have lived on the host
 
     def _carry_of(self, name: str) -> torch.Tensor | None:
-        return None if name in self.resting else self._carried.get(name)
+        return None if name in self.resting or name in self._carried_already else self._carried.get(name)
 
     def arrived(self, segment: int) -> bool:
         """Note that one more tensor of a segment is in; return whether the segment is now complete."""

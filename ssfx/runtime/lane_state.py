@@ -43,7 +43,10 @@ class LaneState:
 
         self.new = flat()
         self.old = flat() if memory.stateful else {}
+        self.source = self.old
+        """What gradients are added to: the committed memory, or what an exchange before this one left in `new`."""
         self._partly = False
+        self._step = 0
         self.compressor_old: dict[int, Buffers] = {}
         for i, part in parts.items():
             shapes = compressor.state_shapes(part.shapes) if compressor is not None else {}
@@ -70,19 +73,30 @@ class LaneState:
 
     @property
     def step(self) -> int:
-        """How many exchanges of this lane were committed, counted from `first_step`."""
-        return int(self.lane_old["step"]) if self.lane_old else 0
+        """The number of the step under way: how many exchanges of this lane led to the state it begins with."""
+        return self._step
 
-    def begin(self) -> None:
-        """Start a step: the new state of compressors and collective is the committed one until they change it."""
+    def begin(self, going_on: Collection[str] = ()) -> None:
+        """Start a step from the committed state; of tensors in `going_on` from what the exchange before it left.
+
+        Their gradients were exchanged, are still there, and are added to: either both exchanges are committed, or none.
+        """
         self._partly = False
-        for name, value in self.lane_old.items():
-            self.lane_new[name].copy_(value)
-        if self.lane_new:
-            self.lane_new["step"] += 1
+        members = {i: any(name in going_on for name in names) for i, names in self._names.items()}
+        again = any(members.values())
+        self.source = self.new if again and self._memory.stateful else self.old
+        for staged in self._host.values():
+            staged.source = staged.new if again and self._memory.stateful else staged.old
+        if not again:
+            _copy(self.lane_old, self.lane_new)
         for i, state in self.compressor_old.items():
-            for name, value in state.items():
-                self.compressor_new[i][name].copy_(value)
+            if not members[i]:
+                _copy(state, self.compressor_new[i])
+        for i, part in self._parts.items() if again else ():
+            self._pieces(i, part, [name not in going_on for name in self._names[i]], back=True)
+        if self.lane_new:
+            self._step = int(self.lane_new["step"])
+            self.lane_new["step"] += 1
 
     def rest(self, segment: int, lo: int, hi: int) -> None:
         """Elements lo .. hi - 1 take part in this step as zeros; what is kept of them is in the committed side only."""
@@ -114,11 +128,7 @@ class LaneState:
             if not any(members[i]):
                 continue
             _copy(self.compressor_new[i], self.compressor_old[i])
-            host = self._host.get(i)
-            start, new, old = (part.lo, host.new, host.old) if host else (0, self.new, self.old)
-            for committed, (lo, hi) in zip(members[i], part.pieces, strict=True):
-                for buffer, value in old.items() if committed else ():
-                    value[lo - start : hi - start].copy_(new[buffer][lo - start : hi - start])
+            self._pieces(i, part, members[i])
 
     def squares(self, buffer: str) -> float:
         """Return the squared norm of what this step left in `buffer`, committed or not; 0 without such a memory."""
@@ -126,6 +136,15 @@ class LaneState:
             return 0.0
         hosted = [state.new[buffer] for state in self._host.values()]
         return sum(float(value.square().sum()) for value in (self.new[buffer], *hosted))
+
+    def _pieces(self, segment: int, part: Part, wanted: Collection[bool], back: bool = False) -> None:
+        """Copy the memory of the wanted tensors of a segment from `new` to `old`, or `back`."""
+        host = self._host.get(segment)
+        start, new, old = (part.lo, host.new, host.old) if host else (0, self.new, self.old)
+        source, target = (old, new) if back else (new, old)
+        for copied, (lo, hi) in zip(wanted, part.pieces, strict=True):
+            for buffer in old if copied else ():
+                target[buffer][lo - start : hi - start].copy_(source[buffer][lo - start : hi - start])
 
     def _publish(self) -> None:
         for name, buffer, view in self._committed():

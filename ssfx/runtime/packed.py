@@ -134,10 +134,10 @@ class PackedLane(SentCounts):
         flat = torch.zeros(hi - lo, dtype=torch.float32, device=self._device) if grad is None else grad.reshape(-1)
         self._grads[name] = flat if carried is None else flat + carried.view(-1)
 
-    def begin(self, key: StepKey) -> None:
+    def begin(self, key: StepKey, going_on: Collection[str] = ()) -> None:
         """Reset for a new step."""
-        super().begin(key)
-        self.state.begin()
+        super().begin(key, going_on)
+        self.state.begin(going_on)
         for group in self._groups.values():
             group.waiting = len(group.batch.parts)
 
@@ -163,7 +163,7 @@ class PackedLane(SentCounts):
         if group.waiting:
             return None
         batch = group.batch
-        batch.new, batch.old, batch.memory = self.state.new, self.state.old, self.memory
+        batch.new, batch.old, batch.memory = self.state.new, self.state.source, self.memory
         batch.grads = [self._grads.pop(name) for name in group.names]
         self._key(batch, group.segments)
         return group
@@ -189,9 +189,13 @@ class PackedLane(SentCounts):
         fetched = staged.fetch(pieces, stream)
         compressor = self.compressor
         self._key(staged.batch, [segment])
+        names = self.lane.segments[segment].tensors
+        resting = [name in self.resting for name in names]
+        for name in self.resting.intersection(names):
+            self.state.rest(segment, *self._slots[name])
 
         def work() -> list[torch.cuda.Event]:
-            staged.compress(fetched, compressor)
+            staged.compress(fetched, compressor, resting)
             staged.ship(self.payloads[segment], stream)
             shipped = torch.cuda.Event()
             shipped.record(stream)
@@ -263,7 +267,8 @@ class PackedLane(SentCounts):
         Gathered pairs go straight into the gradients where a compiled kernel can; everything else goes into `room`.
         """
         written = self._written_straight(grads)
-        self.out, share = room.of(self.total), 1.0 / self.comm.world_size
+        vote = self.compressor is not None and self.compressor.vote
+        self.out, share = room.of(self.total), 1.0 if vote else 1.0 / self.comm.world_size  # votes add up exactly
         out = self.out[self._dense_at :] if written else self.out
         out.zero_()
         if self.collective.additive_only:

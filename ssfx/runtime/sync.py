@@ -106,7 +106,8 @@ class Sync(Uneven):
         self._stepped: set[int] = set()
         """Optimizers that have stepped since the last exchange, by id."""
         self._open_for_commit: set[str] = set()
-        """Parameters whose averages were exchanged and not stepped with yet; see `_settle`."""
+        """Parameters whose averages were exchanged, are still in `.grad`, and were not stepped with yet."""
+        self._looked_in: int | None = None
         self._next_plan: tuple[Plan, bool] | None = None
         self._in_closure = False
         self.discarded_exchanges = 0
@@ -359,9 +360,11 @@ class Sync(Uneven):
 
     def _hook(self, slot: Slot, _param: torch.Tensor) -> None:
         if self._open_for_commit and not self._open:
-            self._settle(slot.name)
+            self._look(slot.name)
         if not self._enabled or (not self._open and self._habits.accumulates):
             self._exchanged = self._exchanged and self._open
+            if slot.name in self._open_for_commit:
+                self._exchange.averages.added_to(slot.name)
             return
         observer, kept_back = self._planner.observer, self._planner.kept_back
         if observer is not None:
@@ -381,7 +384,7 @@ class Sync(Uneven):
         self._watch.check()
         self._habits.look()
         self.take_part()
-        self._settle()
+        going_on = self._settle()
         if thawed := [name for name, p in self._frozen.items() if p.requires_grad]:
             self._thaw(thawed)
         self._open, self._exchanged = True, False
@@ -389,7 +392,7 @@ class Sync(Uneven):
         self.store.follow(self._scaler.get_scale() if self._scaler is not None else 1.0)
         if self._rates is not None:
             self._rates.begin()
-        self._exchange.begin(self.step, self.seed)
+        self._exchange.begin(self.step, self.seed, going_on)
 
     def _end_of_graph(self) -> None:
         # A graph nested in the backward pass ends before gradients of the outer one have arrived.
@@ -400,9 +403,9 @@ class Sync(Uneven):
         """End of backward: the averaged gradients are in `.grad`, or the step is undone on every rank."""
         with torch.no_grad():
             finite = self._exchange.finish()
-            if finite:
-                self._open_for_commit = self._exchange.exchanged()
-            else:
+            self._open_for_commit = self._exchange.exchanged() if finite else set()
+            self._looked_in = None
+            if not finite:
                 self._undo()
         self._open, self._exchanged = False, True
         self._stepped.clear()
@@ -475,15 +478,17 @@ class Sync(Uneven):
         if not self._open_for_commit:
             self._put_next_plan()
 
-    def _settle(self, arriving: str | None = None) -> None:
-        """Before new gradients come: averages that nobody stepped with are kept if they are still in `.grad`.
+    def _look(self, arriving: str | None = None) -> None:
+        """Once a backward pass: what a script has thrown away since the exchange will not be committed.
 
-        Then the next backward pass adds to them. Of others the memory is as before their exchange.
+        `arriving` names the parameter that the pass has added to already.
         """
-        if not self._open_for_commit:
+        task: int = torch._C._current_graph_task_id()
+        if task == self._looked_in and task != -1:
             return
+        self._looked_in = task
         gone = self._exchange.averages.gone(self._open_for_commit, arriving)
-        self._commit(self._open_for_commit - gone)
+        self._open_for_commit -= gone
         if gone and not self._in_closure:
             self.discarded_exchanges += 1
             if self.discarded_exchanges == 1 and self.comm.rank == 0:
@@ -491,8 +496,22 @@ class Sync(Uneven):
                     "averaged gradients were thrown away without an optimizer's step, and so is what was kept back of "
                     "them; a backward pass whose gradients are not used needs no exchange inside sync.no_sync()"
                 )
-        self._open_for_commit = set()
+
+    def _settle(self) -> set[str]:
+        """Before an exchange: what becomes of the one before it; return the parameters that it goes on with.
+
+        Averages that are still in `.grad` are exchanged again with what is added to them: the memory goes on from what
+        their exchange left, and both are committed together. A plan that waits, or a parameter that was frozen, ends
+        that: then the first exchange counts. Of averages that are gone the memory is as before their exchange.
+        """
+        if not self._open_for_commit:
+            return set()
+        self._look()
+        frozen = {name for name in self._open_for_commit if not self._params[name].requires_grad}
+        self._commit(frozen if self._next_plan is None else set(self._open_for_commit))
+        going_on, self._open_for_commit = self._open_for_commit, set()
         self._put_next_plan()
+        return going_on
 
     def _put_next_plan(self) -> None:
         if self._next_plan is not None:
