@@ -169,6 +169,8 @@ def counting(path: str) -> Iterator[Counter]:
             setattr(codes, name, one_call(counter, getattr(quantize, name)))
     settled = (lambda _active: False) if path == GPU else threshold.settled
     changes = {"kernels": lambda _device: kernels, "quantizers": lambda _device: codes, "settled": settled}
+    if path == GPU:
+        changes["surely_within"] = lambda _exact, _bound: False
     with ExitStack() as stack:
         for info in pkgutil.iter_modules(ssfx.compressors.__path__, "ssfx.compressors."):
             module = importlib.import_module(info.name)

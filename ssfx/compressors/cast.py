@@ -47,7 +47,7 @@ class Cast(Compressor):
     def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
         """Write a / world_size."""
         for part, values in blocks(a, payload.values):
-            narrow(values, part / ctx.world_size, ctx.world_size)
+            narrow(values, part, ctx.world_size, ctx.world_size)
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * world_size * values."""

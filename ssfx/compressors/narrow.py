@@ -1,29 +1,31 @@
 """Values on their way to 16 bits: a finite one that float16 cannot hold travels as the largest it can (D-13).
 
-What is cut off stays in the residual, where there is one. NaN and infinity stay what they are, so that every rank
-undoes the step.
+What is cut off stays in the residual, where there is one. NaN and infinity arrive as such, so that every rank undoes
+the step.
 """
 
 from __future__ import annotations
 
 from ssfx.core.lazy import torch
 
-LARGEST = 65504.0
-"""The largest finite float16."""
-CUT = LARGEST * (1 - 2**-10)
-"""What a larger value is cut to: one step below, so that sums of rounded shares stay finite, too."""
+CUT = 65440.0
+"""The largest finite value that travels: two steps below the largest float16, so that sums of rounded shares fit."""
 
 
-def narrow(values: torch.Tensor, exact: torch.Tensor, ranks: int = 1) -> None:
-    """Write float32 `exact` into `values` of any float dtype; for float16, magnitudes beyond LARGEST / `ranks` are cut.
+def narrow(values: torch.Tensor, exact: torch.Tensor, ranks: int = 1, divisor: float = 1) -> None:
+    """Write float32 `exact` / `divisor` into `values` of any float dtype; in float16, magnitudes are <= CUT / `ranks`.
 
-    `ranks`: how many ranks' values are added on the way, if `exact` is a share of each. Overwrites nothing else.
+    `ranks`: how many ranks' values are added on the way, if these are shares of each.
     """
-    values.copy_(exact)
-    if values.dtype != torch.float16:
-        return
-    beyond = exact.abs() > LARGEST / ranks
-    if exact.device.type == "cpu" and not bool(beyond.any()):
-        return
-    cut = exact.sign().mul_(CUT / ranks)
-    values.copy_(torch.where(beyond & torch.isfinite(exact), cut, values.to(exact.dtype)))
+    torch.div(exact, divisor, out=values) if divisor != 1 else values.copy_(exact)
+    bound = CUT / ranks
+    if values.dtype == torch.float16 and not surely_within(exact, bound * divisor):
+        values.clamp_(-bound, bound)
+        torch.add(values, exact, alpha=0.0, out=values)  # 0 * infinity is NaN
+
+
+def surely_within(exact: torch.Tensor, bound: float) -> bool:
+    """Whether no magnitude is known to be above `bound`: the host looks, a device would have to wait for the answer."""
+    if exact.device.type != "cpu" or not exact.numel():
+        return not exact.numel()
+    return not bool(torch.linalg.vector_norm(exact, float("inf")) > bound)

@@ -65,7 +65,10 @@ def compose(point: Mapping[str, Any]) -> dict[str, Any]:
         if choice := point.get(group) or said.get("name"):
             own = node(group, choice)
             if group != "cluster" and (odd := [key for key in said if key not in own]):
-                raise unknown(f"option of {group} {own['name']} in a configuration file:", odd[0], own)
+                usual = _files({key: value for key, value in point.items() if key != group}).get(group, {}).get("name")
+                if wrong := [key for key in odd if not usual or key not in node(group, usual)]:
+                    raise unknown(f"option of {group} {own['name']} in a configuration file:", wrong[0], own)
+                said = {key: value for key, value in said.items() if key in own}  # they are of the choice replaced here
             config[group] = {**merged(own, said), "name": own["name"]}
     cluster = {key.partition(".")[2]: value for key, value in point.items() if key.startswith("cluster.")}
     if cluster:

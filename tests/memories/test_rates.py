@@ -142,10 +142,13 @@ def test_each_group_has_its_own_rate_and_state_is_by_name() -> None:
     assert resumed.state_dict()["rates"] == {"a": 1.0, "b": 0.5, "unheld": 0.5}
     store["unheld"] = torch.ones(1)
     optimizer.param_groups[1]["lr"] = 0.0
-    del store["b"]
     resumed.begin()
-    store["b"] = torch.ones(1)
-    assert (store["b"].item(), store["unheld"].item()) == (0.0, 1.0), "what came into being at rate 0 is worth nothing"
+    assert resumed.held == {"b", "unheld"}, "what would come into being at rate 0 is worth nothing"
+    assert (store["b"].item(), store["unheld"].item()) == (2.0, 1.0), "what is there is held"
+    optimizer.param_groups[1]["lr"] = 0.25
+    resumed.begin()
+    assert resumed.held == set()
+    assert (store["b"].item(), store["unheld"].item()) == (4.0, 2.0), "and follows the rate from where it was"
 
 
 @pytest.mark.parametrize("adaptive", [torch.optim.Adam, torch.optim.RMSprop, torch.optim.Adagrad])
