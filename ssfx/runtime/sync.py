@@ -36,6 +36,7 @@ from ssfx.runtime.guards import (
     refuse_inside_ddp,
 )
 from ssfx.runtime.online import parameter_names, registration_profile
+from ssfx.runtime.outcome import Outcome
 from ssfx.runtime.peers import Peers
 from ssfx.runtime.planner import Planner
 from ssfx.runtime.process_group import LoneRank
@@ -105,12 +106,6 @@ class Sync(Uneven):
         self._exchanged = False
         self._stepped: set[int] = set()
         """Optimizers that have stepped since the last exchange, by id."""
-        self._open_for_commit: set[str] = set()
-        """Parameters whose averages were exchanged, are still in `.grad`, and were not stepped with yet."""
-        self._looked_in: int | None = None
-        self._next_plan: tuple[Plan, bool] | None = None
-        self._in_closure = False
-        self.discarded_exchanges = 0
         self._handles: list[Any] = []
         probe = make_plan(scheme, self._base, placeholder_costs(max(2, comm.world_size)), given)  # refuse early
         if memory is not None:
@@ -129,6 +124,7 @@ class Sync(Uneven):
             self._habits = DdpHabits(model, self.no_sync)
             return
         self._exchange = Exchange(comm, self._params, memory, self.store, self.tracer)
+        self._outcome = Outcome(self._exchange, self._params, self._rates, speaks=comm.rank == 0)
         if memory is not None:
             for spec in self._compressors():
                 warm_up(build(spec), memory, comm.device, comm.world_size)
@@ -232,7 +228,7 @@ class Sync(Uneven):
         summary: dict[str, float | int | str | None] = {
             "steps": self.step,
             "skipped_steps": self.skipped_steps,
-            "discarded_exchanges": self.discarded_exchanges,
+            "discarded_exchanges": self._outcome.discarded if self.comm.world_size > 1 else 0,
             "scheme": self.plan.scheme,
             "plan": self.plan.digest,
             "lanes": sum(1 for _ in self.plan.lanes()),
@@ -289,7 +285,8 @@ class Sync(Uneven):
             with self._peers.loading() as facts:
                 state, plan = self._readable(state)
                 facts |= load_facts(state, plan)
-        self._open_for_commit, self._next_plan = set(), None
+        if self.comm.world_size > 1:
+            self._outcome.forget()
         self.store.load_state_dict(state["memory"], self.comm.device)
         self.step, self.skipped_steps = state["step"], state["skipped_steps"]
         self.store.loss_scale = state["scale"]
@@ -340,9 +337,9 @@ class Sync(Uneven):
 
     def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
         self.plan = plan
-        if self._open_for_commit:  # what the old plan's lanes left must be settled first
-            self._next_plan = plan, for_a_while
-            return
+        self._outcome.when_settled(partial(self._put, plan, for_a_while=for_a_while))  # the old plan's lanes hold it
+
+    def _put(self, plan: Plan, *, for_a_while: bool) -> None:
         if self.last is not None:
             self.last.freeze()  # it reads the buffers of the plan that goes
         self._exchange.install(plan, self.step, for_a_while=for_a_while)
@@ -359,12 +356,11 @@ class Sync(Uneven):
             self._frozen[slot.name] = slot.param  # it was trained in the run that is resumed; see `_thaw`
 
     def _hook(self, slot: Slot, _param: torch.Tensor) -> None:
-        if self._open_for_commit and not self._open:
-            self._look(slot.name)
+        if not self._open:
+            self._outcome.look(slot.name)
         if not self._enabled or (not self._open and self._habits.accumulates):
             self._exchanged = self._exchanged and self._open
-            if slot.name in self._open_for_commit:
-                self._exchange.averages.added_to(slot.name)
+            self._outcome.added_to(slot.name)
             return
         observer, kept_back = self._planner.observer, self._planner.kept_back
         if observer is not None:
@@ -384,7 +380,7 @@ class Sync(Uneven):
         self._watch.check()
         self._habits.look()
         self.take_part()
-        going_on = self._settle()
+        going_on = self._outcome.settle()
         if thawed := [name for name, p in self._frozen.items() if p.requires_grad]:
             self._thaw(thawed)
         self._open, self._exchanged = True, False
@@ -403,8 +399,7 @@ class Sync(Uneven):
         """End of backward: the averaged gradients are in `.grad`, or the step is undone on every rank."""
         with torch.no_grad():
             finite = self._exchange.finish()
-            self._open_for_commit = self._exchange.exchanged() if finite else set()
-            self._looked_in = None
+            self._outcome.begin(self._exchange.exchanged() if finite else set())
             if not finite:
                 self._undo()
         self._open, self._exchanged = False, True
@@ -457,66 +452,12 @@ class Sync(Uneven):
             not self._exchanged or id(optimizer) in self._stepped
         ) and closure is None:  # a closure has its own backward
             self.synchronize()  # no hook fired on this rank; the others are waiting for it
-        self._in_closure = closure is not None
+        self._outcome.in_closure = closure is not None
 
     def _after_optimizer(self, optimizer: Any, *_: Any) -> None:
         self._stepped.add(id(optimizer))
-        self._in_closure = False
-        held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
-        self._commit({name for name in self._open_for_commit if id(self._params[name]) in held})
-
-    # ---- what becomes of an exchange --------------------------------------------------------------------------------
-
-    def _commit(self, names: set[str]) -> None:
-        """What the last exchange kept back of `names` is the memory from now on: its averages were used."""
-        if not names:
-            return
-        held = self._rates.held if self._rates is not None else set()
-        with torch.no_grad():
-            self._exchange.commit(names - held if held else names)
-        self._open_for_commit -= names
-        if not self._open_for_commit:
-            self._put_next_plan()
-
-    def _look(self, arriving: str | None = None) -> None:
-        """Once a backward pass: what a script has thrown away since the exchange will not be committed.
-
-        `arriving` names the parameter that the pass has added to already.
-        """
-        task: int = torch._C._current_graph_task_id()
-        if task == self._looked_in and task != -1:
-            return
-        self._looked_in = task
-        gone = self._exchange.averages.gone(self._open_for_commit, arriving)
-        self._open_for_commit -= gone
-        if gone and not self._in_closure:
-            self.discarded_exchanges += 1
-            if self.discarded_exchanges == 1 and self.comm.rank == 0:
-                _log.warning(
-                    "averaged gradients were thrown away without an optimizer's step, and so is what was kept back of "
-                    "them; a backward pass whose gradients are not used needs no exchange inside sync.no_sync()"
-                )
-
-    def _settle(self) -> set[str]:
-        """Before an exchange: what becomes of the one before it; return the parameters that it goes on with.
-
-        Averages that are still in `.grad` are exchanged again with what is added to them: the memory goes on from what
-        their exchange left, and both are committed together. A plan that waits, or a parameter that was frozen, ends
-        that: then the first exchange counts. Of averages that are gone the memory is as before their exchange.
-        """
-        if not self._open_for_commit:
-            return set()
-        self._look()
-        frozen = {name for name in self._open_for_commit if not self._params[name].requires_grad}
-        self._commit(frozen if self._next_plan is None else set(self._open_for_commit))
-        going_on, self._open_for_commit = self._open_for_commit, set()
-        self._put_next_plan()
-        return going_on
-
-    def _put_next_plan(self) -> None:
-        if self._next_plan is not None:
-            (plan, for_a_while), self._next_plan = self._next_plan, None
-            self._install(plan, for_a_while=for_a_while)
+        self._outcome.in_closure = False
+        self._outcome.stepped(optimizer)
 
     def _thaw(self, names: Sequence[str]) -> None:
         """Exchange parameters that were frozen until now, by a plan that is made anew, as after attach."""
