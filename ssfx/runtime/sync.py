@@ -49,7 +49,7 @@ from ssfx.runtime.setup import (
     release_model,
     warm_up,
 )
-from ssfx.runtime.skipped import is_round, why_not_finite
+from ssfx.runtime.skipped import undo
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
@@ -401,7 +401,9 @@ class Sync(Uneven):
             finite = self._exchange.finish()
             self._outcome.begin(self._exchange.exchanged() if finite else set())
             if not finite:
-                self._undo()
+                self.skipped_steps += 1
+                if (why := undo(self._params, self._scaler, self.skipped_steps, self.comm.rank)) is not None:
+                    _log.warning("step %d was undone on every rank (%d so far): %s", self.step, self.skipped_steps, why)
         self._open, self._exchanged = False, True
         self._stepped.clear()
         self.last = self._exchange.stats(skipped=not finite)
@@ -410,23 +412,6 @@ class Sync(Uneven):
         if self._planner.end_step(self.last) and self.scheme.profiled:
             self.last.plan_s = perf_counter() - began
         self._peers.exchanges += 1
-
-    def _undo(self) -> None:
-        # With a GradScaler the gradients must be non-finite on every rank, so that all of them skip; without one, no
-        # gradient means that the optimizer leaves every parameter alone.
-        self.skipped_steps += 1
-        if is_round(self.skipped_steps):
-            reason = why_not_finite(self._params)
-            if reason or self.comm.rank == 0:
-                _log.warning(
-                    "step %d was undone on every rank (%d so far): %s",
-                    self.step, self.skipped_steps, reason or "an exchanged number of another rank is not finite",
-                )  # fmt: skip
-        for param in self._params.values():
-            if self._scaler is None:
-                param.grad = None
-            elif param.grad is not None:
-                param.grad.fill_(float("nan"))
 
     def _take_up(self, optimizer: torch.optim.Optimizer) -> None:
         """Treat an optimizer that was made after attach as one that was given, from its first step on."""
