@@ -8,6 +8,7 @@ import pytest
 from ssfx.cli import main
 from ssfx.core import doing as doing_module
 from ssfx.core.doing import aloud, announce, doing
+from ssfx.schemes import make_plan as make_plan_module
 
 TOO_MANY = "at most 1,000,000 of each can be simulated"
 
@@ -59,8 +60,6 @@ def never_simulated(monkeypatch):
 
 def test_a_dry_run_simulates_nothing_and_searches_for_no_plan(never_simulated, monkeypatch, capsys):
     made = []
-    from ssfx.schemes import make_plan as make_plan_module
-
     real = make_plan_module.make_plan
     monkeypatch.setattr("ssfx.config.plans.make_plan", lambda scheme, *rest: made.append(scheme) or real(scheme, *rest))
     assert main(["run", "experiment=density", "--dry-run"]) == 0
@@ -78,6 +77,21 @@ def work_until_said(capfd):
         if said:
             break
     return said
+
+
+@pytest.fixture
+def slow_planning(monkeypatch):
+    """Every plan takes until a line was said, at most some billion steps: how fast planners are decides nothing."""
+    real = make_plan_module.check_capabilities
+
+    def slowly(plan):
+        for _ in range(2000):
+            if doing_module._said:
+                break
+            sum(range(100_000))
+        real(plan)
+
+    monkeypatch.setattr(make_plan_module, "check_capabilities", slowly)
 
 
 @pytest.fixture
@@ -125,7 +139,7 @@ def test_what_is_short_and_what_is_no_command_says_nothing(impatient, monkeypatc
         ),
     ],
 )
-def test_commands_say_what_they_plan_or_simulate(words, said, impatient, capsys):
+def test_commands_say_what_they_plan_or_simulate(words, said, impatient, slow_planning, capsys):
     assert main(words.split()) == 0
     captured = capsys.readouterr()
     assert said in captured.err

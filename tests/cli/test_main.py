@@ -77,7 +77,7 @@ HEAVY = {"torch", "pandas", "matplotlib", "rich", "numpy", "psutil", "hydra", "y
         (["--version"], set()),
         (["list"], set()),
         (["status"], {"hydra", "yaml", "numpy", "numpy.ma"}),  # what figures compute is judged anew
-        (["plan", "scheme=ddp"], {"hydra", "yaml"}),
+        (["plan", "scheme=ddp"], {"hydra", "yaml", "numpy"}),  # there is one list of prices, and it is in arrays
         (["plan", "scheme=ssfusion_oi"], {"hydra", "yaml", "numpy"}),
         (["run", "--dry-run", "scheme=ddp"], {"hydra", "yaml"}),
         (["figures", "ssfusion.eq2", "ssfusion.fig11"], HEAVY - {"torch"}),
