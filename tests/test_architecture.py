@@ -98,3 +98,24 @@ def test_torch_is_imported_where_it_is_used(path: Path) -> None:
         assert "torch" not in at_import
     if room(path) in LAZY_TORCH:
         assert "torch" not in at_import, "components declare themselves without torch: from ssfx.core.lazy import torch"
+
+
+FLOAT_MAKERS = {"empty", "eye", "full", "linspace", "ones", "rand", "randn", "zeros"}
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(PACKAGE).as_posix())
+def test_every_buffer_has_a_dtype(path: Path) -> None:
+    """A buffer without one would follow torch.set_default_dtype, which is the user's and may be bfloat16."""
+    if room(path) not in USES_TORCH - {"workloads"}:
+        return
+    without = [
+        node.lineno
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "torch"
+        and node.func.attr in FLOAT_MAKERS
+        and all(keyword.arg != "dtype" for keyword in node.keywords)
+    ]
+    assert not without, "say the dtype in these lines"

@@ -8,6 +8,7 @@ from functools import cache
 from math import floor, inf, log10
 
 from ssfx.advice.setting import TUNED, Setting, Trial
+from ssfx.core.doing import doing
 
 STEPS = 256
 """Rates are distinguished in steps of 10 ** (1 / STEPS), 0.9 %."""
@@ -99,7 +100,8 @@ class BreakEvens:
             found_s = self._at(step).best(scheme).iteration_s - dense_s
             return found_s if abs(found_s) > _EQUAL * dense_s else 0.0
 
-        return highest_crossing(gap_s, self._marks)
+        with doing(f"looking for the bandwidth below which {scheme} is faster"):
+            return highest_crossing(gap_s, self._marks)
 
     def _dense_s(self, step: int) -> float:
         """Return the seconds of tuned dense at a step of the scale."""

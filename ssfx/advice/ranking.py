@@ -9,6 +9,7 @@ from ssfx.advice.break_even import BreakEven, BreakEvens
 from ssfx.advice.setting import TUNED, Setting, Trial
 from ssfx.advice.trust import Trust, trust_in
 from ssfx.compressors import build
+from ssfx.core.doing import doing
 from ssfx.core.errors import ConfigError
 from ssfx.schemes import schemes
 
@@ -105,18 +106,22 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
     if setting.cluster.world_size == 1:
         raise ConfigError(f"one device exchanges nothing, so there is nothing to compare on {setting.cluster.name} x1")
     trials, left_out = [], []
-    for name in sorted({*(schemes.names() if names is None else names), *TUNED}):
-        try:
-            trials.append(setting.best(name))
-        except ConfigError as error:
-            left_out.append((name, str(error)))
+    wanted = sorted({*(schemes.names() if names is None else names), *TUNED})
+    ranks = setting.cluster.world_size
+    with doing(f"simulating {len(wanted)} schemes on {ranks} ranks"):
+        for number, name in enumerate(wanted, 1):
+            try:
+                with doing(f"planning and simulating {name} on {ranks} ranks, {number} of {len(wanted)} schemes"):
+                    trials.append(setting.best(name))
+            except ConfigError as error:
+                left_out.append((name, str(error)))
     # A scheme that leaves everything dense takes as long as tuned dense, which then is what to choose.
     trials.sort(key=lambda one: (float(f"{one.iteration_s:.4g}"), one.scheme not in TUNED, one.iteration_s, one.scheme))
     dense = next((one for one in trials if one.scheme in TUNED), None)
     if dense is None:
         raise ConfigError(f"no dense scheme can be simulated on cluster={setting.cluster.name}: {left_out[0][1]}")
     trust = trust or trust_in(setting.system.origin.kind)
-    ranks = ranges([one.iteration_s for one in trials], trust.mean if trust else 0.0)
+    places = ranges([one.iteration_s for one in trials], trust.mean if trust else 0.0)
     samples = setting.profile.batch_size * setting.cluster.world_size
     entries = [
         Entry(
@@ -126,7 +131,7 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
             setting.profile.alone_s() / one.iteration_s,
             dense.iteration_s / one.iteration_s,
         )
-        for one, rank in zip(trials, ranks, strict=True)
+        for one, rank in zip(trials, places, strict=True)
     ]
     return Advice(setting, trust, tuple(entries), tuple(left_out))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ssfx.advice.answer import SIXTEEN_BIT, Answer, answer_of, listed
 from ssfx.advice.ranking import Advice
+from ssfx.perf_model.cautions import cautions
 
 WIDTH = 100
 _IN = " " * 8
@@ -46,6 +47,7 @@ def first_screen(advice: Advice) -> list[Line]:
         Line(""),
         Line(f"{dense.trial.title}, {1e3 * dense.iteration_s:.1f} ms a step", _GROUP, f"{'tuned dense':19}"),
         *(Line(listed(group), _GROUP, f"{name:19}") for name, group in groups),
+        *(Line(f"beware: {line}", "  ", warns=True) for line in cautions(setting.profile, setting.cluster)),
         *(Line(f"extrapolated: {line}", "  ", warns=True) for line in advice.extrapolated),
     ]  # fmt: skip
 

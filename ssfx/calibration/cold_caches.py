@@ -54,7 +54,7 @@ def _layer() -> tuple[torch.nn.Module, torch.Tensor]:
     layer = torch.nn.Sequential(
         torch.nn.Conv2d(width, width, 3, padding=1), torch.nn.BatchNorm2d(width), torch.nn.ReLU()
     )
-    return layer, torch.zeros(_INPUTS, requires_grad=True)
+    return layer, torch.zeros(_INPUTS, dtype=torch.float32, requires_grad=True)
 
 
 @cache
@@ -63,4 +63,4 @@ def _other() -> torch.Tensor:
         size = 2**10 * int(_LAST_CACHE.read_text().strip().removesuffix("K"))
     except (OSError, ValueError):
         size = _LAST_CACHE_BYTES
-    return torch.ones(size // 4)
+    return torch.ones(size // 4, dtype=torch.float32)

@@ -40,7 +40,7 @@ def main(request_file: str) -> None:
         timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
     )  # fmt: skip
     comm = Comm()
-    comm.all_reduce(torch.zeros(1)).wait()  # from here on all compute at the same time
+    comm.all_reduce(torch.zeros(1, dtype=torch.float32)).wait()  # from here on all compute at the same time
     found: dict[str, Any] = {}
     if "max_bytes" in request:
         found["exchange"] = [asdict(one) for one in exchange_points(comm, request["max_bytes"], request["primitives"])]
@@ -52,7 +52,7 @@ def main(request_file: str) -> None:
         found["overheads"] = asdict(overhead_times(comm))
     if rank == 0:
         (folder / "result.json").write_text(json.dumps(found))
-    comm.all_reduce(torch.zeros(1)).wait()  # nobody leaves while a peer may still be reading
+    comm.all_reduce(torch.zeros(1, dtype=torch.float32)).wait()  # nobody leaves while a peer may still be reading
     os._exit(0)  # an orderly end of torch takes seconds and nothing is left to be saved
 
 

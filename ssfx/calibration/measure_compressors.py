@@ -98,7 +98,7 @@ def _call(compressor: Compressor, segments: list[Shapes], density: float) -> tup
     shapes = [shape for segment in segments for shape in segment]
     generator = torch.Generator().manual_seed(len(shapes))
     # Heavy tails, as gradients have; what earlier steps kept back has none.
-    grads = [torch.randn(math.prod(shape), generator=generator).pow_(3) for shape in shapes]
+    grads = [torch.randn(math.prod(shape), dtype=torch.float32, generator=generator).pow_(3) for shape in shapes]
     for buffer in batch.old.values():
         buffer.normal_(generator=generator)
 
@@ -118,7 +118,7 @@ def _call(compressor: Compressor, segments: list[Shapes], density: float) -> tup
 def _decoding(compressor: Compressor, batch: Batch, ranks: int) -> tuple[float, Call]:
     """Return the entries of what all ranks sent, and the call that adds it up as a lane does."""
     payload, part = batch.payload, batch.parts[0]
-    out, context = torch.zeros(part.numel), batch.context(part)
+    out, context = torch.zeros(part.numel, dtype=torch.float32), batch.context(part)
     if compressor.sparse:
 
         def sparse() -> None:
@@ -140,7 +140,7 @@ def _decoding(compressor: Compressor, batch: Batch, ranks: int) -> tuple[float, 
 def _shared_s(comm: Comm, call: Call, timed: Timed) -> float:
     """Return the seconds of a call while all ranks make the same, as the mean over ranks of their medians."""
     call()
-    comm.all_reduce(torch.zeros(1)).wait()
+    comm.all_reduce(torch.zeros(1, dtype=torch.float32)).wait()
     times: list[float] = []
     while len(times) < 3 or (len(times) < _MOST_CALLS and sum(times) < _BUDGET_S):
         times.append(timed(call))

@@ -107,7 +107,9 @@ def reduction(comm: Comm, name: str, nbytes: int) -> Callable[[], Pending]:
     reducer = collectives.build(name)
     assert isinstance(reducer, Reducer)
     kept = nbytes // 8
-    data = torch.randn(round(kept / DENSITY), generator=torch.Generator().manual_seed(comm.rank)).pow_(3)
+    data = torch.randn(
+        round(kept / DENSITY), dtype=torch.float32, generator=torch.Generator().manual_seed(comm.rank)
+    ).pow_(3)
     chosen = top_k(data, kept)
     data *= threshold_for(kept) / data[chosen].abs().min()
     work = Reduction(data, kept, state=reducer.initial_state(data.numel(), comm.world_size))
@@ -140,7 +142,7 @@ def _calls(comm: Comm, seconds: float) -> int:
 
 
 def _together(comm: Comm) -> None:
-    comm.all_reduce(torch.zeros(1)).wait()
+    comm.all_reduce(torch.zeros(1, dtype=torch.float32)).wait()
 
 
 def _worst(comm: Comm, value: float) -> float:
@@ -159,7 +161,7 @@ class _Backward:
         for _ in range(_LAYERS):
             layers += [torch.nn.Linear(_WIDTH, _WIDTH), torch.nn.ReLU()]
         self._model = torch.nn.Sequential(*layers)
-        self._inputs = torch.randn(_BATCH, _WIDTH)
+        self._inputs = torch.randn(_BATCH, _WIDTH, dtype=torch.float32)
         self._hook: Callable[[], None] = lambda: None
         for parameter in self._model.parameters():
             parameter.register_post_accumulate_grad_hook(lambda _: self._hook())

@@ -105,12 +105,12 @@ def _exchange(comm: Comm, params: dict[str, torch.nn.Parameter], variant: Varian
     scheme, options = (
         ("fused_all", {"compressor": "topk", "density": 0.01}) if sparse else ("ssgd", {"variant": variant})
     )
-    exchange.install(make_plan(scheme, profile, costs, options))
+    exchange.install(make_plan(scheme, profile, costs, options), 0)
     return exchange
 
 
 def _params(sizes: list[int]) -> dict[str, torch.nn.Parameter]:
-    params = {f"tensor{i}": torch.nn.Parameter(torch.zeros(size)) for i, size in enumerate(sizes)}
+    params = {f"tensor{i}": torch.nn.Parameter(torch.zeros(size, dtype=torch.float32)) for i, size in enumerate(sizes)}
     for param in params.values():
         param.grad = torch.ones_like(param)
     return params
@@ -141,7 +141,7 @@ def _hooks_s(comm: Comm, variant: Variant) -> float:
     Between two hooks a model's layers fill the caches with other things, which makes a hook several times as slow as in
     a loop of hooks; but a bias follows its weight at once.
     """
-    inputs = torch.randn(_INPUTS, requires_grad=True)
+    inputs = torch.randn(_INPUTS, dtype=torch.float32, requires_grad=True)
     plain, exchanged = _layers(), _layers()
     sync = Sync(
         exchanged, (torch.optim.SGD(exchanged.parameters(), lr=0.0),), scheme="ssgd", given={"variant": variant},

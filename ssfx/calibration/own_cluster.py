@@ -114,26 +114,16 @@ def sheet_of(name: str) -> str:
     """Return the data sheet that a device's own name fits; ConfigError with what to type for one that none does."""
     if name == "cpu":
         return "cpu"
-    words = _words(name)
-    titled = {sheet: _words(devices.device(sheet).title) for sheet in devices.device_names() if sheet != "cpu"}
-    fitting = [sheet for sheet, title in titled.items() if _models(title) <= words]
-    if not fitting:
-        raise ConfigError(f"no data sheet is known of {name}; name the nearest by --device {'|'.join(sorted(titled))}")
-    return max(fitting, key=lambda sheet: len(titled[sheet] & words))
-
-
-def _models(words: set[str]) -> set[str]:
-    """Return the words that name a model: they hold a digit and are no size of memory."""
-    return {word for word in words if any(map(str.isdigit, word)) and not word.endswith("gb") and "sxm" not in word}
-
-
-def _words(name: str) -> set[str]:
-    return set(name.lower().replace("-", " ").split()) - {"nvidia", "geforce", "tesla"}
+    found = devices.sheet_named(name)
+    if found is None:
+        sheets = "|".join(sheet for sheet in devices.device_names() if sheet != "cpu")
+        raise ConfigError(f"no data sheet is known of {name}; name the nearest by --device {sheets}")
+    return found
 
 
 def _rate(group: Any, ranks: int, where: torch.device, large_mib: int) -> Rate:
-    small_s = _seconds(torch.zeros(_SMALL_NUMEL, device=where), group)
-    large = torch.zeros(large_mib * 2**18, device=where)
+    small_s = _seconds(torch.zeros(_SMALL_NUMEL, dtype=torch.float32, device=where), group)
+    large = torch.zeros(large_mib * 2**18, dtype=torch.float32, device=where)
     seconds = _seconds(large, group)
     bits = 8 * large.numel() * large.element_size()
     return Rate(2 * (ranks - 1) / ranks * bits / seconds / 1e9, small_s, ranks)

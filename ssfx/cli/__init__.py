@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import click
 
 from ssfx.cli.completion import install_bash
+from ssfx.core.doing import aloud
 from ssfx.core.errors import SsfxError, unknown
 from ssfx.core.files import is_full, without_digests
 
@@ -72,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     install_bash()
     without_digests()
     try:
-        return _code_of(argv)
+        with aloud():
+            return _code_of(argv)
     finally:
         _over(argv)
         _say_what_has_no_digest()

@@ -68,6 +68,7 @@ def _by_quality(setting: Setting, as_json: bool) -> None:
     """Print how long each scheme takes to the target of the recorded runs, fastest first."""
     from ssfx.advice.quality_ranking import quality_ranking
     from ssfx.core.paths import results_dir
+    from ssfx.perf_model.cautions import cautions
     from ssfx.results.store import Store
 
     found = quality_ranking(setting, Store(results_dir()).readable()[0])
@@ -87,6 +88,8 @@ def _by_quality(setting: Setting, as_json: bool) -> None:
         for one in found
     ]  # fmt: skip
     print_table(columns, rows, right={"reached", "steps"})
+    for caution in cautions(setting.profile, setting.cluster):
+        say(f"beware: {caution}", "  ", "", fg="yellow")
     say(
         "schemes whose intervals overlap are not ordered; steps are from small tasks and do not carry over to others",
         "  ", "",
@@ -196,6 +199,7 @@ def _origins(advice: Advice) -> None:
 
 def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str]) -> dict[str, Any]:
     from ssfx.advice.answer import answer_of
+    from ssfx.perf_model.cautions import cautions
 
     setting, trust = advice.setting, advice.trust
     system, profile = setting.system.origin, setting.profile.origin
@@ -213,7 +217,8 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str])
         },
         "compressor_times": advice.codec_kinds,
         "tuned_dense": advice.dense.scheme, "schemes": [_plain_entry(one, found) for one in advice.entries],
-        "sentences": sentences, "left_out": dict(advice.left_out),
+        "sentences": sentences, "cautions": cautions(setting.profile, setting.cluster),
+        "left_out": dict(advice.left_out),
     }  # fmt: skip
 
 

@@ -1,8 +1,12 @@
-"""Flags of Hydra's own applications that ssfx has not, and what to type instead."""
+"""Flags of Hydra's own applications and of sbatch that ssfx has not, and what to type instead."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from itertools import pairwise
+
+from ssfx.core.slurm_site import PREFIX, SBATCH
 
 _FLAGS = {
     "-cd": "write --config-dir DIR",
@@ -18,14 +22,28 @@ _FLAGS = {
     "--experimental-rerun": "write the command again; finished runs are not repeated",
     "--hydra-help": "write --help",
 }
+_NODES = {"nodes": "cluster.nodes", "gpus-per-node": "cluster.devices_per_node"}
 _LINES = {flag: line for flags, line in _FLAGS.items() for flag in flags.split()}
 
 
 def instead_of(words: Sequence[str]) -> str:
-    """Return the first of Hydra's flags among `words`, with what to type instead; "" if there is none."""
+    """Return the first flag of Hydra's or sbatch's among `words`, with what to type instead; "" if there is none."""
     joined = " ".join(words).replace("--cfg hydra", "--cfg=hydra").split(" ")
     for word in joined:
         for flag in (word, word.partition("=")[0]):
             if flag in _LINES:
                 return f"{flag} is a flag of Hydra's: {_LINES[flag]}"
+        if line := _of_sbatch(word, joined):
+            return line
     return ""
+
+
+def _of_sbatch(word: str, words: Sequence[str]) -> str:
+    flag, equals, value = word.partition("=")
+    name = flag.removeprefix("--")
+    if flag == name or name not in (*SBATCH, *_NODES):
+        return ""
+    if not equals:
+        value = next((after for before, after in pairwise(words) if before == word), "VALUE")
+    key = _NODES.get(name) or f"cluster.{PREFIX}{SBATCH[name]}"
+    return f"{flag} is a flag of sbatch: write {shlex.quote(f'{key}={value}')}"

@@ -45,16 +45,20 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ssfx.config.cases import resolve_plan
     from ssfx.config.plans import plan_of
+    from ssfx.core.doing import doing
 
     planned = resolve_plan(overrides)
-    made, profile, costs = plan_of(planned)
+    with doing(f"planning {planned.parts.scheme} for {planned.model} on {planned.cluster.world_size} ranks"):
+        made, profile, costs = plan_of(planned)
     if why:
-        _explain(planned, made, profile, costs, as_json)
+        with doing("pricing every other exchange"):
+            _explain(planned, made, profile, costs, as_json)
         return
     if as_json:
         click.echo(made.to_json())
         return
 
+    from ssfx.perf_model.cautions import cautions
     from ssfx.perf_model.recorded_times import measured_on
     from ssfx.pricing.degenerate import degenerated
     from ssfx.pricing.message_sizes import plan_bytes, plan_traffic
@@ -96,6 +100,8 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     precision = "" if planned.precision == "fp32" else f", {planned.precision}"
     on_what = f"{profile.device}{measured_on(profile.origin)}, batch {profile.batch_size}{precision}"
     click.echo(f"profile: {profile.origin.kind}, {on_what}. {profile.origin.note}")
+    for caution in cautions(profile, planned.cluster):
+        click.secho(f"beware: {caution}", fg="yellow")
     if outside := _extrapolated(made, costs):
         click.secho(outside, fg="yellow")
     click.echo(f"costs: {costs.origin.kind}{measured_on(costs.origin)}. {costs.origin.note}")

@@ -104,10 +104,9 @@ def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
     """Run what is missing, print how it came out, and return the figures that were drawn; or only list the cases."""
     from ssfx.cli.outcome import print_outcome
     from ssfx.cli.slurm_run import print_scripts, slurm_engine, submit_and_leave
-    from ssfx.config.plans import check_plans
+    from ssfx.config.plans import check_plans, check_simulations
     from ssfx.core.errors import RunError
     from ssfx.engines import engines
-    from ssfx.simulator.cases import simulate_case
 
     if job.engine != "simulate":
         check_plans(job.cases, job.cluster)
@@ -123,8 +122,7 @@ def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
         return []
     if asked.dry_run:
         if job.engine == "simulate":
-            for case in job.cases:
-                simulate_case(case)
+            check_simulations(job.cases)
         for case in job.cases:
             click.echo(f"{case.run_id}  {states[case.run_id]:8}  {case.label}  seed {case.seed} repeat {case.repeat}")
         return []

@@ -43,6 +43,7 @@ def simulate(
     # A step has no linear algebra: numpy need not start a thread for every core, which a busy machine pays for.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ssfx.config.simulations import resolve_simulations
+    from ssfx.core.doing import doing
     from ssfx.core.errors import ConfigError
     from ssfx.simulator import why
     from ssfx.simulator.cases import selection_of, simulate_case
@@ -53,8 +54,12 @@ def simulate(
         raise ConfigError("--why compares, and there is one case; write for example scheme=ddp,ssfusion_oi")
     known = {"achieved_density": achieved_density, "build_up": build_up}
     given = {name: value for name, value in known.items() if value is not None}
-    outcomes = [(case, *simulate_case(case, selection_of(case, achieved_density, build_up))) for case in cases]
-    without_effect = _without_effect(outcomes, given)
+    outcomes = []
+    with doing(f"simulating {len(cases)} steps"):
+        for number, case in enumerate(cases, 1):
+            with doing(f"planning and simulating {case.label}, {number} of {len(cases)}"):
+                outcomes.append((case, *simulate_case(case, selection_of(case, achieved_density, build_up))))
+        without_effect = _without_effect(outcomes, given)
     names = names_of(cases)
     steps = [step for _, _, step in outcomes]
     later = zip(names[1:], steps[1:], strict=True)
@@ -64,7 +69,8 @@ def simulate(
             said = {"known": given, "without_effect": idle} if given else {}
             click.echo(json.dumps(plain(outcome) | said | ({"why": reason} if explain else {}), sort_keys=True))
     else:
-        show(outcomes[0]) if len(outcomes) == 1 else compare(outcomes, names)
+        with doing("simulating half and twice the bandwidth"):
+            show(outcomes[0]) if len(outcomes) == 1 else compare(outcomes, names)
         if explain:
             critical_paths(steps, names)
             for line in (line for reason in reasons for line in reason):

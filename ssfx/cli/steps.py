@@ -101,7 +101,8 @@ def critical_paths(steps: Sequence[Simulated], names: Sequence[str]) -> None:
 
 
 def _origins(outcomes: Sequence[Outcome]) -> None:
-    """Print what the numbers rest on, each text once."""
+    """Print what the numbers rest on and what to beware of, each text once."""
+    from ssfx.perf_model.cautions import cautions
     from ssfx.perf_model.recorded_times import measured_on
 
     texts = []
@@ -111,10 +112,15 @@ def _origins(outcomes: Sequence[Outcome]) -> None:
         texts.append(f"profile: {profile.kind}, {target.profile.device}{measured_on(profile)}. {profile.note}")
     for text in sorted(dict.fromkeys(texts)):
         click.echo(text)
+    words = [word for _, target, _ in outcomes for word in cautions(target.profile, target.cluster)]
+    for word in dict.fromkeys(words):
+        click.secho(f"beware: {word}", fg="yellow")
 
 
 def plain(outcome: Outcome) -> dict[str, Any]:
     """Return a step as what JSON can hold."""
+    from ssfx.perf_model.cautions import cautions
+
     case, target, step = outcome
     return {
         "model": case.model, "cluster": str(case.cluster), "world_size": case.world_size,
@@ -124,6 +130,7 @@ def plain(outcome: Outcome) -> dict[str, Any]:
         "scaling_factor": _scaling(outcome), "critical_s": step.critical_s(), "contention_s": step.slowdown_s(),
         "extrapolated": list(step.outside), "calibration": case.calibration, "plan_digest": step.plan.digest,
         "costs": asdict(target.system.origin), "profile": asdict(target.profile.origin),
+        "cautions": cautions(target.profile, target.cluster),
     }  # fmt: skip
 
 

@@ -84,7 +84,7 @@ class A2aAg(Reducer):
         record = torch.zeros(1 + 2 * capacity, dtype=torch.int32, device=work.vector.device)
         if rank < num:
             arriving[rank] = leaving[rank]
-            shard = torch.zeros(sizes[rank], device=work.vector.device)
+            shard = torch.zeros(sizes[rank], dtype=torch.float32, device=work.vector.device)
             for message in arriving:
                 indices, values = unpack(message)
                 shard[indices] += values

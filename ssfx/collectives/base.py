@@ -49,12 +49,13 @@ class Phase:
     """One step of an exchange: a primitive and the bytes that one rank contributes to it.
 
     `primitive` is a key of `Costs.exchange`, or "encode" or "decode" for compression on the way; then `size` counts
-    elements. `inside`: only ranks of one node talk to each other.
+    elements. `inside`: only ranks of one node talk to each other. `times`: how often it happens, one after the other.
     """
 
     primitive: str
     size: float
     inside: bool = False
+    times: int = 1
 
 
 def merging(load: Load, entries: float) -> Phase:
@@ -100,7 +101,8 @@ class Collective(ABC):
         total = Traffic(0, 0)
         for phase in self.phases(load):
             if phase.primitive not in ("encode", "decode"):
-                total += traffic(phase.primitive, round(phase.size), load.world_size)
+                sent = traffic(phase.primitive, round(phase.size), load.world_size)
+                total += Traffic(phase.times * sent.messages, phase.times * sent.sent_bytes)
         return total
 
 

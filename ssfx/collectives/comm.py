@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from ssfx.collectives.primitives import Traffic, to_peers, traffic
@@ -34,6 +35,28 @@ class Pending:
         return self.work is None or bool(self.work.is_completed())
 
 
+class _Watched:
+    """A work of gloo whose `wait` calls `look` once a second, so that it ends when a peer will never come."""
+
+    def __init__(self, work: Any, look: Callable[[], None]) -> None:
+        self._work, self._look = work, look
+
+    def wait(self) -> None:
+        while True:
+            try:
+                self._work.wait(LOOK_EVERY)
+            except RuntimeError:
+                if self._work.is_completed() and self._work.exception() is not None:
+                    self._look()  # a peer that said why it went is a better reason than its closed connection
+                    raise
+                self._look()
+            else:
+                return
+
+    def is_completed(self) -> bool:
+        return bool(self._work.is_completed())
+
+
 class _All:
     """Several works as one."""
 
@@ -49,6 +72,8 @@ class _All:
 
 
 _free_groups: list[Any] = []
+LOOK_EVERY = timedelta(seconds=1)
+"""Time after which a rank that waits for its peers looks whether they still come."""
 
 
 def new_group() -> Any:
@@ -57,6 +82,10 @@ def new_group() -> Any:
 
     with batch_schedule_network_threads():
         return dist.new_group()
+
+
+def _see_nothing() -> None:
+    """Look nowhere: nobody said that ranks tell each other anything."""
 
 
 class Comm:
@@ -85,6 +114,8 @@ class Comm:
         self.calls = 0
         self.contributed_bytes = 0
         self.sent = Traffic(0, 0)
+        self.look: Callable[[], None] = _see_nothing
+        """Raises if a peer will never come; called about once a second while this rank waits."""
 
     def release(self) -> None:
         """Give a group of its own back for the next Comm; nothing may be under way."""
@@ -98,7 +129,9 @@ class Comm:
         if self.world_size == 1:
             return Pending(None, tensor)
         reduce_op = self._dist.ReduceOp.MAX if op == "max" else self._dist.ReduceOp.SUM
-        return Pending(self._dist.all_reduce(tensor, op=reduce_op, group=self.group, async_op=True), tensor)
+        return Pending(
+            self._watched(self._dist.all_reduce(tensor, op=reduce_op, group=self.group, async_op=True)), tensor
+        )
 
     def all_gather(self, tensor: torch.Tensor) -> Pending:
         """Issue an all-gather of equal-size flat tensors; the result has shape [world_size, numel]."""
@@ -109,7 +142,7 @@ class Comm:
         # torch 2.14 gave it a new name and warns at every call of the old one, which is all that earlier ones have.
         gather = getattr(self._dist, "all_gather_single", None) or self._dist.all_gather_into_tensor
         work = gather(out, tensor, group=self.group, async_op=True)
-        return Pending(work, out.view(self.world_size, -1))
+        return Pending(self._watched(work), out.view(self.world_size, -1))
 
     def broadcast(self, tensor: torch.Tensor, source: int = 0) -> Pending:
         """Issue a broadcast of `tensor` from group rank `source`, in place."""
@@ -117,7 +150,9 @@ class Comm:
         if self.world_size == 1:
             return Pending(None, tensor)
         group_source = self._dist.get_global_rank(self.group, source) if self.group is not None else source
-        return Pending(self._dist.broadcast(tensor, group_source, group=self.group, async_op=True), tensor)
+        return Pending(
+            self._watched(self._dist.broadcast(tensor, group_source, group=self.group, async_op=True)), tensor
+        )
 
     def swap(self, sends: Mapping[int, torch.Tensor], receives: Mapping[int, torch.Tensor]) -> Pending:
         """Issue one message to each group rank of `sends` and fill each tensor of `receives` from its group rank.
@@ -138,7 +173,11 @@ class Comm:
             sizes[peer] = tensor.numel() * tensor.element_size()
         self._add(to_peers(sizes, self.rank), sum(sizes))
         works = dist.batch_isend_irecv(ops) if ops else []
-        return Pending(_All(works), torch.empty(0))
+        return Pending(_All(works), torch.empty(0, dtype=torch.float32))
+
+    def _watched(self, work: Any) -> Any:
+        # Work on a GPU is waited for by its stream; messages between two ranks cannot be waited for with a limit.
+        return work if self.device.type == "cuda" or work is None else _Watched(work, self.look)
 
     def _count(self, primitive: str, tensor: torch.Tensor, rank: int | None = None) -> None:
         item_bytes = tensor.element_size()

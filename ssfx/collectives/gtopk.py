@@ -91,7 +91,7 @@ class GTopK(Reducer):
 def merged(mine: Entries, theirs: Entries, k: int) -> tuple[Entries, Entries]:
     """Return the k largest sums of two lists, ascending by index, and all others."""
     indices, place = torch.cat([mine[0], theirs[0]]).unique(return_inverse=True)
-    sums = torch.zeros(indices.numel(), device=indices.device)
+    sums = torch.zeros(indices.numel(), dtype=torch.float32, device=indices.device)
     sums[place[: mine[0].numel()]] = mine[1]
     sums[place[mine[0].numel() :]] += theirs[1]
     keep = torch.zeros(indices.numel(), dtype=torch.bool, device=indices.device)

@@ -30,10 +30,10 @@ class HierarchicalOptions:
 
 def node_size(ranks_per_node: int, world_size: int) -> int:
     """Return the ranks of one node; ConfigError when the ranks do not fill equal nodes."""
-    divisors = [g for g in range(1, world_size + 1) if world_size % g == 0]
     if not ranks_per_node:
-        return max(g for g in divisors if g <= USUAL_NODE)
-    if ranks_per_node not in divisors:
+        return max(g for g in range(1, USUAL_NODE + 1) if world_size % g == 0)
+    if world_size % ranks_per_node:
+        divisors = [g for g in range(1, world_size + 1) if world_size % g == 0]
         nearest = min(divisors, key=lambda g: abs(g - ranks_per_node))
         raise ConfigError(
             f"{world_size} ranks do not fill nodes of {ranks_per_node}; use ranks_per_node={nearest}, or scheme=ddp"
@@ -75,11 +75,22 @@ class HierarchicalAllReduce(Collective):
         """Return rank 0's messages, one after the other: 2 (g - 1) of a shard, 2 (nodes - 1) of a piece."""
         size = node_size(self.options.ranks_per_node, load.world_size)
         item_bytes = load.nbytes // load.numel if load.numel and load.nbytes % load.numel == 0 else 1
-        shards = split_sizes(load.nbytes // item_bytes, size)
-        pieces = split_sizes(shards[0], load.world_size // size)
-        summed, back = [(n, True) for n in shards[1:]], [(shards[0], True)] * (size - 1)
-        across = [(n, False) for n in [*pieces[1:], *(pieces[:1] * (len(pieces) - 1))]]
-        return tuple(Phase("send", item_bytes * n, inside) for n, inside in [*summed, *across, *back] if n)
+        nodes, items = load.world_size // size, load.nbytes // item_bytes
+        shard = -(-items // size)
+        piece = -(-shard // nodes)
+        messages = (
+            *((n, True, count) for n, count in _others(items, size)),
+            *((n, False, count) for n, count in _others(shard, nodes)),
+            (piece, False, nodes - 1),
+            (shard, True, size - 1),
+        )
+        return tuple(Phase("send", item_bytes * n, inside, count) for n, inside, count in messages if n and count)
+
+
+def _others(total: int, parts: int) -> list[tuple[int, int]]:
+    """Return the sizes of all of `split_sizes` but the first, and how often each occurs."""
+    small, longer = divmod(total, parts)
+    return [(small + 1, longer - 1), (small, parts - longer)] if longer else [(small, parts - 1)]
 
 
 def sum_of_part(comm: Comm, ranks: Sequence[int], vector: torch.Tensor) -> torch.Tensor:

@@ -136,7 +136,7 @@ def _settled(part: torch.Tensor, k: int, most: int, bad: bool, comm: Comm) -> tu
         counts = gather_counts(comm, min(most, int((bits >= found + trial).sum())), bad)
         used += traffic("all_gather", COUNT_BYTES, comm.world_size, comm.rank)
         if counts is None:
-            return torch.zeros(()), used
+            return torch.zeros((), dtype=torch.float32), used
         if trial == 1:
             wanted = max(1.0, WITHIN * min(k, sum(counts)))
         elif sum(counts) >= wanted:

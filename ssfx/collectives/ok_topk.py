@@ -167,7 +167,7 @@ class OkTopk(Reducer):
             return None, 0, used
         messages = [pack(part - bounds[r], work.vector[part]) for r, part in enumerate(parts)]
         received = _exchange(messages, arriving, comm)
-        region = torch.zeros(bounds[rank + 1] - bounds[rank], device=work.vector.device)
+        region = torch.zeros(bounds[rank + 1] - bounds[rank], dtype=torch.float32, device=work.vector.device)
         for s in range(p):
             where, values = unpack(received[(rank - s) % p])
             region[where] += values

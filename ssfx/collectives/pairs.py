@@ -52,4 +52,4 @@ def poisoned(vector: torch.Tensor, traffic: Traffic) -> Reduced:
     from ssfx.collectives.reducer import Reduced
 
     nothing = torch.zeros(1, dtype=torch.int64, device=vector.device)
-    return Reduced(torch.full((1,), float("nan"), device=vector.device), nothing, 0, traffic)
+    return Reduced(torch.full((1,), float("nan"), dtype=torch.float32, device=vector.device), nothing, 0, traffic)

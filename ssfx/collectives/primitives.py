@@ -54,13 +54,18 @@ def traffic(primitive: str, nbytes: int, world_size: int, rank: int = 0, item_by
     if primitive == "broadcast":
         children = tree_children(rank, p)
         return Traffic(children, children * nbytes)
-    chunks = [item_bytes * size for size in split_sizes(nbytes // item_bytes, p)]
+    size, longer = divmod(nbytes // item_bytes, p)
+
+    def chunk(owner: int) -> int:
+        """As `split_sizes` cuts."""
+        return item_bytes * (size + (owner % p < longer))
+
     if primitive == "reduce_scatter":
-        return Traffic(p - 1, nbytes - chunks[(rank + 1) % p])
+        return Traffic(p - 1, nbytes - chunk(rank + 1))
     if primitive == "all_to_all":
-        return Traffic(p - 1, nbytes - chunks[rank])
+        return Traffic(p - 1, nbytes - chunk(rank))
     if primitive == "all_reduce":
-        return Traffic(2 * (p - 1), 2 * nbytes - chunks[(rank + 1) % p] - chunks[(rank + 2) % p])
+        return Traffic(2 * (p - 1), 2 * nbytes - chunk(rank + 1) - chunk(rank + 2))
     raise ValueError(f"unknown primitive {primitive!r}")
 
 

@@ -81,7 +81,7 @@ class S2Sketch(Reducer):
         blocks, sent, cols = self.shape(vector.numel(), work.kept)
         used = traffic("all_reduce", 4 * len(hashes) * cols, p, rank, item_bytes=4)
         used += traffic("all_reduce", blocks, p, rank)
-        sketch = torch.zeros(len(hashes), cols, device=vector.device)
+        sketch = torch.zeros(len(hashes), cols, dtype=torch.float32, device=vector.device)
         bitmap = torch.zeros(blocks, dtype=torch.uint8, device=vector.device)
         own = torch.zeros(0, dtype=torch.int64, device=vector.device)
         if work.bad:
@@ -102,7 +102,7 @@ class S2Sketch(Reducer):
 
     def _largest(self, vector: torch.Tensor, blocks: int, count: int) -> torch.Tensor:
         """Return the numbers of the blocks of largest norm, ties to the lower one, without blocks of zeros."""
-        norms = torch.empty(blocks, device=vector.device)
+        norms = torch.empty(blocks, dtype=torch.float32, device=vector.device)
         rows = np.array([(0, vector.numel(), 0, 0, 0, 0, 0)])
         kernels(vector.device).block_norms(vector, rows, self.options.block, norms)
         chosen = top_k(norms, count)

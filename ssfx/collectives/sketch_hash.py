@@ -41,7 +41,7 @@ class HashRow:
         value = torch.full_like(at, self.q[0])
         for coefficient in self.q[1:]:
             value = (value * at + coefficient) % PRIME
-        return 1.0 - 2.0 * (value % 2)
+        return (1 - 2 * (value % 2)).to(torch.float32)
 
 
 def draw(rows: int, seed: int, buffer: int, step: int) -> tuple[HashRow, ...]:

@@ -121,7 +121,7 @@ class SparReduceScatter(Reducer):
         teams, members = self.options.teams, self.team_size(comm.world_size)
         team, own = divmod(comm.rank, members)
         numel, budget = work.vector.numel(), _budget(work.kept, members)
-        rest = torch.zeros(members, -(-numel // members), device=work.vector.device)
+        rest = torch.zeros(members, -(-numel // members), dtype=torch.float32, device=work.vector.device)
         if not work.bad:
             rest.view(-1)[:numel] = work.vector
         records, sent = Records(comm, work.bad), 0

@@ -109,12 +109,12 @@ class SparCmlSplit(Folding):
         """Return the longest chain of messages, for selections that are spread evenly."""
         core, rest = _core(load.world_size)
         size, kept, total = load.numel, load.kept, load.together(load.world_size)
-        scattered = [stream_bytes(load.together(2 if rest else 1) // core, size // core)] * (core - 1)
+        scattered = stream_bytes(load.together(2 if rest else 1) // core, size // core)
         joined = [stream_bytes(total // core << step, size // core << step) for step in range(core.bit_length() - 1)]
         folded = [stream_bytes(kept, size)] if rest else []
         unfolded = [stream_bytes(total, size)] if rest else []
-        sends = [[Phase("send", nbytes) for nbytes in part] for part in (folded, scattered, joined, unfolded)]
-        return (*sends[0], *sends[1], merging(load, kept), *sends[2], *sends[3])
+        first, *last = ([Phase("send", nbytes) for nbytes in part] for part in (folded, joined, unfolded))
+        return (*first, Phase("send", scattered, times=core - 1), merging(load, kept), *last[0], *last[1])
 
     def _among(self, own: Stream, post: Post, virtual: int, ranks: list[int]) -> Stream:
         starts = even_starts(own.size, len(ranks))
@@ -137,16 +137,15 @@ class SparCmlDense(SparCml):
         """Return the messages of a rank whose selection is spread evenly."""
         p = load.world_size
         part = load.numel // p
-        parts = [stream_bytes(load.kept // p, part)] * (p - 1)
         sums = [4 * part * count for _, count in bruck.gather_rounds(p)]
-        own = (Phase("send", nbytes) for nbytes in parts)
-        return (*own, merging(load, load.kept), *(Phase("send", nbytes) for nbytes in sums))
+        own = Phase("send", stream_bytes(load.kept // p, part), times=p - 1)
+        return (own, merging(load, load.kept), *(Phase("send", nbytes) for nbytes in sums))
 
     def _sum(self, own: Stream, post: Post) -> Stream:
         p, rank = post.world_size, post.rank
         starts = even_starts(own.size, p)
         sizes = [stop - start for start, stop in pairwise(starts)]
-        empty = Stream(sizes[rank], torch.zeros(sizes[rank], device=own.values.device))
+        empty = Stream(sizes[rank], torch.zeros(sizes[rank], dtype=torch.float32, device=own.values.device))
         part = reduce(Stream.plus, _own_parts(post, own.split(starts), rank, range(p)), empty)
         if part.bad:  # every rank got a part of the bad vector, and so knows it too
             return Stream.poisoned(own.size, own.values.device)

@@ -51,14 +51,14 @@ class Stream:
         """
         if not densifies(len(indices), size):
             return cls(size, values, indices)
-        dense = torch.zeros(size, device=values.device)
+        dense = torch.zeros(size, dtype=torch.float32, device=values.device)
         dense[indices] = values
         return cls(size, dense)
 
     @classmethod
     def poisoned(cls, size: int, device: torch.device) -> Stream:
         """Return the stream that makes every sum it enters a bad one."""
-        return cls(size, torch.zeros(0, device=device), bad=True)
+        return cls(size, torch.zeros(0, dtype=torch.float32, device=device), bad=True)
 
     @property
     def nbytes(self) -> int:
@@ -74,14 +74,14 @@ class Stream:
         if self.indices is None or other.indices is None or densifies(len(self.values) + len(other.values), self.size):
             return Stream(self.size, self.dense() + other.dense())
         indices, place = torch.cat([self.indices, other.indices]).unique(return_inverse=True)
-        values = torch.zeros(len(indices), device=self.values.device)
+        values = torch.zeros(len(indices), dtype=torch.float32, device=self.values.device)
         return Stream(self.size, values.index_add_(0, place, torch.cat([self.values, other.values])), indices)
 
     def dense(self) -> torch.Tensor:
         """Return the whole vector; the stream's own if it is dense."""
         if self.indices is None:
             return self.values
-        dense = torch.zeros(self.size, device=self.values.device)
+        dense = torch.zeros(self.size, dtype=torch.float32, device=self.values.device)
         dense[self.indices] = self.values
         return dense
 
@@ -171,7 +171,7 @@ class Post:
 
     def swap_values(self, to: int, values: torch.Tensor, source: int, numel: int) -> torch.Tensor:
         """Send float32 values to one rank; return the `numel` that another one sends."""
-        received = torch.empty(numel, device=self._comm.device)
+        received = torch.empty(numel, dtype=torch.float32, device=self._comm.device)
         self._comm.swap({to: values}, {source: received}).wait()
         self.used += Traffic(min(1, values.numel()), 4 * values.numel())
         return received

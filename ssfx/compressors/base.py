@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ssfx.core.component_spec import Catalog
+from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.planning.plan import ITEM_BYTES
 
@@ -29,14 +30,21 @@ VALUE_BYTES = {**ITEM_BYTES, "int8": 1}
 """Bytes of a value on the wire: gradients' types, and integers that ranks add up."""
 
 
-def k_floor(numel: int, density: float) -> int:
-    """Number of elements kept: floor(density * numel) up to 1e-6, at least 1, at most numel (0 when numel is 0)."""
-    return min(numel, max(1, math.floor(density * numel + 1e-6)))
+def k_floor(numel: Any, density: Any) -> Any:
+    """Number of elements kept: floor(density * numel) up to 1e-6, at least 1, at most numel (0 when numel is 0).
+
+    Of arrays of sizes, the array of them.
+    """
+    if isinstance(numel, int):
+        return min(numel, max(1, math.floor(density * numel + 1e-6)))
+    return np.minimum(numel, np.maximum(1, np.floor(density * numel + 1e-6)))
 
 
-def k_ceil(numel: int, density: float) -> int:
+def k_ceil(numel: Any, density: Any) -> Any:
     """As `k_floor`, rounding up; the DGC rule."""
-    return min(numel, max(1, math.ceil(density * numel - 1e-6)))
+    if isinstance(numel, int):
+        return min(numel, max(1, math.ceil(density * numel - 1e-6)))
+    return np.minimum(numel, np.maximum(1, np.ceil(density * numel - 1e-6)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +163,13 @@ class Compressor(ABC):
     """What becomes of the first sections of all ranks. Where it is max, what is not finite is proposed as infinity."""
     vote: bool = False
     """Receivers take the sign of the sum instead of the mean."""
+    in_arrays: ClassVar[bool] = False
+    """`layout` takes arrays of sizes and densities, too, and returns a layout of arrays; not inherited by another."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "layout" in cls.__dict__ and "in_arrays" not in cls.__dict__:
+            cls.in_arrays = False
 
     def __init__(self, options: Any) -> None:
         self.options = options

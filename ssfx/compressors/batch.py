@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload
+from ssfx.compressors.narrow import narrow
 from ssfx.compressors.random_keys import key
 
 if TYPE_CHECKING:
@@ -150,19 +151,21 @@ class Batch:
             first=whole.first[at.first : at.first + layout.first],
         )
 
-    def round_values(self, values: torch.Tensor) -> None:
+    def round_values(self, values: torch.Tensor, ranks: int = 1) -> None:
         """Bring float32 `values`, laid out as the payload's, into the payload; only those of this batch's parts.
+
+        `ranks`: how many ranks' values will be added, if these are shares (see `narrow`).
 
         Other batches, on the host say, may fill their share of the same message at the same time.
         """
         if values is self.payload.values:
             return
         if self.once("alone", lambda: len(values) == sum(part.layout.values for part in self.parts)):
-            self.payload.values.copy_(values)
+            narrow(self.payload.values, values, ranks)
             return
         for part in self.parts:
             own = slice(part.starts.values, part.starts.values + part.layout.values)
-            self.payload.values[own].copy_(values[own])
+            narrow(self.payload.values[own], values[own], ranks)
 
     def accumulate(self) -> None:
         """Bring every piece's `new` up to date with its gradient; `grads` is empty afterwards."""

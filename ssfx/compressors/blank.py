@@ -40,7 +40,7 @@ def blank_batch(
     whole = Layout(at.counts, at.scales, at.indices, at.values, kind.value_dtype, at.codes, at.first, kind.first_dtype)
 
     def zeros(shape: Shape) -> torch.Tensor:
-        return torch.zeros(shape, device=device)
+        return torch.zeros(shape, dtype=torch.float32, device=device)
 
     buffers = memory.buffers if memory is not None else ("a",)
     new = {name: zeros((lo,)) for name in buffers}

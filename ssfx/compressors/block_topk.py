@@ -83,7 +83,8 @@ class BlockTopK(Compressor):
         numbers = _numbers(self.options, batch.payload)
         use.take_blocks(batch.vector, choice.rows, block, scores.payload.indices, scores.payload.values, exact, numbers)
         if exact is not values:
-            batch.round_values(exact.div_(self._share(batch.world_size)))
+            share = self._share(batch.world_size)
+            batch.round_values(exact.div_(share), share)
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * values to the elements of the blocks; what pads the last block is zero."""
@@ -117,7 +118,7 @@ class _Choice:
             rows.append((part.lo, part.hi, lo, kept, slots, part.starts.values, numbers_at))
             lo, slots = lo + blocks, slots + kept
         device = batch.vector.device
-        vector = batch.payload.first if options.agreed else torch.empty(lo, device=device)
+        vector = batch.payload.first if options.agreed else torch.empty(lo, dtype=torch.float32, device=device)
         chosen = Payload.allocate(Layout(indices=slots, values=slots), device)
         self.rows = np.array(rows)
         self.scores = Batch(tuple(parts), chosen, {"scores": vector})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors
+from ssfx.compressors.narrow import narrow
 from ssfx.core.lazy import torch
 
 BLOCK = 1 << 17
@@ -24,9 +25,11 @@ class CastOptions:
 class Cast(Compressor):
     """Round to nearest even of a / world_size, so that a sum over all ranks stays in range (D-13).
 
-    A value that overflows becomes infinite and makes the step one that all ranks skip.
+    A finite value beyond the range of 16 bits is cut to the largest in it; one that is not finite makes the step one
+    that all ranks skip.
     """
 
+    in_arrays = True
     additive = True
     error_feedback = False
     lossless = True
@@ -44,7 +47,7 @@ class Cast(Compressor):
     def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
         """Write a / world_size."""
         for part, values in blocks(a, payload.values):
-            torch.div(part, ctx.world_size, out=values)
+            narrow(values, part / ctx.world_size, ctx.world_size)
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * world_size * values."""

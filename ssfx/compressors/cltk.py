@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
 from ssfx.compressors.magnitude import top_k
+from ssfx.compressors.narrow import narrow
 from ssfx.compressors.sparse import check_value_dtype, predivisor
 from ssfx.core.lazy import torch
 
@@ -28,6 +29,7 @@ class CLTK(Compressor):
     residuals of the ranks more alike, so that the leader's choice suits all of them.
     """
 
+    in_arrays = True
     name = "cltk"
     summary = "cyclic local top-k: a leader chooses, everybody's values are added"
     source = "Chen et al. 2020 (ScaleCom); D-38"
@@ -50,7 +52,7 @@ class CLTK(Compressor):
     def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
         """Write the values at the leader's positions."""
         share = predivisor(self.options.value_dtype, ctx.world_size)
-        payload.values.copy_(a.index_select(0, payload.first).div_(share))
+        narrow(payload.values, a.index_select(0, payload.first).div_(share), share)
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * values at the leader's positions."""

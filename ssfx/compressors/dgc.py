@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_ceil
 from ssfx.compressors.batch import Batch, Part
 from ssfx.compressors.dgc_faithful import MIN_SAMPLE_FRACTION, Bounds, sampling_plan, select
 from ssfx.compressors.random_keys import key
 from ssfx.compressors.sparse import Selector, check_value_dtype, write
+from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.kernels import Bound, Rule, kernels
 
@@ -59,6 +61,7 @@ class DGCOptions:
 class DGC(Selector):
     """About k = ceil(density * n) of the largest magnitudes, in a payload of fixed capacity (D-5, D-21)."""
 
+    in_arrays = True
     name = "dgc"
     summary = "DGC: sampled threshold, exact re-selection on overflow, fixed capacity"
     source = "Lin et al. 2018; D-21"
@@ -111,6 +114,8 @@ class DGC(Selector):
         return indices
 
 
-def capacity(k: int, numel: int, factor: float) -> int:
-    """Return the slots of a variable-count payload: ceil(factor * k), at most `numel`."""
-    return min(numel, math.ceil(factor * k - 1e-6))
+def capacity(k: Any, numel: Any, factor: float) -> Any:
+    """Return the slots of a variable-count payload: ceil(factor * k), at most `numel`; of arrays, arrays."""
+    if isinstance(numel, int):
+        return min(numel, math.ceil(factor * k - 1e-6))
+    return np.minimum(numel, np.ceil(factor * k - 1e-6))

@@ -20,6 +20,7 @@ class MSTopKOptions:
     """`probes`: how many thresholds are tried. `value_dtype`: float32, float16 or bfloat16."""
 
     probes: int = 30
+    in_arrays = True
     value_dtype: str = "float32"
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ def revived(factor: torch.Tensor, fresh: torch.Tensor) -> torch.Tensor:
 
 def normal(key: int, numel: int, device: torch.device) -> torch.Tensor:
     """Return `numel` standard normal float32 numbers of a 64-bit key, the same on every rank and device."""
-    return torch.randn(numel, generator=torch.Generator().manual_seed(key)).to(device)
+    return torch.randn(numel, dtype=torch.float32, generator=torch.Generator().manual_seed(key)).to(device)
 
 
 @functools.lru_cache(maxsize=1 << 12)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors, k_floor
+from ssfx.compressors.narrow import narrow
 from ssfx.compressors.random_keys import key, splitmix64
 from ssfx.compressors.sparse import Sparsifier, check_value_dtype
 from ssfx.core.lazy import torch
@@ -33,6 +34,7 @@ class RandomK(Sparsifier):
     With `shared`, 16-bit values are divided by the world size so that their sum over all ranks stays in range.
     """
 
+    in_arrays = True
     name = "randomk"
     summary = "random-k from a shared seed (values only) or from one seed per rank"
     source = "Stich et al. 2018, Wangni et al. 2018; D-54"
@@ -58,7 +60,8 @@ class RandomK(Sparsifier):
             payload.indices.copy_(indices)
         values = a.index_select(0, indices)
         gain = a.numel() / values.numel() if self.options.unbiased else 1.0
-        payload.values.copy_(values.mul_(gain / self._predivide(ctx)))
+        share = self._predivide(ctx)
+        narrow(payload.values, values.mul_(gain / share), round(share))
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * values at this step's positions."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ssfx.compressors.base import Layout, Payload
 from ssfx.compressors.batch import Batch, Part, Starts
+from ssfx.compressors.narrow import narrow
 
 if TYPE_CHECKING:
     from ssfx.compressors.base import Compressor
@@ -25,7 +26,7 @@ def by_layout(batch: Batch, exact: Compressor, counted: Compressor) -> None:
     batch.accumulate()
     for part in batch.parts:
         if not part.layout.indices:
-            batch.share(part).values.copy_(batch.vector[part.lo : part.hi])
+            narrow(batch.share(part).values, batch.vector[part.lo : part.hi])
     for name, compressor, counts in (("exact", exact, 0), ("counted", counted, 1)):
         own = [i for i, part in enumerate(batch.parts) if part.layout.indices and part.layout.counts == counts]
         if own:

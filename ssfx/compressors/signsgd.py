@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.quantizer import Quantizer, code_bytes
@@ -9,12 +12,23 @@ from ssfx.core.lazy import torch
 from ssfx.kernels import quantizers
 
 
-@compressors.register()
-class SignSGD(Quantizer):
-    """Bit = (a >= 0); receivers take the sign of the sum, 0 in a tie (D-24).
+@dataclass(frozen=True)
+class SignSGDOptions:
+    """`zeros`: what a zero is, `positive` (one bit an element, as published) or `abstain` (two bits, and no vote)."""
 
-    The result has magnitude 1, so the learning rate is 10 to 100 times smaller than with SGD. The one scale of a
-    segment is 1, and NaN where the segment is not finite: bits alone could not say so.
+    zeros: Literal["positive", "abstain"] = "positive"
+
+    def __post_init__(self) -> None:
+        if self.zeros not in ("positive", "abstain"):
+            raise ValueError(f"zeros must be positive or abstain, got {self.zeros}")
+
+
+@compressors.register(SignSGDOptions())
+class SignSGD(Quantizer):
+    """Bit = (a >= 0), or with zeros=abstain two bits, 1 + sign(a); receivers take the sign of the sum (D-24).
+
+    A tie is 0. The result has magnitude 1, so the learning rate is 10 to 100 times smaller than with SGD. The one scale
+    of a segment is 1, and NaN where the segment is not finite: bits alone could not say so.
     """
 
     name = "signsgd"
@@ -23,15 +37,26 @@ class SignSGD(Quantizer):
     error_feedback = False
     vote = True
 
+    def __init__(self, options: SignSGDOptions) -> None:
+        self.options = options
+        self.bits = 2 if options.zeros == "abstain" else 1
+
     def layout(self, numel: int, density: float) -> Layout:
-        """One scale and ceil(n / 8) bytes."""
-        return Layout(scales=1 if numel else 0, code_bytes=code_bytes(numel, 1))
+        """One scale and ceil(n / 8) bytes; ceil(n / 4) where zeros abstain."""
+        return Layout(scales=1 if numel else 0, code_bytes=code_bytes(numel, self.bits))
 
     def compress_batch(self, batch: Batch) -> None:
-        """Write the bits of every segment."""
-        quantizers(batch.vector.device).signs(batch)
+        """Write the codes of every segment."""
+        kernels = quantizers(batch.vector.device)
+        if self.options.zeros == "abstain":
+            kernels.signed_votes(batch)
+        else:
+            kernels.signs(batch)
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
-        """Add scale where the bit is 1 and subtract it where it is 0."""
+        """Add scale for a positive element and subtract it for a negative one; an abstention adds nothing."""
         high = payload.scales * scale
-        quantizers(out.device).add_signs(payload, -high, high, 0, out)
+        if self.options.zeros == "abstain":
+            quantizers(out.device).add_levels(payload, 2, high, 0, out)
+        else:
+            quantizers(out.device).add_signs(payload, -high, high, 0, out)

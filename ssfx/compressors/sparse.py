@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ssfx.compressors.base import Compressor, Context, Payload
 from ssfx.compressors.batch import Batch
+from ssfx.compressors.narrow import narrow
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +52,7 @@ def write(payload: Payload, indices: torch.Tensor, a: torch.Tensor) -> None:
     """Fill the payload with `indices` (ascending, at most its capacity) and their values in `a`; pad with (0, 0)."""
     kept = indices.numel()
     payload.indices[:kept].copy_(indices)
-    payload.values[:kept].copy_(a.index_select(0, indices))
+    narrow(payload.values[:kept], a.index_select(0, indices))
     if kept < payload.indices.numel():
         payload.indices[kept:].zero_()
         payload.values[kept:].zero_()

@@ -40,6 +40,7 @@ class ThresholdSelector(Selector):
     k = n sends everything. Source: D-2, D-5.
     """
 
+    in_arrays = True
     options: ThresholdOptions
 
     def layout(self, numel: int, density: float) -> Layout:

@@ -24,6 +24,7 @@ class TopKOptions:
 class TopK(Selector):
     """Among all payloads of k elements the one that leaves the least behind (D-9)."""
 
+    in_arrays = True
     name = "topk"
     summary = "exact top-k by magnitude, ties to the lower index"
     source = "Aji & Heafield 2017, Stich et al. 2018; D-9"

@@ -117,11 +117,9 @@ def resolve_job(words: Iterable[str]) -> Job:
 
 def _site(said: Request, config: Mapping[str, Any], engine: str) -> Site:
     """Return what Slurm is asked for besides nodes: by the cluster's file, then by the keys cluster.slurm.*."""
-    for key, values in said.items():
+    for key in said:
         if engine != "slurm":
             raise ConfigError(f"{key} is for Slurm, and these runs have engine={engine}; drop it, or add engine=slurm")
-        if len(values) > 1:
-            raise ConfigError(f"one command takes one {key}; start ssfx run once for each")
     own = config["cluster"].get("slurm") or {}
     if not isinstance(own, Mapping):
         raise ConfigError(f"slurm: in the file of cluster={config['cluster']['name']} must hold key: value lines")

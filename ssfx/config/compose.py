@@ -17,6 +17,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from ssfx.config.file_check import SECTIONS, check_file
 from ssfx.config.groups import (
     COMPONENT_GROUPS,
     GROUPS,
@@ -30,8 +31,10 @@ from ssfx.config.groups import (
     split_spec,
 )  # fmt: skip
 from ssfx.config.overrides import parsed_options
-from ssfx.core.component_file import merged
+from ssfx.config.schema import KEYS
+from ssfx.core.component_file import merged, path_of
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.files import DAMAGED
 from ssfx.core.paths import conf_dirs
 from ssfx.perf_model.cluster_file import with_options
 
@@ -61,6 +64,8 @@ def compose(point: Mapping[str, Any]) -> dict[str, Any]:
             )
         if choice := point.get(group) or said.get("name"):
             own = node(group, choice)
+            if group != "cluster" and (odd := [key for key in said if key not in own]):
+                raise unknown(f"option of {group} {own['name']} in a configuration file:", odd[0], own)
             config[group] = {**merged(own, said), "name": own["name"]}
     cluster = {key.partition(".")[2]: value for key, value in point.items() if key.startswith("cluster.")}
     if cluster:
@@ -124,19 +129,38 @@ def joined(folders: tuple[Path, ...], files: tuple[tuple[str, str], ...]) -> Map
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
+    for group, name in files:
+        check_file(group, name)
     _register()
     token = _SEARCHED.set(folders[:-1])
     words = [f"{group}='{name}'" for group, name in files]
     try:
         with initialize_config_dir(config_dir=str(folders[-1].resolve()), version_base="1.3"):
             config = hydra_compose("config", words)
-    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError, OSError, *DAMAGED) as error:
         first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         where = " ".join(f"{group}={name}" for group, name in files) or "conf/config.yaml"
         raise ConfigError(f"Hydra cannot join the files of {where}: {first}") from None
     finally:
         _SEARCHED.reset(token)
-    return _plain(OmegaConf.to_container(config))
+    found = _plain(OmegaConf.to_container(config))
+    for group in SECTIONS:
+        section = found.setdefault(group, None) or {}
+        if not isinstance(section, Mapping):
+            raise ConfigError(f"{_where(files, group)}: {group} must hold key: value lines, got {section!r}")
+        found[group] = {"name": dict(files).get(group), **section}
+    if unset := [group for group in GROUPS if group not in ("compressor", "memory") and found.get(group) is None]:
+        where = " ".join(f"{group}={name}" for group, name in files)
+        raise ConfigError(f"the files of {where} leave {unset[0]} without a choice; name one in their defaults")
+    if lacking := [key for key in KEYS if key not in found]:
+        raise ConfigError(f"{_where(files, 'workload')} lacks {', '.join(lacking)}; conf/workload/ has examples")
+    return found
+
+
+def _where(files: tuple[tuple[str, str], ...], group: str) -> str:
+    """Return the file of the choice of a group, for people."""
+    name = dict(files).get(group, "")
+    return str(path_of(group, name) or f"conf/{group}/")
 
 
 @cache

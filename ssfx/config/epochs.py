@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
+from ssfx.config.file_check import check_file
 from ssfx.config.groups import choices
 from ssfx.config.overrides import Request
 from ssfx.config.schema import Settings
 from ssfx.core.component_file import path_of
 from ssfx.core.errors import ConfigError
+from ssfx.core.yaml_file import read_yaml
 from ssfx.perf_model.cluster_file import cluster_of
 
 
@@ -32,16 +34,14 @@ def _trained() -> dict[str, tuple[str, str]]:
 
     Read from the files alone: to compose them all takes seconds.
     """
-    from yaml import safe_load
-
     found = {}
     for name in choices("workload"):
+        check_file("workload", name)
         path = path_of("workload", name)
-        said = safe_load(path.read_text()) if path else {}
-        if "epochs" in said.get("workload", {}):
-            chosen = {
-                key: value for entry in said.get("defaults", ()) if entry != "_self_" for key, value in entry.items()
-            }
+        said = read_yaml(path) if path else {}
+        if "epochs" in (said.get("workload") or {}):
+            entries = [entry for entry in said.get("defaults") or () if isinstance(entry, Mapping)]
+            chosen = {key: value for entry in entries for key, value in entry.items()}
             found[name] = (chosen.get("override /model", ""), said["workload"].get("trained_on", ""))
     return found
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ssfx.core import slurm_site
-from ssfx.core.component_file import component_file, file_names, is_file, path_of
-from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.component_file import component_file, file_names, is_file, leaves_folder, outside, path_of
+from ssfx.core.errors import ConfigError, nearest, unknown
+from ssfx.core.files import text_of
 from ssfx.core.paths import conf_dirs
 
 YAML_GROUPS = ("cluster", "experiment", "preset", "workload")
@@ -48,7 +49,7 @@ def _choices(group: str, _folders: tuple[Path, ...]) -> tuple[str, ...]:
 def file_summary(group: str, name: str) -> str:
     """Return the summary of a choice of a YAML group, read from its line: a listing need not import a YAML parser."""
     path = path_of(group, name)
-    lines = path.read_text().splitlines() if path else []
+    lines = text_of(path, ConfigError).splitlines() if path else []
     found = (text.strip() for key, _, text in (line.partition(":") for line in lines) if key.strip() == "summary")
     return next(found, "")
 
@@ -58,6 +59,8 @@ def check_choice(group: str, value: Any) -> str:
     text = str(value)
     name, options = split_spec(text) if group in WITH_SPECS else (text, "")
     if not exists(group, name):
+        if leaves_folder(name) and not is_file(name):
+            raise outside(group, name)
         if group == "cluster":
             raise _no_cluster(name)
         raise unknown(group, name, choices(group))
@@ -68,6 +71,12 @@ def _no_cluster(name: str) -> ConfigError:
     """Return the error for a cluster that is not there, which says how to describe one of so many GPUs."""
     if is_file(name):
         return ConfigError(f"cluster={name}: there is no file {Path(name).expanduser().resolve()}")
+    if Path(name).suffix in (".log", ".out", ".txt", ".csv") or (Path(name).suffix and Path(name).is_file()):
+        return ConfigError(
+            f"cluster={name} is no file of a cluster, which ends in .yaml; of a log of all_reduce_perf (nccl-tests) "
+            "write cluster=box cluster.nodes=N cluster.devices_per_node=G cluster.device=DEVICE cluster.busbw_gbps=B "
+            "cluster.small_allreduce_us=T: B is 8 times its largest busbw (GB/s), T its least time (us)"
+        )
     if gpus := re.fullmatch(r"(\d+)[x_-]?(?:gpus?|(?P<device>[a-z]+\d+\w*))", name.lower()):
         device = gpus["device"] or "a100"
         nearest_one = unknown("cluster", name, choices("cluster"))
@@ -111,11 +120,23 @@ def _node(group: str, choice: str, _folders: tuple[Path, ...]) -> Mapping[str, A
     said = component_file(group, choice) if path else {"name": choice}
     if group == "cluster":
         return {**said, "name": choice}
-    known = defaults(group, said["name"])
-    for key in said:
-        if key != "name" and key not in known:
-            error = unknown(f"option of {group} {said['name']}", key, known)
-            raise ConfigError(f"{path}: {error}")
+    name = said["name"]
+    if not isinstance(name, str):
+        raise ConfigError(f"{path}: name must be that of a {group}, got {name!r}")
+    others = [key for key in said if key != "name"]
+    if path and name != "auto" and name not in registry(group):
+        if slip := next((key for key in others if nearest(key, ["name"])), None):
+            raise ConfigError(f"{path}: unknown key {slip!r}; did you mean 'name'?")
+        raise ConfigError(f"{path}: name: {unknown(group, name, registry(group).names())}")
+    known = defaults(group, name)
+    for key in others:
+        if key in known:
+            continue
+        if group == "scheme" and key in ("compressor", "density"):
+            raise ConfigError(f"{path}: {key} is a key of its own: write {key}={said[key]} in the command")
+        if not known:
+            raise ConfigError(f"{path}: {group} {name} has no options, so {key} means nothing; drop it")
+        raise ConfigError(f"{path}: {unknown(f'option of {group} {name}', key, [*known, 'name'])}")
     return {"name": said["name"], **known, **said}
 
 

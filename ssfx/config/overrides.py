@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from typing import Any
 
 from ssfx.config.groups import GROUPS, OPTION_GROUPS, WITH_SPECS, check_choice, choices, options
 from ssfx.config.schema import KEYS, typed
+from ssfx.core import slurm_site
 from ssfx.core.errors import ConfigError, nearest, unknown
 from ssfx.perf_model.saved_profiles import is_saved
 
@@ -33,7 +35,7 @@ def read(words: Iterable[str]) -> Request:
     """Return the request that `words` spell; ConfigError, one line, for anything that cannot be meant."""
     request: Request = {}
     for word in words:
-        key, values = _parse(word)
+        key, values = _parse_slurm(word) or _parse(word)
         if key == "profile":  # a saved profile stands where a model may
             if odd := next((str(value) for value in values if not is_saved(str(value))), None):
                 raise ConfigError(f"profile={odd} is no file of a profile, which ends in .json; is it model={odd}?")
@@ -79,6 +81,35 @@ def parsed_options(group: str, text: str) -> dict[str, Any]:
             raise ConfigError(f"option {key} of {group} is given twice; keep one of them")
         found[key.strip()] = _parse(f"{group}.{key.strip()}={word.partition('=')[2].strip()}")[1][0]
     return found
+
+
+def _parse_slurm(word: str) -> tuple[str, tuple[Any, ...]] | None:
+    """Return key and value of a word for Slurm, whose punctuation is not that of Hydra's grammar; None for others.
+
+    ConfigError, with what to type, for an option of sbatch or a variable of its scripts that stands alone.
+    """
+    key, equals, text = word.partition("=")
+    if key.startswith(f"cluster.{slurm_site.PREFIX}"):
+        if not text:
+            raise ConfigError(f"{word!r} is not key=value; write for example cluster.slurm.partition=a,b")
+        name = key.removeprefix(f"cluster.{slurm_site.PREFIX}")
+        if name not in slurm_site.SBATCH.values():
+            raise ConfigError(f"{unknown('option of cluster', f'slurm.{name}', _slurm_options(name))}")
+        return key, (slurm_site.from_word(name, text),)
+    if not equals or key in (*GROUPS, *KEYS):
+        return None
+    if key in slurm_site.SBATCH:
+        said = f"cluster.slurm.{slurm_site.SBATCH[key]}={text}"
+    elif key.isupper():
+        said = f"cluster.slurm.environment={{{key}:{text}}}"
+    else:
+        return None
+    raise ConfigError(f"unknown key {key!r}; for Slurm write {shlex.quote(said)}")
+
+
+def _slurm_options(name: str) -> list[str]:
+    meant = slurm_site.SBATCH.get(name)
+    return [f"slurm.{meant}"] if meant else list(slurm_site.OPTIONS)
 
 
 def _unset(key: str, value: Any) -> bool:

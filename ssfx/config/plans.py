@@ -7,6 +7,7 @@ from typing import Any
 
 from ssfx.config.cases import Planned
 from ssfx.core.case import Case
+from ssfx.core.doing import doing
 from ssfx.core.errors import ConfigError
 from ssfx.memories import memories
 from ssfx.perf_model.cluster import Cluster
@@ -16,6 +17,7 @@ from ssfx.perf_model.operator_counts import is_counted
 from ssfx.perf_model.plan_costs import costs_on, nominal_costs
 from ssfx.perf_model.saved_profiles import is_saved, saved_profile
 from ssfx.perf_model.shipped_profiles import is_shipped, load_shipped, profile_on
+from ssfx.perf_model.target import target_of
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
@@ -34,14 +36,31 @@ def check_plans(cases: Sequence[Case], cluster: Cluster) -> None:
     for case in cases:
         densities.setdefault(_but_density(case), set()).add(_density(case))
     unplanned = {combination: {min(found), max(found)} for combination, found in densities.items()}
-    for case in cases:
-        _check_warmup(case)
-        left = unplanned[_but_density(case)]
-        if _density(case) in left and is_shipped(case.model):
-            plan = make_plan(case.scheme, load_shipped(case.model), nominal_costs(cluster), case.plan_options)
-            if case.memory is not None:
-                check_memory(plan, memories.build(case.memory))
-            left.remove(_density(case))
+    with doing("planning"):
+        for case in cases:
+            _check_warmup(case)
+            left = unplanned[_but_density(case)]
+            if _density(case) in left and is_shipped(case.model):
+                with doing(f"planning {case.label}"):
+                    plan = make_plan(case.scheme, load_shipped(case.model), nominal_costs(cluster), case.plan_options)
+                if case.memory is not None:
+                    check_memory(plan, memories.build(case.memory))
+                left.remove(_density(case))
+
+
+def check_simulations(cases: Sequence[Case]) -> None:
+    """Raise ConfigError when a case cannot be simulated: nothing is known of its times, or its plan is impossible.
+
+    Nothing is simulated. Schemes that search for their plan are not planned either, as that may take a minute.
+    """
+    with doing("checking the plans of the runs"):
+        for case in cases:
+            target = target_of(case)
+            costs = target.system.planning_costs(case.compressor, case.density)
+            if not schemes[case.scheme].profiled:
+                plan = make_plan(case.scheme, target.profile, costs, case.plan_options)
+                if case.memory is not None:
+                    check_memory(plan, memories.build(case.memory))
 
 
 def _but_density(case: Case) -> str:

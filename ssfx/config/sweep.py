@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -35,7 +35,7 @@ def grid(request: Request) -> Grid:
     name = _one(request, "experiment", None)
     base = compose({"experiment": name} if name else {})
     experiment = base["experiment"]
-    sweep = experiment["sweep"]
+    sweep = experiment.get("sweep") or {}
     clusters = request.get("cluster") or sweep.get("cluster") or (base["cluster"]["name"],)
     engine = engine_of(_one(request, "engine", base["engine"]["name"]), clusters)
     if engine == "simulate":
@@ -43,8 +43,8 @@ def grid(request: Request) -> Grid:
     elif len(clusters) > 1:
         raise ConfigError("one command runs on one cluster; start ssfx run once for each")
     elif engine == "slurm" or (engine == "torchrun" and _one(request, "device", "auto") != "cpu" and machine.gpus()):
-        sweep = {**sweep, **experiment.get("real", {})}
-    swept = {key: check(key, values) for key, values in sweep.items()}
+        sweep = {**sweep, **(experiment.get("real") or {})}
+    swept = {key: check(key, _listed(values)) for key, values in sweep.items()}
     axes = {**swept, **request}
     axes.setdefault("scheme", (chosen({"experiment": name} if name else {}, "scheme"),))
     for key in ("model", "dataset"):
@@ -53,7 +53,7 @@ def grid(request: Request) -> Grid:
                 f"experiment={experiment['name']} runs several workloads, each with its own {key}; "
                 f"choose one with workload=... as well as {key}=..."
             )
-    extra = [entry for entry in experiment["also"] if not set(entry) & set(request)]
+    extra = [entry for entry in experiment.get("also") or () if not set(entry) & set(request)]
     points = list(_product(axes))
     for entry in extra:
         points += _product({**axes, **{key: check(key, (value,)) for key, value in entry.items()}})
@@ -90,8 +90,12 @@ def _simulated(experiment: Mapping[str, Any]) -> Mapping[str, Any]:
             f"experiment={experiment['name']} is about what real gradients do, which a simulation does not know; "
             f"choose experiment={' or experiment='.join(able)}, or cluster=local"
         )
-    axes: Mapping[str, Any] = experiment["simulated"]
-    return axes
+    return experiment["simulated"] or {}
+
+
+def _listed(values: Any) -> Sequence[Any]:
+    """Return the values of an axis, which may be written as one."""
+    return values if isinstance(values, list | tuple) else (values,)
 
 
 def _product(axes: Mapping[str, tuple[Any, ...]]) -> Iterator[Point]:

@@ -8,24 +8,13 @@ So a file of a component may have one thing of Hydra's: `defaults`, a list of fi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
-from ssfx.core.digests import Changed, check_yaml
+from ssfx.core.cluster_keys import CLUSTER_KEYS, OTHER_NAMES, REQUIRED
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.core.files import refusal, text_of
 from ssfx.core.paths import conf_dirs
-
-REQUIRED = {
-    "cluster": (
-        "summary", "nodes", "devices_per_node", "device", "nics_per_node", "intra", "inter", "source", "calibration",
-    ),
-}  # fmt: skip
-"""What a file of a group must say, with the files that it continues."""
-
-_MOST_LISTS = 1000
-"""The parser written in C ends the process at some ten thousand lists inside one another."""
+from ssfx.core.yaml_file import check_keys, read_yaml
 
 
 def file_names(group: str) -> tuple[str, ...]:
@@ -34,15 +23,31 @@ def file_names(group: str) -> tuple[str, ...]:
 
 
 def path_of(group: str, name: str) -> Path | None:
-    """Return the first file of that name, the user's before the shipped one; None without any.
+    """Return the first file of that name, the user's before the shipped one; None without any, and for a path.
 
-    A cluster may be named by the path of its file.
+    No name leaves the folder of its group. A cluster alone may be named by the path of its file.
     """
     if group == "cluster" and is_file(name):
         path = Path(name).expanduser()
         return path if path.is_file() else None
+    if leaves_folder(name):
+        return None
     found = (folder / group / f"{name}.yaml" for folder in conf_dirs())
     return next((path for path in found if path.exists()), None)
+
+
+def leaves_folder(name: str) -> bool:
+    """Return whether `name`, below the folder of a group, would be a file outside it."""
+    path = PurePath(name)
+    return path.is_absolute() or ".." in path.parts
+
+
+def outside(group: str, name: str) -> ConfigError:
+    """Return the error for a name that leaves the folder of its group."""
+    return ConfigError(
+        f"{group}={name} leaves the folder {group}/; write the name of a file in it, and --config-dir DIR for files of "
+        "your own"
+    )
 
 
 def is_file(name: str) -> bool:
@@ -56,24 +61,36 @@ def component_file(group: str, name: str) -> dict[str, Any]:
     if path is None:
         raise unknown(group, name, file_names(group))
     found: dict[str, Any] = {"name": name}
-    for one in _chain(path, (), group):
+    chain = _chain(path, (), group)
+    for _, one in chain:
         found = merged(found, one)
-    if lacking := [key for key in REQUIRED.get(group, ()) if key not in found]:
+    if group == "cluster" and (lacking := [key for key in REQUIRED if key not in found]):
         raise ConfigError(f"{path} lacks {', '.join(lacking)}; the files of conf/{group}/ are examples")
+    for file, one in chain if group == "cluster" else ():
+        check_keys(one, CLUSTER_KEYS, file, meant=OTHER_NAMES)
+        for section in (one, *(one[name] for name in ("published", "fitted") if one.get(name))):
+            if unset := [link for link in ("intra", "inter") if link in section and section[link] is None]:
+                raise ConfigError(f"{file}: {unset[0]} must hold key: value lines; drop it to leave the link as it is")
+            if not isinstance(factors := section.get("factors"), Mapping | None):
+                raise ConfigError(f"{file}: cluster.factors must hold primitive: number lines, got {factors!r}")
     return found
 
 
-def _chain(path: Path, above: tuple[Path, ...], group: str) -> list[Mapping[str, Any]]:
-    """Return the contents of a file and those that it continues, the most general first."""
+def _chain(path: Path, above: tuple[Path, ...], group: str) -> list[tuple[Path, Mapping[str, Any]]]:
+    """Return a file and those that it continues, each with what it holds, the most general first."""
     if path in above:
         raise ConfigError(f"{path} continues itself through its defaults; drop one of them")
-    own = dict(_read(path))
-    parts: list[Mapping[str, Any]] = []
+    own = dict(read_yaml(path))
+    parts: list[tuple[Path, Mapping[str, Any]]] = []
     names = own.pop("defaults", ["_self_"])
+    if not isinstance(names, list):
+        raise ConfigError(f"{path}: defaults is a list of files of its own group, not {names!r}")
+    if group == "cluster":
+        check_keys(own, dict.fromkeys(CLUSTER_KEYS), path, meant=OTHER_NAMES)
     for name in names if "_self_" in names else [*names, "_self_"]:
         other = path.parent / f"{name}.yaml"
         if name == "_self_":
-            parts.append(own)
+            parts.append((path, own))
         elif isinstance(name, str) and (found := path_of(group, name)):
             parts += _chain(other if other.exists() and other != path else found, (*above, path), group)
         else:
@@ -87,27 +104,4 @@ def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any
     for key, value in second.items():
         inner = found.get(key)
         found[key] = merged(inner if isinstance(inner, Mapping) else {}, value) if isinstance(value, Mapping) else value
-    return found
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    return _parsed(path, path.stat().st_mtime_ns)
-
-
-@cache
-def _parsed(path: Path, _changed_ns: int) -> Mapping[str, Any]:
-    import yaml
-
-    text = text_of(path, ConfigError)
-    if sum(map(text.count, ("[", "{", "- "))) > _MOST_LISTS:
-        raise ConfigError(f"{path} holds more than {_MOST_LISTS} lists, so it describes no component")
-    try:
-        check_yaml(text)
-        found = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
-    except Changed as changed:
-        raise ConfigError(f"{refusal(path, changed)}, or drop its first and last line") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"{path} must hold key: value lines")
     return found

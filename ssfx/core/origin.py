@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 Kind = Literal["measured", "emulated", "simulated", "published", "fitted", "nominal"]
+BEWARE = "beware: "
+"""What stands in a note before that which must be said with every answer."""
 KINDS: tuple[str, ...] = get_args(Kind)
 
 

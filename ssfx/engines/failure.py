@@ -13,7 +13,8 @@ from ssfx.runtime.heartbeat import Beat
 
 _PEER_ERROR = re.compile(
     r"closed by peer|reset by peer|broken pipe|connection (was )?(refused|closed|aborted)|timed? ?out|"
-    r"remote process exited|socket (error|closed)|unable to connect|failed to (recv|send)",
+    r"remote process exited|socket (error|closed)|unable to connect|failed to (recv|send)|"
+    r"waits for it in exchange|where the ranks met is gone",
     re.IGNORECASE,
 )
 _UNKNOWN = Beat(0, 0, "setup")

@@ -37,13 +37,13 @@ def script(shape: Shape, tasks: int, command: Sequence[str], log: Path, site: Si
     `site` leaves open is left to Slurm's own SBATCH_ variables. A task that is requeued appends to its log. ConfigError
     for a folder of the `log` whose name no script can hold; "%a" in the name of the file is the task's number.
     """
-    gpus = [f"--gres=gpu:{shape.ranks_per_node}"] if shape.gpus else []
+    gres = site.gres_of(shape.ranks_per_node if shape.gpus else 0)
     throttle = f"%{site.throttle}" if site.throttle else ""
     # SIGUSR1 to the launcher alone: it tells the ranks.
     warning = [f"--signal=B:USR1@{site.warning_s}"] if site.warning_s else []
     options = [
-        "--job-name=ssfx", f"--array=0-{tasks - 1}{throttle}", f"--nodes={shape.nodes}", "--ntasks-per-node=1", *gpus,
-        "--exclusive", "--requeue", *warning, *site.directives(),
+        "--job-name=ssfx", f"--array=0-{tasks - 1}{throttle}", f"--nodes={shape.nodes}", "--ntasks-per-node=1",
+        *([gres] if gres else []), "--exclusive", "--requeue", *warning, *site.directives(),
     ]  # fmt: skip
     return _written(options, log, site, f'exec {shlex.join(command)} "$SLURM_ARRAY_TASK_ID"')
 

@@ -16,6 +16,7 @@ from typing import Any
 from ssfx.compressors import build
 from ssfx.core import machine
 from ssfx.core.case import Case
+from ssfx.core.doing import announce, doing
 from ssfx.core.errors import RunError
 from ssfx.core.files import write_json
 from ssfx.core.origin import Origin
@@ -61,8 +62,12 @@ class Simulate(Engine):
         rows = {case.run_id: row for case in cases if (row := store.row(case)) is not None}
         todo = list({case.run_id: case for case in cases if case.run_id not in rows}.values())
         started_with = code() if todo else {}
+        done = 0
         for group in _groups(todo, TOGETHER):
-            for row, step in _computed(group, started_with):
+            with doing(f"simulating {done + 1} to {done + len(group)} of {len(todo)} runs"):
+                computed = _computed(group, started_with)
+            done += len(group)
+            for row, step in computed:
                 try:
                     _keep(row, step, store)
                 except OSError as error:
@@ -95,6 +100,7 @@ def _computed(cases: Sequence[Case], started_with: dict[str, object]) -> list[Co
     from concurrent.futures import ProcessPoolExecutor  # late: few commands simulate so many cases
     from multiprocessing import get_context
 
+    announce(f"simulating {len(cases)} runs in {processes} processes")
     size = -(-len(cases) // (_PARTS * processes))
     with ProcessPoolExecutor(processes, get_context("fork"), _end_with_parent) as pool:
         return list(pool.map(compute, cases, chunksize=size))
@@ -107,7 +113,8 @@ def _end_with_parent() -> None:
 
 
 def _compute(started_with: dict[str, object], case: Case) -> Computed:
-    target, step = simulate_case(case)
+    with doing(f"planning and simulating {case.label}"):
+        target, step = simulate_case(case)
     return _row(case, target, step, started_with), step if case.trace else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ssfx.figures.example import COMPRESSOR, Example
 from ssfx.planning.plan import Plan
 from ssfx.schemes.carrier import Carrier
-from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs, Known
+from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs
 from ssfx.schemes.ssfusion import SsfusionOptions
 
 EXAMPLE = Example(
@@ -31,7 +31,7 @@ def planned(variant: str, example: Example = EXAMPLE) -> Plan:
         compressor=COMPRESSOR, density=example.density, offload="o" in letters, interleave="i" in letters
     )
     carrier = Carrier(COMPRESSOR, example.density, "all_gather")
-    buckets = GivenBuffers(example.profile, example.costs, carrier, options, Knobs(), Known()).buckets()
+    buckets = GivenBuffers(example.profile, example.costs, carrier, options, Knobs()).buckets()
     return example.plan(*buckets, scheme=f"ssfusion_{variant}")
 
 

@@ -44,9 +44,7 @@ class SsfxCallback(TrainerCallback):  # type: ignore[misc]
                 "the Trainer made a new accelerator, which wrapped the model in DistributedDataParallel; add the "
                 "SsfxCallback after whatever does that (auto_find_batch_size is one)"
             )
-        model = kwargs["model"]
-        self.sync = attach(model, kwargs["optimizer"], **self._options)
-        model.no_sync = self.sync.no_sync  # what accelerate calls for micro-steps
+        self.sync = attach(kwargs["model"], kwargs["optimizer"], **self._options)
         if state.global_step:
             load_state(self.sync, self._resume_from or Path(args.output_dir, f"checkpoint-{state.global_step}"))
 
@@ -58,7 +56,6 @@ class SsfxCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Detach."""
         if self.sync is not None:
-            del kwargs["model"].no_sync
             self.sync.detach()
             self.sync = None
 
@@ -74,9 +71,7 @@ def prepare(
     _without_ddp(accelerator)
     prepared = accelerator.prepare(model, optimizer, *others)
     model, optimizer = prepared[:2]
-    sync = attach(model, optimizer, **options)
-    model.no_sync = sync.no_sync  # type: ignore[assignment]
-    return sync, *prepared
+    return attach(model, optimizer, **options), *prepared
 
 
 def _without_ddp(accelerator: Any) -> None:

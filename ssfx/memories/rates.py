@@ -19,9 +19,8 @@ LARGEST_STEP = 16.0
 class Rates:
     """The rate of every parameter's committed residual; part of a checkpoint.
 
-    `residual` returns the committed residual of a parameter, or None. `begin` comes before a step's gradients, `end`
-    after the step was committed or rolled back. ConfigError for an optimizer whose updates are not proportional to
-    its learning rate.
+    `residual` returns the committed residual of a parameter, or None. `begin` comes before a step's gradients.
+    ConfigError for an optimizer whose updates are not proportional to its learning rate.
     """
 
     def __init__(
@@ -30,30 +29,41 @@ class Rates:
         params: Mapping[str, torch.nn.Parameter],
         residual: Callable[[str], torch.Tensor | None],
     ) -> None:
+        self._optimizers: list[torch.optim.Optimizer] = []
         for optimizer in optimizers:
-            if any("lr" not in group or "eps" in group for group in optimizer.param_groups):
-                raise ConfigError(
-                    f"memory=lr_scaled follows the learning rate, to which updates of {type(optimizer).__name__} are "
-                    "not proportional; use SGD, or memory=residual"
-                )
-        self._optimizers = optimizers
+            self.follow(optimizer)
         self._names = {id(param): name for name, param in params.items()}
         self._residual = residual
         self._rates: dict[str, float] = {}
-        self._held: dict[str, torch.Tensor | None] = {}
+        self.held: set[str] = set()
+        """Parameters whose rate is 0 in this step: they do not move, and what is kept of them stays as it is."""
         self.limited_steps = 0
         """How many steps changed a rate by more than residuals may follow at once."""
+
+    def follow(self, optimizer: torch.optim.Optimizer) -> None:
+        """From now on the rates of what `optimizer` holds are its."""
+        if any("lr" not in group or "eps" in group for group in optimizer.param_groups):
+            raise ConfigError(
+                f"memory=lr_scaled follows the learning rate, to which updates of {type(optimizer).__name__} are "
+                "not proportional; use SGD, or memory=residual"
+            )
+        self._optimizers.append(optimizer)
+
+    def know(self, params: Mapping[str, torch.nn.Parameter]) -> None:
+        """Follow the rates of more parameters."""
+        self._names.update({id(param): name for name, param in params.items()})
 
     def begin(self) -> None:
         """Scale every committed residual in place from its own rate to the present one.
 
-        A parameter whose rate is 0 does not move, and what is sent for it is lost: its residual is held, rate and all.
+        A parameter whose rate is 0 does not move, and what is sent for it is lost: the caller commits none of `held`.
         """
         limited = False
+        self.held.clear()
         for name, rate in self._now().items():
             residual = self._residual(name)
             if rate == 0:
-                self._held[name] = None if residual is None else residual.clone()
+                self.held.add(name)
                 continue
             factor = self._rates.get(name, rate) / rate
             self._rates[name] = rate
@@ -62,16 +72,6 @@ class Rates:
                 limited = limited or within != factor
                 residual.mul_(within)
         self.limited_steps += limited
-
-    def end(self) -> None:
-        """Put back what was held."""
-        for name, held in self._held.items():
-            residual = self._residual(name)
-            if residual is not None and held is None:
-                residual.zero_()
-            elif residual is not None and held is not None:
-                residual.copy_(held)
-        self._held = {}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rates by parameter name, the same on every rank."""

@@ -87,12 +87,19 @@ def _origin(cluster: Cluster, on: Device) -> Origin:
     formulas = "ring and tree formulas" if cluster.trees else "ring formulas"
     note = (
         f"{formulas}, {cluster.bottleneck_text} at {link.efficiency:.3g}, {link.latency_s * 1e6:g} us a step"
-        f"{f', by byte {factors}' if factors else ''} ({cluster.source})"
+        f"{f', by byte {factors}' if factors else ''}{_summed_by_switch(cluster)} ({cluster.source})"
     )
     given = [f"{name}={getattr(cluster, name):g}" for name in MEASURABLE if getattr(cluster, name) is not None]
     note += f"; given, in place of what follows from the rest: {', '.join(given)}" if given else ""
     kind = cluster.calibration if cluster.calibration in PRINTED else "nominal"
     return Origin(kind, hardware=f"{cluster.world_size} x {on.title}", note=note)  # type: ignore[arg-type]
+
+
+def _summed_by_switch(cluster: Cluster) -> str:
+    share = cluster.intra.switch_efficiency
+    if not share or cluster.devices_per_node == 1 or cluster.busbw_gbps is not None:
+        return ""
+    return f", all-reduces inside a node summed by the switch at {share:g} of {cluster.intra.gbps:g} Gbit/s"
 
 
 def _occupancy(cluster: Cluster, on: Device) -> float:

@@ -14,6 +14,12 @@ from ssfx.planning.costs import Curve
 Calibration = Literal["nominal", "published", "fitted", "recorded"]
 
 
+MOST_RANKS = 10**6
+"""More ranks than these are a slip, and would take minutes and gigabytes to simulate."""
+LEAST_GBPS, MOST_GBPS = 1e-3, 1e8
+MOST_LATENCY_S = 10.0
+"""Links beyond these are a slip of the unit."""
+
 MEASURABLE = ("busbw_gbps", "small_allreduce_us", "compressor_call_ms")
 """Numbers of a cluster that a user may measure and give."""
 
@@ -24,7 +30,8 @@ class Link:
 
     gbps: line rate. efficiency: share of it that collectives reach. latency_s: of one message. kind: its name in
     `links.json`, "" if it is described by numbers alone. rdma: the card reads and writes the device's memory or pinned
-    memory by itself; False where messages go through sockets.
+    memory by itself; False where messages go through sockets. switch_efficiency: share of the line rate that an
+    all-reduce reaches where the switch sums; 0 where the devices do.
     """
 
     gbps: float
@@ -32,27 +39,45 @@ class Link:
     latency_s: float
     kind: str = ""
     rdma: bool = True
+    switch_efficiency: float = 0.0
 
     @classmethod
-    def of_kind(cls, kind: str, **changes: float) -> Link:
-        """Return the link of a kind, with other numbers where `changes` has some."""
-        found = link_kind(kind)
+    def of_kind(cls, kind: str, on: str = "", **changes: float) -> Link:
+        """Return the link of a kind, "pcie" and "nvlink" as device `on` has them; `changes` has other numbers."""
+        found = link_kind(kind, on)
         found.pop("source")
-        return cls(**{**found, **changes}, kind=kind)
+        return cls(**{**found, **changes})
 
     def __post_init__(self) -> None:
         # Not a number compares false with everything, so each is asked for what it must be.
         if not (self.gbps > 0 and isfinite(self.gbps)):
             raise ConfigError(f"gbps must be a positive number, got {self.gbps}")
+        if not LEAST_GBPS <= self.gbps <= MOST_GBPS:
+            raise ConfigError(f"gbps must be in [{LEAST_GBPS:g}, {MOST_GBPS:g}] Gbit/s, got {self.gbps:g}")
         if not (self.latency_s >= 0 and isfinite(self.latency_s)):
             raise ConfigError(f"latency_s must be a number of at least 0, got {self.latency_s}")
+        if self.latency_s > MOST_LATENCY_S:
+            raise ConfigError(f"latency_s is in seconds and at most {MOST_LATENCY_S:g}, got {self.latency_s:g}")
         if not 0 < self.efficiency <= 1:
             raise ConfigError(f"efficiency must be in (0, 1], got {self.efficiency}")
+        if not 0 <= self.switch_efficiency <= 1:
+            raise ConfigError(f"switch_efficiency must be in [0, 1], got {self.switch_efficiency}")
 
     @property
     def beta_s_per_byte(self) -> float:
         """Seconds per byte in one direction at the effective rate."""
         return 8e-9 / (self.gbps * self.efficiency)
+
+    def all_reduce_s_per_byte(self, devices: int) -> float:
+        """Seconds per byte of an all-reduce over `devices` of one node: round a ring, or summed by the switch.
+
+        The switch reads each byte once from every device and writes the sum once to each: with its share of both, a
+        device passes 1 + 1 / devices of its bytes in one direction.
+        """
+        ring = 2 * (devices - 1) / devices * self.beta_s_per_byte
+        if not self.switch_efficiency:
+            return ring
+        return min(ring, (1 + 1 / devices) * 8e-9 / (self.gbps * self.switch_efficiency))
 
 
 @dataclass(frozen=True)
@@ -96,6 +121,9 @@ class Cluster:
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.devices_per_node < 1 or self.nics_per_node < 1:
             raise ConfigError(f"cluster {self.name!r} needs at least one node with one device and one network card")
+        if max(self.world_size, self.nics_per_node) > MOST_RANKS:
+            what = f"{self.world_size:.4g} ranks and {self.nics_per_node:.4g} cards a node"
+            raise ConfigError(f"cluster={self.name} would have {what}; at most {MOST_RANKS:,} of each can be simulated")
         if any(not factor > 0 for factor in self.factors.values()):
             raise ConfigError(f"cluster {self.name!r}: factors of primitives must be positive")
         for name in MEASURABLE:
@@ -139,7 +167,8 @@ class Cluster:
         if self.busbw_gbps is not None:
             rate = self.busbw_gbps
             inside = max(rate, self.intra.gbps * self.intra.efficiency)
-            intra = replace(self.intra, gbps=rate if self.nodes == 1 else inside, efficiency=1.0)
+            near = rate if self.nodes == 1 else inside
+            intra = replace(self.intra, gbps=near, efficiency=1.0, switch_efficiency=0.0)
             inter = replace(self.inter, gbps=rate / self.nics_per_node, efficiency=1.0)
             cluster = replace(cluster, intra=intra, inter=inter, busbw_gbps=None)
         if self.small_allreduce_us is not None and self.world_size > 1:
@@ -155,10 +184,10 @@ def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:
 
     Rings run through all devices, node after node, and are as slow as their slowest link; every card carries one
     direction of the ring, several cards share it. Messages to arbitrary peers leave through the node's cards, all
-    devices at once. Primitives that end in _inside stay in a node. Between nodes of GPUs an all-reduce may go up and
-    down a tree, whichever is faster, as NCCL chooses by size. Source: SSFusion Eq. 3-4 and D-43
-    for rings on one kind of link, which this equals with one device per node; D-27 for trees, and for those on two
-    nodes what NCCL's authors say (NVIDIA/nccl-tests#196).
+    devices at once. Primitives that end in _inside stay in a node. Where the switch of a node sums, an all-reduce in it
+    may be as fast as that. Between nodes of GPUs an all-reduce may go up and down a tree, whichever is faster, as NCCL
+    chooses by size. Source: SSFusion Eq. 3-4 and D-43 for rings on one kind of link, which this equals with one device
+    per node; D-27 for trees, and for those on two nodes what NCCL's authors say (NVIDIA/nccl-tests#196).
     """
     p, g, nodes = cluster.world_size, cluster.devices_per_node, cluster.nodes
     near_s, near_beta = cluster.intra.latency_s, cluster.intra.beta_s_per_byte
@@ -168,15 +197,16 @@ def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:
         shared_beta = near_beta
     else:
         shared_beta = g * far_beta
+    near_sum_beta = cluster.intra.all_reduce_s_per_byte(g)
     if g == 1:
-        near_s, near_beta = 0.0, 0.0
+        near_s, near_beta, near_sum_beta = 0.0, 0.0, 0.0
     # A chunk on its way round passes every link once: latencies add up, while the slowest link limits the rate.
     alpha_s, beta = (nodes * far_s + (p - nodes) * near_s) / p, max(near_beta, far_beta)
     share = (p - 1) / p
     away = (p - g) / p if nodes > 1 else share
     inside, across = (g - 1).bit_length(), (nodes - 1).bit_length()  # rounds of a binomial tree, not pipelined
     terms = {
-        "all_reduce": (2 * (p - 1) * alpha_s, 2 * share * beta),
+        "all_reduce": (2 * (p - 1) * alpha_s, near_sum_beta if nodes == 1 else 2 * share * beta),
         "all_gather": ((p - 1) * alpha_s, (p - 1) * beta),
         # Variable sizes: the 8-byte lengths are gathered first.
         "all_gather_v": ((p - 1) * (2 * alpha_s + 8 * beta), (p - 1) * beta),
@@ -199,7 +229,7 @@ def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:
         # and down; on two nodes that is once each way, half of what a ring over many devices takes. Over sockets NCCL
         # keeps to what a ring's bytes cost: the processors, not the line, are what is busy.
         tree_s = 2 * ((g - 1) * near_s + across * far_s)
-        tree_beta = max(2 * (nodes - 1) / nodes * far_beta, 2 * (g - 1) / g * near_beta)
+        tree_beta = max(2 * (nodes - 1) / nodes * far_beta, near_sum_beta)
         if not cluster.inter.rdma:
             tree_beta = 2 * beta
         curves["all_reduce"] = _faster(terms["all_reduce"], (tree_s, tree_beta), cluster.factors.get("all_reduce", 1.0))

@@ -78,7 +78,8 @@ def calibrated(node: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str,
     found = dict(node)
     if printed:
         for key, value in printed.items():
-            found[key] = {**found.get(key, {}), **value} if isinstance(value, Mapping) else value
+            both = isinstance(found.get(key), Mapping) and isinstance(value, Mapping)
+            found[key] = {**found[key], **value} if both else value
         found["source"] = f"{node['source']}; {printed['source']}"
     return {**found, "calibration": wanted}
 
@@ -109,16 +110,14 @@ def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> 
     if per_node == "auto":
         per_node = _share(world_size, nodes) if world_size else local_ranks(kind)
     try:
-        links = {key: _link(key, node[key]) for key in ("intra", "inter")}
+        links = {key: _link(key, node[key], kind) for key in ("intra", "inter")}
         cluster = Cluster(
             node["name"], node["summary"], nodes,
             _count("devices_per_node", per_node), kind, links["intra"], links["inter"], node["source"],
-            _count("nics_per_node", node["nics_per_node"]), node.get("factors", {}), node["calibration"],
-            node.get("codec_times", ""), *(_given(name, node.get(name)) for name in MEASURABLE),
+            _count("nics_per_node", node["nics_per_node"]), _factors(node.get("factors")), node["calibration"],
+            node.get("codec_times") or "", *(_given(name, node.get(name)) for name in MEASURABLE),
         )  # fmt: skip
-    except (TypeError, ValueError):
-        raise ConfigError(f"cluster={node['name']}: rates, efficiency and latency of a link must be numbers") from None
-    except (KeyError, AttributeError) as error:
+    except KeyError as error:
         raise ConfigError(
             f"cluster={node['name']}: a link is a list of gbps, efficiency and latency_s, or of link=KIND ({error})"
         ) from None
@@ -173,15 +172,34 @@ def _given(name: str, value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _link(key: str, node: Mapping[str, Any]) -> Link:
+def _link(key: str, node: Mapping[str, Any], on: str) -> Link:
     try:
-        numbers = {name: float(value) for name, value in node.items() if name != "link"}
+        numbers = {name: _number(f"{key}.{name}", value) for name, value in node.items() if name != "link"}
         if kind := node.get("link"):
-            return Link.of_kind(str(kind), **numbers)
+            return Link.of_kind(str(kind), on, **numbers)
         return Link(numbers.pop("gbps"), numbers.pop("efficiency"), numbers.pop("latency_s"), **numbers)  # type: ignore[arg-type]
     except ConfigError as error:
-        what = f"cluster.{key}: {error}" if str(error).startswith("unknown") else f"cluster.{key}.{error}"
+        if str(error).startswith("cluster."):
+            raise
+        named = str(error).startswith(("gbps", "latency_s", "efficiency", "switch_efficiency"))
+        what = f"cluster.{key}.{error}" if named else f"cluster.{key}: {error}"
         raise ConfigError(what) from None
+
+
+def _number(key: str, value: Any) -> float:
+    """Return a number of a cluster's file, which may be in quotes; `rdma` is true or false."""
+    if isinstance(value, int | float | str) and (key.endswith(".rdma") or not isinstance(value, bool)):
+        try:
+            return float(value)
+        except (ValueError, OverflowError):
+            pass
+    raise ConfigError(f"cluster.{key} must be a number, got {value!r}")
+
+
+def _factors(said: Any) -> dict[str, float]:
+    if not isinstance(said or {}, Mapping):
+        raise ConfigError(f"cluster.factors must hold primitive: number lines, got {said!r}")
+    return {str(name): _number(f"factors.{name}", value) for name, value in (said or {}).items()}
 
 
 def _device_name(value: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ssfx.planning.costs import Curve
 
@@ -45,11 +44,3 @@ class Contention:
             seconds = curve(USUAL_BYTES)
             found[name] = min(1.0, self.under_compute_cpu_s[name](USUAL_BYTES) / seconds) if seconds else 0.0
         return found
-
-    @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> Contention:
-        """Return the object that JSON holds as a dict of its fields."""
-        known = {key: raw[key] for key in ("occupancy", "in_flight") if key in raw}
-        for key in ("under_compute_s", "under_compute_cpu_s"):
-            known[key] = {name: Curve.of(curve) for name, curve in raw.get(key, {}).items()}
-        return cls(**known)

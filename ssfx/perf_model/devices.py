@@ -56,6 +56,8 @@ class Device:
     """Peak dense FLOP/s of its tensor cores by precision ("tf32", "bf16", "fp16"), with float32 sums; those it has."""
     tensor_source: str = ""
     """Where these rates come from."""
+    inside: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Kinds of links (of links.json) to other such devices of its node, by their family: "pcie", "nvlink"."""
     precision: str = "fp32"
     """What `conv_flops`, `matmul_flops` and `activation_bytes` are of; see `at`."""
     activation_bytes: int = 4
@@ -122,6 +124,23 @@ def device(name: str) -> Device:
 def device_names() -> list[str]:
     """Return the names of all devices of the table, sorted."""
     return sorted(_table())
+
+
+def sheet_named(name: str) -> str | None:
+    """Return the data sheet that a GPU's own name fits, as "NVIDIA A100-SXM4-40GB" does; None where none does."""
+    words = _words(name)
+    titled = {sheet: _words(one["title"]) for sheet, one in _table().items() if sheet != "cpu"}
+    fitting = [sheet for sheet, title in titled.items() if _models(title) <= words]
+    return max(fitting, key=lambda sheet: len(titled[sheet] & words), default=None)
+
+
+def _models(words: set[str]) -> set[str]:
+    """Return the words that name a model: they hold a digit and are no size of memory."""
+    return {word for word in words if any(map(str.isdigit, word)) and not word.endswith("gb") and "sxm" not in word}
+
+
+def _words(name: str) -> set[str]:
+    return set(name.lower().replace("-", " ").replace(",", " ").split()) - {"nvidia", "geforce", "tesla"}
 
 
 @cache

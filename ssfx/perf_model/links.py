@@ -7,18 +7,38 @@ from functools import cache
 from typing import Any
 
 from ssfx.core.digests import loads
-from ssfx.core.errors import unknown
+from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.files import read
 from ssfx.core.paths import data_dir
+from ssfx.perf_model.devices import device, device_names
+
+FAMILIES = ("pcie", "nvlink")
+"""Words for the kind of link that a device has; the device says which generation that is."""
 
 
-def link_kind(name: str) -> dict[str, Any]:
-    """Return gbps, efficiency, latency_s, rdma and source of a kind of link; ConfigError with the nearest known one."""
+def link_kind(name: str, on: str = "") -> dict[str, Any]:
+    """Return kind, gbps, efficiency, latency_s, rdma and source of a kind of link; ConfigError with the nearest one.
+
+    "pcie" and "nvlink" are those of the device `on`; ConfigError where it has none. switch_efficiency is there where
+    the switch sums.
+    """
+    if name in FAMILIES:
+        name = _of_device(name, on)
     if short := re.fullmatch(r"(\d+)gbe_tcp", name):  # as people say it
         name = f"eth_{short[1]}_tcp"
     if name not in _table():
-        raise unknown("kind of link", name, _table())
-    return dict(_table()[name])
+        raise unknown("kind of link", name, (*FAMILIES, *_table()))
+    return {"kind": name, **_table()[name]}
+
+
+def _of_device(family: str, on: str) -> str:
+    if on not in device_names():
+        raise ConfigError(f"{family} is another link on every device; name the device, or one of {', '.join(_table())}")
+    inside = device(on).inside
+    if family not in inside:
+        others = " or ".join(sorted(inside))
+        raise ConfigError(f"a node's {on} devices are not joined by {family}; use {others}, or give the link's numbers")
+    return inside[family]
 
 
 @cache

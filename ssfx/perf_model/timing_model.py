@@ -11,11 +11,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from math import inf
+from typing import Any
 
 from ssfx.core.digests import loads
 from ssfx.core.old_files import up_to_date
 from ssfx.core.origin import Origin
+from ssfx.core.typed import typed
 from ssfx.perf_model.compressor_costs import costs_of
 from ssfx.perf_model.contention import Contention
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads, Style, times_of
@@ -64,8 +67,18 @@ class TimingModel:
         """Return the times of a compressor; ConfigError names those that have some."""
         return times_of(spec, self.codecs, self.name)
 
+    @cached_property
+    def _made(self) -> dict[Any, Any]:
+        return {}  # what follows from the model and was asked for, so that equal questions have the very same answer
+
     def at_bandwidth(self, factor: float) -> TimingModel:
         """Return the model of a network with `factor` times the bandwidth and the same latency."""
+        if factor not in self._made:
+            self._made[factor] = self._at_bandwidth(factor)
+        found: TimingModel = self._made[factor]
+        return found
+
+    def _at_bandwidth(self, factor: float) -> TimingModel:
         exchange = {name: curve.at_rate(factor) for name, curve in self.exchange.items()}
         under_compute_s = {name: curve.at_rate(factor) for name, curve in self.contention.under_compute_s.items()}
         return replace(self, exchange=exchange, contention=replace(self.contention, under_compute_s=under_compute_s))
@@ -75,6 +88,13 @@ class TimingModel:
 
         None: for dense messages, with the times of all compressors for schemes that choose among them.
         """
+        key = compressor, density
+        if key not in self._made:
+            self._made[key] = self._planning_costs(compressor, density)
+        found: Costs = self._made[key]
+        return found
+
+    def _planning_costs(self, compressor: str | None, density: float | None) -> Costs:
         if compressor is not None:
             self.codec(compressor)  # refuses one without times
         zero = Curve.zero()
@@ -92,17 +112,10 @@ class TimingModel:
     def from_json(cls, text: str) -> TimingModel:
         """Return the model that `to_json` wrote, of this version or an earlier one."""
         raw = up_to_date("TimingModel", loads(text))
-        raw["style"] = _STYLES.get(raw["style"], raw["style"])
-        if raw["style"] not in _STYLES.values():
-            raise ValueError(f"style must be one of {', '.join(_STYLES.values())}, got {raw['style']!r}")
-        raw["codecs"] = {name: CompressorTimes.of(value) for name, value in raw["codecs"].items()}
-        raw["exchange"] = {name: Curve.of(value) for name, value in raw["exchange"].items()}
+        raw["style"] = _STYLES.get(str(raw["style"]), raw["style"])
         # Earlier versions kept the fields of Contention among those of the model.
         own = {one.name: raw.pop(one.name) for one in fields(Contention) if one.name in raw}
-        raw["contention"] = Contention.of(raw.get("contention", own))
-        raw["overheads"] = Overheads(**raw["overheads"])
-        raw["origin"] = Origin(**raw["origin"])
-        return cls(**raw)
+        return typed(cls, {"contention": own, **raw})
 
     @property
     def digest(self) -> str:

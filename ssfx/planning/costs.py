@@ -14,6 +14,7 @@ from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
 from ssfx.core.origin import Origin
+from ssfx.core.typed import typed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,9 +53,7 @@ class Curve:
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Curve:
         """Return the curve that JSON holds as {sizes, seconds, unbounded}; nothing measured takes for ever."""
-        if not all(s < inf for s in raw["seconds"]):
-            raise ValueError("curve seconds must be finite")
-        return cls(tuple(raw["sizes"]), tuple(raw["seconds"]), bool(raw.get("unbounded", False)))
+        return typed(cls, raw)
 
     def scaled(self, factor: float) -> Curve:
         """Return the curve of `factor` times the seconds."""
@@ -93,6 +92,10 @@ class Curve:
 
     def many(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the seconds for an array of sizes; equals calling the curve on each."""
+        if len(self.sizes) == 2:  # a line: most curves of clusters that are not here
+            (x0, x1), (y0, y1) = self.sizes, self.seconds
+            out = np.maximum(0.0, y0 + (y1 - y0) / (x1 - x0) * (sizes - x0))
+            return np.where(sizes <= 0, 0.0, np.where(sizes <= x0, y0, out) if x0 > 0 else out)
         xs, ys = np.asarray(self.sizes), np.asarray(self.seconds)
         if len(xs) == 1:
             out = np.full(sizes.shape, ys[0])
@@ -133,12 +136,6 @@ class CompressorTimes:
 
     def __post_init__(self) -> None:
         _check_seconds(self, ("segment_s", "piece_s", "tensor_s"))
-
-    @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> CompressorTimes:
-        """Return the times that JSON holds."""
-        curves = {key: Curve.of(raw[key]) for key in ("encode", "host", "decode")}
-        return cls(**{**raw, **curves, "origin": Origin(**raw["origin"])})
 
 
 @dataclass(frozen=True)
@@ -219,14 +216,16 @@ class Costs:
         Per call every tensor takes a call. Batched, one call takes all of them: by elements, its start-up with the
         largest tensor (the latest of equal ones), and what a further segment takes with the others.
         """
+        sizes = np.array(numel, dtype=float)
         if self.style == "per_call" or not any(numel):
-            return [self.encode(n) for n in numel]
+            each: list[float] = self.encode.many(sizes).tolist()
+            return each
         total, further_s = sum(numel), max((one.segment_s for one in self.times.values()), default=0.0)
         call_s = self.encode(total)
         start_s = min(call_s, self.encode.seconds[0])
-        found = [(call_s - start_s) * n / total + (further_s if n else 0.0) for n in numel]
-        largest = max(range(len(numel)), key=lambda i: (numel[i], i))
-        found[largest] += start_s - further_s
+        shares = (call_s - start_s) * sizes / total + np.where(sizes > 0, further_s, 0.0)
+        shares[len(sizes) - 1 - sizes[::-1].argmax()] += start_s - further_s
+        found: list[float] = shares.tolist()
         return found
 
     def exchange_s(self, collective: str, nbytes: float) -> float:
@@ -254,14 +253,7 @@ class Costs:
     @classmethod
     def from_json(cls, text: str) -> Costs:
         """Return the cost table that `to_json` wrote."""
-        raw = loads(text)
-        for key in ("encode", "host", "decode"):
-            raw[key] = Curve.of(raw[key])
-        raw["exchange"] = {name: Curve.of(value) for name, value in raw["exchange"].items()}
-        raw["origin"] = Origin(**raw["origin"])
-        raw["times"] = {spec: CompressorTimes.of(value) for spec, value in raw.get("times", {}).items()}
-        raw["overheads"] = Overheads(**raw.get("overheads", {}))
-        return cls(**raw)
+        return typed(cls, loads(text))
 
 
 def times_of(spec: str, times: Mapping[str, CompressorTimes], where: str) -> CompressorTimes:

@@ -13,7 +13,8 @@ from ssfx.core.digests import loads
 from ssfx.core.files import write_json
 from ssfx.core.old_files import up_to_date
 from ssfx.core.origin import Origin
-from ssfx.planning.plan import TensorSpec
+from ssfx.core.typed import MOST, typed
+from ssfx.planning.plan import ITEM_BYTES, TensorSpec
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,10 @@ class Profile:
     @classmethod
     def from_json(cls, text: str) -> Profile:
         """Return the profile that `to_json` wrote, of this version or an earlier one."""
-        raw = up_to_date("Profile", loads(text))
-        raw["tensors"] = tuple(TensorSpec(t["name"], tuple(t["shape"]), t["dtype"]) for t in raw["tensors"])
-        raw["ready_gap_s"] = tuple(raw["ready_gap_s"])
-        raw["origin"] = Origin(**raw["origin"])
-        return cls(**raw)
+        found = typed(cls, up_to_date("Profile", loads(text)))
+        for spec in found.tensors:
+            if min(spec.shape, default=0) < 0 or spec.numel > MOST or spec.dtype not in ITEM_BYTES:
+                raise ValueError(f"{spec.name} cannot be a gradient: {spec.dtype} of shape {list(spec.shape)[:8]}")
+        if found.batch_size < 0:
+            raise ValueError(f"batch_size must not be negative, got {found.batch_size}")
+        return found

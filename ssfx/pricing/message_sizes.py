@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
 
 from ssfx.collectives import Load, Traffic, collectives
 from ssfx.compressors import Layout, build
 from ssfx.compressors.base import VALUE_BYTES
+from ssfx.core.lazy import numpy as np
 from ssfx.planning.plan import Lane, Plan, Segment
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
 
 
 @lru_cache(maxsize=2**17)  # planners ask for the sizes of all ranges of tensors, and for the same ones again and again
@@ -29,6 +36,16 @@ def payload_layout(compressor: str | None, numel: int, density: float, dtype: st
 def payload_bytes(compressor: str | None, numel: int, density: float, dtype: str = "float32") -> int:
     """Return the bytes of `payload_layout`."""
     return payload_layout(compressor, numel, density, dtype).nbytes
+
+
+def payload_bytes_many(compressor: str, numel: Array, density: float) -> Array:
+    """Return `payload_bytes` of an array of sizes."""
+    one = build(compressor)
+    if one.in_arrays:
+        found: Array = cast("Any", one.layout)(numel, density).nbytes
+        return np.where(numel > 0, found, 0.0)
+    sizes, inverse = np.unique(numel, return_inverse=True)
+    return np.array([payload_bytes(compressor, int(size), density) for size in sizes.tolist()], dtype=float)[inverse]
 
 
 def segment_layout(plan: Plan, segment: Segment) -> Layout:
@@ -68,6 +85,21 @@ def lane_rounds(plan: Plan, lane: Lane) -> tuple[Load, ...]:
     if not first_bytes:
         return (load,)
     return replace(load, nbytes=first_bytes), replace(load, nbytes=load.nbytes - first_bytes)
+
+
+_known: list[tuple[Plan, list[tuple[Lane, int, tuple[Load, ...]]]]] = []
+_MOST_KNOWN = 4
+
+
+def plan_rounds(plan: Plan) -> list[tuple[Lane, int, tuple[Load, ...]]]:
+    """Return every launched lane with its bytes and the loads of its exchanges; of the latest plans they are kept."""
+    for one, found in _known:
+        if one is plan:
+            return found
+    found = [(lane, lane_bytes(plan, lane), lane_rounds(plan, lane)) for _, lane in plan.lanes()]
+    _known.append((plan, found))
+    del _known[:-_MOST_KNOWN]
+    return found
 
 
 def _load(plan: Plan, lane: Lane, layouts: Sequence[Layout]) -> Load:

@@ -41,17 +41,22 @@ def schedule(tasks: list[Task], burst_s: float = 0.0, in_flight: int = 1) -> flo
         queues[task.resource].append(position)
     lines = [_Line(queue, in_flight if name == "network" else 1) for name, queue in queues.items() if queue]
     line_of = {tasks[line.queue[0]].resource: line for line in lines}
-    waits = [len(set(task.after)) for task in tasks]
     waited_by: list[list[int]] = [[] for _ in tasks]
+    waits = []
     for position, task in enumerate(tasks):
-        for earlier in set(task.after):
-            waited_by[earlier].append(position)
+        earlier = set(task.after)
+        waits.append(len(earlier))
+        for one in earlier:
+            waited_by[one].append(position)
+    plain = all(task.under_compute is None and not task.wire_s for task in tasks)
     running: dict[int, float] = {}  # position -> work left, in seconds at full speed
     last_release = [-1] * len(tasks)
     now = 0.0
     left = len(tasks)
     while left:
         for line in lines:
+            if line.head == line.size or waits[line.queue[line.head]]:
+                continue
             while line.open(tasks) and not waits[line.queue[line.head]]:
                 position = line.queue[line.head]
                 task = tasks[position]
@@ -66,16 +71,24 @@ def schedule(tasks: list[Task], burst_s: float = 0.0, in_flight: int = 1) -> flo
         if not running:
             stuck = next(task.name for task, waiting in zip(tasks, waits, strict=True) if waiting)
             raise ValueError(f"task {stuck!r} waits for a task that can only start after it")
-        rates = _rates(tasks, list(running))
-        step_s = min(work / rates[position] for position, work in running.items())
-        now += step_s
         ended = []
-        for position, work in running.items():
-            rest = work - step_s * rates[position]
-            if rest <= 1e-15 or work / rates[position] <= step_s:
-                ended.append(position)
-            else:
-                running[position] = rest
+        if plain and sum([tasks[position].demand for position in running]) <= 1.0:  # all at full speed
+            step_s = min(running.values())
+            for position, work in running.items():
+                if work - step_s <= 1e-15:
+                    ended.append(position)
+                else:
+                    running[position] = work - step_s
+        else:
+            rates = _rates(tasks, list(running))
+            step_s = min([work / rates[position] for position, work in running.items()])
+            for position, work in running.items():
+                rest = work - step_s * rates[position]
+                if rest <= 1e-15 or work / rates[position] <= step_s:
+                    ended.append(position)
+                else:
+                    running[position] = rest
+        now += step_s
         for position in ended:
             task = tasks[position]
             task.end_s = now
@@ -100,12 +113,16 @@ class _Line:
     running: list[int] = field(default_factory=list)
     started: int = -1
     last: int = -1
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = len(self.queue)
 
     def open(self, tasks: Sequence[Task]) -> bool:
         """Return whether the next task may start, as far as the resource is concerned."""
-        if self.head == len(self.queue) or len(self.running) == self.width:
+        if self.head == self.size or len(self.running) == self.width:
             return False
-        return not any(tasks[position].blocking for position in self.running)
+        return not self.running or not any(tasks[position].blocking for position in self.running)
 
     def released_by(self, tasks: Sequence[Task], dependency: int, now: float) -> int:
         """Return the task whose end lets the next one start now: a dependency, one that made room, or neither.
@@ -128,23 +145,25 @@ def _rates(tasks: Sequence[Task], running: Sequence[int]) -> dict[int, float]:
     """Return how fast every running task proceeds, 1 being undisturbed."""
     rates, taken = {}, 0.0
     exchanges = [position for position in running if tasks[position].resource == "network"]
-    sharing = [position for position in exchanges if tasks[position].wire_s]
-    wires = sum(tasks[position].wire_s / tasks[position].work_s for position in sharing)
-    computing = any(tasks[position].demand > 0 for position in running if tasks[position].resource != "network")
-    for position in exchanges:
-        task = tasks[position]
-        if task.under_compute is None:
-            continue
-        under_compute_s, cpu_s = task.under_compute
-        # It may be faster than alone: a core that computes need not be woken.
-        took_s = under_compute_s if computing else task.work_s
-        rates[position] = task.work_s / took_s if took_s else 1.0
-        taken += cpu_s / took_s if computing and took_s else 0.0
+    if any(tasks[position].under_compute is not None for position in exchanges):
+        computing = any(tasks[position].demand > 0 for position in running if tasks[position].resource != "network")
+        for position in exchanges:
+            task = tasks[position]
+            if task.under_compute is None:
+                continue
+            under_compute_s, cpu_s = task.under_compute
+            # It may be faster than alone: a core that computes need not be woken.
+            took_s = under_compute_s if computing else task.work_s
+            rates[position] = task.work_s / took_s if took_s else 1.0
+            taken += cpu_s / took_s if computing and took_s else 0.0
     others = [position for position in running if position not in rates]
     demands = [tasks[position].demand for position in others]
     for position, demand, share in zip(others, demands, shares(demands, 1.0 - min(MOST_TAKEN, taken)), strict=True):
         rates[position] = share / demand if demand else 1.0
-    if wires > 1:
-        for position in sharing:
-            rates[position] /= wires
+    if len(exchanges) > 1:
+        sharing = [position for position in exchanges if tasks[position].wire_s]
+        wires = sum([tasks[position].wire_s / tasks[position].work_s for position in sharing])
+        if wires > 1:
+            for position in sharing:
+                rates[position] /= wires
     return rates

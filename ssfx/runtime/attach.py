@@ -15,9 +15,11 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.planning.costs import Costs
+from ssfx.runtime.ddp_habits import check_arguments
 from ssfx.runtime.guards import check_held, unwrapped
 from ssfx.runtime.online import parameter_names
-from ssfx.runtime.setup import check_model, memory_of, model_device, scheme_options
+from ssfx.runtime.process_group import check_group
+from ssfx.runtime.setup import check_model, memory_of, model_device, notice_voting_zeros, scheme_options
 from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes
 
@@ -49,12 +51,17 @@ def attach(
     alone; a group that is given must not be used by anything else during backward. Raises ConfigError when the
     combination cannot work.
     """
+    check_group(process_group)
     check_model(model)
     optimizers = unwrapped(optimizer)
     check_held(parameter_names(model), optimizers)
     entry = schemes[scheme]
+    check_arguments(options)
     given = scheme_options(compressor, density, options)
     chosen: Any = entry.options(given)
+    comm = Comm(process_group, model_device(model))
+    if comm.world_size > 1:
+        notice_voting_zeros(model, chosen.compressor, comm.rank)
     return Sync(
         model,
         optimizers,
@@ -62,7 +69,7 @@ def attach(
         given=given,
         memory=memory_of(entry, chosen.compressor, memory, optimizers),
         scaler=scaler,
-        comm=Comm(process_group, model_device(model)),
+        comm=comm,
         costs=costs,
         seed=seed,
         trace=trace,

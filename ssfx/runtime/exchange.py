@@ -1,4 +1,4 @@
-"""One step's exchange under a plan: gradients in as they arrive, averages out, memory committed or rolled back.
+"""One step's exchange under a plan: gradients in as they arrive, averages out; memory is committed when they are used.
 
 The training thread calls `begin`, `arrive` per gradient and `finish`; offloaded segments are compressed by the host
 worker's thread, and exchanges of several phases run in the queue's.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from time import perf_counter
 
 import torch
@@ -19,7 +19,8 @@ from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
 from ssfx.memories import Memory, memories
 from ssfx.planning.plan import Lane, Plan
-from ssfx.runtime.lane import DenseLane, LaneExecutor, StepKey
+from ssfx.runtime.averages import Averages
+from ssfx.runtime.lane import DenseLane, LaneExecutor, Room, StepKey
 from ssfx.runtime.offload import HostWorker
 from ssfx.runtime.packed import PackedLane
 from ssfx.runtime.queue import ExchangeQueue
@@ -62,15 +63,27 @@ class Exchange:
         self._host = HostWorker(comm.device, self._queue.fail)
         self._lock = threading.Lock()
         self._hosted: dict[tuple[int, int], dict[str, torch.Tensor | None]] = {}
+        self._params = params
         self._tensor_ids = {name: i for i, name in enumerate(sorted(params))}
+        self.averages = Averages(params)
+        self._momenta: dict[str, torch.Tensor] = {}
+        """Momentum of tensors that were sent dense, as this step left it."""
+        self._resting: set[str] = set()
 
-    def install(self, plan: Plan, *, for_a_while: bool = False) -> None:
-        """Use `plan` from the next step on; memory moves over by parameter name.
+    def take_in(self, params: dict[str, torch.nn.Parameter]) -> None:
+        """Know parameters that were frozen until now; install a plan that has them next."""
+        self.slots.update({name: Slot(name, param) for name, param in params.items()})
+        self._params.update(params)
+        self._tensor_ids = {name: i for i, name in enumerate(sorted(self.slots))}
+
+    def install(self, plan: Plan, step: int, *, for_a_while: bool = False) -> None:
+        """Use `plan` from the next step on, which is number `step`; memory moves over by parameter name.
 
         `for_a_while`: what the old plan's buffers took is not given back to the system, which costs the first steps
-        time.
+        time. What the last step left and is not committed is lost.
         """
         self.plan = plan
+        self._room = Room(self.comm.device)
         self.lanes = []
         self._queue.begin([])
         for slot in self.slots.values():
@@ -79,7 +92,7 @@ class Exchange:
             release_freed()
         self._settling = 0 if for_a_while else _SETTLING_STEPS
         for index, (_, lane) in enumerate(plan.lanes()):
-            executor = make_lane(lane, plan, self.comm, self.comm.device, self._store, self.memory)
+            executor = make_lane(lane, plan, self.comm, self.comm.device, self._store, self.memory, step)
             self.lanes.append(executor)
             for segment, spec in enumerate(lane.segments):
                 for name in spec.tensors:
@@ -87,19 +100,26 @@ class Exchange:
                     slot.lane, slot.index, slot.segment = executor, index, segment
                     slot.dense, slot.host = spec.dense, spec.placement == "host"
         self._active = [slot for slot in self.slots.values() if slot.lane is not None]
+        self._members = [[slot for slot in self._active if slot.lane is lane] for lane in self.lanes]
         self._contributed = sum(lane.nbytes for lane in self.lanes)
 
-    def begin(self, step: int, seed: int) -> None:
-        """Start a step: nothing has arrived yet."""
+    def begin(self, step: int, seed: int, going_on: Collection[str] = ()) -> None:
+        """Start a step: nothing has arrived yet, and what the last one left uncommitted is forgotten.
+
+        But not that of the tensors in `going_on`, whose averages are in `.grad` and are exchanged again with what is
+        added to them.
+        """
         if self._settling:
             # The allocator puts the next gradients where the old plan's buckets were; the last ones' places would stay.
             self._settling -= 1
             release_freed()
         self._watch.reset()
         self._step = step
-        key = StepKey(step, seed, self._tensor_ids)
+        key = StepKey(seed, self._tensor_ids)
+        self._resting.clear()
+        self._momenta = {name: self._momenta[name] for name in self._momenta if name in going_on}
         for lane in self.lanes:
-            lane.begin(key)
+            lane.begin(key, going_on)
         for slot in self._active:
             slot.waiting = True
         self._hosted = {}
@@ -124,6 +144,9 @@ class Exchange:
         slot.waiting = False
         self._queue.poll()
         grad = slot.param.grad
+        if slot.name in self._resting:
+            lane.resting.add(slot.name)
+            grad = None
         if grad is not None and grad.layout is not torch.strided:
             raise ConfigError(f"parameter {slot.name} has a {grad.layout} gradient; build its layer with sparse=False")
         if slot.host:
@@ -181,11 +204,14 @@ class Exchange:
     def finish(self) -> bool:
         """Fill in what did not arrive, wait, and write the averages if every exchanged number is finite on all ranks.
 
-        Returns whether it was. If not, the memory is as before the step and gradients are left to the caller. What did
-        not arrive counts as zeros, or as what micro-steps under no_sync left in `.grad`.
+        Returns whether it was. If not, gradients are left to the caller. What did not arrive counts as zeros, or as
+        what micro-steps under no_sync left in `.grad`; a parameter that is frozen rests, with its gradient and its
+        memory as they are. The memory is that of before the step until `commit`.
         """
         for slot in self._active:
             if slot.waiting:
+                if not slot.param.requires_grad:
+                    self._resting.add(slot.name)
                 self.arrive(slot)
         with self._watch.time("wait"):
             self._queue.drain()
@@ -197,37 +223,58 @@ class Exchange:
         with self._watch.time("decompress"):
             finite = all_finite(received)
             if finite:
-                self._commit()
+                self._write()
         return finite
 
-    def _commit(self) -> None:
-        arrived = {slot.name: slot.param.grad for slot in self._active if slot.param.grad is not None}
-        written: set[str] = set()
+    def exchanged(self) -> set[str]:
+        """Return the parameters whose averages the step that just finished wrote."""
+        return {slot.name for slot in self._active} - self._resting
+
+    def commit(self, names: Collection[str]) -> None:
+        """Make what the last step kept back of `names` the committed memory; that of others stays as before it."""
         for lane in self.lanes:
-            lane.commit()
-            written.update(lane.decode(arrived))
-        grads, results = [], []
-        for slot in self._active:
-            if slot.name in written:
-                continue
-            assert slot.lane is not None
-            param, result = slot.param, slot.lane.result(slot.name)
-            if slot.dense and self.memory is not None and self.memory.dense_momentum:
-                self.memory.dense_update(result.view(-1), self._momentum(slot.name, result))
-            if param.grad is not None:
-                grads.append(param.grad)
-                results.append(result)
-            elif param.requires_grad:
-                param.grad = result.to(param.dtype, copy=True)
+            lane.commit(names)
+        for name in [name for name in self._momenta if name in names]:
+            self._store.put(name, "momentum", self._momenta.pop(name))
+
+    def kept_squares(self, buffer: str) -> float:
+        """Return the squared norm of what the last step left in a memory's buffer, committed or not."""
+        return sum(lane.kept_squares(buffer) for lane in self.lanes)
+
+    def _write(self) -> None:
+        arrived = {
+            slot.name: slot.param.grad
+            for slot in self._active
+            if slot.param.grad is not None and slot.name not in self._resting
+        }
+        grads: list[torch.Tensor] = []
+        results: list[torch.Tensor] = []
+        for lane, slots in zip(self.lanes, self._members, strict=True):
+            written = lane.decode(arrived, self._room)
+            for slot in slots:
+                if slot.name in written or slot.name in self._resting:
+                    continue
+                param, result = slot.param, lane.result(slot.name)
+                if slot.dense and self.memory is not None and self.memory.dense_momentum:
+                    self._momenta[slot.name] = momentum = self._momentum(slot.name, result)
+                    self.memory.dense_update(result.view(-1), momentum.view(-1))
+                if param.grad is not None:
+                    grads.append(param.grad)
+                    results.append(result)
+                elif param.requires_grad:
+                    param.grad = result.to(param.dtype, copy=True)
+            if lane.in_room and grads:
+                torch._foreach_copy_(grads, results)
+                grads, results = [], []
         if grads:
             torch._foreach_copy_(grads, results)
+        self.averages.note(slot.name for slot in self._active if slot.name not in self._resting)
 
     def _momentum(self, name: str, like: torch.Tensor) -> torch.Tensor:
-        buffer = self._store.get(name, "momentum")
-        if buffer is None:
-            buffer = torch.zeros(like.shape, dtype=torch.float32, device=like.device)
-            self._store.put(name, "momentum", buffer)
-        return buffer.view(-1)
+        before = self._momenta.get(name, self._store.get(name, "momentum"))
+        if before is None:
+            return torch.zeros(like.shape, dtype=torch.float32, device=like.device)
+        return before.clone()
 
     def stats(self, skipped: bool) -> StepStats:
         """Return what the step that just finished did."""
@@ -266,7 +313,7 @@ def all_finite(parts: Iterable[torch.Tensor]) -> bool:
 
 
 def make_lane(
-    lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory | None
+    lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory | None, step: int = 0
 ) -> LaneExecutor:
     """Return the executor of a lane: dense if none of its segments is compressed."""
     collective = collectives.build(lane.collective)
@@ -274,8 +321,8 @@ def make_lane(
         return DenseLane(lane, plan, comm, device, store, memory)
     assert memory is not None
     if isinstance(collective, Reducer):
-        return ReducedLane(lane, plan, comm, device, store, memory)
-    return PackedLane(lane, plan, comm, device, store, lane_memory(lane, memory), memory)
+        return ReducedLane(lane, plan, comm, device, store, memory, step)
+    return PackedLane(lane, plan, comm, device, store, lane_memory(lane, memory), step, memory)
 
 
 def lane_memory(lane: Lane, memory: Memory) -> Memory:

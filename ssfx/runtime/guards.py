@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
@@ -29,16 +31,44 @@ def check_module(model: object) -> None:
             f"attach needs a torch.nn.Module, got {type(model).__name__}; of a pipeline stage attach its submodule, "
             "with the process group of the ranks that hold the same stage"
         )
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ConfigError(
+            "the model is TorchScript, which takes no hooks; attach to the module it was made of, or use torch.compile"
+        )
     for part in model.modules():
         for kind in type(part).__mro__:
             if kind.__name__ in OWN_EXCHANGE:
                 raise ConfigError(f"{kind.__name__} exchanges gradients itself; {OWN_EXCHANGE[kind.__name__]}")
-    for name, parameter in model.named_parameters():
-        if any(kind.__name__ == "DTensor" for kind in type(parameter.data).__mro__):
-            raise ConfigError(
-                f"parameter {name} is a DTensor, split over ranks; ssfx averages gradients of whole parameters, so "
-                "attach before parallelize_module or fully_shard, or without them"
-            )
+    for role, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
+        for name, tensor in named:
+            if reason := _untakable(tensor):
+                raise ConfigError(f"{role} {name} {reason}")
+
+
+def _untakable(tensor: torch.Tensor) -> str:
+    """Return why a parameter or buffer cannot be made equal on all ranks, and what to do; "" if it can."""
+    if is_lazy(tensor):
+        return "has no shape yet (a lazy module); run one batch through the model, then make the optimizer and attach"
+    if tensor.is_meta:
+        return "is on the meta device and has no values; call model.to_empty(device=...) and fill it, then attach"
+    if any(kind.__name__ == "DTensor" for kind in type(tensor.data).__mro__):
+        return (
+            "is a DTensor, split over ranks; ssfx averages gradients of whole parameters, so "
+            "attach before parallelize_module or fully_shard, or without them"
+        )
+    if tensor.layout is not torch.strided:
+        return (
+            f"has layout {str(tensor.layout).removeprefix('torch.')}, and ranks are made equal by dense tensors; make "
+            "it dense, or keep it in a plain attribute of the module that is no buffer"
+        )
+    if tensor.is_quantized:
+        return f"is quantised ({str(tensor.dtype).removeprefix('torch.')}); attach before torch.ao.quantization.convert"
+    wrapped: bool = is_traceable_wrapper_subclass(tensor.data)
+    if wrapped:
+        return f"is a {type(tensor.data).__name__}, no plain tensor; attach to the model before it is converted"
+    if tensor.is_inference():
+        return "was made in torch.inference_mode and cannot be written; make the model outside of it"
+    return ""
 
 
 def unwrapped(optimizer: object) -> Optimizers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,12 +13,13 @@ from ssfx.runtime.store import Store
 class KeptBack:
     """Measures one step in `every`: gradients with what was kept before, and what is kept after. Of this rank alone.
 
-    `buffer`: the name of the memory's residual. `share` is what the last measured step kept back, None before one was
-    measured, and where there was nothing to send.
+    `buffer`: the name of the memory's residual. `kept_squares` returns the squared norm of what the last step
+    left in it. `share` is what the last measured step kept back, None before one was measured, and where there was
+    nothing to send.
     """
 
-    def __init__(self, store: Store, buffer: str, every: int) -> None:
-        self._store, self._buffer, self._every = store, buffer, every
+    def __init__(self, store: Store, buffer: str, every: int, kept_squares: Callable[[str], float]) -> None:
+        self._store, self._buffer, self._every, self._kept_squares = store, buffer, every, kept_squares
         self._steps = 0
         self._whole = 0.0
         self.squares = (0.0, 0.0)
@@ -47,10 +49,10 @@ class KeptBack:
         self._whole += float(whole.square().sum())
 
     def end_step(self) -> bool:
-        """Close a step, which left in the store what it kept back; return whether it was measured."""
+        """Close a step; return whether it was measured."""
         measured = self.due
         if measured:
-            self.squares = (self._store.norm(self._buffer) ** 2, self._whole)
+            self.squares = (self._kept_squares(self._buffer), self._whole)
             self.restart()
         else:
             self._steps += 1

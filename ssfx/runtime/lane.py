@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -23,13 +24,30 @@ from ssfx.runtime.store import Store
 class StepKey:
     """What compression may depend on besides the data; `tensor_ids` maps names to sorted positions."""
 
-    step: int
     seed: int
     tensor_ids: dict[str, int]
 
 
+class Room:
+    """A float32 vector that lanes decode into, one after the other: as large as the largest of them needs."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._vector = torch.empty(0, dtype=torch.float32, device=device)
+
+    def of(self, numel: int) -> torch.Tensor:
+        """Return `numel` elements of unknown content; those of an earlier call are overwritten through them."""
+        if self._vector.numel() < numel:
+            self._vector = torch.empty(0, dtype=torch.float32, device=self._device)  # the smaller goes first
+            self._vector = torch.empty(numel, dtype=torch.float32, device=self._device)
+        return self._vector[:numel]
+
+
 class LaneExecutor(ABC):
     """Common part of the two lane kinds: which tensors are still missing, and the exchange under way."""
+
+    in_room: ClassVar[bool] = True
+    """`result` is valid only until another lane decodes."""
 
     def __init__(self, lane: Lane, plan: Plan, comm: Comm) -> None:
         self.lane = lane
@@ -40,12 +58,17 @@ class LaneExecutor(ABC):
         self.missing: list[int] = []
         self.pending: Pending | None = None
         self.nbytes = 0
+        self.resting: set[str] = set()
+        """Frozen tensors of this step: they count as zeros, and what is kept of them is neither sent nor changed."""
         self._carried: dict[str, torch.Tensor] = {}
+        self._carried_already: set[str] = set()
 
-    def begin(self, key: StepKey) -> None:
-        """Reset for a new step: all tensors are missing."""
+    def begin(self, key: StepKey, going_on: Collection[str] = ()) -> None:
+        """Reset for a new step: all tensors are missing; for `going_on` see `LaneState.begin`."""
         self.missing = [len(segment.tensors) for segment in self.lane.segments]
         self.pending = None
+        self.resting.clear()
+        self._carried_already = {name for name in self._carried if name in going_on}
         self.key = key
 
     def _collect_carried(self, names: Iterable[str], store: Store, memory: Memory | None, device: torch.device) -> None:
@@ -58,10 +81,8 @@ class LaneExecutor(ABC):
             if kept is not None:
                 self._carried[name] = kept.to(device)  # it may have lived on the host
 
-    def _settle_owed(self) -> None:
-        for name in self._carried:
-            self._store.drop(name, self._carried_buffer)
-        self._carried = {}
+    def _carry_of(self, name: str) -> torch.Tensor | None:
+        return None if name in self.resting or name in self._carried_already else self._carried.get(name)
 
     def arrived(self, segment: int) -> bool:
         """Note that one more tensor of a segment is in; return whether the segment is now complete."""
@@ -70,7 +91,7 @@ class LaneExecutor(ABC):
 
     @abstractmethod
     def add(self, name: str, grad: torch.Tensor | None) -> None:
-        """Take one tensor's local gradient into the flat buffer; None counts as zeros."""
+        """Take one tensor's local gradient into the flat buffer; None counts as zeros, as does one that rests."""
 
     @abstractmethod
     def compress(self, segment: int) -> None:
@@ -100,20 +121,27 @@ class LaneExecutor(ABC):
     def finish(self) -> list[torch.Tensor]:
         """Wait for the exchange; return everything received that must be finite for the step to count."""
 
+    def commit(self, names: Collection[str]) -> None:
+        """Make what this step left of the tensors `names` the committed memory; `names` may hold other lanes', too."""
+        for name in [name for name in self._carried if name in names]:
+            self._store.drop(name, self._carried_buffer)  # it has been sent
+            del self._carried[name]
+
     @abstractmethod
-    def commit(self) -> None:
-        """Make this step's memory the committed one."""
+    def decode(self, grads: Mapping[str, torch.Tensor], room: Room) -> Collection[str]:
+        """Turn what was received into averaged gradients, in `room` where the message itself cannot hold them.
+
+        Return the tensors of `grads` that hold their average already; `result` has the others', until `room` is used
+        again.
+        """
 
     @abstractmethod
     def result(self, name: str) -> torch.Tensor:
         """Return the averaged gradient of one tensor that `decode` has not written, in its shape; call after it."""
 
-    @abstractmethod
-    def decode(self, grads: Mapping[str, torch.Tensor]) -> Collection[str]:
-        """Turn what was received into averaged gradients; call after `commit`.
-
-        Return the tensors of `grads` that hold their average already; `result` has the others'.
-        """
+    def kept_squares(self, buffer: str) -> float:
+        """Return the squared norm of what this step left in a memory's buffer, committed or not."""
+        return 0.0
 
     def sent_elements(self) -> int:
         """Return how many elements this rank sent in the latest step."""
@@ -133,6 +161,8 @@ class LaneExecutor(ABC):
 
 class DenseLane(LaneExecutor):
     """An uncompressed all-reduce: gradients are averaged in place in one flat buffer of their own dtype."""
+
+    in_room = False
 
     def __init__(
         self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory | None
@@ -156,8 +186,9 @@ class DenseLane(LaneExecutor):
             view.zero_()
         else:
             torch.mul(grad, self._share, out=view)
-        if self._carried and name in self._carried:
-            view.add_(self._carried[name].view(view.shape), alpha=self._share)
+        carried = self._carry_of(name)
+        if carried is not None:
+            view.add_(carried.view(view.shape), alpha=self._share)
 
     def compress(self, segment: int) -> None:
         """Nothing to do: values travel as they are."""
@@ -172,11 +203,7 @@ class DenseLane(LaneExecutor):
         self.pending.wait()
         return [self.flat]
 
-    def commit(self) -> None:
-        """Forget the carried residual: it has been sent."""
-        self._settle_owed()
-
-    def decode(self, grads: Mapping[str, torch.Tensor]) -> Collection[str]:
+    def decode(self, grads: Mapping[str, torch.Tensor], room: Room) -> Collection[str]:
         """Nothing to do: the sum of shares is the average."""
         return ()
 

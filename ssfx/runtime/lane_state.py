@@ -1,12 +1,13 @@
 """What a lane keeps between steps: the memory's flat buffers and the compressors' own state, both twice.
 
-`old` is committed, `new` is written by the step under way; `commit` swaps them, so that a rollback costs nothing. The
-store sees the committed side by parameter name: it survives re-planning and goes into checkpoints.
+`old` is committed, `new` is written by the exchange under way. `commit` swaps them once an optimizer has stepped with
+what was exchanged, so that a rollback costs nothing. The store sees the committed side by parameter name: it survives
+re-planning and goes into checkpoints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import torch
 
@@ -23,36 +24,38 @@ Buffers = dict[str, torch.Tensor]
 class LaneState:
     """State of a lane's compressed segments (`parts`, by position in the lane), in the store and in flat buffers.
 
-    `own` is the collective's state before the first step, thresholds as for a loss scale of 1; what the store has
-    replaces it if the lane had the same first tensor and as many elements.
-
-    `total` elements of the memory's first buffer have room for the dense tensors too: the committed step's free buffer
-    receives the decoded average. Segments in `host` keep their memory in their own staging buffers.
+    `own` is the collective's state before the first step, thresholds as for a loss scale of 1. `first_step` is the
+    number of the lane's first step: later ones count what was committed, so that a compressor whose steps take turns
+    misses no turn when an exchange is rolled back. What the store has replaces both if the lane had the same first
+    tensor and as many elements. Segments in `host` keep their memory in their own staging buffers.
     """
 
     def __init__(
-        self, lane: Lane, parts: Mapping[int, Part], total: int, memory: Memory, compressor: Compressor | None,
-        store: Store, device: torch.device, host: Mapping[int, HostSegment], own: Buffers,
+        self, lane: Lane, parts: Mapping[int, Part], memory: Memory, compressor: Compressor | None, store: Store,
+        device: torch.device, host: Mapping[int, HostSegment], own: Buffers, first_step: int,
     ) -> None:  # fmt: skip
         self._names = {i: lane.segments[i].tensors for i in parts}
         self._parts, self._memory, self._store, self._host = parts, memory, store, host
         packed = sum(part.numel for part in parts.values())
-        sizes = {buffer: packed if n else total for n, buffer in enumerate(memory.buffers)}
 
         def flat() -> Buffers:
-            return {buffer: torch.zeros(size, device=device) for buffer, size in sizes.items()}
+            return {buffer: torch.zeros(packed, dtype=torch.float32, device=device) for buffer in memory.buffers}
 
         self.new = flat()
         self.old = flat() if memory.stateful else {}
-        # Without a memory there is no free buffer that could take the average.
-        self._room = torch.zeros(total, device=device) if not memory.stateful else None
+        self.source = self.old
+        """What gradients are added to: the committed memory, or what an exchange before this one left in `new`."""
+        self._partly = False
+        self._step = 0
         self.compressor_old: dict[int, Buffers] = {}
         for i, part in parts.items():
             shapes = compressor.state_shapes(part.shapes) if compressor is not None else {}
             where = torch.device("cpu") if i in host else device
-            self.compressor_old[i] = {name: torch.zeros(shape, device=where) for name, shape in shapes.items()}
+            self.compressor_old[i] = {
+                name: torch.zeros(shape, dtype=torch.float32, device=where) for name, shape in shapes.items()
+            }
         self.compressor_new = {i: {k: v.clone() for k, v in state.items()} for i, state in self.compressor_old.items()}
-        self.lane_old = {**own, "numel": torch.tensor(packed)} if own else {}
+        self.lane_old = {**own, "numel": torch.tensor(packed), "step": torch.tensor(first_step)} if parts else {}
         for name, value in own.items():
             if (COLLECTIVE + name).startswith(THRESHOLD):
                 value *= store.loss_scale
@@ -69,27 +72,79 @@ class LaneState:
         self._publish()
 
     @property
-    def out(self) -> torch.Tensor:
-        """Flat buffer for the decoded average; valid after `commit`."""
-        return self._room if self._room is not None else self.new[self._memory.buffers[0]]
+    def step(self) -> int:
+        """The number of the step under way: how many exchanges of this lane led to the state it begins with."""
+        return self._step
 
-    def begin(self) -> None:
-        """Start a step: the new state of compressors and collective is the committed one until they change it."""
-        for name, value in self.lane_old.items():
-            self.lane_new[name].copy_(value)
+    def begin(self, going_on: Collection[str] = ()) -> None:
+        """Start a step from the committed state; of tensors in `going_on` from what the exchange before it left.
+
+        Their gradients were exchanged, are still there, and are added to: either both exchanges are committed, or none.
+        """
+        self._partly = False
+        members = {i: any(name in going_on for name in names) for i, names in self._names.items()}
+        again = any(members.values())
+        self.source = self.new if again and self._memory.stateful else self.old
+        for staged in self._host.values():
+            staged.source = staged.new if again and self._memory.stateful else staged.old
+        if not again:
+            _copy(self.lane_old, self.lane_new)
         for i, state in self.compressor_old.items():
-            for name, value in state.items():
-                self.compressor_new[i][name].copy_(value)
+            if not members[i]:
+                _copy(state, self.compressor_new[i])
+        for i, part in self._parts.items() if again else ():
+            self._pieces(i, part, [name not in going_on for name in self._names[i]], back=True)
+        if self.lane_new:
+            self._step = int(self.lane_new["step"])
+            self.lane_new["step"] += 1
 
-    def commit(self) -> None:
-        """Make this step's state the committed one."""
-        self.compressor_old, self.compressor_new = self.compressor_new, self.compressor_old
-        self.lane_old, self.lane_new = self.lane_new, self.lane_old
-        if self._memory.stateful:
-            self.old, self.new = self.new, self.old
-            for staged in self._host.values():
-                staged.swap()
-        self._publish()
+    def rest(self, segment: int, lo: int, hi: int) -> None:
+        """Elements lo .. hi - 1 take part in this step as zeros; what is kept of them is in the committed side only."""
+        staged = self._host.get(segment)
+        start, state = (self._parts[segment].lo, staged.new) if staged else (0, self.new)
+        for buffer in state.values():
+            buffer[lo - start : hi - start].zero_()
+
+    def commit(self, names: Collection[str]) -> None:
+        """Make what this step left of the tensors `names` the committed state; that of all others stays as it was.
+
+        A segment's own state, and the collective's, follow as soon as one of their tensors does.
+        """
+        members = {i: [name in names for name in self._names[i]] for i in self._parts}
+        if not any(map(any, members.values())):
+            return
+        if not self._partly and all(map(all, members.values())):
+            self.compressor_old, self.compressor_new = self.compressor_new, self.compressor_old
+            self.lane_old, self.lane_new = self.lane_new, self.lane_old
+            if self._memory.stateful:
+                self.old, self.new = self.new, self.old
+                for staged in self._host.values():
+                    staged.swap()
+            self._publish()
+            return
+        self._partly = True
+        _copy(self.lane_new, self.lane_old)
+        for i, part in self._parts.items():
+            if not any(members[i]):
+                continue
+            _copy(self.compressor_new[i], self.compressor_old[i])
+            self._pieces(i, part, members[i])
+
+    def squares(self, buffer: str) -> float:
+        """Return the squared norm of what this step left in `buffer`, committed or not; 0 without such a memory."""
+        if not self._memory.stateful or buffer not in self.new:
+            return 0.0
+        hosted = [state.new[buffer] for state in self._host.values()]
+        return sum(float(value.square().sum()) for value in (self.new[buffer], *hosted))
+
+    def _pieces(self, segment: int, part: Part, wanted: Collection[bool], back: bool = False) -> None:
+        """Copy the memory of the wanted tensors of a segment from `new` to `old`, or `back`."""
+        host = self._host.get(segment)
+        start, new, old = (part.lo, host.new, host.old) if host else (0, self.new, self.old)
+        source, target = (old, new) if back else (new, old)
+        for copied, (lo, hi) in zip(wanted, part.pieces, strict=True):
+            for buffer in old if copied else ():
+                target[buffer][lo - start : hi - start].copy_(source[buffer][lo - start : hi - start])
 
     def _publish(self) -> None:
         for name, buffer, view in self._committed():
@@ -109,3 +164,8 @@ class LaneState:
             for name, shape, (lo, hi) in zip(self._names[i], part.shapes, part.pieces, strict=True):
                 for buffer in self._memory.buffers:
                     yield name, buffer, state[buffer][lo - start : hi - start].view(shape)
+
+
+def _copy(source: Buffers, target: Buffers) -> None:
+    for name, value in source.items():
+        target[name].copy_(value)

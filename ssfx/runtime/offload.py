@@ -5,9 +5,10 @@ Source: SSFusion section IV-C; SSFusion, section IV-C. The memory of an offloade
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from itertools import zip_longest
 
 import torch
 
@@ -49,6 +50,8 @@ class HostSegment:
         self.grad = pinned(numel)
         self.new = {buffer: pinned(numel) for buffer in memory.buffers}
         self.old = {buffer: pinned(numel) for buffer in memory.buffers} if memory.stateful else {}
+        self.source = self.old
+        """What gradients are added to; see `LaneState.source`."""
         self.payload = Payload(
             pinned(layout.counts, torch.int32),
             pinned(layout.scales),
@@ -57,7 +60,9 @@ class HostSegment:
             pinned(layout.code_bytes, torch.uint8),
             pinned(layout.first, getattr(torch, layout.first_dtype)),
         )
-        alone = replace(part, lo=0, hi=numel, starts=Starts(), pieces=((0, numel),))
+        pieces = tuple((lo - part.lo, hi - part.lo) for lo, hi in part.pieces)
+        alone = replace(part, lo=0, hi=numel, starts=Starts(), pieces=pieces)
+        self.grads: list[torch.Tensor | None] = [self.grad[lo:hi] for lo, hi in pieces]
         self.batch = Batch((alone,), self.payload, self.new, memory=memory, base=part.lo)
 
     def fetch(self, pieces: list[tuple[int, int, torch.Tensor | None]], stream: torch.cuda.Stream) -> torch.cuda.Event:
@@ -74,10 +79,11 @@ class HostSegment:
             done.record(stream)
         return done
 
-    def compress(self, fetched: torch.cuda.Event, compressor: Compressor) -> None:
-        """Accumulate and compress on the host once the gradients are there."""
+    def compress(self, fetched: torch.cuda.Event, compressor: Compressor, resting: Sequence[bool] = ()) -> None:
+        """Accumulate and compress on the host once the gradients are there; nothing of tensors that are `resting`."""
         fetched.synchronize()
-        self.batch.new, self.batch.old, self.batch.grads = self.new, self.old, [self.grad]
+        self.batch.new, self.batch.old = self.new, self.source
+        self.batch.grads = [None if rests else grad for grad, rests in zip_longest(self.grads, resting)]
         self.batch.compress(compressor)
 
     def ship(self, target: Payload, stream: torch.cuda.Stream) -> None:

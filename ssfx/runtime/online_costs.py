@@ -152,17 +152,19 @@ def _compressor_times(
 ) -> tuple[float, float, float]:
     compressor = build(spec)
     generator = torch.Generator().manual_seed(numel)
-    data = torch.randn(numel, generator=generator).pow_(3).to(device)  # heavy tails, as gradients have
+    data = (
+        torch.randn(numel, dtype=torch.float32, generator=generator).pow_(3).to(device)
+    )  # heavy tails, as gradients have
     here = blank_batch(compressor, [[_matrix(numel)]], density, device=device)
     here.vector.copy_(data)
     here.world_size = world_size
     encode_s = _median_s(lambda: run(here, compressor), device)
-    out, ctx = torch.zeros(numel, device=device), here.context(here.parts[0])
+    out, ctx = torch.zeros(numel, dtype=torch.float32, device=device), here.context(here.parts[0])
     decode_s = world_size * _median_s(lambda: compressor.decompress_add(here.payload, out, ctx), device)
     if device.type == "cpu":
         return encode_s, encode_s, decode_s
     staged = blank_batch(compressor, [[_matrix(numel)]], density)
-    staged.new = {"a": torch.empty(numel, pin_memory=True)}
+    staged.new = {"a": torch.empty(numel, dtype=torch.float32, pin_memory=True)}
 
     def offloaded() -> None:
         staged.vector.copy_(data)
@@ -180,7 +182,7 @@ def _matrix(numel: int) -> tuple[int, ...]:
 
 def issuer(comm: Comm, name: str, nbytes: int) -> Callable[[], Pending]:
     """Return a call that issues one exchange of `name`, a primitive or a collective, of about `nbytes` a rank."""
-    message = torch.zeros(nbytes // 4, device=comm.device)
+    message = torch.zeros(nbytes // 4, dtype=torch.float32, device=comm.device)
     if name == "all_to_all":
         parts = message.tensor_split(comm.world_size)
         peers = [r for r in range(comm.world_size) if r != comm.rank]

@@ -13,7 +13,7 @@ from ssfx.compressors.batch import Batch, Part
 from ssfx.kernels import writes_sums
 from ssfx.memories import Memory
 from ssfx.planning.plan import Lane, Plan
-from ssfx.runtime.lane import StepKey
+from ssfx.runtime.lane import Room, StepKey
 from ssfx.runtime.lane_state import LaneState
 from ssfx.runtime.message import MessageLayout
 from ssfx.runtime.offload import HostSegment
@@ -34,17 +34,16 @@ class _Group:
 class PackedLane(SentCounts):
     """Compressed segments (and dense ones beside them) in one message.
 
-    `state` keeps the memory twice; after a commit the free side receives the decoded average, so that error feedback
-    costs one extra gradient copy.
+    `state` keeps the memory twice, before and after the step under way: a step that no optimizer takes is undone.
     """
 
     def __init__(
         self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory,
-        run_memory: Memory | None = None,
+        first_step: int = 0, run_memory: Memory | None = None,
     ) -> None:  # fmt: skip
         """`memory` is that of the lane; what `run_memory` kept of its tensors under an earlier plan is sent with them.
 
-        None: it is the same.
+        None: it is the same. `first_step`: see `LaneState`.
         """
         super().__init__(lane, plan, comm)
         self.memory = memory
@@ -64,6 +63,7 @@ class PackedLane(SentCounts):
         self._slots: dict[str, tuple[int, int]] = {}
         self._shapes = {name: plan.by_name[name].shape for name in lane.tensors}
         self._segment_at: dict[int, tuple[int, int]] = {}
+        self._segment_of = {name: i for i, segment in enumerate(lane.segments) for name in segment.tensors}
         offset = 0
         for i in self.layout.order:
             start = offset
@@ -77,24 +77,14 @@ class PackedLane(SentCounts):
             name for i in self.packed for name in lane.segments[i].tensors if plan.by_name[name].numel
         ]
         self.payloads: dict[int, Payload] = {i: self.layout.payload(self.message, i) for i in self.packed}
-        self._grads: dict[str, torch.Tensor] = {}
+        self._grads: dict[str, torch.Tensor | None] = {}
         parts = self._parts(plan)
         hosted = [i for i in self.packed if lane.segments[i].placement == "host"]
         self.host: dict[int, HostSegment] = {}
         if device.type == "cuda":
             self.host = {i: HostSegment(parts[i], memory) for i in hosted}
-        self.state = LaneState(
-            lane,
-            parts,
-            self.total,
-            memory,
-            self.compressor,
-            store,
-            device,
-            self.host,
-            self._own_state(self.packed_total),
-        )
-        self.out = self.state.out
+        own = self._own_state(self.packed_total)
+        self.state = LaneState(lane, parts, memory, self.compressor, store, device, self.host, own, first_step)
         together = [i for i in self.packed if i not in hosted]
         self._groups: dict[int, _Group] = {}
         for members in [together, *([i] for i in hosted)]:
@@ -127,24 +117,27 @@ class PackedLane(SentCounts):
     def add(self, name: str, grad: torch.Tensor | None) -> None:
         """Take one tensor in: a gradient that is compressed later, or the plain values of a dense one."""
         lo, hi = self._slots[name]
+        carried = self._carry_of(name)
         if name in self._plain:
             target = self._dense[lo - self._dense_at : hi - self._dense_at]
             if grad is None:
                 target.zero_()
             else:
                 target.view(self._shapes[name]).copy_(grad)
-            if name in self._carried:
-                target.add_(self._carried[name].view(-1))
+            if carried is not None:
+                target.add_(carried.view(-1))
             return
-        flat = torch.zeros(hi - lo, device=self._device) if grad is None else grad.reshape(-1)
-        if name in self._carried:
-            flat = flat + self._carried[name].view(-1)
-        self._grads[name] = flat
+        if name in self.resting:
+            self.state.rest(self._segment_of[name], lo, hi)
+            self._grads[name] = None
+            return
+        flat = torch.zeros(hi - lo, dtype=torch.float32, device=self._device) if grad is None else grad.reshape(-1)
+        self._grads[name] = flat if carried is None else flat + carried.view(-1)
 
-    def begin(self, key: StepKey) -> None:
+    def begin(self, key: StepKey, going_on: Collection[str] = ()) -> None:
         """Reset for a new step."""
-        super().begin(key)
-        self.state.begin()
+        super().begin(key, going_on)
+        self.state.begin(going_on)
         for group in self._groups.values():
             group.waiting = len(group.batch.parts)
 
@@ -170,7 +163,7 @@ class PackedLane(SentCounts):
         if group.waiting:
             return None
         batch = group.batch
-        batch.new, batch.old, batch.memory = self.state.new, self.state.old, self.memory
+        batch.new, batch.old, batch.memory = self.state.new, self.state.source, self.memory
         batch.grads = [self._grads.pop(name) for name in group.names]
         self._key(batch, group.segments)
         return group
@@ -181,7 +174,7 @@ class PackedLane(SentCounts):
 
     def _key(self, batch: Batch, segments: list[int]) -> None:
         batch.states = [self.state.compressor_new[i] for i in segments]
-        batch.step, batch.seed = self.key.step, self.key.seed
+        batch.step, batch.seed = self.state.step, self.key.seed
         batch.rank, batch.world_size = self.comm.rank, self.comm.world_size
 
     def offload(
@@ -196,9 +189,13 @@ class PackedLane(SentCounts):
         fetched = staged.fetch(pieces, stream)
         compressor = self.compressor
         self._key(staged.batch, [segment])
+        names = self.lane.segments[segment].tensors
+        resting = [name in self.resting for name in names]
+        for name in self.resting.intersection(names):
+            self.state.rest(segment, *self._slots[name])
 
         def work() -> list[torch.cuda.Event]:
-            staged.compress(fetched, compressor)
+            staged.compress(fetched, compressor, resting)
             staged.ship(self.payloads[segment], stream)
             shipped = torch.cuda.Event()
             shipped.record(stream)
@@ -207,17 +204,17 @@ class PackedLane(SentCounts):
         return work
 
     def _context(self, segment: int, rank: int) -> Context:
-        """Return what decoding a segment may depend on; after `commit`, so the state is the committed one."""
+        """Return what decoding a segment may depend on: its state is the one that this step leaves."""
         spec = self.lane.segments[segment]
         return Context(
-            step=self.key.step,
+            step=self.state.step,
             tensor_id=self.key.tensor_ids[spec.tensors[0]],
             rank=rank,
             world_size=self.comm.world_size,
             density=spec.density,
             seed=self.key.seed,
             shapes=tuple(self._shapes[name] for name in spec.tensors),
-            state=self.state.compressor_old[segment],
+            state=self.state.compressor_new[segment],
         )
 
     def start(self) -> None:
@@ -232,7 +229,7 @@ class PackedLane(SentCounts):
         if self.collective.additive_only:
             values = self.layout.values.of(self.message)
             if self._cycle:
-                values = values[: self._cycle[self.key.step % len(self._cycle)]]
+                values = values[: self._cycle[self.state.step % len(self._cycle)]]
             self.pending = self.collective.start(values, self.comm)
         elif self.collective.variable:
             self.pending = self.collective.start(self.layout.trim(self.message, self.packed), self.comm)
@@ -255,21 +252,24 @@ class PackedLane(SentCounts):
         parts = (self.layout.values, self.layout.dense, self.layout.scales)
         return [part.of(received) for part in parts if part.length]
 
-    def commit(self) -> None:
-        """Swap the memory's buffers: this step's becomes the committed one."""
-        self._settle_owed()
-        self.state.commit()
-        self.out = self.state.out
+    def commit(self, names: Collection[str]) -> None:
+        """Make what this step left of the tensors `names` the committed memory."""
+        super().commit(names)
+        self.state.commit(names)
 
-    def decode(self, grads: Mapping[str, torch.Tensor]) -> Collection[str]:
+    def kept_squares(self, buffer: str) -> float:
+        """Return the squared norm of what this step left in a memory's buffer, committed or not."""
+        return self.state.squares(buffer)
+
+    def decode(self, grads: Mapping[str, torch.Tensor], room: Room) -> Collection[str]:
         """Write the average over ranks, adding ranks in order so that all replicas stay bit-identical.
 
-        Gathered pairs go straight into the gradients where a compiled kernel can; everything else goes into `out`.
+        Gathered pairs go straight into the gradients where a compiled kernel can; everything else goes into `room`.
         """
         written = self._written_straight(grads)
-        out, share = self.out, 1.0 / self.comm.world_size
-        if written:
-            out = out[self._dense_at :]
+        vote = self.compressor is not None and self.compressor.vote
+        self.out, share = room.of(self.total), 1.0 if vote else 1.0 / self.comm.world_size  # votes add up exactly
+        out = self.out[self._dense_at :] if written else self.out
         out.zero_()
         if self.collective.additive_only:
             assert self.compressor is not None

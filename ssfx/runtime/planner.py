@@ -41,6 +41,7 @@ class Planner:
     def __init__(
         self, comm: Comm, model: torch.nn.Module, scheme: Scheme, given: dict[str, Any], memory: Memory | None,
         store: Store, base: Profile, costs: Costs | None, install: Callable[..., None],
+        kept_squares: Callable[[str], float],
     ) -> None:  # fmt: skip
         self.profile = base
         self.costs = costs
@@ -58,7 +59,9 @@ class Planner:
             return
         options: Any = scheme.options(given)
         if memory is not None and memory.stateful:
-            self.kept_back = KeptBack(store, memory.buffers[0], getattr(options, "replan_after", MEASURED_EVERY))
+            self.kept_back = KeptBack(
+                store, memory.buffers[0], getattr(options, "replan_after", MEASURED_EVERY), kept_squares
+            )
         self._observe()
         if hasattr(options, "replan_after"):
             self.watch, self._clock = PlanWatch(comm, scheme.options, given), StepClock(model)

@@ -8,15 +8,22 @@ it overlaps with backward too. One lock orders both.
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections import deque
 from collections.abc import Sequence
 from time import perf_counter
+from weakref import WeakSet
 
 import torch
 
+from ssfx.collectives.comm import LOOK_EVERY
+from ssfx.core.errors import SsfxError
 from ssfx.core.intervals import union_s
 from ssfx.runtime.lane import LaneExecutor
+
+_all: WeakSet[ExchangeQueue] = WeakSet()
+_LAST_S = 5.0
 
 
 class ExchangeQueue:
@@ -38,6 +45,7 @@ class ExchangeQueue:
         self._under_way: deque[int] = deque()
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self.spans: list[list[float]] = []
+        _all.add(self)
 
     def begin(self, lanes: Sequence[LaneExecutor], hold: bool = False) -> None:
         """Start a step whose lanes are issued in the order given; with `hold`, not before `drain` is called."""
@@ -66,11 +74,20 @@ class ExchangeQueue:
         with self._condition:
             self._hold = False
             self._pump()
-            self._condition.wait_for(lambda: self._error is not None or self._next == len(self._lanes))
+            while not self._condition.wait_for(self._all_issued, LOOK_EVERY.total_seconds()):
+                self._look()
             if self._error is not None:
+                if not isinstance(self._error, SsfxError):
+                    self._look()
                 raise self._error
         if self._stream is not None:  # what a lane computed itself is on that stream and has no work to wait for
             torch.cuda.current_stream().wait_stream(self._stream)
+
+    def _all_issued(self) -> bool:
+        return self._error is not None or self._next == len(self._lanes)
+
+    def _look(self) -> None:
+        self._lanes[0].comm.look()
 
     def poll(self) -> None:
         """Note which exchanges have ended by now."""
@@ -101,7 +118,7 @@ class ExchangeQueue:
             self._closed = True
             self._condition.notify_all()
         if self._thread is not None:
-            self._thread.join(timeout=5)
+            self._thread.join(timeout=_LAST_S)
 
     def _pump(self) -> None:
         """Issue what can be issued; the lock is held."""
@@ -164,3 +181,14 @@ class ExchangeQueue:
                 lane.pending.work.wait()  # the stream waits, not this thread
             end.record()
             self._events.append((start, end))
+
+
+@atexit.register
+def _let_threads_fail() -> None:
+    """Let a thread whose peer has gone come back with the transport's error while there is an interpreter to come to.
+
+    One that comes back later ends the process with a signal.
+    """
+    for queue in list(_all):
+        if queue._busy and queue._thread is not None:
+            queue.close()

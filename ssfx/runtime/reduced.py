@@ -11,6 +11,7 @@ from ssfx.collectives.comm import Comm, Pending
 from ssfx.memories import Memory
 from ssfx.planning.plan import Lane, Plan
 from ssfx.pricing.message_sizes import lane_load
+from ssfx.runtime.lane import Room
 from ssfx.runtime.packed import PackedLane
 from ssfx.runtime.store import Store
 
@@ -22,8 +23,17 @@ class ReducedLane(PackedLane):
     accumulated as they arrive and nothing is packed.
     """
 
-    def __init__(self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory) -> None:
-        super().__init__(lane, plan, comm, device, store, memory)
+    def __init__(
+        self,
+        lane: Lane,
+        plan: Plan,
+        comm: Comm,
+        device: torch.device,
+        store: Store,
+        memory: Memory,
+        first_step: int = 0,
+    ) -> None:
+        super().__init__(lane, plan, comm, device, store, memory, first_step)
         assert isinstance(self.collective, Reducer)
         self.reducer = self.collective
         self.kept = lane_load(plan, lane).kept
@@ -48,7 +58,7 @@ class ReducedLane(PackedLane):
     def start(self) -> None:
         """Reduce; returns when the sum is there."""
         vector = self.state.new[self.memory.buffers[0]][: self.packed_total]
-        work = Reduction(vector, self.kept, self.key.step, self.key.seed, self.state.lane_new)
+        work = Reduction(vector, self.kept, self.state.step, self.key.seed, self.state.lane_new)
         if self.reducer.selects:
             work.bad = not bool(torch.isfinite(vector.sum()) or torch.isfinite(vector).all())
         else:
@@ -73,9 +83,10 @@ class ReducedLane(PackedLane):
         assert self._reduced is not None
         return [self._reduced.values]
 
-    def decode(self, grads: Mapping[str, torch.Tensor]) -> Collection[str]:
-        """Write the average over ranks into `out`."""
+    def decode(self, grads: Mapping[str, torch.Tensor], room: Room) -> Collection[str]:
+        """Write the average over ranks into `room`."""
         assert self._reduced is not None
+        self.out = room.of(self.total)
         values, indices = self._reduced.values / self.comm.world_size, self._reduced.indices
         if indices is None:
             self.out[: self.packed_total].copy_(values)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
+import logging
+from collections.abc import Iterator, Sequence
 from typing import Any
 from weakref import WeakSet
 
 import torch
+from torch import nn
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import Compressor, build
@@ -17,9 +19,9 @@ from ssfx.memories import Memory, memories
 from ssfx.memories.base import check_chosen_memory, check_pair
 from ssfx.planning.costs import Costs, Curve, ring_exchange
 from ssfx.runtime.guards import Optimizers, check_module
-from ssfx.runtime.online import check_same
 from ssfx.schemes import Scheme
 
+_log = logging.getLogger("ssfx")
 _WARM_SHAPE = (8, 8)
 _attached: WeakSet[torch.nn.Module] = WeakSet()
 
@@ -51,6 +53,12 @@ def release_model(model: torch.nn.Module) -> None:
     _attached.discard(model)
 
 
+def attached_parameters() -> Iterator[torch.nn.Parameter]:
+    """Yield the parameters of all models to which an exchange is attached."""
+    for model in list(_attached):
+        yield from model.parameters()
+
+
 def choose_memory(compressor: str | None, memory: str | None, optimizers: Optimizers) -> Memory | None:
     """Return the memory for a compressor: the one asked for, or residual where error feedback is sound, else none."""
     if compressor is None:
@@ -62,14 +70,20 @@ def choose_memory(compressor: str | None, memory: str | None, optimizers: Optimi
         memory = "residual" if built.error_feedback and not built.lossless else "none"
     chosen = memories.build(memory)
     check_pair(chosen, built)
-    if chosen.forbids_optimizer_momentum:
-        for group in (group for one in optimizers for group in one.param_groups):
-            if group.get("momentum") or "betas" in group:
-                raise ConfigError(
-                    f"memory={chosen.name} applies momentum itself, so the optimizer must not; "
-                    "use SGD with momentum=0, or memory=residual"
-                )
+    check_momentum(chosen, optimizers)
     return chosen
+
+
+def check_momentum(memory: Memory, optimizers: Optimizers) -> None:
+    """Raise ConfigError for an optimizer with momentum where the memory applies momentum itself."""
+    if not memory.forbids_optimizer_momentum:
+        return
+    for group in (group for one in optimizers for group in one.param_groups):
+        if group.get("momentum") or "betas" in group:
+            raise ConfigError(
+                f"memory={memory.name} applies momentum itself, so the optimizer must not; "
+                "use SGD with momentum=0, or memory=residual"
+            )
 
 
 def memory_of(entry: Scheme, compressor: str | None, memory: str | None, optimizers: Optimizers) -> Memory | None:
@@ -88,17 +102,37 @@ def placeholder_costs(world_size: int) -> Costs:
     return Costs(world_size, free, free, free, ring_exchange(world_size, 20e-6, 0.8e-9), origin)
 
 
-def broadcast_model(model: torch.nn.Module, comm: Comm) -> None:
-    """Make parameters and buffers of all ranks equal to rank 0's, as torch DDP does; ConfigError if they cannot be."""
-    tensors = [*model.parameters(), *model.buffers()]
-    shapes = ";".join(f"{t.dtype}{tuple(t.shape)}" for t in tensors)
-    check_same(comm, hashlib.sha256(shapes.encode()).hexdigest(), "the list of parameters and buffers")
+def notice_voting_zeros(model: torch.nn.Module, compressor: str | None, rank: int) -> None:
+    """Rank 0 has logged a line if a vote will move rows of an embedding that have no gradient."""
+    tables = [name for name, part in model.named_modules() if isinstance(part, (nn.Embedding, nn.EmbeddingBag))]
+    if rank or compressor is None or not tables:
+        return
+    built = build(compressor)
+    if built.vote and getattr(built.options, "zeros", None) == "positive":
+        _log.warning(
+            "signsgd counts a zero gradient as positive, so rows of %s that no rank uses move in every step; "
+            'compressor="signsgd(zeros=abstain)" leaves them alone, with two bits an element instead of one',
+            tables[0] or "the embedding",
+        )
+
+
+def broadcast_model(model: torch.nn.Module, comm: Comm, source: int = 0, others: Sequence[torch.Tensor] = ()) -> None:
+    """Make parameters and buffers of all ranks equal to those of rank `source`, as torch DDP does, and `others`."""
     with torch.no_grad():
-        for tensor in tensors:
+        for tensor in (*model.parameters(), *model.buffers(), *others):
             if tensor.numel():
-                whole = tensor.detach().contiguous()
-                comm.broadcast(whole).wait()
-                tensor.copy_(whole)
+                written = _written_once(tensor.detach())
+                whole = written.resolve_conj().resolve_neg().contiguous()
+                comm.broadcast(whole.reshape(-1).view(torch.uint8), source).wait()  # gloo knows few dtypes
+                written.copy_(whole)
+
+
+def _written_once(tensor: torch.Tensor) -> torch.Tensor:
+    """Return `tensor` with each dimension that `expand` made cut to the one element that is in memory."""
+    for dimension, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if size > 1 and stride == 0:
+            tensor = tensor.narrow(dimension, 0, 1)
+    return tensor
 
 
 def scheme_options(compressor: str | None, density: float | None, options: dict[str, Any]) -> dict[str, Any]:
@@ -118,6 +152,8 @@ def warm_up(compressor: Compressor, memory: Memory, device: torch.device, world_
     """
     batch = blank_batch(compressor, [[_WARM_SHAPE]], 0.5, memory, device)
     batch.world_size = world_size
-    batch.grads = [torch.zeros(64, device=device)]
+    batch.grads = [torch.zeros(64, dtype=torch.float32, device=device)]
     run(batch, compressor)
-    compressor.decompress_add(batch.payload, torch.zeros(64, device=device), batch.context(batch.parts[0]))
+    compressor.decompress_add(
+        batch.payload, torch.zeros(64, dtype=torch.float32, device=device), batch.context(batch.parts[0])
+    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -21,7 +21,10 @@ from ssfx.memories.rates import Rates
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
+from ssfx.runtime.agreement import check_agreed, load_facts, model_facts, scaler_fact
 from ssfx.runtime.backward import BackwardPass, nested
+from ssfx.runtime.covered import Covered
+from ssfx.runtime.ddp_habits import DdpHabits
 from ssfx.runtime.exchange import Exchange, Slot
 from ssfx.runtime.guards import (
     STATE_FORMAT,
@@ -32,26 +35,35 @@ from ssfx.runtime.guards import (
     plan_in,
     refuse_inside_ddp,
 )
-from ssfx.runtime.online import check_same, parameter_names, registration_profile
+from ssfx.runtime.online import parameter_names, registration_profile
+from ssfx.runtime.peers import Peers
 from ssfx.runtime.planner import Planner
+from ssfx.runtime.process_group import LoneRank
 from ssfx.runtime.setup import (
+    attached_parameters,
     broadcast_model,
+    check_momentum,
     claim_model,
     placeholder_costs,
     release_model,
     warm_up,
 )
+from ssfx.runtime.skipped import is_round, why_not_finite
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
+from ssfx.runtime.uncopied import hook
+from ssfx.runtime.uneven import Uneven
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
 
 if TYPE_CHECKING:
     from ssfx import Advice
 
+_log = logging.getLogger("ssfx")
 
-class Sync:
+
+class Sync(Uneven):
     """The exchange attached to a model; see `attach`. Public: no_sync, synchronize, stats, state_dict, detach, plan."""
 
     def __init__(
@@ -68,6 +80,7 @@ class Sync:
         seed: int,
         trace: bool,
     ) -> None:
+        super().__init__()
         self.comm = comm
         self.scheme = schemes[scheme]
         self.given = given
@@ -92,36 +105,53 @@ class Sync:
         self._exchanged = False
         self._stepped: set[int] = set()
         """Optimizers that have stepped since the last exchange, by id."""
+        self._open_for_commit: set[str] = set()
+        """Parameters whose averages were exchanged, are still in `.grad`, and were not stepped with yet."""
+        self._looked_in: int | None = None
+        self._next_plan: tuple[Plan, bool] | None = None
+        self._in_closure = False
+        self.discarded_exchanges = 0
         self._handles: list[Any] = []
         probe = make_plan(scheme, self._base, placeholder_costs(max(2, comm.world_size)), given)  # refuse early
         if memory is not None:
             check_memory(probe, memory)
         if comm.world_size > 1:
-            self._agree_on_model(costs is not None)
-        self._planner = Planner(comm, model, self.scheme, given, memory, self.store, self._base, costs, self._install)
+            self._agree_on_model(costs is not None, optimizers)
+            self._peers = Peers(comm)
+            comm.look = self._peers.look
+        self._planner = Planner(
+            comm, model, self.scheme, given, memory, self.store, self._base, costs, self._install, self._kept_squares
+        )
         self.plan: Plan = self._planner.first_plan()
         if comm.world_size == 1:
             claim_model(model)
+            self._alone = LoneRank(self._params.values(), optimizers, comm.group)
+            self._habits = DdpHabits(model, self.no_sync)
             return
         self._exchange = Exchange(comm, self._params, memory, self.store, self.tracer)
         if memory is not None:
             for spec in self._compressors():
                 warm_up(build(spec), memory, comm.device, comm.world_size)
         self._install(self.plan)
-        slots = self._exchange.slots.values()
-        self._handles = [s.param.register_post_accumulate_grad_hook(partial(self._hook, s)) for s in slots]
+        for slot in self._exchange.slots.values():
+            self._listen(slot)
         for one in optimizers:
-            self._handles.append(one.register_step_pre_hook(self._before_optimizer))
-            self._handles.append(one.register_step_post_hook(self._after_optimizer))
-        self._handles.append(model.register_forward_pre_hook(refuse_inside_ddp))
+            self._hook_optimizer(one)
+        self._covered = Covered(optimizers, self._params.values(), attached_parameters, self._take_up)
+        self._handles.append(model.register_forward_pre_hook(hook(refuse_inside_ddp)))
         self._watch = ParameterWatch(model, lambda: [*self._params.values(), *self._frozen.values()])
+        self._habits = DdpHabits(model, self.no_sync)
         claim_model(model)
 
-    def _agree_on_model(self, has_costs: bool) -> None:
+    def _agree_on_model(self, has_costs: bool, optimizers: Optimizers) -> None:
         """Give all ranks rank 0's model; ConfigError where ranks were attached to different things."""
-        base = hashlib.sha256(repr(self._base.tensors).encode()).hexdigest()
-        check_same(self.comm, base, "the list of trainable parameters")
-        check_same(self.comm, self._identity_digest(has_costs), "the scheme, its options, the memory or the seed")
+        options = {f"option {key}": repr(value) for key, value in self._options()}
+        facts = {
+            "scheme": self.scheme.name, **options, "memory": self._memory_kind(), "seed": str(self.seed),
+            "argument costs": "given" if has_costs else "None", "GradScaler": scaler_fact(self._scaler),
+            **model_facts(self._model, optimizers),
+        }  # fmt: skip
+        check_agreed(self.comm, facts, "attach with the same model, optimizer and options on every rank")
         broadcast_model(self._model, self.comm)
 
     def _compressors(self) -> list[str]:
@@ -166,6 +196,7 @@ class Sync:
             yield
         finally:
             self._enabled = before
+            self._exchanged = False  # a step without another backward pass has to exchange what was added here
 
     def synchronize(self) -> None:
         """Exchange what is in `.grad` now; needed only if no backward pass outside `no_sync` did it."""
@@ -174,12 +205,34 @@ class Sync:
         self._begin()
         self._finish()
 
+    @property
+    def optimizers(self) -> Optimizers:
+        """The optimizers that step what is exchanged, in the order in which they were made known."""
+        return self._covered.known
+
+    def step_all(self) -> None:
+        """Step every optimizer with what is in `.grad`, through the GradScaler if there is one."""
+        for optimizer in self.optimizers:
+            if self._scaler is None:
+                optimizer.step()
+            else:
+                # makes its scale, if no batch did
+                self._scaler.scale(torch.zeros((), dtype=torch.float32, device=self.comm.device))
+                self._scaler.step(optimizer)
+        if self._scaler is not None:
+            self._scaler.update()
+
+    def broadcast_from(self, rank: int, others: Sequence[torch.Tensor] = ()) -> None:
+        """Give all ranks the parameters and buffers of `rank`, and `others`, of which all have as many."""
+        broadcast_model(self._model, self.comm, rank, others)
+
     def stats(self) -> dict[str, float | int | str | None]:
         """Return what the exchange did so far: step counts, the plan, the latest step's bytes and densities."""
         last = self.last
         summary: dict[str, float | int | str | None] = {
             "steps": self.step,
             "skipped_steps": self.skipped_steps,
+            "discarded_exchanges": self.discarded_exchanges,
             "scheme": self.plan.scheme,
             "plan": self.plan.digest,
             "lanes": sum(1 for _ in self.plan.lanes()),
@@ -225,14 +278,18 @@ class Sync:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state_dict` was taken; ConfigError for another rank, world size, scheme or model."""
-        mine = {"world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed, **self._identity()}
-        shapes = {spec.name: spec.shape for spec in self._base.tensors}
-        check_state(state, mine, shapes)
-        state = up_to_date("Sync", state)
-        if self.memory is not None:
-            check_buffer_shapes(state["memory"], shapes, self.memory.buffers)
-        plan = plan_in(state, shapes)
+        """Continue where `state_dict` was taken; call it on every rank, before the same step.
+
+        ConfigError for another rank, world size, scheme or model, and on every rank where their states do not go
+        together; RunError where another rank loads none. Nothing has been loaded then.
+        """
+        if self.comm.world_size == 1:
+            state, plan = self._readable(state)
+        else:
+            with self._peers.loading() as facts:
+                state, plan = self._readable(state)
+                facts |= load_facts(state, plan)
+        self._open_for_commit, self._next_plan = set(), None
         self.store.load_state_dict(state["memory"], self.comm.device)
         self.step, self.skipped_steps = state["step"], state["skipped_steps"]
         self.store.loss_scale = state["scale"]
@@ -244,6 +301,16 @@ class Sync:
         else:
             self._install(plan)
 
+    def _readable(self, state: dict[str, Any]) -> tuple[dict[str, Any], Plan]:
+        """Return a state in the present format, and its plan; ConfigError if it is none of this exchange."""
+        mine = {"world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed, **self._identity()}
+        shapes = {spec.name: spec.shape for spec in self._base.tensors}
+        check_state(state, mine, shapes | {name: tuple(p.shape) for name, p in self._frozen.items()})
+        state = up_to_date("Sync", state)
+        if self.memory is not None:
+            check_buffer_shapes(state["memory"], shapes, self.memory.buffers)
+        return state, plan_in(state, shapes)
+
     def detach(self) -> None:
         """Remove every hook and stop the threads; gradients stay local from now on."""
         for handle in self._handles:
@@ -252,30 +319,52 @@ class Sync:
         self._planner.close()
         if self.comm.world_size > 1:
             self._watch.close()
+            self._covered.close()
             self._exchange.close()
+            self._peers.close("has detached")
             self.comm.release()
+        else:
+            self._alone.close()
+        self._habits.close()
         release_model(self._model)
 
     def _identity(self) -> dict[str, str]:
         """Return what determines the exchange besides the model, as text."""
-        memory = self.memory and memories.canonical(self.memory.name, asdict(self.memory.options))
-        options = sorted(asdict(self.scheme.options(self.given)).items())
-        return {"scheme": self.scheme.name, "options": repr(options), "memory_kind": str(memory)}
+        return {"scheme": self.scheme.name, "options": repr(self._options()), "memory_kind": self._memory_kind()}
 
-    def _identity_digest(self, has_costs: bool) -> str:
-        text = repr((sorted(self._identity().items()), self.seed, has_costs))
-        return hashlib.sha256(text.encode()).hexdigest()
+    def _options(self) -> list[tuple[str, Any]]:
+        return sorted(asdict(self.scheme.options(self.given)).items())
+
+    def _memory_kind(self) -> str:
+        return str(self.memory and memories.canonical(self.memory.name, asdict(self.memory.options)))
 
     def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
         self.plan = plan
+        if self._open_for_commit:  # what the old plan's lanes left must be settled first
+            self._next_plan = plan, for_a_while
+            return
         if self.last is not None:
             self.last.freeze()  # it reads the buffers of the plan that goes
-        self._exchange.install(plan, for_a_while=for_a_while)
+        self._exchange.install(plan, self.step, for_a_while=for_a_while)
+
+    def _kept_squares(self, buffer: str) -> float:
+        return self._exchange.kept_squares(buffer)
 
     # ---- one step ---------------------------------------------------------------------------------------------------
 
+    def _listen(self, slot: Slot) -> None:
+        if slot.param.requires_grad:
+            self._handles.append(slot.param.register_post_accumulate_grad_hook(partial(self._hook, slot)))
+        else:
+            self._frozen[slot.name] = slot.param  # it was trained in the run that is resumed; see `_thaw`
+
     def _hook(self, slot: Slot, _param: torch.Tensor) -> None:
-        if not self._enabled:
+        if self._open_for_commit and not self._open:
+            self._look(slot.name)
+        if not self._enabled or (not self._open and self._habits.accumulates):
+            self._exchanged = self._exchanged and self._open
+            if slot.name in self._open_for_commit:
+                self._exchange.averages.added_to(slot.name)
             return
         observer, kept_back = self._planner.observer, self._planner.kept_back
         if observer is not None:
@@ -293,12 +382,17 @@ class Sync:
 
     def _begin(self) -> None:
         self._watch.check()
+        self._habits.look()
+        self.take_part()
+        going_on = self._settle()
+        if thawed := [name for name, p in self._frozen.items() if p.requires_grad]:
+            self._thaw(thawed)
         self._open, self._exchanged = True, False
         self._backward.begin()
         self.store.follow(self._scaler.get_scale() if self._scaler is not None else 1.0)
         if self._rates is not None:
             self._rates.begin()
-        self._exchange.begin(self.step, self.seed)
+        self._exchange.begin(self.step, self.seed, going_on)
 
     def _end_of_graph(self) -> None:
         # A graph nested in the backward pass ends before gradients of the outer one have arrived.
@@ -309,10 +403,10 @@ class Sync:
         """End of backward: the averaged gradients are in `.grad`, or the step is undone on every rank."""
         with torch.no_grad():
             finite = self._exchange.finish()
+            self._open_for_commit = self._exchange.exchanged() if finite else set()
+            self._looked_in = None
             if not finite:
                 self._undo()
-            if self._rates is not None:
-                self._rates.end()
         self._open, self._exchanged = False, True
         self._stepped.clear()
         self.last = self._exchange.stats(skipped=not finite)
@@ -320,25 +414,134 @@ class Sync:
         began = perf_counter()
         if self._planner.end_step(self.last) and self.scheme.profiled:
             self.last.plan_s = perf_counter() - began
+        self._peers.exchanges += 1
 
     def _undo(self) -> None:
         # With a GradScaler the gradients must be non-finite on every rank, so that all of them skip; without one, no
         # gradient means that the optimizer leaves every parameter alone.
         self.skipped_steps += 1
+        if is_round(self.skipped_steps):
+            reason = why_not_finite(self._params)
+            if reason or self.comm.rank == 0:
+                _log.warning(
+                    "step %d was undone on every rank (%d so far): %s",
+                    self.step, self.skipped_steps, reason or "an exchanged number of another rank is not finite",
+                )  # fmt: skip
         for param in self._params.values():
             if self._scaler is None:
                 param.grad = None
             elif param.grad is not None:
                 param.grad.fill_(float("nan"))
 
+    def _take_up(self, optimizer: torch.optim.Optimizer) -> None:
+        """Treat an optimizer that was made after attach as one that was given, from its first step on."""
+        if self.memory is not None:
+            check_momentum(self.memory, (optimizer,))
+        if self._rates is not None:
+            self._rates.follow(optimizer)
+            _log.warning("memory=lr_scaled follows the rate of the new optimizer from its second step on")
+        self._hook_optimizer(optimizer)
+
+    def _hook_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        self._handles.append(optimizer.register_step_pre_hook(self._before_optimizer))
+        self._handles.append(optimizer.register_step_post_hook(self._after_optimizer))
+
     def _before_optimizer(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if unfrozen := next((name for name, p in self._frozen.items() if p.requires_grad), None):
-            raise ConfigError(f"parameter {unfrozen} was unfrozen after attach; detach and attach again on every rank")
+        if torch._C._current_graph_task_id() != -1:
+            raise ConfigError(
+                f"{type(optimizer).__name__}.step() was called inside the backward pass, before gradients were "
+                "exchanged; step after loss.backward() instead of in a hook"
+            )
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer again
         if (
             not self._exchanged or id(optimizer) in self._stepped
         ) and closure is None:  # a closure has its own backward
             self.synchronize()  # no hook fired on this rank; the others are waiting for it
+        self._in_closure = closure is not None
 
     def _after_optimizer(self, optimizer: Any, *_: Any) -> None:
         self._stepped.add(id(optimizer))
+        self._in_closure = False
+        held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
+        self._commit({name for name in self._open_for_commit if id(self._params[name]) in held})
+
+    # ---- what becomes of an exchange --------------------------------------------------------------------------------
+
+    def _commit(self, names: set[str]) -> None:
+        """What the last exchange kept back of `names` is the memory from now on: its averages were used."""
+        if not names:
+            return
+        held = self._rates.held if self._rates is not None else set()
+        with torch.no_grad():
+            self._exchange.commit(names - held if held else names)
+        self._open_for_commit -= names
+        if not self._open_for_commit:
+            self._put_next_plan()
+
+    def _look(self, arriving: str | None = None) -> None:
+        """Once a backward pass: what a script has thrown away since the exchange will not be committed.
+
+        `arriving` names the parameter that the pass has added to already.
+        """
+        task: int = torch._C._current_graph_task_id()
+        if task == self._looked_in and task != -1:
+            return
+        self._looked_in = task
+        gone = self._exchange.averages.gone(self._open_for_commit, arriving)
+        self._open_for_commit -= gone
+        if gone and not self._in_closure:
+            self.discarded_exchanges += 1
+            if self.discarded_exchanges == 1 and self.comm.rank == 0:
+                _log.warning(
+                    "averaged gradients were thrown away without an optimizer's step, and so is what was kept back of "
+                    "them; a backward pass whose gradients are not used needs no exchange inside sync.no_sync()"
+                )
+
+    def _settle(self) -> set[str]:
+        """Before an exchange: what becomes of the one before it; return the parameters that it goes on with.
+
+        Averages that are still in `.grad` are exchanged again with what is added to them: the memory goes on from what
+        their exchange left, and both are committed together. A plan that waits, or a parameter that was frozen, ends
+        that: then the first exchange counts. Of averages that are gone the memory is as before their exchange.
+        """
+        if not self._open_for_commit:
+            return set()
+        self._look()
+        frozen = {name for name in self._open_for_commit if not self._params[name].requires_grad}
+        self._commit(frozen if self._next_plan is None else set(self._open_for_commit))
+        going_on, self._open_for_commit = self._open_for_commit, set()
+        self._put_next_plan()
+        return going_on
+
+    def _put_next_plan(self) -> None:
+        if self._next_plan is not None:
+            (plan, for_a_while), self._next_plan = self._next_plan, None
+            self._install(plan, for_a_while=for_a_while)
+
+    def _thaw(self, names: Sequence[str]) -> None:
+        """Exchange parameters that were frozen until now, by a plan that is made anew, as after attach."""
+        held = {id(p) for one in self.optimizers for group in one.param_groups for p in group["params"]}
+        thawed = {name: p for name in names if id(p := self._frozen[name]) in held}
+        for name in names:
+            del self._frozen[name]
+            if name not in thawed:
+                _log.warning("parameter %s was unfrozen and no optimizer holds it; it is not exchanged", name)
+        if new := {name: p for name, p in thawed.items() if name not in self._params}:
+            self._take_in(new)
+        for name in thawed:
+            self._listen(self._exchange.slots[name])
+
+    def _take_in(self, params: dict[str, torch.nn.Parameter]) -> None:
+        self._exchange.take_in(params)
+        self._covered.cover(params.values())
+        self._base = registration_profile(self._params)
+        check_agreed(self.comm, {"parameters": ", ".join(self._params)}, "unfreeze the same parameters on every rank")
+        if self._rates is not None:
+            self._rates.know(params)
+        costs = self._planner.costs
+        self._planner.close()
+        self._planner = Planner(
+            self.comm, self._model, self.scheme, self.given, self.memory, self.store, self._base, costs, self._install,
+            self._kept_squares,
+        )  # fmt: skip
+        self._install(self._planner.first_plan())

@@ -239,7 +239,11 @@ def _join(case: Case, store_file: str | None) -> None:
     torch.set_num_threads(case.threads)
     meet: dict[str, Any] = {"timeout": timedelta(seconds=COLLECTIVE_TIMEOUT_S)}
     if store_file is not None:
-        meet |= {"store": dist.FileStore(store_file, started), "rank": int(os.environ["RANK"]), "world_size": started}
+        meet |= {
+            "store": dist.FileStore(store_file, started),  # type: ignore[attr-defined]
+            "rank": int(os.environ["RANK"]),
+            "world_size": started,
+        }
     local, on_machine = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     if case.device == "cpu":
         machine.share_cores(local, on_machine)  # with GPUs it matters which cores are near

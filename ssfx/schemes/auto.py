@@ -10,8 +10,7 @@ from typing import Any
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.lane_prices import LanePrices
-from ssfx.pricing.timeline import disturbed_s
+from ssfx.pricing.timeline import StepPrices
 from ssfx.schemes.base import SchemeOptions, scheme
 from ssfx.schemes.search.auto_bound import lower_bound_s, network_bound_s
 from ssfx.schemes.search.auto_budget import Budget, Quality, budget, kept_back_shares
@@ -120,7 +119,7 @@ class AutoOptions(SchemeOptions):
 
 def plans_worth_trying(profile: Profile, costs: Costs, options: AutoOptions) -> list[Plan]:
     """Return the plan of `plan_auto`, and those beside it that may turn out to be faster."""
-    known = LanePrices()
+    known = StepPrices(profile, costs)
     plan = _planned(profile, costs, options, known)
     return worth_trying(plan, profile, costs, options.budget(costs).kinds, known)
 
@@ -143,10 +142,10 @@ def plan_auto(profile: Profile, costs: Costs, options: AutoOptions) -> Plan:
     Its notes hold the predicted time, the budget, what may not be used and why, which plan it is, and how far it is
     above a bound that no plan of these methods goes below.
     """
-    return _planned(profile, costs, options, LanePrices())
+    return _planned(profile, costs, options, StepPrices(profile, costs))
 
 
-def _planned(profile: Profile, costs: Costs, options: AutoOptions, known: LanePrices) -> Plan:
+def _planned(profile: Profile, costs: Costs, options: AutoOptions, known: StepPrices) -> Plan:
     allowed = options.budget(costs)
     searched = _searched(profile, costs, allowed)
     found = priced(searched.plans, profile, costs, known)
@@ -156,16 +155,16 @@ def _planned(profile: Profile, costs: Costs, options: AutoOptions, known: LanePr
         found += priced(((words, as_auto(plan)) for words, plan in others), profile, costs, known)
     best = sorted(found, key=lambda one: one.price_s)[:OFFLOADED]
     found += [with_host(one, profile, costs, known) for one in best]
-    return _noted(_under_contention(found, profile, costs, known), allowed, searched.bound_s)
+    return _noted(_under_contention(found, costs, known), allowed, searched.bound_s)
 
 
-def _under_contention(found: list[Priced], profile: Profile, costs: Costs, known: LanePrices) -> Priced:
+def _under_contention(found: list[Priced], costs: Costs, known: StepPrices) -> Priced:
     """Return the plan that ends first if exchanges slow backward down; of equal ones that with the least price."""
     best = sorted(found, key=lambda one: one.price_s)
     if not any(costs.occupancy.values()):
         return best[0]
     near = [one for one in best if one.price_s <= (1 + NEAR) * best[0].price_s][:COMPARED]
-    times = [Priced(one.label, one.plan, disturbed_s(one.plan, profile, costs, known)) for one in near]
+    times = [Priced(one.label, one.plan, known.disturbed_s(one.plan)) for one in near]
     return near[times.index(least(times))]
 
 

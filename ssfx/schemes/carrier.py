@@ -10,7 +10,7 @@ from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
 from ssfx.planning.plan import Lane, Segment
-from ssfx.pricing.message_sizes import payload_bytes
+from ssfx.pricing.message_sizes import payload_bytes, payload_bytes_many
 from ssfx.schemes.base import SparseOptions
 from ssfx.schemes.search.byte_groups import Group, joined
 
@@ -35,6 +35,11 @@ class Carrier:
         """True when values travel as they are."""
         return self.compressor is None
 
+    @property
+    def in_arrays(self) -> bool:
+        """True when the bytes of many payloads are worked out together, in any order."""
+        return self.compressor is None or build(self.compressor).in_arrays
+
     def segment(self, group: Group, density: float | None = None) -> Segment:
         """Return the segment that hands `group` to one compressor call; a group without elements is dense."""
         names = tuple(spec.name for spec in group)
@@ -52,10 +57,15 @@ class Carrier:
         return payload_bytes(self.compressor, numel, density or self.density, dtype)
 
     def nbytes_many(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return `nbytes` for ascending sizes; beyond 65536 of them, linear between as many evenly chosen ones.
+        """Return `nbytes` for ascending sizes.
 
-        Payloads grow almost linearly, so the interpolation is off by about one kept element.
+        Of compressors that take no arrays, beyond 65536 sizes linear between as many evenly chosen ones: payloads grow
+        almost linearly, so the interpolation is off by about one kept element.
         """
+        if self.compressor is None:
+            return 4 * sizes
+        if self.in_arrays:
+            return payload_bytes_many(self.compressor, sizes, self.density)
         known = sizes
         if len(sizes) > _EXACT_SIZES:
             known = sizes[np.linspace(0, len(sizes) - 1, _EXACT_SIZES).astype(np.int64)]

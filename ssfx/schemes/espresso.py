@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from ssfx.collectives import Load
@@ -15,6 +14,7 @@ from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Lane, Plan
 from ssfx.planning.profile import Profile
+from ssfx.pricing.groups import GroupPrices, Way
 from ssfx.pricing.timeline import exchange_s
 from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier, keeps_fraction, sparse_carrier
@@ -22,7 +22,7 @@ from ssfx.schemes.search.byte_groups import Group, dtype_profiles, units
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions
 from ssfx.schemes.search.espresso_search import choose_host, choose_options
 from ssfx.schemes.search.espresso_timeline import Timeline, Work
-from ssfx.schemes.search.guarded import guarded
+from ssfx.schemes.search.guarded import Sketch, best_sketch
 
 if TYPE_CHECKING:
     from ssfx.schemes.search.espresso_timeline import Array, Ints
@@ -130,19 +130,26 @@ def plan_espresso(profile: Profile, costs: Costs, options: EspressoOptions) -> P
             ]
     search = "every placement considered" if exact else "one group of equal tensors after another"
 
-    lane_of = cache(lambda at, label: _lane(groups[at], label, carrier))  # one lane for all plans that have it
+    ways = [_way(name, carrier) for name in ("none", *OPTIONS)]
+    numbers = {name: number for number, name in enumerate(("none", *OPTIONS))}
+    prices = GroupPrices(profile, costs, groups)
 
-    def plans() -> Iterator[tuple[str, Plan]]:
-        for label, labels in counted.items():
-            lanes = [lane_of(at, one) for at, one in enumerate(labels)]
-            moved = np.array([one == "cpu_ag" for one in labels])
-            ready_s = timeline.ready_s(moved) if label in ("paper", "guarded, nothing on the host") else ready
-            launched = np.lexsort((np.arange(len(groups)), ready_s)).tolist()
+    def sketch(label: str, labels: list[str]) -> Sketch:
+        moved = np.array([one == "cpu_ag" for one in labels])
+        ready_s = timeline.ready_s(moved) if label in ("paper", "guarded, nothing on the host") else ready
+        launched = np.lexsort((np.arange(len(groups)), ready_s))
+
+        def made() -> Plan:
+            lanes = [_lane(group, name, carrier) for group, name in zip(groups, labels, strict=True)]
             counts = ", ".join(f"{labels.count(name)} {name}" for name in ("none", *OPTIONS) if name in labels)
             notes = (("options", counts), ("host", search if moved.any() else "nothing moved"))
-            yield "" if label == "paper" else label, _plan(profile, costs, lanes, launched, notes)
+            return _plan(profile, costs, lanes, launched.tolist(), notes)
 
-    return guarded(plans(), profile, costs)
+        chosen = np.array([numbers[name] for name in labels])
+        price_s = prices.total_s(ways, chosen, np.argsort(launched), on_the_way=True)
+        return Sketch("" if label == "paper" else label, price_s, made)
+
+    return best_sketch(sketch(label, labels) for label, labels in counted.items())
 
 
 def _largest(groups: list[Group], names: list[str]) -> Iterator[tuple[str, list[str]]]:
@@ -214,6 +221,13 @@ def _equal_tensors(numel: Ints, chosen: Ints, host_s: Array) -> list[Ints]:
     for i in np.flatnonzero((chosen > 0) & np.isfinite(host_s)).tolist():
         groups[int(numel[i]), int(chosen[i])].append(i)
     return [np.array(group) for group in groups.values()]
+
+
+def _way(label: str, carrier: Carrier) -> Way:
+    if label == "none":
+        return Way("all_reduce")
+    collective = DIVISIBLE if label == "gpu_div" else carrier.collective
+    return Way(collective, carrier.compressor, carrier.density, label == "cpu_ag")
 
 
 def _lane(group: Group, label: str, carrier: Carrier) -> Lane:

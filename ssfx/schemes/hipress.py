@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from itertools import accumulate
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ssfx.collectives import collectives
 from ssfx.compressors import build
@@ -12,13 +13,17 @@ from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
+from ssfx.pricing.groups import GroupPrices, Way
 from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier, sparse_carrier
-from ssfx.schemes.search.byte_groups import MIB, Group, plan_per_dtype, units
+from ssfx.schemes.search.byte_groups import MIB, Group, dtype_profiles, plan_per_dtype, units
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions
-from ssfx.schemes.search.guarded import guarded
+from ssfx.schemes.search.guarded import Sketch, best_sketch
 from ssfx.schemes.search.hipress_costs import authors, fitted
 from ssfx.schemes.search.secopa import Topology, decide
+
+if TYPE_CHECKING:
+    from ssfx.pricing.features import Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,31 +87,94 @@ class Choice(NamedTuple):
 def plan_hipress(profile: Profile, costs: Costs, options: HipressOptions) -> Plan:
     """Return the plan with one compressor call per chosen gradient; its notes hold their number and the time."""
     carrier = sparse_carrier("hipress", options, costs.world_size)
+    parts = [Part.of(part, carrier) for part in dtype_profiles(profile)]
+    prices = GroupPrices(profile, costs, [group for part in parts for group in part.groups])
 
-    def made(chosen: HipressOptions) -> Plan:
-        def buckets(part: Profile) -> list[Bucket]:
-            groups = units(part.tensors)
-            choices = _choices(groups, carrier, costs, chosen)
-            batches = _batches(groups, choices, _ready_s(part, groups, choices, costs), carrier, chosen)
-            return [_bucket(batch, choice, carrier) for batch, choice in batches]
+    def sketch(label: str, chosen: HipressOptions) -> Sketch:
+        batches = [list(_batches(part, _choices(part, carrier, costs, chosen), costs, chosen)) for part in parts]
+        return Sketch(
+            label, _price_s(prices, parts, batches, carrier), lambda: _plan(profile, costs, parts, batches, carrier)
+        )
 
-        plan = plan_per_dtype("hipress", profile, costs.world_size, buckets)
-        packed = sum(not segment.dense for _, lane in plan.lanes() for segment in lane.segments)
-        return replace(plan, notes=(("gradients", f"{packed} of {len(profile.tensors)} compressed"),))
-
-    def plans() -> Iterator[tuple[str, Plan]]:
+    def sketches() -> Iterator[Sketch]:
         if options.rule != "guarded":
-            yield "", made(options)
+            yield sketch("", options)
             return
-        yield "", made(replace(options, rule="paper"))
+        yield sketch("", replace(options, rule="paper"))
         plain = replace(options, rule="threshold", topology="PS", constants="fitted")
         for threshold in _thresholds(profile):
             for factor in (1, 8):
                 size = factor * options.sparse_bulk_bytes
                 chosen = replace(plain, compress_min_elems=threshold, sparse_bulk_bytes=size)
-                yield f"guarded, all above {threshold} elements compressed, {size} bytes a message", made(chosen)
+                label = f"guarded, all above {threshold} elements compressed, {size} bytes a message"
+                yield sketch(label, chosen)
 
-    return guarded(plans(), profile, costs)
+    return best_sketch(sketches())
+
+
+@dataclass(frozen=True)
+class Part:
+    """The gradients of one dtype: groups of one tensor with elements, and by group what rules and messages ask for."""
+
+    groups: list[Group]
+    numel: Array
+    dense_bytes: list[int]
+    payload_bytes: list[int]
+    ready_s: Array
+
+    @classmethod
+    def of(cls, part: Profile, carrier: Carrier) -> Part:
+        """Return the groups of one dtype's profile; ready_s is without compression."""
+        groups = units(part.tensors)
+        stops = np.cumsum([len(group) for group in groups])
+        dense = [sum(spec.nbytes for spec in group) for group in groups]
+        payload = dense if carrier.dense else [_payload_bytes(group, carrier) for group in groups]
+        numel = np.array([sum(spec.numel for spec in group) for group in groups], dtype=float)
+        return cls(groups, numel, dense, payload, np.cumsum(part.ready_gap_s)[stops - 1])
+
+
+Batch = tuple["list[int]", Choice]
+"""The numbers of the groups of one message, and what was decided for them."""
+
+
+def _price_s(prices: GroupPrices, parts: list[Part], batches: list[list[Batch]], carrier: Carrier) -> float:
+    """Return the end of the step; messages are launched in the order of their last gradients."""
+    starts = accumulate((len(part.groups) for part in parts), initial=0)
+    every = [
+        ([start + at for at in batch], choice)
+        for start, row in zip(starts, batches, strict=False)
+        for batch, choice in row
+    ]
+    every.sort(key=lambda row: prices.last[row[0][-1]])
+    ways = list(dict.fromkeys(choice for _, choice in every))
+    chosen, owner = (np.zeros(len(prices.last), dtype=np.int64) for _ in range(2))
+    for number, (batch, choice) in enumerate(every):
+        owner[batch], chosen[batch] = number, ways.index(choice)
+    return prices.total_s([_way(choice, carrier) for choice in ways], chosen, owner)
+
+
+def _way(choice: Choice, carrier: Carrier) -> Way:
+    if not choice.compress:
+        return Way("all_reduce")
+    return Way(_collective(choice, carrier), carrier.compressor, carrier.density)
+
+
+def _collective(choice: Choice, carrier: Carrier) -> str:
+    if not choice.aggregators:
+        return carrier.collective
+    return collectives.canonical("a2a_ag", {"aggregators": choice.aggregators})
+
+
+def _plan(profile: Profile, costs: Costs, parts: list[Part], batches: list[list[Batch]], carrier: Carrier) -> Plan:
+    rows = iter(zip(parts, batches, strict=True))
+
+    def buckets(_: Profile) -> list[Bucket]:
+        part, row = next(rows)
+        return [_bucket([part.groups[at] for at in batch], choice, carrier) for batch, choice in row]
+
+    plan = plan_per_dtype("hipress", profile, costs.world_size, buckets)
+    packed = sum(not segment.dense for _, lane in plan.lanes() for segment in lane.segments)
+    return replace(plan, notes=(("gradients", f"{packed} of {len(profile.tensors)} compressed"),))
 
 
 def _thresholds(profile: Profile) -> list[int]:
@@ -116,21 +184,24 @@ def _thresholds(profile: Profile) -> list[int]:
     return list(dict.fromkeys([*(sizes[n] for n in powers if n < len(sizes)), 0]))
 
 
-def _choices(groups: list[Group], carrier: Carrier, costs: Costs, options: HipressOptions) -> list[Choice]:
-    numel = np.array([sum(spec.numel for spec in group) for group in groups], dtype=float)
+def _choices(part: Part, carrier: Carrier, costs: Costs, options: HipressOptions) -> list[Choice]:
+    numel = part.numel
     if carrier.dense or not numel.all():  # a model without elements
-        return [Choice(False)] * len(groups)
+        return [Choice(False)] * len(numel)
     if options.rule == "threshold":
         compress = numel > options.compress_min_elems
         partitions = np.where(numel > options.partition_min_elems, costs.world_size, 1)
     else:
         steps = fitted(costs) if options.constants == "fitted" else authors(costs.world_size)
-        dense = np.array([sum(spec.nbytes for spec in group) for group in groups], dtype=float)
-        payload = np.array([_payload_bytes(group, carrier) for group in groups], dtype=float)
+        dense, payload = (np.array(sizes, dtype=float) for sizes in (part.dense_bytes, part.payload_bytes))
         found = decide(numel, dense, payload, costs.world_size, options.topology, steps)
         compress, partitions = found.compress, found.partitions
     aggregators = partitions if options.sparse_op == "a2a_ag" else np.zeros_like(partitions)
-    return [Choice(True, int(k)) if c else Choice(False) for c, k in zip(compress, aggregators, strict=True)]
+    kinds = {
+        (c, k): Choice(True, k) if c else Choice(False)
+        for c, k in set(zip(compress.tolist(), aggregators.tolist(), strict=True))
+    }
+    return [kinds[one] for one in zip(compress.tolist(), aggregators.tolist(), strict=True)]
 
 
 def _payload_bytes(group: Group, carrier: Carrier) -> int:
@@ -138,33 +209,26 @@ def _payload_bytes(group: Group, carrier: Carrier) -> int:
     return build(carrier.compressor).layout_of([spec.shape for spec in group], carrier.density).nbytes
 
 
-def _ready_s(part: Profile, groups: list[Group], choices: list[Choice], costs: Costs) -> list[float]:
-    """Return when each gradient can travel: compression holds up the backward pass."""
-    ready, clock_s, at = [], 0.0, 0
-    for group, choice in zip(groups, choices, strict=True):
-        clock_s += sum(part.ready_gap_s[at : at + len(group)])
-        at += len(group)
-        if choice.compress:
-            clock_s += costs.encode(sum(spec.numel for spec in group))
-        ready.append(clock_s)
-    return ready
+def _batches(part: Part, choices: list[Choice], costs: Costs, options: HipressOptions) -> Iterator[Batch]:
+    """Yield the gradients of each message; one message per choice is open at a time.
 
-
-def _batches(
-    groups: list[Group], choices: list[Choice], ready_s: list[float], carrier: Carrier, options: HipressOptions
-) -> Iterator[tuple[list[Group], Choice]]:
-    """Yield the gradients of each message; one message per choice is open at a time."""
-    waiting: dict[Choice, list[Group]] = {}
+    A gradient can travel when it is there and compressed; compression holds up the backward pass.
+    """
+    packed = np.array([choice.compress for choice in choices])
+    ready_s = part.ready_s + np.cumsum(np.where(packed, costs.encode.many(part.numel), 0.0))
+    waiting: dict[Choice, list[int]] = {}
     first_s: dict[Choice, float] = {}
     filled: dict[Choice, int] = {}
-    for group, choice, now_s in zip(groups, choices, ready_s, strict=True):
+    limits = {True: options.sparse_bulk_bytes, False: options.bulk_bytes}
+    sizes = {True: part.payload_bytes, False: part.dense_bytes}
+    for at, (choice, now_s) in enumerate(zip(choices, ready_s.tolist(), strict=True)):
         if choice in waiting and now_s - first_s[choice] > options.bulk_timeout_s:
             yield waiting.pop(choice), choice
         if choice not in waiting:
             waiting[choice], first_s[choice], filled[choice] = [], now_s, 0
-        waiting[choice].append(group)
-        filled[choice] += _payload_bytes(group, carrier) if choice.compress else sum(spec.nbytes for spec in group)
-        if filled[choice] >= (options.sparse_bulk_bytes if choice.compress else options.bulk_bytes):
+        waiting[choice].append(at)
+        filled[choice] += sizes[choice.compress][at]
+        if filled[choice] >= limits[choice.compress]:
             yield waiting.pop(choice), choice
     for choice, rest in waiting.items():
         yield rest, choice
@@ -173,7 +237,4 @@ def _batches(
 def _bucket(batch: list[Group], choice: Choice, carrier: Carrier) -> Bucket:
     if not choice.compress:
         return Bucket((dense_carrier("hipress").lane(batch),))
-    if not choice.aggregators:
-        return Bucket((carrier.lane(batch),))
-    collective = collectives.canonical("a2a_ag", {"aggregators": choice.aggregators})
-    return Bucket((replace(carrier, collective=collective).lane(batch),))
+    return Bucket((replace(carrier, collective=_collective(choice, carrier)).lane(batch),))

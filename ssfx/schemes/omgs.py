@@ -14,13 +14,14 @@ from typing import Literal
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs, Curve
-from ssfx.planning.plan import Bucket, Plan
+from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
+from ssfx.pricing.groups import JointPrices, Way
 from ssfx.schemes.base import SparseOptions, scheme
 from ssfx.schemes.carrier import Carrier, sparse_carrier
-from ssfx.schemes.search.byte_groups import plan_per_dtype
-from ssfx.schemes.search.contiguous_groups import JointModel, ProfiledOptions, joint_buckets
-from ssfx.schemes.search.guarded import assumed_networks, guarded
+from ssfx.schemes.search.byte_groups import dtype_profiles, plan_per_dtype
+from ssfx.schemes.search.contiguous_groups import JointModel, ProfiledOptions, addressable, joint_buckets
+from ssfx.schemes.search.guarded import Sketch, assumed_networks, best_sketch
 
 NETWORKS = (0.06, 0.25, 1.0, 4.0, 16.0)
 """Networks that the guarded rule is asked for: all-reducing the gradient takes so many times as long as backward."""
@@ -102,13 +103,23 @@ def plan_omgs(profile: Profile, costs: Costs, options: OmgsOptions) -> Plan:
     carrier = options.carrier("omgs", costs.world_size)
     one_call = carrier.collective == "all_gather_twice" and options.calls_per_lane is None
     carriers = [carrier, replace(carrier, collective="all_gather")] if one_call else [carrier]
+    parts = dtype_profiles(profile)
+    models = {each: [JointModel.of(part, costs, each) for part in parts] for each in carriers}
+    prices = JointPrices(profile, costs, parts)
 
-    def made(carrier: Carrier, choose: Callable[[JointModel, Carrier, str], list[int]]) -> Plan:
-        def buckets(part: Profile) -> list[Bucket]:
-            model = JointModel.of(part, costs, carrier)
-            return joint_buckets(part, carrier, model.groups(choose(model, carrier, part.tensors[0].dtype)))
+    def sketch(label: str, carrier: Carrier, choose: Callable[[JointModel, Carrier, str], list[int]]) -> Sketch:
+        chosen = []
+        for part, model in zip(parts, models[carrier], strict=True):
+            groups = model.groups(choose(model, carrier, part.tensors[0].dtype))
+            chosen.append(groups if carrier.dense else [one for at in groups for one in addressable(part, at)])
 
-        return plan_per_dtype("omgs", profile, costs.world_size, buckets)
+        def made() -> Plan:
+            rows = iter(chosen)
+            return plan_per_dtype(
+                "omgs", profile, costs.world_size, lambda part: joint_buckets(part, carrier, next(rows))
+            )
+
+        return Sketch(label, prices.total_s(Way(carrier.collective, carrier.compressor, carrier.density), chosen), made)
 
     def rule(network: float) -> Callable[[JointModel, Carrier, str], list[int]]:
         on = costs.on_network(network)
@@ -126,18 +137,18 @@ def plan_omgs(profile: Profile, costs: Costs, options: OmgsOptions) -> Plan:
 
         return cuts
 
-    def plans() -> Iterator[tuple[str, Plan]]:
-        yield "", made(carriers[0], rule(1.0))
+    def sketches() -> Iterator[Sketch]:
+        yield sketch("", carriers[0], rule(1.0))
         if options.rule == "paper":
             return
         for each in carriers:
             calls = "" if len(carriers) == 1 or each is carriers[0] else ", indices and values in one message"
             for network in assumed_networks(profile, costs, NETWORKS):
-                yield f"guarded, groups for another network{calls}", made(each, rule(network))
+                yield sketch(f"guarded, groups for another network{calls}", each, rule(network))
             for count in COUNTS:
-                yield f"guarded, {count} even groups{calls}", made(each, even_cuts(count))
+                yield sketch(f"guarded, {count} even groups{calls}", each, even_cuts(count))
 
-    return guarded(plans(), profile, costs)
+    return best_sketch(sketches())
 
 
 def even_cuts(count: int) -> Callable[[JointModel, Carrier, str], list[int]]:

@@ -6,23 +6,26 @@ the rest is still being compressed), and both. Source: D-52.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
+from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.lane_prices import LanePrices
+from ssfx.pricing.flow import Backward
 from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.base import Planner, SparseOptions, scheme
-from ssfx.schemes.carrier import dense_carrier, keeps_fraction, sparse_carrier
+from ssfx.schemes.carrier import Carrier, dense_carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.ddp import ddp_buckets
-from ssfx.schemes.search.byte_groups import plan_per_dtype
-from ssfx.schemes.search.guarded import Priced, least, noted, priced
+from ssfx.schemes.search.byte_groups import dtype_profiles, plan_per_dtype
+from ssfx.schemes.search.guarded import Priced, least, noted
+from ssfx.schemes.search.shared import shared
 from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs, Known
+from ssfx.schemes.search.ssfusion_prices import Buffer, flow_of
 
 COUNTS = (1, 2, 4, 8, 16)
 """Numbers of even buffers that are tried beside the best ones for joint compression."""
@@ -118,30 +121,66 @@ def plan_ssfusion(profile: Profile, costs: Costs, options: SsfusionOptions) -> P
     carrier = sparse_carrier(name, options, costs.world_size)
     if carrier.dense:
         return plan_per_dtype(name, profile, costs.world_size, lambda part: ddp_buckets(part, carrier))
-    known = Known()
-
-    def made(knobs: Knobs, chosen: SsfusionOptions) -> Plan:
-        def buckets(part: Profile) -> list[Bucket]:
-            return BufferPlanner(part, costs, carrier, chosen, knobs, known).buckets()
-
-        return plan_per_dtype(name, profile, costs.world_size, buckets)
-
+    family = Family(profile, costs, carrier, options)
     if options.rule != "guarded":
-        plan = made(Knobs(), options)
-        found = noted(Priced("", plan, evaluate(plan, profile, costs).total_s), 0.0)
+        first = family.tried("", Knobs(), options)
+        found = noted(Priced("", family.plan(name, first), first.price_s), 0.0)
     else:
-        found = _guarded(profile, costs, options, made, known.prices)
+        found = _guarded(profile, costs, options, family)
     notes = [(f"bucket {b}", _describe(bucket)) for b, bucket in enumerate(found.buckets)]
     return replace(found, notes=(*found.notes, *notes))
 
 
-def _guarded(
-    profile: Profile,
-    costs: Costs,
-    options: SsfusionOptions,
-    made: Callable[[Knobs, SsfusionOptions], Plan],
-    known: LanePrices,
-) -> Plan:
+@dataclass(frozen=True)
+class Tried:
+    """What one variant with some knobs gives: a planner and its buffers for each dtype, and the price."""
+
+    label: str
+    parts: tuple[tuple[BufferPlanner, list[Buffer]], ...]
+    price_s: float
+    key: object
+    """Equal where all buffers are sent alike."""
+
+
+class Family:
+    """All that one profile, its costs and a compressor give: plans as buffers, priced without making any Plan."""
+
+    def __init__(self, profile: Profile, costs: Costs, carrier: Carrier, options: SsfusionOptions) -> None:
+        self.profile, self.costs, self.carrier = profile, costs, carrier
+        self.dtypes = dtype_profiles(profile)
+        order = {spec.name: i for i, spec in enumerate(profile.tensors)}
+        self.positions = [np.array([order[spec.name] for spec in part.tensors]) for part in self.dtypes]
+        late = options.late_dense_index
+        common = replace(options, offload=False, interleave=False, separate="local", dense_escape=False)
+        self.known = shared(
+            profile, costs, (carrier, common), lambda: [Known(part, costs, carrier, late) for part in self.dtypes]
+        )
+        self.backward = Backward(profile, costs)
+
+    def tried(self, label: str, knobs: Knobs, options: SsfusionOptions) -> Tried:
+        """Return what `options` give with `knobs`."""
+        parts, prices = [], []
+        for part, known in zip(self.dtypes, self.known, strict=True):
+            planner = BufferPlanner(part, self.costs, self.carrier, options, knobs, known)
+            buffers = planner.buffers()
+            parts.append((planner, buffers))
+            prices.append([known.prices.of(buffer) for buffer in buffers])
+        flow = flow_of(zip(self.positions, prices, strict=True), len(self.profile.tensors), self.costs)
+        key = tuple(one.key for row in prices for one in row)
+        return Tried(label, tuple(parts), self.backward.total_s(flow), key)
+
+    def plan(self, name: str, tried: Tried) -> Plan:
+        """Return the Plan of what was tried."""
+        buffers = iter(tried.parts)
+
+        def buckets(_: Profile) -> list[Bucket]:
+            planner, chosen = next(buffers)
+            return [planner.bucket(buffer) for buffer in chosen]
+
+        return plan_per_dtype(name, self.profile, self.costs.world_size, buckets)
+
+
+def _guarded(profile: Profile, costs: Costs, options: SsfusionOptions, family: Family) -> Plan:
     """Return the plan with the least price: with other buffers, with and without each extension, or dense.
 
     Buffers and what stays dense in them are chosen first, without the host; then how much of it moves to the host, and
@@ -157,32 +196,37 @@ def _guarded(
         for knobs in (Knobs(count, keep) for count in counts for keep in KEEPS)
         if index == 0 or knobs.keep != "none"  # which leaves nothing to reduce early
     }
+    found: dict[object, Tried] = {}  # of those that are sent alike the first
 
-    def first() -> Iterator[tuple[str, Plan]]:
-        yield "", made(Knobs(), printed)
-        for (_, knobs), (variant, label) in choices.items():
-            yield label, made(knobs, variant)
-        dense = dense_carrier(options.variant, None)
-        as_ddp = plan_per_dtype(options.variant, profile, costs.world_size, lambda part: ddp_buckets(part, dense))
-        yield "guarded, everything dense in PyTorch DDP's buckets", as_ddp
+    def add(label: str, knobs: Knobs, variant: SsfusionOptions) -> None:
+        one = family.tried(label, knobs, variant)
+        found.setdefault(one.key, one)
 
-    found = priced(first(), profile, costs, known)
-    by_label = {label: (key, variant) for key, (variant, label) in choices.items()}
-    best = sorted((one for one in found if one.label in by_label), key=lambda one: one.price_s)
-    best = best[: max(REFINED, REFINED * SMALL // len(profile.tensors))]
-
-    def then() -> Iterator[tuple[str, Plan]]:
-        for one in best:
-            (_, knobs), variant = by_label[one.label]
-            for offload in dict.fromkeys((False, options.offload)):
-                moved = replace(variant, offload=offload)
-                host = ", part of it on the host" if offload else ""
-                if offload:
-                    yield f"{one.label}{host}", made(knobs, moved)
-                yield f"{one.label}{host}, some buffers dense", made(knobs, replace(moved, dense_escape=True))
-            yield f"{one.label}, everything dense", made(replace(knobs, keep="all"), variant)
-
-    return noted(least([*found, *priced(then(), profile, costs, known)]), found[0].price_s)
+    add("", Knobs(), printed)
+    for (_, knobs), (variant, label) in choices.items():
+        add(label, knobs, variant)
+    before = len(found)
+    by_label = {label: (knobs, variant) for (_, knobs), (variant, label) in choices.items()}
+    best = sorted((one for one in found.values() if one.label in by_label), key=lambda one: one.price_s)
+    for one in best[: max(REFINED, REFINED * SMALL // len(profile.tensors))]:
+        knobs, variant = by_label[one.label]
+        for offload in dict.fromkeys((False, options.offload)):
+            moved = replace(variant, offload=offload)
+            host = ", part of it on the host" if offload else ""
+            if offload:
+                add(f"{one.label}{host}", knobs, moved)
+            add(f"{one.label}{host}, some buffers dense", knobs, replace(moved, dense_escape=True))
+        add(f"{one.label}, everything dense", replace(knobs, keep="all"), variant)
+    every = list(found.values())
+    dense = dense_carrier(options.variant, None)
+    as_ddp = plan_per_dtype(options.variant, profile, costs.world_size, lambda part: ddp_buckets(part, dense))
+    label = "guarded, everything dense in PyTorch DDP's buckets"
+    ddp = Priced(label, as_ddp, evaluate(as_ddp, profile, costs).total_s)
+    tried: list[Tried | Priced] = [*every[:before], ddp, *every[before:]]
+    chosen = least(tried)
+    if isinstance(chosen, Tried):
+        chosen = Priced(chosen.label, family.plan(options.variant, chosen), chosen.price_s)
+    return noted(chosen, every[0].price_s)
 
 
 def _label(index: int, knobs: Knobs) -> str:

@@ -11,8 +11,9 @@ from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.pricing.lowering import Lowering
-from ssfx.pricing.plan_prices import SelectionStats
+from ssfx.pricing.plan_messages import PlanMessages
 from ssfx.pricing.schedule import schedule
+from ssfx.pricing.selection_stats import SelectionStats
 from ssfx.pricing.task import STAGES, Stage, Task
 from ssfx.pricing.timeline import undisturbed
 
@@ -78,13 +79,14 @@ class Simulated:
             "step_s": self.on_device_s("step"),
             "other_s": self.on_device_s("other"),
         }
+        volumes = self.selection.volumes(self.plan)
         return {
             "iteration_s": self.iteration_s,
             **parts,
             "comm_s": self.comm_s,
             "throughput_samples_per_s": samples / self.iteration_s,
-            "contributed_bytes": self.selection.contributed_bytes(self.plan),
-            "sent_bytes": self.selection.sent_bytes(self.plan),
+            "contributed_bytes": volumes.contributed,
+            "sent_bytes": volumes.sent,
         }
 
 
@@ -109,7 +111,7 @@ def simulate(
     if plan.world_size != system.world_size:
         raise ValueError(f"the plan is for {plan.world_size} ranks, the system has {system.world_size}")
     selection = selection or SelectionStats()
-    lowering = Lowering(plan, profile, system, selection)
-    tasks = lowering.step(accumulate)
+    priced = PlanMessages(system, selection, notes=True)
+    tasks = Lowering(plan, profile, system, priced.of(plan)).step(accumulate)
     iteration_s = schedule(tasks, system.burst_s, system.contention.in_flight) if contention else undisturbed(tasks)
-    return Simulated(plan, tuple(tasks), iteration_s, lowering.outside, selection)
+    return Simulated(plan, tuple(tasks), iteration_s, priced.prices.outside, selection)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from ssfx.advice.ranking import advise
 from ssfx.cli import main
 from ssfx.config.advice_question import resolve_setting
 from ssfx.perf_model.profiler_trace import profile_of_trace
+from ssfx.perf_model.target import target_at
 from ssfx.planning.profile import Profile
 
 MODEL = """
@@ -182,3 +184,106 @@ def test_damaged_traces_are_refused_in_a_line(capsys):
     assert "has no shapes" in said()
     write(*iteration(0.0), *iteration(1000.0, shapes=((4,), (4, 8), (2,)), gap=50.0))
     assert "have 2 to 3 gradients" in said()
+
+
+UNDEFINED = {"Input Dims": [[]], "Input type": [""]}
+
+
+def gradients(at, *args):
+    """An iteration whose gradients were recorded with these arguments."""
+    yield event("Optimizer.zero_grad#SGD.zero_grad", at, 5.0, "user_annotation")
+    yield event("aten::linear", at + 10)
+    yield event("autograd::engine::evaluate_function: AddmmBackward0", at + 110)
+    for i, one in enumerate(args):
+        yield event("torch::autograd::AccumulateGrad", at + 209 + 100 * i, **one)
+    yield event("Optimizer.step#SGD.step", at + 900, 50.0, "user_annotation")
+
+
+def test_an_undefined_gradient_is_none_and_a_scalar_is_one(capsys):
+    scalar, matrix = ({"Input Dims": [dims], "Input type": ["float"]} for dims in ([], [4, 8]))
+    found = profile_of_trace(write(*gradients(0.0, UNDEFINED, scalar, matrix, {"Input Dims": [[]]})))
+    assert [spec.shape for spec in found.tensors] == [(), (4, 8)]
+    assert found.ready_gap_s == pytest.approx((200e-6, 100e-6))
+    assert "beware: 2 of 4 gradients are undefined in the trace and left out" in found.origin.note
+    write(*gradients(0.0, UNDEFINED, UNDEFINED))
+    assert "none of its gradients is defined" in refusal(capsys, "profile", "trace=trace.json")
+    assert not Path("trace.profile.json").exists()
+
+
+def test_a_gradient_of_a_type_that_is_not_exchanged_is_named(capsys):
+    write(*gradients(0.0, {"Input Dims": [[4]], "Input type": ["c10::complex<float>"]}))
+    assert "has type c10::complex<float>; ssfx exchanges float" in refusal(capsys, "profile", "trace=trace.json")
+
+
+def kernel(number, launched, began, dur, name="gemm"):
+    yield event("cudaLaunchKernel", launched, cat="cuda_runtime", correlation=number)
+    yield event(name, began, dur, "kernel", correlation=number)
+
+
+def traced(exchange, computing=20.0):
+    """Two gradients of a GPU, the second after an exchange of 400 us; kernels of backward compute 20 us each."""
+    shape = {"Input Dims": [[4]], "Input type": ["float"]}
+    return write(
+        *gradients(0.0, shape, shape), *kernel(1, 20, 30, 80), *kernel(2, 120, 130, computing),
+        *kernel(3, 215, 230, 400, exchange), *kernel(4, 220, 640, computing), *kernel(5, 910, 920, 40),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "exchange",
+    ["ncclDevKernel_AllGather_RING_LL", "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", "ncclDevKernel_AllReduce"],
+)
+def test_waiting_for_exchanges_of_the_model_is_said_with_the_busy_part(exchange, capsys):
+    traced(exchange)
+    target_at.cache_clear()  # by the path, which other tests have, too
+    assert main(["profile", "trace=trace.json", "batch_size=4", "--out", "p.json"]) == 0
+    kind = exchange.split("_")[1]
+    said = "backward takes 0.55 ms, in which kernels compute for 0.04 ms and exchanges of the model's own run alone for"
+    assert f"{said} 0.4 ms (1 {kind}): waiting for them counts as computing" in capsys.readouterr().out
+    for words in (["advise"], ["simulate", "scheme=ddp"], ["simulate", "scheme=ddp,wfbp"], ["plan", "scheme=ddp"]):
+        assert main([*words, "profile=p.json", "cluster=16gpu"]) == 0
+        assert "beware: backward takes 0.55 ms, in which" in " ".join(capsys.readouterr().out.split())
+
+
+def test_exchanges_beside_computing_are_not_said():
+    note = profile_of_trace(traced("ncclDevKernel_AllReduce", computing=500.0)).origin.note
+    assert "beware" not in note
+
+
+@pytest.mark.parametrize("category", ["mtia_runtime", "mtia_ccp_events", "xpu_runtime", "hpu_op", "privateuse1_driver"])
+def test_another_accelerator_is_not_taken_for_a_cpu(category, capsys):
+    write(*iteration(0.0), event("launch", 20.0, cat=category, correlation=1))
+    said = refusal(capsys, "profile", "trace=trace.json")
+    assert f"was recorded on {category.partition('_')[0].upper()} devices" in said
+
+
+def test_a_trace_of_gpus_without_their_kernels_is_not_taken_for_a_cpu(capsys):
+    write(*iteration(0.0), event("cudaLaunchKernel", 20.0, cat="cuda_runtime", correlation=1))
+    assert "is of GPUs and has none of their kernels" in refusal(capsys, "profile", "trace=trace.json")
+    Path("trace.json").write_text(
+        json.dumps({"traceEvents": [*iteration(0.0)], "distributedInfo": {"backend": "nccl"}})
+    )
+    assert "is of GPUs and has none of their kernels" in refusal(capsys, "profile", "trace=trace.json")
+
+
+@pytest.mark.parametrize(
+    ("hardware", "cluster", "other"),
+    [
+        ("Tesla V100-SXM2-32GB", "64gpu", True), ("AMD Instinct MI300X", "64gpu", True), ("", "64gpu", True),
+        ("NVIDIA A100-SXM4-40GB", "64gpu", False), ("NVIDIA A100-PG509-200", "64gpu_40gb", False),
+        ("Tesla V100-SXM2-32GB", "micro", False), ("NVIDIA RTX A1000", "64gpu", True),
+        ("NVIDIA GeForce RTX 2080 Ti", "acpsgd_10gbe", False), ("NVIDIA H100 80GB HBM3", "micro", True),
+    ],
+)  # fmt: skip
+def test_a_profile_of_another_gpu_is_said_in_every_answer(hardware, cluster, other, capsys):
+    profile = profile_of_trace(traced("ncclDevKernel_AllReduce", computing=500.0), batch_size=4)
+    replace(profile, origin=replace(profile.origin, hardware=hardware)).save("p.json")
+    target_at.cache_clear()  # by the path, which other tests have, too
+    on = hardware or "a GPU that it does not name"
+    for words in (["advise"], ["simulate", "scheme=ddp"], ["simulate", "scheme=ddp,wfbp"], ["plan", "scheme=ddp"]):
+        assert main([*words, "profile=p.json", f"cluster={cluster}"]) == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert (f"beware: the profile was measured on {on} and the cluster has" in out) == other
+    for words in (["advise"], ["simulate", "scheme=ddp"]):
+        assert main([*words, "profile=p.json", f"cluster={cluster}", "--json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)["cautions"]) == other

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from collectives import work_reducers
 from collectives.test_reducers import agree, gradients
-from plan.instances import affine_costs, make_profile, plan_of
+from plan.instances import affine_costs
 from runtime import work
 from runtime.pool import Pool
 
 from ssfx.collectives import Load, collectives
 from ssfx.core.errors import ConfigError
-from ssfx.planning.plan import Bucket, Lane, Segment
-from ssfx.pricing.plan_prices import Prices, SelectionStats
+from ssfx.pricing.features import compressed
+from ssfx.pricing.prices import Prices
 from ssfx.pricing.timeline import exchange_s
 
 FIVE = pytest.param(5, marks=pytest.mark.slow)
@@ -97,10 +98,8 @@ def test_the_planned_time_is_that_of_the_specification() -> None:
     codec_s = costs.encode(numel / p) + costs.decode(numel / p)
     assert exchange_s("a2a_ag", load, costs) == pytest.approx(ring_s + codec_s, rel=1e-12)
     assert exchange_s("a2a_ag", load, costs) == exchange_s("a2a_ag(aggregators=8)", load, costs)
-    plan = plan_of("t", make_profile([numel], [1.0]), p, [Bucket((Lane("a2a_ag", (Segment(("t0",), "topk", 0.01),)),))])
-    assert Prices(plan, costs, SelectionStats()).decode_s(plan.lane((0, 0))) == costs.decode(
-        numel
-    )  # not only 1/P of it
+    table = np.array([compressed("topk", ((numel,),), 0.01)]).T
+    assert Prices(costs).decode_s("topk", "a2a_ag", table) == [costs.decode(numel)]  # not only 1/P of it
 
 
 def test_fewer_aggregators_receive_and_send_more() -> None:

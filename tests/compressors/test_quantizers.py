@@ -18,6 +18,7 @@ from ssfx.memories import memories
 
 QUANTIZERS = (
     "signsgd",
+    "signsgd(zeros=abstain)",
     "ef_signsgd",
     "ef_signsgd(block=64)",
     "onebit",
@@ -64,7 +65,8 @@ def test_awkward_inputs(spec: str, numel: int) -> None:
         assert torch.isfinite(payload.scales).all(), name
         assert torch.all(sent * a >= 0), f"{name}: no sign flips"
         if "sign" in spec or spec == "onebit":
-            assert int(payload.codes[-1]) & ((1 << -numel % 8) - 1) == 0, "pad bits are 0"
+            unused = 2 * (-numel % 4) if "abstain" in spec else -numel % 8
+            assert int(payload.codes[-1]) & ((1 << unused) - 1) == 0, "pad bits are 0"
         if not a.any() and spec != "signsgd":
             assert not sent.any()
 
@@ -129,6 +131,7 @@ def test_wire_bytes() -> None:
             return build(spec).layout(n, 1.0).nbytes
 
         assert nbytes("signsgd") == 4 + row["sign"], "bits, and a float that can say NaN"
+        assert nbytes("signsgd(zeros=abstain)") == row["terngrad"], "a float, and two bits an element"
         assert nbytes("ef_signsgd") == row["ef_sign"]
         assert nbytes("onebit") == row["onebit"]
         assert nbytes("terngrad") == row["terngrad"]

@@ -11,7 +11,7 @@ from compressors.kit import context, decode, encode, golden, shapes_of_data
 
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
-from ssfx.kernels.cpu.codes import in_steps, level_codes, ternary_codes
+from ssfx.kernels.cpu.codes import in_steps, level_codes, sign_codes, ternary_codes
 from ssfx.kernels.cpu.pack import pack, unpack
 from ssfx.kernels.reference import pack as plain
 from ssfx.memories import check_pair, memories
@@ -76,6 +76,30 @@ def test_golden_sign_pack() -> None:
     bits = np.empty(len(x), np.uint8)
     unpack(payload.codes.numpy(), 1, bits)
     assert bits.tolist() == expected["bits"] == plain.unpack(payload.codes, 1, len(x)).tolist()
+
+
+def test_golden_signs_where_zeros_abstain() -> None:
+    """By hand: codes 2 0 1 1 | 2 0 2 0 | 0 2 0 (+ pad), the first in the highest bits."""
+    x = torch.tensor(golden("sign_pack")[0]["x"])
+    payload, ctx = encode("signsgd(zeros=abstain)", x, 1.0)
+    assert payload.codes.tolist() == [0b10000101, 0b10001000, 0b00100000]
+    assert payload.scales.tolist() == [1.0]
+    assert decode("signsgd(zeros=abstain)", payload, ctx, len(x)).tolist() == x.sign().tolist()
+    codes = np.empty(len(x), np.uint8)
+    sign_codes(x.numpy(), codes)
+    assert codes.tolist() == [2, 0, 1, 1, 2, 0, 2, 0, 0, 2, 0]
+
+
+def test_who_abstains_has_no_vote() -> None:
+    rows, compressor, total = (
+        ([1, -2, 0, 0], [0, 3, 0, -1], [0, -1, 0, 1]),
+        build("signsgd(zeros=abstain)"),
+        torch.zeros(4),
+    )
+    for row in rows:
+        payload, ctx = encode(compressor, torch.tensor(row, dtype=torch.float32), 1.0)
+        compressor.decompress_add(payload, total, ctx, scale=1 / 3)
+    assert total.sign().tolist() == [1, -1, 0, 0]
 
 
 def test_golden_majority_vote() -> None:
@@ -152,7 +176,9 @@ def test_one_element_alone_never_flips_its_sign(spec: str) -> None:
         assert decode(spec, payload, ctx, 20).tolist() == pytest.approx(a.tolist(), rel=1e-6)
 
 
-@pytest.mark.parametrize("spec", ["terngrad", "qsgd(bits=4)", "qsgd(bucket=0)", "qsgd(bits=2,bucket=8)", "signsgd"])
+@pytest.mark.parametrize(
+    "spec", ["terngrad", "qsgd(bits=4)", "qsgd(bucket=0)", "qsgd(bits=2,bucket=8)", "signsgd", "signsgd(zeros=abstain)"]
+)
 def test_error_feedback_that_would_diverge_is_refused(spec: str) -> None:
     with pytest.raises(ConfigError, match="use memory=none") as error:
         check_pair(memories.build("residual"), build(spec))

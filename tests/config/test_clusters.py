@@ -129,3 +129,15 @@ def test_a_number_of_gpus_is_answered_with_how_to_say_it(name, device):
     words = rf"cluster=box cluster\.nodes=1 cluster\.devices_per_node=8 cluster\.device={device} cluster\.inside=pcie"
     with pytest.raises(ConfigError, match=words):
         resolve_setting(["model=resnet50", f"cluster={name}"])
+
+
+@pytest.mark.parametrize("name", ["x.log", "runs/nccl.out", "there.txt", "there.json"])
+def test_a_log_is_answered_with_what_to_do_with_it(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.json").write_text("{}")
+    with pytest.raises(
+        ConfigError, match=rf"cluster={name} is no file of a cluster.*busbw_gbps=B .*small_allreduce_us=T"
+    ):
+        resolve_setting(["model=resnet50", f"cluster={name}"])
+    words = "cluster=box cluster.nodes=1 cluster.device=h100 cluster.busbw_gbps=3840 cluster.small_allreduce_us=20"
+    assert resolve_setting(["model=resnet50", *words.split()]).cluster.busbw_gbps == 3840

@@ -150,7 +150,7 @@ def test_wrong_request_is_one_line_and_exit_2(words, expected, capsys):
         ("cluster=64gpu device=cpu", "has a100 devices"),
         ("cluster=64gpu cluster.nodes=0", "cluster.nodes must be a whole number of at least 1"),
         ("cluster=64gpu cluster.nods=1", "did you mean 'nodes'?"),
-        ("cluster=64gpu cluster.inter.gbps=fast", "must be numbers"),
+        ("cluster=64gpu cluster.inter.gbps=fast", "cluster.inter.gbps must be a number, got 'fast'"),
         ("cluster=64gpu cluster.inter.gbps=0", "cluster.inter.gbps must be a positive number, got 0"),
         ("cluster=64gpu cluster.intra.latency_s=nan", "cluster.intra.latency_s must be a number of at least 0"),
         ("cluster=64gpu cluster.device=3", "cluster.device must be the name of a device"),

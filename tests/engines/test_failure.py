@@ -145,6 +145,8 @@ def test_a_stall_before_any_rank_began_quotes_the_log(job):
         ("RuntimeError: Broken pipe", True),
         ("DistBackendError: NCCL error: remote process exited or there was a network error", True),
         ("RuntimeError: Connection reset by peer", True),
+        ("RunError: rank 1 ended after 3 exchanges, and rank 0 waits for it in exchange 4; train inside join", True),
+        ("RunError: the store where the ranks met is gone, and with it rank 0 or the launcher (recv)", True),
         ("ConfigError: density must be in (0, 1]", False),
         ("RunError: the loss on rank 0 was not finite for 3 steps in a row", False),
         ("OutOfMemoryError: CUDA out of memory", False),

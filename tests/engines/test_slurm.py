@@ -127,7 +127,6 @@ def test_a_time_limit_is_read_as_slurm_reads_it(text, seconds):
         ("engine=slurm cluster.slurm.throttle=0", "throttle must be at least 1"),
         ("engine=slurm cluster.slurm.throttle=a", "throttle must be a whole number"),
         ("engine=slurm cluster.slurm.time_limit=soon", "time_limit=soon is no time"),
-        ("engine=slurm cluster.slurm.partition=a,b", "one command takes one cluster.slurm.partition"),
         ("engine=slurm cluster.slurm.environment={a-b:1}", "'a-b' is no name of a variable"),
         ("engine=slurm cluster.slurm.modules=3", "must be a list of words"),
         ("cluster.slurm.partition=gpu", "cluster.slurm.partition is for Slurm, and these runs have engine=simulate"),
@@ -136,6 +135,95 @@ def test_a_time_limit_is_read_as_slurm_reads_it(text, seconds):
 def test_what_cannot_be_said_to_slurm_is_refused(words, said):
     with pytest.raises(ConfigError, match=said):
         resolve_job(["scheme=ddp", "cluster=16gpu", *words.split()])
+
+
+PUNCTUATION = [
+    ("partition=a,b", "--partition=a,b"),
+    ("partition='a,b'", "--partition=a,b"),
+    ("partition=gpu-a100:shared", "--partition=gpu-a100:shared"),
+    ("constraint=a100&ib", '--constraint="a100&ib"'),
+    ("constraint=[rack1*2&rack2*4]", '--constraint="[rack1*2&rack2*4]"'),
+    ("constraint=(a|b)&c", '--constraint="(a|b)&c"'),
+    ("account=0123", "--account=0123"),
+    ("qos=long+big", "--qos=long+big"),
+    ("time_limit=UNLIMITED", "--time=UNLIMITED"),
+    ("time_limit=3-00:00:00", "--time=3-00:00:00"),
+    ("memory=492GB", "--mem=492GB"),
+    ("gres=gpu:a100:4", "--gres=gpu:a100:4"),
+    ("gres=gpu:a100", "--gres=gpu:a100:4"),
+    ("gres=gpu:3g.20gb:4(S:0-1)", '--gres="gpu:3g.20gb:4(S:0-1)"'),
+    ("gres=gpu:a100:2,gpu:h100:2,nvme:1", "--gres=gpu:a100:2,gpu:h100:2,nvme:1"),
+    ("gres=nvme:1", "--gres=gpu:4,nvme:1"),
+    ("modules=cuda/12.4,nccl", "module load nccl || exit 1"),
+    ("modules=[cuda/12.4]", "module load cuda/12.4 || exit 1"),
+    ("environment={NCCL_SOCKET_IFNAME:^lo,docker}", "export NCCL_SOCKET_IFNAME='^lo,docker'"),
+    ("environment={NCCL_SOCKET_IFNAME=^lo,docker,NCCL_DEBUG=INFO}", "export NCCL_SOCKET_IFNAME='^lo,docker'"),
+    ("environment=NCCL_SOCKET_IFNAME=^lo,docker", "export NCCL_SOCKET_IFNAME='^lo,docker'"),
+    ("environment={NCCL_IB_HCA:mlx5_0:1,mlx5_1:1,NCCL_DEBUG:INFO}", "export NCCL_IB_HCA=mlx5_0:1,mlx5_1:1"),
+    ("environment={NCCL_IB_HCA:=mlx5_0,=mlx5_1}", "export NCCL_IB_HCA==mlx5_0,=mlx5_1"),
+    ('environment={A:"x,B:1",C:2}', "export A=x,B:1"),
+    ("environment={http_proxy:http://p:3128,no_proxy:a}", "export http_proxy=http://p:3128"),
+]
+
+
+@pytest.mark.parametrize(("word", "line"), PUNCTUATION)
+def test_slurms_punctuation_is_taken_as_it_stands_in_scripts(word, line):
+    site = resolve_job(["scheme=ddp", "cluster=16gpu", "engine=slurm", f"cluster.slurm.{word}"]).site
+    found = script(Shape(4, 4, gpus=True), 1, ["true"], Path("/r/%a"), site).splitlines()
+    assert line in found or f"#SBATCH {line}" in found
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("partition=a,b", "for Slurm write cluster.slurm.partition=a,b"),
+        ("constraint=a&b", "for Slurm write 'cluster.slurm.constraint=a&b'"),
+        ("gres=gpu:a100:4", "for Slurm write cluster.slurm.gres=gpu:a100:4"),
+        ("time=UNLIMITED", "for Slurm write cluster.slurm.time_limit=UNLIMITED"),
+        ("mem=0", "for Slurm write cluster.slurm.memory=0"),
+        (
+            "NCCL_SOCKET_IFNAME=^lo,docker",
+            "for Slurm write 'cluster.slurm.environment={NCCL_SOCKET_IFNAME:^lo,docker}'",
+        ),
+        ("cluster.slurm.time=3", "unknown option of cluster 'slurm.time'; did you mean 'slurm.time_limit'"),
+        ("cluster.slurm.mem=3", "did you mean 'slurm.memory'"),
+        ("cluster.slurm.partition=", "is not key=value"),
+        ("cluster.slurm.environment={^lo}", "'^lo' is no name of a variable; write"),
+        ("cluster.slurm.environment={A:1,A:2}", "A is given twice"),
+        ("--partition=a,b", "--partition is a flag of sbatch: write cluster.slurm.partition=a,b"),
+        ("--gres=gpu:a100:4", "--gres is a flag of sbatch: write cluster.slurm.gres=gpu:a100:4"),
+        ("--constraint=a&b", "write 'cluster.slurm.constraint=a&b'"),
+        ("--gpus-per-node=4", "write cluster.devices_per_node=4"),
+    ],
+)
+def test_what_is_said_to_sbatch_elsewhere_is_answered_with_what_to_type(word, said, capsys):
+    assert main(["run", "scheme=ddp", "cluster=16gpu", "engine=slurm", "--print", word]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_number_of_gpus_that_is_not_the_clusters_is_refused(monkeypatch):
+    with pytest.raises(
+        ConfigError, match=r"gres=gpu:a100:2 asks for 2 GPUs .* has 4; write cluster\.devices_per_node=2"
+    ):
+        script(Shape(1, 4, gpus=True), 1, ["true"], Path("/r/%a"), Site(gres="gpu:a100:2"))
+    monkeypatch.setenv("SBATCH_GRES", "gpu:a100:8")
+    with pytest.raises(ConfigError, match="gres=gpu:a100:8 asks for 8 GPUs"):
+        script(Shape(1, 4, gpus=True), 1, ["true"], Path("/r/%a"), Site())
+    with pytest.raises(ConfigError, match="gres=gpu:4 and SBATCH_GRES=gpu:a100:8 differ"):
+        Site(gres="gpu:4").directives()
+
+
+def test_what_yaml_has_changed_is_not_said_to_slurm():
+    for value, said in ((True, "NAME is True in YAML"), (None, "NAME is None in YAML"), (1.1, "NAME is 1.1 in YAML")):
+        with pytest.raises(ConfigError, match=f"{said}; put its value in quotes"):
+            Site.of({"environment": {"NAME": value}})
+    assert Site.of({"environment": {"NAME": 3}, "partition": ["a", "b"]}).partition == "a,b"
+
+
+def test_no_limit_is_no_limit():
+    assert [Site(time_limit=text).limit_s() for text in ("UNLIMITED", "infinite", "0", "0:00")] == [None] * 4
 
 
 def test_keys_for_slurm_are_refused_where_nothing_is_submitted(capsys):

@@ -37,9 +37,8 @@ class Rank:
         payload = Payload.allocate(compressor.layout(len(grad), density))
         compressor.compress(self.new["residual"], payload, ctx)
         self.memory.sent(compressor, payload, self.new, ctx)
-        if finite:
+        if finite and "w" not in self.rates.held:
             self.old, self.new = self.new, self.old
-        self.rates.end()
         if finite:
             self.param.grad = torch.zeros(len(grad))
             compressor.decompress_add(payload, self.param.grad, ctx)
@@ -135,12 +134,10 @@ def test_each_group_has_its_own_rate_and_state_is_by_name() -> None:
     optimizer = torch.optim.SGD(groups, lr=1.0)
     rates = Rates((optimizer,), params, store.get)
     rates.begin()
-    rates.end()
     optimizer.param_groups[1]["lr"] = 0.5
     resumed = Rates((optimizer,), params, store.get)
     resumed.load_state_dict(rates.state_dict())
     resumed.begin()
-    resumed.end()
     assert (store["a"].item(), store["b"].item()) == (1.0, 2.0)
     assert resumed.state_dict()["rates"] == {"a": 1.0, "b": 0.5, "unheld": 0.5}
     store["unheld"] = torch.ones(1)
@@ -148,7 +145,6 @@ def test_each_group_has_its_own_rate_and_state_is_by_name() -> None:
     del store["b"]
     resumed.begin()
     store["b"] = torch.ones(1)
-    resumed.end()
     assert (store["b"].item(), store["unheld"].item()) == (0.0, 1.0), "what came into being at rate 0 is worth nothing"
 
 

@@ -133,10 +133,15 @@ def test_large_models_are_cut_at_fewer_places(monkeypatch: pytest.MonkeyPatch) -
 
 def test_many_different_sizes_are_interpolated_to_one_kept_element(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = np.unique(np.random.default_rng(0).integers(1, 10**7, 3000)).astype(float)
-    exact = CARRIER.nbytes_many(sizes)
-    assert list(exact) == [CARRIER.nbytes(int(size)) for size in sizes]
+    one_by_one = Carrier("redsync_quant", 0.01, "all_gather")
+    exact = [[carrier.nbytes_many(sizes) for carrier in (CARRIER, one_by_one)]]
     monkeypatch.setattr("ssfx.schemes.carrier._EXACT_SIZES", 300)
-    assert np.abs(CARRIER.nbytes_many(sizes) - exact).max() <= 8
+    exact.append([carrier.nbytes_many(sizes) for carrier in (CARRIER, one_by_one)])
+    for carrier, before, after in zip((CARRIER, one_by_one), *exact, strict=True):
+        assert list(before) == [carrier.nbytes(int(size)) for size in sizes]
+        assert np.abs(after - before).max() <= 8
+    assert (exact[0][0] == exact[1][0]).all()
+    assert (exact[0][1] != exact[1][1]).any()
 
 
 @pytest.mark.parametrize("model", ["resnet152", "bert_large_qa"])

@@ -135,7 +135,7 @@ def test_s7_separation_is_a_partition_and_its_split_the_best() -> None:
 def test_s7_split_times_are_the_definition(rows: list[tuple[float, float, float]]) -> None:
     work, reduce_s, gather_s = (list(column) for column in zip(*rows, strict=True))
     reduce_s, gather_s = [0.0, *reduce_s], [*gather_s, 0.5]
-    times = split_times(work, reduce_s.__getitem__, gather_s.__getitem__)
+    times = split_times(work, reduce_s, gather_s)
     for split, found in enumerate(times):
         expected = sum(work[:split]) + max(reduce_s[split], sum(work[split:])) + gather_s[split]
         assert found == pytest.approx(expected, abs=1e-12)

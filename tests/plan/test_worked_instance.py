@@ -19,7 +19,8 @@ from ssfx.pricing.timeline import evaluate
 from ssfx.schemes import schemes
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.exact_groups import joint_groups
-from ssfx.schemes.search.ssfusion_buffers import Buffer, BufferPlanner, Knobs, Known
+from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs
+from ssfx.schemes.search.ssfusion_prices import Buffer
 from ssfx.schemes.ssfusion import SsfusionOptions
 
 A = instance_a()
@@ -164,7 +165,7 @@ def test_offloaded_tensors() -> None:
 def test_separation_table() -> None:
     options = schemes["ssfusion_i"].options(TOPK)
     assert isinstance(options, SsfusionOptions)
-    planner = BufferPlanner(A, COSTS, CARRIER, options, Knobs(), Known())
+    planner = BufferPlanner(A, COSTS, CARRIER, options, Knobs())
     first = Buffer(range(0, 8), frozenset({0, 2, 4, 6}), (59_842.32 - 4072) / (5_984_232 - 4072))
     second = Buffer(range(8, 12), frozenset({0, 2}), (2726.4 - 1088) / (272_640 - 1088))
     times_ms = [1e3 * t for t in planner.split_times(first)]

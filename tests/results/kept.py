@@ -15,7 +15,7 @@ from ssfx.advice.trust import trust_in
 from ssfx.calibration.own_cluster import Nodes, Rate
 from ssfx.claims.evidence import run_counts
 from ssfx.cli.trace import _events
-from ssfx.core import component_file
+from ssfx.core import yaml_file
 from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.digests import loads, yaml_with_digest
 from ssfx.core.files import read, write_atomic, write_json
@@ -195,7 +195,7 @@ def _calibrations(root: Path, kept: dict[str, Kept]) -> None:
     write_atomic(root / "cluster.yaml", yaml_with_digest(nodes.to_yaml()))
 
     def cluster() -> Any:
-        component_file._parsed.cache_clear()
+        yaml_file._parsed.cache_clear()
         return cluster_on(ClusterChoice(str(root / "cluster.yaml")), None, "auto")
 
     kept["cluster"] = Kept(root / "cluster.yaml", cluster)

@@ -87,6 +87,7 @@ def conserves_mass(group: Any, rank: int, world: int, options: Options) -> tuple
         before = sync.store.state_dict()
         optimizer.zero_grad()
         loss_of(model, rank, step).backward()
+        optimizer.step()  # which commits what was kept back
         after = sync.store.state_dict()
         for name, p in model.named_parameters():
             zero = torch.zeros_like(p)
@@ -97,7 +98,6 @@ def conserves_mass(group: Any, rank: int, world: int, options: Options) -> tuple
             scale = float(handed_in.abs().max()) + 1e-12
             worst = max(worst, float((handed_in - world * p.grad).abs().max()) / scale)
             kept = max(kept, float(new.abs().max()))
-        optimizer.step()
     sync.detach()
     return worst, kept
 

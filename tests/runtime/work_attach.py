@@ -151,8 +151,9 @@ def bf16(group: Any, rank: int, world: int, options: Options) -> tuple[float, st
         before = sync.store.state_dict()
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x.bfloat16()), y).backward()
+        optimizer.step()  # which commits what was kept back
         after = sync.store.state_dict()
-        dtypes |= {str(kept.dtype) for state in after.values() for kept in state.values()}
+        dtypes |= {str(kept.dtype) for state in after.values() for kept in state.values() if kept.is_floating_point()}
         own = dict(local.named_parameters())
         for name, p in model.named_parameters():
             zero = torch.zeros(p.shape)
@@ -161,7 +162,6 @@ def bf16(group: Any, rank: int, world: int, options: Options) -> tuple[float, st
             mass = own[name].grad.float() + old - new
             dist.all_reduce(mass, group=group)
             worst = max(worst, float((mass - world * p.grad.float()).abs().max() / (mass.abs().max() + 1e-12)))
-        optimizer.step()
     same = same_on_all_ranks(group, model)
     sync.detach()
     return worst, ",".join(sorted(dtypes)), same

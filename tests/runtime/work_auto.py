@@ -65,6 +65,7 @@ def conserves_mass(group: Any, rank: int, world: int) -> tuple[float, float, int
         optimizer.zero_grad()
         loss_of(model, rank, turn).backward()
         assert not sync.last.skipped
+        optimizer.step()  # which commits what was kept back
         after = sync.store.state_dict()
         for name, p in model.named_parameters():
             zero = torch.zeros_like(p)
@@ -79,7 +80,6 @@ def conserves_mass(group: Any, rank: int, world: int) -> tuple[float, float, int
                 rounded = max(rounded, (lost - (world + 1) * 2**-25) / largest)
             else:
                 exact = max(exact, lost / largest)
-        optimizer.step()
     sync.detach()
     return exact, rounded, len(used), len(kinds(world))
 

@@ -249,3 +249,25 @@ def host_placed(group: Any, rank: int, world: int) -> float:
     train_during_all_reduce(models, optimizers, group, rank, world, 64)
     sync.detach()
     return distance(*models)
+
+
+def default_dtype(group: Any, rank: int, world: int, options: Options, dtype: str) -> bool:
+    """Return whether training under another default dtype of torch ends in the same bits as under float32."""
+    ends = []
+    for default in (torch.float32, getattr(torch, dtype)):
+        model = build("mlp")
+        optimizer = sgd(model.parameters())
+        torch.manual_seed(rank)
+        batches = [(torch.randn(8, 20), torch.randint(5, (8,))) for _ in range(8)]
+        torch.set_default_dtype(default)
+        try:
+            sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
+            for inputs, targets in batches:
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(inputs), targets).backward()
+                optimizer.step()
+            sync.detach()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        ends.append(torch.cat([p.detach().reshape(-1) for p in model.parameters()]))
+    return torch.equal(*ends)

@@ -132,6 +132,7 @@ def follows_the_rate(group: Any, rank: int, world: int, memory: str) -> dict[str
     optimizer.param_groups[0]["lr"] /= 10
     optimizer.zero_grad()
     (0 * loss_of(model, rank, 1)).backward()
+    optimizer.step()  # which commits what was kept back
     before, after = torch.zeros(()), torch.zeros(())
     for name, param in model.named_parameters():
         kept = sync.store.get(name, "residual")
@@ -139,7 +140,6 @@ def follows_the_rate(group: Any, rank: int, world: int, memory: str) -> dict[str
         dist.all_reduce(total, group=group)
         before += total[0]
         after += total[1] + world * param.grad.sum()
-    optimizer.step()
     state = sync.state_dict()
     sync.detach()
     rates = state["rates"]["rates"].values() if state["rates"] else []

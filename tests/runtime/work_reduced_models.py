@@ -64,6 +64,7 @@ def conserves(
         optimizer.zero_grad()
         loss(model, step).backward()
         assert not sync.last.skipped
+        optimizer.step()  # which commits what was kept back
         after = sync.store.state_dict()
         for name, p in model.named_parameters():
             if not p.requires_grad:
@@ -77,7 +78,6 @@ def conserves(
             if p.numel():  # sums may be close to zero, so rounding errors are measured by what was added up
                 average = zero if p.grad is None else p.grad.float()
                 worst = max(worst, float((put_in - world * average).abs().max() / (largest.max() + 1e-30)))
-        optimizer.step()
         for p in model.parameters():
             first = p.detach().clone()
             dist.broadcast(first, dist.get_global_rank(group, 0), group=group)

@@ -14,6 +14,7 @@ from ssfx.perf_model import build_timing_model as systems
 from ssfx.perf_model.build_timing_model import CORE_GBPS, GPU_OCCUPANCY, system_on
 from ssfx.perf_model.cluster import Cluster, Link
 from ssfx.perf_model.cluster_file import cluster_of
+from ssfx.perf_model.devices import device, device_names
 from ssfx.perf_model.links import link_kind
 from ssfx.perf_model.shipped_profiles import load_shipped
 from ssfx.perf_model.timing_model import TimingModel
@@ -72,7 +73,69 @@ def test_an_all_reduce_on_two_nodes_passes_each_card_once_over_rdma_and_twice_ov
 def test_every_kind_of_link_has_a_rate_and_a_source(kind):
     found = link_kind(kind)
     assert found["source"]
-    assert Link.of_kind(kind, gbps=7.0).gbps == 7
+    assert (Link.of_kind(kind, gbps=7.0).gbps, Link.of_kind(kind).kind) == (7, kind)
+
+
+GENERATIONS = [
+    ("p100", "nvlink", 640), ("v100", "nvlink", 1200), ("a100", "nvlink", 2400), ("a100_40gb", "nvlink", 2400),
+    ("h100", "nvlink", 3600), ("h200", "nvlink", 3600), ("b200", "nvlink", 7200), ("v100", "pcie", 126),
+    ("a100", "pcie", 252), ("l40s", "pcie", 252), ("h100", "pcie", 504), ("b200", "pcie", 504),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("on", "family", "gbps"), GENERATIONS)
+def test_a_family_of_links_has_the_generation_of_the_device(on, family, gbps):
+    found = cluster("box", device=on, intra__link=family).intra
+    assert (found.gbps, found.kind[: len(family)]) == (gbps, family)
+    if family == "pcie":
+        assert gbps == device(on).pcie_gbps
+        assert cluster("box", device=on).intra == found  # what is not said
+
+
+def test_every_device_has_a_pcie_of_its_rate_and_geforce_cards_pass_the_host():
+    for name in device_names():
+        assert link_kind("pcie", name)["gbps"] == device(name).pcie_gbps or name == "cpu"
+    assert {name for name in device_names() if link_kind("pcie", name)["efficiency"] == 0.5} == {"rtx2080ti", "rtx3090"}
+
+
+@pytest.mark.parametrize("on", ["v100s", "rtx2080ti", "rtx3090", "l40s", "cpu"])
+def test_a_device_without_nvlink_between_all_of_a_node_is_told_so(on):
+    with pytest.raises(ConfigError, match=rf"cluster\.intra: a node's {on} devices are not joined by nvlink; use pcie"):
+        cluster("box", device=on, intra__link="nvlink")
+
+
+@pytest.mark.parametrize(
+    ("on", "gpus", "busbw_gbytes_s", "error"),
+    [
+        ("h100", 8, 480, 0.03), ("h200", 8, 475, 0.03), ("h100", 7, 460, 0.03), ("h100", 6, 440, 0.03),
+        ("h100", 5, 420, 0.03), ("h100", 4, 370, 0.03), ("h100", 2, 370, 0.03), ("b200", 8, 830, 0.03),
+        ("a100", 8, 240, 0.01),
+    ],
+)  # fmt: skip
+def test_an_all_reduce_inside_a_node_is_as_fast_as_nccl_tests_say(on, gpus, busbw_gbytes_s, error):
+    """NVIDIA/nccl#1455, #1807, NVIDIA/nccl-tests#212, #272: H100, H200 and B200 sum in the switch from 5 GPUs on."""
+    one = cluster("box", nodes=1, devices_per_node=gpus, device=on, intra__link="nvlink")
+    curve = one.exchange()["all_reduce"]
+    busbw = 2 * (gpus - 1) / gpus * GB / (curve(2 * GB) - curve(GB)) / 1e9
+    assert busbw == pytest.approx(busbw_gbytes_s, rel=error)
+    gather = one.exchange()["all_gather"]
+    assert (gpus - 1) * GB / (gather(2 * GB) - gather(GB)) == pytest.approx(
+        1e9 / 8 * one.intra.gbps * one.intra.efficiency
+    )
+
+
+def test_what_the_switch_sums_is_said_and_gives_way_to_what_was_measured():
+    one = cluster("box", nodes=1, device="h100", intra__link="nvlink")
+    assert "all-reduces inside a node summed by the switch at 0.69 of 3600 Gbit/s" in system_on(one).origin.note
+    assert "switch" not in system_on(cluster("box", nodes=1, intra__link="nvlink")).origin.note
+    measured = replace(one, busbw_gbps=1000.0).exchange()["all_reduce"]
+    assert 2 * 7 / 8 * GB / (measured(2 * GB) - measured(GB)) * 8 / 1e9 == pytest.approx(1000, rel=1e-6)
+    many = cluster("box", nodes=2, device="h100", intra__link="nvlink", inter__link="ib_rdma_400", nics_per_node=8)
+    summed, ringed = (
+        one.exchange()["all_reduce"](GB)
+        for one in (many, replace(many, intra=replace(many.intra, switch_efficiency=0.0)))
+    )
+    assert summed < ringed
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -138,7 +201,8 @@ def test_calibrations_say_which_they_are(name):
 def test_every_cluster_has_a_source_for_its_numbers(name):
     node = compose({"cluster": name})["cluster"]
     assert len(node["source"]) > 20
-    assert {"gbps", "efficiency", "latency_s"} == set(node["intra"]) == set(node["inter"]) - {"link"}
+    for link in ("intra", "inter"):
+        assert set(node[link]) == {"link"} or set(node[link]) - {"link"} == {"gbps", "efficiency", "latency_s"}
     if name in PUBLISHED:
         printed = compose({"cluster": name, "cluster.calibration": "published"})["cluster"]
         assert printed["source"].startswith(node["source"])

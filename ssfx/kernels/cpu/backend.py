@@ -84,7 +84,7 @@ class _Payload:
 def _payload(batch: Batch) -> _Payload:
     whole = batch.payload
     exact = whole.values.dtype == torch.float32
-    values = whole.values if exact else torch.empty(len(whole.values))
+    values = whole.values if exact else torch.empty(len(whole.values), dtype=torch.float32)
     rows = np.array([row for row, part in enumerate(batch.parts) if part.layout.counts], np.int64)
     counted = np.array([batch.parts[row].starts.counts for row in rows], np.int64)
     return _Payload(whole.indices.numpy(), values, values.numpy(), whole.counts.numpy(), rows, counted)

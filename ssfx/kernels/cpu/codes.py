@@ -26,6 +26,13 @@ def ternary_codes(a, noise, scale, codes):  # type: ignore[no-untyped-def]
 
 
 @compiled()
+def sign_codes(a, codes):  # type: ignore[no-untyped-def]
+    """Write 1 + sign(a); NaN counts as zero."""
+    for i in range(len(a)):
+        codes[i] = np.uint8(np.int32(1) + np.int32(a[i] > np.float32(0)) - np.int32(a[i] < np.float32(0)))
+
+
+@compiled()
 def in_steps(a, per_unit, exact):  # type: ignore[no-untyped-def]
     """Write |a| * per_unit."""
     for i in range(len(a)):

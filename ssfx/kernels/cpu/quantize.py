@@ -15,6 +15,7 @@ from ssfx.kernels.cpu.codes import (
     in_steps,
     largest_key,
     level_codes,
+    sign_codes,
     sum_of_magnitudes,
     sum_of_squares,
     sums,
@@ -48,6 +49,7 @@ __all__ = [
     "levels",
     "norms",
     "scaled_signs",
+    "signed_votes",
     "signs",
     "ternary",
     "two_means",
@@ -64,6 +66,11 @@ _MOST = np.finfo(np.float32).max
 def signs(batch: Batch) -> None:
     """Codes: 1 where a >= 0. Scale: 1, or NaN for a segment that is not finite."""
     _run(batch, _signs)
+
+
+def signed_votes(batch: Batch) -> None:
+    """Codes of two bits: 1 + sign(a). Scale: 1, or NaN for a segment that is not finite."""
+    _run(batch, _signed_votes)
 
 
 def scaled_signs(batch: Batch, block: int) -> None:
@@ -145,6 +152,21 @@ def _signs(table, vector, scales, codes):  # type: ignore[no-untyped-def]
             chunk = a[start : start + CHUNK]
             largest = max(largest, largest_key(chunk))
             pack_signs(chunk, codes[code + start // 8 :])
+        scales[table[s, SCALE]] = np.float32(1) if largest <= LARGEST else _NAN
+
+
+@compiled()
+def _signed_votes(table, vector, scales, codes):  # type: ignore[no-untyped-def]
+    waiting = np.empty(CHUNK, np.uint8)
+    for s in range(len(table)):
+        n, code = table[s, NUMEL], table[s, CODE]
+        a = vector[table[s, LO] : table[s, LO] + n]
+        largest = np.int32(0)
+        for start in range(0, n, CHUNK):
+            chunk = a[start : start + CHUNK]
+            largest = max(largest, largest_key(chunk))
+            sign_codes(chunk, waiting)
+            pack(waiting[: len(chunk)], 2, codes[code + start // 4 :])
         scales[table[s, SCALE]] = np.float32(1) if largest <= LARGEST else _NAN
 
 

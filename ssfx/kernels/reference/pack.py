@@ -69,6 +69,13 @@ def signs(batch: Batch) -> None:
         payload.scales.copy_(1 + 0 * a.abs().max())
 
 
+def signed_votes(batch: Batch) -> None:
+    """Codes of two bits: 1 + sign(a). Scale: 1, or NaN for a segment that is not finite."""
+    for a, payload, _ in _segments(batch):
+        payload.codes.copy_(pack(1 + (a > 0).int() - (a < 0).int(), 2))
+        payload.scales.copy_(1 + 0 * a.abs().max())
+
+
 def scaled_signs(batch: Batch, block: int) -> None:
     """Codes: 1 where a >= 0. Scales: the mean of |a| of every `block` elements; 0 means the whole segment."""
     for a, payload, _ in _segments(batch):

@@ -11,8 +11,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan, Segment
 from ssfx.planning.profile import Profile
-from ssfx.pricing.lane_prices import LanePrices
-from ssfx.pricing.timeline import evaluate
+from ssfx.pricing.timeline import StepPrices
 from ssfx.schemes.search.guarded import TIE, Priced
 
 TRIED = 12
@@ -24,7 +23,7 @@ Place = tuple[int, int, int]
 """Bucket, lane and segment."""
 
 
-def with_host(chosen: Priced, profile: Profile, costs: Costs, known: LanePrices) -> Priced:
+def with_host(chosen: Priced, profile: Profile, costs: Costs, known: StepPrices) -> Priced:
     """Return the plan with those segments on the host that make the step shorter there, tried from the largest on."""
     if len(profile.tensors) > MOST_TENSORS or costs.world_size == 1:
         return chosen
@@ -32,7 +31,7 @@ def with_host(chosen: Priced, profile: Profile, costs: Costs, known: LanePrices)
     for place in sorted(_movable(plan), key=lambda at: (-plan.numel(_at(plan, at)), at))[:TRIED]:
         tried = _moved(plan, place)
         try:
-            tried_s = evaluate(tried, profile, costs, known).total_s
+            tried_s = known.total_s(tried)
         except ConfigError:  # a compressor without times there
             break
         if tried_s < price_s * (1 - TIE):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from ssfx.collectives import Reducer, collectives
@@ -47,10 +48,11 @@ def portfolio(
     for kind in kinds:
         if kind.compressor is not None:
             densities.setdefault(kind.compressor, kind.density)
+    costs_for = cache(lambda compressor, density: costs_of(costs, compressor, density))
     for scheme, given in _asked(profile, densities, leave_out, ranks_per_node, gathers):
         compressor = given.get("compressor", getattr(schemes[scheme].defaults, "compressor", None))
         try:
-            own = costs_of(costs, compressor, given.get("density"))
+            own = costs_for(compressor, given.get("density"))
             options = schemes[scheme].options(given)
             plan = schemes[scheme].planner(profile, own, options)
         except ConfigError:

@@ -1,32 +1,35 @@
-"""What every method costs for every bucket between two cuts: arrays of seconds, worked out from sums over tensors.
-
-The prices are those of `ssfx.pricing`, message class by message class; a test holds what the search adds up equal to
-what `evaluate` charges for the plan that comes of it.
-"""
+"""What every method costs for every bucket between two cuts: the prices of sums over tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ssfx.collectives import Reducer, collectives
-from ssfx.compressors import Compressor, build
-from ssfx.compressors.base import VALUE_BYTES
+from ssfx.compressors import build
 from ssfx.compressors.lowrank import LowRank
 from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
-from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec
 from ssfx.planning.profile import Profile
-from ssfx.pricing.message_sizes import payload_layout
-from ssfx.pricing.plan_prices import Prices, SelectionStats
+from ssfx.pricing.features import (
+    CALLS,
+    FILLED,
+    NUMEL,
+    PACKED,
+    PIECES,
+    REST,
+    SEGMENTS,
+    TENSORS,
+    of_joint,
+    of_plain,
+    of_tensors,
+)
+from ssfx.pricing.prices import Prices, sums_pairs
 from ssfx.schemes.search.auto_methods import Kind, Method
 from ssfx.schemes.search.contiguous_groups import MAX_INDEX
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from ssfx.pricing.plan_prices import Charge
 
     Array = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -35,19 +38,11 @@ if TYPE_CHECKING:
 SAMPLES = 24
 """Sizes at which an exchange of several phases is priced; between them its seconds are taken to be linear."""
 SHAPES = 256
-"""How many shapes of tensors are priced one by one; of models with more, sizes in between are interpolated."""
-_FIELDS = (
-    "numel",
-    "tensors",
-    "filled",
-    "first",
-    "rest",
-    "work",
-    "pieces",
-    "entries",
-    "called",
-    "decoded",
-)
+"""How many messages of one tensor each are priced one by one; of models with more sizes, those between are
+interpolated."""
+
+Found = tuple["Array", "Array", "Array"]
+"""Seconds of the device during backward, of the network, of decoding."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +66,13 @@ class TableMaker:
 
     def __init__(self, part: Profile, costs: Costs, cuts: Ints) -> None:
         self.part, self.costs, self.cuts = part, costs, cuts
-        names = tuple(spec.name for spec in part.tensors)
-        whole = (Bucket((Lane("all_reduce", (Segment(names),)),)),)
-        launch = ((0, 0),) if any(part.numel) else ()
-        self.plan = Plan("auto", costs.world_size, part.tensors, whole, launch)
-        self.prices = Prices(self.plan, costs, SelectionStats())
+        self.prices = Prices(costs)
         self.ends, self.starts = np.tril_indices(len(cuts), -1)
         self.numel = np.array(part.numel, dtype=float)
-        self._rows: dict[Kind, Array] = {}
-        self._masks: dict[tuple[Kind, bytes], tuple[Array, Array, Array]] = {}
+        self.nbytes = np.array([spec.nbytes for spec in part.tensors], dtype=float)
+        self.shapes = [spec.shape for spec in part.tensors]
+        self._features: dict[tuple[str, float], Array] = {}
+        self._masks: dict[tuple[Kind, bytes], Found] = {}
 
     def tables(self, methods: Sequence[Method]) -> Tables:
         """Return the tables of `methods`, in their order."""
@@ -95,202 +88,108 @@ class TableMaker:
             for table, values in zip((device, message, decode), found, strict=True):
                 table[at, self.ends, self.starts] = values
         ready_s = np.concatenate([[0.0], np.cumsum(np.array(self.part.ready_gap_s) + over.hook_s)])[self.cuts]
-        total_bytes = sum(spec.nbytes for spec in self.part.tensors)
-        after_s = over.result_s * len(self.part.tensors) + over.result_s_per_byte * total_bytes
+        after_s = over.result_s * len(self.part.tensors) + over.result_s_per_byte * float(self.nbytes.sum())
         return Tables(self.cuts, ready_s, device, message, decode, after_s)
 
     # ---- one kind on the tensors of a mask --------------------------------------------------------------------------
 
-    def _kind(self, kind: Kind, mask: Mask) -> tuple[Array, Array, Array]:
+    def _kind(self, kind: Kind, mask: Mask) -> Found:
         key = (kind, mask.tobytes())
         if key not in self._masks:
             self._masks[key] = self._alone(kind, mask) if kind.calls == "alone" else self._together(kind, mask)
         return self._masks[key]
 
-    def _between(self, values: Array) -> Array:
-        """Return the sum over every bucket's tensors."""
-        total = np.concatenate([[0.0], np.cumsum(values)])[self.cuts]
-        between: Array = total[self.ends] - total[self.starts]
+    def _between(self, table: Array) -> Array:
+        """Return the sums over every bucket's tensors, the last axis."""
+        total = np.zeros((*table.shape[:-1], len(self.cuts)))
+        np.cumsum(np.add.reduceat(table, self.cuts[:-1], axis=-1), axis=-1, out=total[..., 1:])
+        between: Array = total[..., self.ends] - total[..., self.starts]
         return between
 
-    def _alone(self, kind: Kind, mask: Mask) -> tuple[Array, Array, Array]:
-        """Every tensor is a message: what each costs, added up. Equal sizes are priced once."""
-        if kind not in self._rows:
-            self._rows[kind] = self._by_shape(kind, lambda spec: self._lane(next(kind.lanes([spec]))), 3)
-        device, message, decode = (self._between(np.where(mask, row, 0.0)) for row in self._rows[kind])
-        return device, message, decode
+    def _of_tensors(self, kind: Kind) -> Array:
+        """Return the features of every tensor as a segment of the kind."""
+        if kind.compressor is None:
+            return of_plain(self.numel, self.nbytes)
+        key = (kind.compressor, kind.density)
+        if key not in self._features:
+            self._features[key] = of_tensors(kind.compressor, self.shapes, self.numel, kind.density)
+        table = self._features[key].copy()
+        if kind.plain_below:
+            plain = self.numel < kind.plain_below
+            table[:, plain] = of_plain(self.numel[plain], self.nbytes[plain])
+        else:
+            table[PACKED] = 1.0  # those without elements ride along
+            if kind.calls == "joint" and isinstance(build(kind.compressor), LowRank):
+                table[PIECES] = [len(build(kind.compressor).split([shape]).matrices) for shape in self.shapes]  # type: ignore[attr-defined]
+        return table
 
-    def _by_shape(self, kind: Kind, of: Callable[[TensorSpec], Sequence[float]], width: int) -> Array:
-        """Return `width` numbers for every tensor with elements, zeros for others; tensors of one shape share them.
+    def _alone(self, kind: Kind, mask: Mask) -> Found:
+        """Every tensor is a message: what each costs, added up."""
+        assert kind.compressor is not None
+        table, filled, over = self._of_tensors(kind), self.numel > 0, self.costs.overheads
+        device = over.lane_s + self.prices.call_s(kind.compressor, table) + over.add_s * table[PACKED]
+        message = np.zeros(len(self.numel))
+        message[filled] = self._exchange_s(kind, table[:, filled], table[NUMEL, filled], SHAPES)
+        rows = np.stack([device, message, self._decode_s(kind, table, table), self.numel > MAX_INDEX])
+        device, message, decode, too_long = self._between(np.where(mask & filled, rows, 0.0))
+        return np.where(too_long > 0, np.inf, device), message, decode
 
-        Of a model with very many shapes some sizes are worked out and numbers in between are taken to be linear, unless
-        the shape matters.
-        """
-        rows = np.zeros((width, len(self.part.tensors)))
-        alike: dict[tuple[int, ...], list[int]] = {}
-        for i, spec in enumerate(self.part.tensors):
-            if spec.numel:
-                alike.setdefault(spec.shape, []).append(i)
-        factors = kind.compressor is not None and isinstance(build(kind.compressor), LowRank)
-        if len(alike) <= SHAPES or factors:
-            for at in alike.values():
-                rows[:, at] = np.array(of(self.part.tensors[at[0]]), dtype=float)[:, None]
-            return rows
-        first = sorted((at[0] for at in alike.values()), key=lambda i: self.part.tensors[i].numel)
-        chosen = [first[n] for n in np.linspace(0, len(first) - 1, SHAPES).astype(np.int64)]
-        known = np.array([of(self.part.tensors[i]) for i in chosen], dtype=float).T
-        sizes, at_size = np.unique(self.numel[chosen], return_index=True)
-        filled = self.numel > 0
-        for row, values in zip(rows, known, strict=True):
-            row[filled] = np.interp(self.numel[filled], sizes, values[at_size])
-        return rows
-
-    def _lane(self, lane: Lane) -> tuple[float, float, float]:
-        """Return device, network and decoding of one message of one segment, as `ssfx.pricing` charges them."""
-        (segment,) = lane.segments
-        if segment.compressor and self.plan.numel(segment) > MAX_INDEX:
-            return np.inf, np.inf, np.inf
-        over = self.costs.overheads
-        device = over.lane_s + self.prices.encode_s([segment]) + over.add_s * len(segment.tensors)
-        decode = self.prices.decode_s(lane)
-        if self.prices.sums_pairs(lane):
-            decode += (over.sum_s - over.result_s) * len(segment.tensors)
-        return device, seconds(self.prices.charges(lane)), decode
-
-    def _together(self, kind: Kind, mask: Mask) -> tuple[Array, Array, Array]:
+    def _together(self, kind: Kind, mask: Mask) -> Found:
         """One message for all tensors of the mask in a bucket."""
-        sums = self._sums(kind, mask)
-        there = sums["numel"] > 0
-        over = self.costs.overheads
-        device = over.lane_s + over.fill_s_per_byte * sums["filled"]
-        decode = np.zeros(len(there))
+        over, tensors = self.costs.overheads, np.where(mask, self._of_tensors(kind), 0.0)
+        sums = self._between(tensors)
+        there = sums[NUMEL] > 0
+        if kind.calls == "joint" and kind.compressor is not None:
+            self._join(kind, sums)
+        device, decode = over.lane_s + over.fill_s_per_byte * sums[FILLED], np.zeros(len(there))
         if kind.compressor is not None:
-            compressor = build(kind.compressor)
-            if kind.leaves_tensors_out:
-                self._jointly(kind, compressor, sums)
-            there &= (sums["tensors"] > 0) | (kind.plain_below == 0)
-            device = device + self._encode(kind, sums) + over.add_s * sums["tensors"]
-            decode = self._decode(kind, compressor, sums)
-            gathered = not collectives.build(kind.collective).additive_only
-            if gathered and compressor.sparse and not compressor.vote and not self._reduces(kind):
-                decode = decode + (over.sum_s - over.result_s) * sums["tensors"]
-            device = np.where(sums["numel"] > MAX_INDEX, np.inf, device)
-        message = self._message(kind, mask, sums)
+            there &= (sums[CALLS] > 0) | (kind.plain_below == 0)
+            device = device + self._call_s(kind, tensors, sums) + over.add_s * sums[PACKED]
+            device = np.where(np.where(sums[CALLS] > 0, sums[NUMEL], 0.0) > MAX_INDEX, np.inf, device)
+            decode = self._decode_s(kind, tensors, sums)
+        message = self._exchange_s(kind, sums, sums[NUMEL] if kind.compressor else sums[REST], SAMPLES)
         # A gather of nothing but dense values is none of the methods.
         nothing = np.inf if kind.plain_below else 0.0
         device, message, decode = (np.where(there, one, nothing) for one in (device, message, decode))
         return device, message, decode
 
-    def _sums(self, kind: Kind, mask: Mask) -> dict[str, Array]:
-        """Return the sums over every bucket's tensors of what prices depend on."""
-
-        def of(spec: TensorSpec) -> list[float]:
-            found = self._of_tensor(kind, spec.shape, spec.numel, spec.nbytes)
-            return [found.get(name, 0.0) for name in _FIELDS]
-
-        if kind not in self._rows:
-            rows = self._by_shape(kind, of, len(_FIELDS))
-            if kind.compressor is not None and not kind.plain_below:
-                rows[_FIELDS.index("tensors")] = 1.0  # those without elements ride along
-            self._rows[kind] = rows
-        every = zip(_FIELDS, self._rows[kind], strict=True)
-        return {name: self._between(np.where(mask, row, 0.0)) for name, row in every}
-
-    def _of_tensor(self, kind: Kind, shape: tuple[int, ...], numel: int, nbytes: int) -> dict[str, float]:
-        found = {"numel": numel, "tensors": 1.0}
-        if kind.compressor is None:
-            return {**found, "filled": nbytes, "rest": nbytes}
-        if not numel:
-            return found
-        if numel < kind.plain_below:
-            return {"numel": numel, "filled": nbytes, "rest": nbytes}
-        compressor, by_elements = build(kind.compressor), not self.costs.times
-        layout = compressor.layout_of([shape], kind.density)
-        used = compressor.cycle([shape])
-        unused = VALUE_BYTES[layout.value_dtype] * (layout.values - sum(used) / len(used)) if used else 0.0
-        work = float(numel) if by_elements else compressor.work([shape])
-        entries = compressor.work([shape])
-        if layout.indices:
-            asked_for = max(1.0, kind.density * numel)
-            entries = layout.indices if self.costs.style == "batched" else min(layout.indices, asked_for)
-        codec, copies = self.costs.codec(kind.compressor), self._copies(kind)
-        found |= {"first": 4 * layout.first, "rest": layout.nbytes - 4 * layout.first - unused, "work": work}
-        found |= {"entries": copies * entries, "called": codec.encode(work)}
-        found["decoded"] = codec.decode(numel if by_elements else copies * entries)
-        factored = isinstance(compressor, LowRank) and compressor.split([shape]).matrices
-        found["pieces"] = float(bool(factored)) if isinstance(compressor, LowRank) else 1.0
-        return found
-
-    def _jointly(self, kind: Kind, compressor: Compressor, sums: dict[str, Array]) -> None:
-        """Replace the sums of payloads by those of one selection over all tensors of a bucket."""
-        sizes, inverse = np.unique(sums["numel"], return_inverse=True)
-        spec = str(kind.compressor)
-        layouts = [payload_layout(spec, int(size), kind.density) for size in sizes]
-        sums["first"] = np.array([4.0 * one.first for one in layouts])[inverse]
-        sums["rest"] = np.array([one.nbytes - 4.0 * one.first for one in layouts])[inverse]
-        if compressor.sparse:
-            batched = self.costs.style == "batched"
-            entries = [
-                one.indices if batched else min(one.indices, max(1.0, kind.density * size))
-                for one, size in zip(layouts, sizes, strict=True)
-            ]
-            sums["entries"] = self._copies(kind) * np.array(entries, dtype=float)[inverse]
+    def _join(self, kind: Kind, sums: Array) -> None:
+        """Make one segment, and one compressor call, of what was added up over tensors."""
+        if kind.leaves_tensors_out:
+            sums[:] = of_joint(str(kind.compressor), sums[NUMEL], sums[PACKED], kind.density)
+            return
+        sums[SEGMENTS] = sums[CALLS] = sums[NUMEL] > 0
+        sums[TENSORS] = sums[PACKED]
+        low_rank = isinstance(build(str(kind.compressor)), LowRank)
+        sums[PIECES] = np.maximum(1.0, sums[PIECES]) if low_rank else 1.0
 
     # ---- seconds ----------------------------------------------------------------------------------------------------
 
-    def _encode(self, kind: Kind, sums: dict[str, Array]) -> Array:
-        codec, tensors = self.costs.codec(str(kind.compressor)), sums["tensors"]
-        if kind.calls == "each" and self.costs.style == "per_call":
-            return sums["called"]
-        low_rank = isinstance(build(str(kind.compressor)), LowRank)
-        segments = sums["pieces"] if kind.calls == "each" else np.ones(len(tensors))
-        pieces = np.maximum(1.0, sums["pieces"]) if low_rank else segments
-        found: Array = codec.encode.many(sums["work"]) + codec.segment_s * (segments - 1)
-        found += codec.piece_s * (pieces - segments) + codec.tensor_s * np.maximum(0.0, tensors - pieces)
-        return found
+    def _call_s(self, kind: Kind, tensors: Array, sums: Array) -> Array:
+        """Return the seconds of compressing: a call for every segment, or one for all."""
+        spec = str(kind.compressor)
+        if kind.calls == "each" and not self.prices.batched:
+            return self._between(self.prices.call_s(spec, tensors))
+        return self.prices.call_s(spec, sums)
 
-    def _decode(self, kind: Kind, compressor: Compressor, sums: dict[str, Array]) -> Array:
-        codec, batched = self.costs.codec(str(kind.compressor)), self.costs.style == "batched"
-        if not self.costs.times:
-            once = self._copies(kind) == 1
-            share = 1 / self.costs.world_size if once and self._reduces(kind) else 1.0
-            each = kind.calls == "each" and not batched
-            return share * (sums["decoded"] if each else codec.decode.many(sums["work"]))
-        if kind.calls == "each" and not batched:
-            return sums["decoded"]
-        return codec.decode.many(sums["entries"])
+    def _decode_s(self, kind: Kind, tensors: Array, sums: Array) -> Array:
+        """Return the seconds of decoding, and of adding pairs straight into the gradients instead of averaging."""
+        spec, over = str(kind.compressor), self.costs.overheads
+        if kind.calls == "each" and not self.prices.batched:
+            seconds = self._between(self.prices.decode_s(spec, kind.collective, tensors))
+        else:
+            seconds = self.prices.decode_s(spec, kind.collective, sums)
+        pairs = sums_pairs(kind.collective, (spec,))
+        return seconds + (over.sum_s - over.result_s) * sums[PACKED] if pairs else seconds
 
-    def _message(self, kind: Kind, mask: Mask, sums: dict[str, Array]) -> Array:
-        if kind.collective in self.costs.exchange:
-            many = self.costs.exchange_many_s
-            return many(kind.collective, sums["first"]) + many(kind.collective, sums["rest"])
-        return self._sampled(kind, mask, sums["numel"] if kind.compressor else sums["rest"])
-
-    def _sampled(self, kind: Kind, mask: Mask, sizes: Array) -> Array:
-        """Return the seconds of messages by their size: exact for some buckets, linear between them."""
-        found, first = np.unique(sizes, return_index=True)
-        if len(found) > SAMPLES:
-            marks = np.geomspace(max(1.0, found[found > 0][0]), found[-1], SAMPLES)
-            at = np.unique(np.searchsorted(found, marks).clip(max=len(found) - 1))
-            found, first = found[at], first[at]
-        times = []
-        for pair in first:
-            here = range(self.cuts[self.starts[pair]], self.cuts[self.ends[pair]])
-            tensors = [self.part.tensors[i] for i in here if mask[i]]
-            filled = any(spec.numel for spec in tensors)
-            times.append(sum(seconds(self.prices.charges(lane)) for lane in kind.lanes(tensors)) if filled else 0.0)
-        return np.interp(sizes, found, times)
-
-    def _copies(self, kind: Kind) -> int:
-        """Return how many payloads are decoded."""
-        collective = collectives.build(kind.collective)
-        once = collective.additive_only or (isinstance(collective, Reducer) and collective.decodes_once)
-        return 1 if once else self.costs.world_size
-
-    def _reduces(self, kind: Kind) -> bool:
-        return isinstance(collectives.build(kind.collective), Reducer)
-
-
-def seconds(charges: Iterable[Charge]) -> float:
-    """Return the seconds of all parts of an exchange."""
-    return sum(charge.work_s for charge in charges)
+    def _exchange_s(self, kind: Kind, table: Array, sizes: Array, samples: int) -> Array:
+        """Return the seconds of messages; of exchanges of several phases exact for some sizes, linear between them."""
+        price = self.prices.exchange_s
+        if kind.collective in self.costs.exchange or not len(sizes):
+            return price(kind.collective, kind.compressor, table)
+        known, first = np.unique(sizes, return_index=True)
+        if len(known) > samples:
+            marks = np.geomspace(max(1.0, known[known > 0][0]), known[-1], samples)
+            at = np.unique(np.searchsorted(known, marks).clip(max=len(known) - 1))
+            known, first = known[at], first[at]
+        return np.interp(sizes, known, price(kind.collective, kind.compressor, table[:, first]))

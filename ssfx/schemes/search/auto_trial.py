@@ -13,8 +13,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.lane_prices import LanePrices
-from ssfx.pricing.timeline import disturbed_s
+from ssfx.pricing.timeline import StepPrices
 from ssfx.schemes.search.auto_budget import DENSE
 from ssfx.schemes.search.auto_methods import Kind, Method
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups, plan_per_dtype
@@ -25,7 +24,7 @@ LATE = 2.0
 """Plans that are predicted to take so many times as long as the best are not worth it."""
 
 
-def worth_trying(plan: Plan, profile: Profile, costs: Costs, kinds: Iterable[Kind], known: LanePrices) -> list[Plan]:
+def worth_trying(plan: Plan, profile: Profile, costs: Costs, kinds: Iterable[Kind], known: StepPrices) -> list[Plan]:
     """Return `plan`, dense messages, and of every other kind its best few messages, the fastest of them by prediction.
 
     None is there twice, and none that cannot be priced.
@@ -36,10 +35,10 @@ def worth_trying(plan: Plan, profile: Profile, costs: Costs, kinds: Iterable[Kin
             continue
         try:
             plans = list(_few_messages(profile, costs, kind))
-            best[kind] = min(((disturbed_s(one, profile, costs, known), one) for one in plans), key=lambda one: one[0])
+            best[kind] = min(((known.disturbed_s(one), one) for one in plans), key=lambda one: one[0])
         except ConfigError:
             continue
-    limit_s = LATE * disturbed_s(plan, profile, costs, known)
+    limit_s = LATE * known.disturbed_s(plan)
     others = sorted((one for kind, one in best.items() if kind != DENSE and one[0] <= limit_s), key=lambda one: one[0])
     chosen = [plan, best[DENSE][1], *(one for _, one in others)]
     found = {(one.buckets, one.launch_order): one for one in reversed(chosen)}  # of equal ones the first

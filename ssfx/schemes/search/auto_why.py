@@ -11,9 +11,8 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Lane, Plan, TensorSpec, launch_in_order
 from ssfx.planning.profile import Profile
-from ssfx.pricing.lane_prices import LanePrices
 from ssfx.pricing.message_sizes import lane_bytes
-from ssfx.pricing.timeline import disturbed_s, evaluate
+from ssfx.pricing.timeline import StepPrices, evaluate
 from ssfx.schemes.base import schemes
 from ssfx.schemes.make_plan import check_capabilities
 from ssfx.schemes.search.auto_budget import DENSE, HALF, Budget
@@ -69,15 +68,15 @@ def stretches(plan: Plan, profile: Profile, costs: Costs, allowed: Budget) -> li
 
     Exchanges take their share of the device in these differences, as when the plan was chosen.
     """
-    known = LanePrices()
-    line = evaluate(plan, profile, costs, known)
+    known = StepPrices(profile, costs)
+    line = known.timeline(plan)
     spans: dict[int, list[int]] = {}
     for index, (bucket, _) in enumerate(plan.launch_order):
         spans.setdefault(bucket, []).append(index)
     total = sum(profile.numel)
     found = []
     words = [bucket_words(bucket, allowed.kinds) for bucket in plan.buckets]
-    ends_s = disturbed_s(plan, profile, costs, known)
+    ends_s = known.disturbed_s(plan)
     for text in dict.fromkeys(words):
         numbers = [number for number, one in enumerate(words) if one == text]
         lanes = [lane for number in numbers for lane in plan.buckets[number].lanes]
@@ -87,15 +86,14 @@ def stretches(plan: Plan, profile: Profile, costs: Costs, allowed: Budget) -> li
             tuple(numbers), text, len(names), sum(plan.numel(lane) for lane in lanes) / max(1, total),
             sum(lane_bytes(plan, lane) for lane in lanes), sum(one.end_s - one.start_s for one in own),
             sum(max(0.0, one.end_s - max(one.start_s, line.backward_end_s)) for one in own),
-            _otherwise(plan, profile, costs, allowed, numbers, text, ends_s, known),
+            _otherwise(plan, allowed, numbers, text, ends_s, known),
         ))  # fmt: skip
     return found
 
 
 def _otherwise(
-    plan: Plan, profile: Profile, costs: Costs, allowed: Budget, numbers: Sequence[int], words: str, ends_s: float,
-    known: LanePrices,
-) -> tuple[tuple[str, float], ...]:  # fmt: skip
+    plan: Plan, allowed: Budget, numbers: Sequence[int], words: str, ends_s: float, known: StepPrices
+) -> tuple[tuple[str, float], ...]:
     found: dict[str, float] = {}
     for kind in dict.fromkeys((DENSE, HALF, *allowed.kinds)):
         if kind.words == words or kind not in allowed.kinds or kind.plain_below or "inside nodes" in kind.words:
@@ -109,7 +107,7 @@ def _otherwise(
         other = replace(plan, buckets=made, launch_order=launch_in_order(made, plan.tensors), notes=())
         try:
             check_capabilities(other)
-            found[kind.words] = disturbed_s(other, profile, costs, known) - ends_s
+            found[kind.words] = known.disturbed_s(other) - ends_s
         except ConfigError:
             continue
     return tuple(sorted(found.items(), key=lambda one: one[1]))

@@ -63,9 +63,12 @@ def group_curves(part: Profile, costs: Costs, carrier: Carrier) -> GroupCurves:
     def message(sizes: Array) -> Array:
         if carrier.dense:
             return costs.exchange_many_s(carrier.collective, item_bytes * sizes)
-        ascending, inverse = np.unique(sizes, return_inverse=True)
-        seconds: Array = costs.exchange_many_s(carrier.collective, carrier.nbytes_many(ascending))
-        return np.where(ascending > MAX_INDEX, IMPOSSIBLE_S, seconds)[inverse]
+        if carrier.in_arrays:
+            nbytes = carrier.nbytes_many(sizes)
+        else:
+            ascending, inverse = np.unique(sizes, return_inverse=True)
+            nbytes = carrier.nbytes_many(ascending)[inverse]
+        return np.where(sizes > MAX_INDEX, IMPOSSIBLE_S, costs.exchange_many_s(carrier.collective, nbytes))
 
     encode, decode = (Curve.zero(), Curve.zero()) if carrier.dense else (costs.encode, costs.decode)
     return {"encode": encode.many, "decode": decode.many, "message": message}

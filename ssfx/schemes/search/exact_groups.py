@@ -45,6 +45,7 @@ TICK_S = 1e-12
 _COARSE_CUTS = 48  # cuts of the first pass
 _NARROW = 8  # width of its fronts
 _NUM_SHARES = 9  # lines in the lower bound
+_MANY, _WEIGHTS = 128, (1.0, 0.1, 10.0, 0.0, 0.01, 100.0)
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,11 @@ def _distinct(ascending: Ints) -> Ints:
 def pair_costs(total: Ints, *curves: Seconds) -> list[Array]:
     """Return for every curve cost[j, i], the seconds of the group between cuts i < j; infinite elsewhere."""
     pairs = np.tril_indices(len(total), -1)
-    sizes, inverse = np.unique(total[pairs[0]] - total[pairs[1]], return_inverse=True)
+    sizes = (total[pairs[0]] - total[pairs[1]]).astype(float)
     costs = []
     for seconds in curves:
         cost = np.full((len(total), len(total)), np.inf)
-        cost[pairs] = seconds(sizes.astype(float))[inverse]
+        cost[pairs] = seconds(sizes)
         costs.append(cost)
     return costs
 
@@ -175,6 +176,17 @@ class _Search:
 
 def undominated(p: Array, q: Array, count: Ints) -> Ints:
     """Return the positions of the solutions that no other one beats in p and q; of equal ones the earliest cut's."""
+    if len(p) <= _MANY:
+        return _front(p, q, count)
+    rest = np.arange(len(p))
+    for weight in _WEIGHTS:  # what a good one beats in both need not be sorted
+        best = rest[np.argmin(p[rest] + weight * q[rest])]
+        rest = rest[(p[rest] < p[best]) | (q[rest] < q[best] + 2 * TICK_S)]
+    found: Ints = rest[_front(p[rest], q[rest], count[rest])]
+    return found
+
+
+def _front(p: Array, q: Array, count: Ints) -> Ints:
     order = np.lexsort((count, np.rint(p / TICK_S), np.rint(q / TICK_S)))
     ordered = p[order]
     lowest = np.minimum.accumulate(ordered)

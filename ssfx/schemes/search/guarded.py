@@ -8,14 +8,14 @@ printed is always among them, and wins ties.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.lane_prices import LanePrices
-from ssfx.pricing.timeline import evaluate
+from ssfx.pricing.timeline import StepPrices
 
 TIE = 1e-9
 """Relative difference below which two prices are equal: the same sums, added in another order."""
@@ -43,26 +43,37 @@ class Priced:
 
 
 def priced(
-    plans: Iterable[tuple[str, Plan]], profile: Profile, costs: Costs, known: LanePrices | None = None
+    plans: Iterable[tuple[str, Plan]], profile: Profile, costs: Costs, known: StepPrices | None = None
 ) -> list[Priced]:
     """Return the plans that differ from one another, each with its price, in the order given.
 
     `known`: prices of messages that the plans share; see evaluate.
     """
-    known = LanePrices() if known is None else known
+    known = StepPrices(profile, costs) if known is None else known
     found: list[Priced] = []
     seen: set[object] = set()
     for label, plan in plans:
         key = (plan.buckets, plan.launch_order)
         if key not in seen:
             seen.add(key)
-            found.append(Priced(label, plan, evaluate(plan, profile, costs, known).total_s))
+            found.append(Priced(label, plan, known.total_s(plan)))
     return found
 
 
-def least(plans: Iterable[Priced]) -> Priced:
+class HasPrice(Protocol):
+    """Anything with a price in seconds."""
+
+    @property
+    def price_s(self) -> float:
+        """The price."""
+
+
+One = TypeVar("One", bound=HasPrice)
+
+
+def least(plans: Iterable[One]) -> One:
     """Return the plan with the least price, of equal ones the first."""
-    best: Priced | None = None
+    best: One | None = None
     for one in plans:
         if best is None or one.price_s < best.price_s * (1 - TIE):
             best = one
@@ -70,10 +81,20 @@ def least(plans: Iterable[Priced]) -> Priced:
     return best
 
 
-def guarded(plans: Iterable[tuple[str, Plan]], profile: Profile, costs: Costs) -> Plan:
-    """Return the plan with the least price; its notes say which it is, its price, and that of the first one."""
-    found = priced(plans, profile, costs)
-    return noted(least(found), found[0].price_s)
+@dataclass(frozen=True)
+class Sketch:
+    """What a rule gives, priced before there is a plan of it; `made` makes that."""
+
+    label: str
+    price_s: float
+    made: Callable[[], Plan]
+
+
+def best_sketch(sketches: Iterable[Sketch]) -> Plan:
+    """Return the plan of the least price; its notes say which it is, its price, and that of the first one."""
+    every = list(sketches)
+    best = least(every)
+    return noted(Priced(best.label, best.made(), best.price_s), every[0].price_s)
 
 
 def noted(chosen: Priced, first_s: float) -> Plan:

@@ -8,12 +8,15 @@ Source: SSFusion, Eq. 2, SSFusion, section IV, SSFusion, section IV-C, SSFusion,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from typing import Any
 
-Allows = Callable[[int], bool]
+from ssfx.core.lazy import numpy as np
+
+Allows = Callable[[Any], Any]
+"""Whether so many elements may stay dense; of an array of numbers, for each."""
 
 
-def within_guard(guard: str, dense_numel: int, total: int, density: float, rho_min: float) -> bool:
+def within_guard(guard: str, dense_numel: Any, total: int, density: float, rho_min: float) -> Any:
     """Return whether a buffer of `total` elements may leave `dense_numel` of them dense.
 
     "volume": fewer than the buffer's budget density * total. "strict": few enough that compensation never meets
@@ -34,15 +37,11 @@ def select_eq2(
     `previous_s` is the exchange of the buffer before. The guard is our addition: without it Eq. 2 is usually
     unsatisfiable and everything ends up dense.
     """
-    compute_s, dense_numel = sum(gap_s) + sum(encode_s), 0
-    dense = set()
-    for i in sorted(range(len(numel)), key=lambda i: (numel[i], i)):
-        if numel[i] and (compute_s <= previous_s or not allows(dense_numel + numel[i])):
-            break
-        dense.add(i)
-        dense_numel += numel[i]
-        compute_s -= encode_s[i]
-    return frozenset(dense)
+    sizes, encode = np.array(numel), np.array(encode_s)
+    order = np.argsort(sizes, kind="stable")
+    compute_s = np.subtract.accumulate([sum(gap_s) + sum(encode_s), *encode[order][:-1]])  # before each is left dense
+    stops = (sizes[order] > 0) & ((compute_s <= previous_s) | ~np.asarray(allows(np.cumsum(sizes[order])), dtype=bool))
+    return frozenset(order[: stops.argmax() if stops.any() else len(order)].tolist())
 
 
 def select_threshold(
@@ -101,21 +100,18 @@ def choose_host(
     return frozenset(host)
 
 
-def split_times(
-    work_s: Sequence[float], reduce_s: Callable[[int], float], gather_s: Callable[[int], float]
-) -> list[float]:
+def split_times(work_s: Sequence[float], reduce_s: Sequence[float], gather_s: Sequence[float]) -> list[float]:
     """Return T1 + T2 for every split l = 0..N: the first l tensors' dense ones are reduced, the rest is gathered.
 
-    `work_s` is backward plus device encode of each tensor; T1 is the work before the split, T2 the longer of the
-    all-reduce and the work behind it, then the gather.
+    `work_s` is backward plus device encode of each tensor; `reduce_s` and `gather_s` are the exchanges of each split.
+    T1 is the work before the split, T2 the longer of the all-reduce and the work behind it, then the gather.
     """
-    before = [0.0, *accumulate(work_s)]
-    return [
-        before[split] + max(reduce_s(split), before[-1] - before[split]) + gather_s(split)
-        for split in range(len(work_s) + 1)
-    ]
+    before = np.concatenate([[0.0], np.cumsum(work_s)])
+    found: list[float] = (before + np.maximum(reduce_s, before[-1] - before) + gather_s).tolist()
+    return found
 
 
 def best_split(times_s: Sequence[float]) -> int:
     """Return the split with the shortest time; ties (to a picosecond) go to the later one."""
-    return min(range(len(times_s)), key=lambda split: (round(times_s[split] * 1e12), -split))
+    ticks = np.rint(np.asarray(times_s) * 1e12)
+    return len(ticks) - 1 - int(ticks[::-1].argmin())

@@ -1,0 +1,34 @@
+"""The keys that a file of conf/cluster/ may have."""
+
+from __future__ import annotations
+
+from ssfx.core import slurm_site
+from ssfx.core.yaml_file import Keys
+
+REQUIRED = (
+    "summary", "nodes", "devices_per_node", "device", "nics_per_node", "intra", "inter", "source", "calibration",
+)  # fmt: skip
+"""What the file must say, with the files that it continues."""
+
+OTHER_NAMES = {
+    **dict.fromkeys(("gpus_per_node", "ranks_per_node", "cards_per_node", "gpus"), "devices_per_node"),
+    **dict.fromkeys(("bandwidth", "bandwidth_gbps", "rate"), "gbps"),
+    **dict.fromkeys(("nics", "cards"), "nics_per_node"),
+    "gpu": "device", "latency": "latency_s",
+}  # fmt: skip
+"""What people call some of the keys, and their names."""
+
+_LINK: Keys = dict.fromkeys(("link", "gbps", "efficiency", "latency_s", "rdma", "switch_efficiency"))
+_NUMBERS: Keys = {
+    **dict.fromkeys(
+        (
+            "nodes", "devices_per_node", "device", "nics_per_node", "source", "factors", "codec_times", "busbw_gbps",
+            "small_allreduce_us", "compressor_call_ms",
+        )
+    ),
+    "intra": _LINK, "inter": _LINK,
+}  # fmt: skip
+CLUSTER_KEYS: Keys = {
+    **_NUMBERS, "name": None, "summary": None, "calibration": None, "published": _NUMBERS, "fitted": _NUMBERS,
+    "slurm": dict.fromkeys(name.removeprefix(slurm_site.PREFIX) for name in slurm_site.OPTIONS),
+}  # fmt: skip

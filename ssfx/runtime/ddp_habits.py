@@ -1,0 +1,79 @@
+"""What scripts written for DistributedDataParallel do to the model: honoured, or said at once that it has no effect."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from ssfx.core.errors import ConfigError
+from ssfx.runtime.uncopied import no_sync_of
+
+_log = logging.getLogger("ssfx")
+_ACCUMULATE = "require_backward_grad_sync"
+_ANY_UNUSED = "parameters without a gradient are always allowed"
+ARGUMENTS = {
+    "find_unused_parameters": _ANY_UNUSED,
+    "static_graph": _ANY_UNUSED,
+    "device_ids": "the exchange is on the parameters' device",
+    "output_device": "the exchange is on the parameters' device",
+    "dim": "the batch is split by the script",
+    "broadcast_buffers": "buffers are made equal once, when attaching",
+    "init_sync": "parameters and buffers are always made equal when attaching",
+    "bucket_cap_mb": "scheme=ddp has bucket_cap_bytes, other schemes group gradients themselves",
+    "gradient_as_bucket_view": "gradients have memory of their own",
+    "device_mesh": "give the ranks as process_group",
+    "mixed_precision": "use torch.autocast",
+}
+"""Arguments of DistributedDataParallel that `attach` does not have, and what holds instead."""
+_ATTRIBUTES = ("require_forward_param_sync", "broadcast_buffers", "find_unused_parameters", "static_graph", "reducer")
+
+
+def check_arguments(options: Iterable[str]) -> None:
+    """Raise ConfigError for an argument of DistributedDataParallel among the options of a scheme."""
+    for name in options:
+        if name in ARGUMENTS:
+            raise ConfigError(
+                f"{name} is an argument of DistributedDataParallel, not of attach; drop it: {ARGUMENTS[name]}"
+            )
+
+
+class DdpHabits:
+    """Gives the bare model DDP's `no_sync`, reads its `require_backward_grad_sync`, and notices the rest.
+
+    Nothing is called `module`: a model that is its own `module` would send scripts that unwrap models round for ever.
+    """
+
+    def __init__(self, model: torch.nn.Module, no_sync: Callable[[], Any]) -> None:
+        bare: torch.nn.Module = getattr(model, "_orig_mod", model)  # where torch.compile's wrapper puts attributes
+        self._attributes = bare.__dict__
+        self._added = not hasattr(bare, "no_sync")
+        if self._added:
+            self._attributes["no_sync"] = no_sync_of(no_sync)
+        self._seen = set(self._attributes)
+
+    @property
+    def accumulates(self) -> bool:
+        """True while the script has set `require_backward_grad_sync` to False, as inside `no_sync`."""
+        return not self._attributes.get(_ACCUMULATE, True)
+
+    def look(self) -> None:
+        """Log a line for every attribute of DDP that was set since and has no effect."""
+        if len(self._attributes) == len(self._seen):
+            return
+        for name in _ATTRIBUTES:
+            if name in self._attributes and name not in self._seen:
+                _log.warning(
+                    "model.%s was set, an attribute of DistributedDataParallel that has no effect on a model with ssfx "
+                    "attached (docs/attach.md, what else changes in your script)",
+                    name,
+                )
+        self._seen = set(self._attributes)
+
+    def close(self) -> None:
+        """Take `no_sync` off the model."""
+        if self._added:
+            self._attributes.pop("no_sync", None)
+            self._added = False

@@ -1,0 +1,90 @@
+"""Ranks with unequal numbers of batches: who has no more takes part with zeros until all are done.
+
+The protocol is torch's: `with Join([sync]):` around the loop, or `with sync.join():`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed.algorithms.join import Join, Joinable, JoinHook
+
+from ssfx.runtime.agreement import check_agreed, optimizer_facts
+
+if TYPE_CHECKING:
+    from ssfx.runtime.sync import Sync
+
+
+class Uneven(Joinable):
+    """What torch's `Join` needs of an exchange; `ended_here` is True while this rank has no more batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended_here = False
+
+    def join(self: Any) -> AbstractContextManager[Any]:
+        """Return the context for a loop whose number of batches differs by rank; see `join_hook`."""
+        return Join([self]) if self.comm.world_size > 1 else nullcontext()
+
+    def join_hook(self: Any, **_: Any) -> JoinHook:
+        """Return what a rank does that has no more batches: it exchanges zeros and steps until all ranks are done.
+
+        Averages are over all ranks as before. In the end every rank has the parameters, buffers and optimizer states
+        of the last one that trained; ConfigError if optimizers are set differently then.
+        """
+        return _Joined(self)
+
+    @property
+    def join_device(self: Any) -> torch.device:
+        """The device of the exchange."""
+        device: torch.device = self.comm.device
+        return device
+
+    @property
+    def join_process_group(self: Any) -> Any:
+        """The process group of the exchange."""
+        return self.comm.group
+
+    def take_part(self) -> None:
+        """Tell ranks that have no more batches that an exchange begins; nothing outside of `join`."""
+        if self._join_config.enable and not self.ended_here:
+            work = Join.notify_join_context(self)
+            if work is not None:
+                work.wait()
+
+
+class _Joined(JoinHook):
+    def __init__(self, sync: Sync) -> None:
+        self._sync = sync
+
+    def main_hook(self) -> None:
+        """One exchange and one step without a batch."""
+        sync = self._sync
+        sync.ended_here = True
+        for group in (group for one in sync.optimizers for group in one.param_groups):
+            for p in group["params"]:
+                p.grad = None
+        sync.synchronize()
+        sync.step_all()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        """All ranks have what the last one has that trained."""
+        sync = self._sync
+        sync.ended_here = False
+        comm, optimizers = sync.comm, sync.optimizers
+        source = torch.tensor([comm.rank if is_last_joiner else -1], device=comm.device)
+        comm.all_reduce(source, op="max").wait()
+        advice = "set them alike before the join context ends, as with a schedule that steps once an epoch"
+        check_agreed(comm, optimizer_facts(optimizers), advice)
+        sync.broadcast_from(int(source), list(_states(optimizers)))
+
+
+def _states(optimizers: Sequence[torch.optim.Optimizer]) -> Iterable[torch.Tensor]:
+    for optimizer in optimizers:
+        for p in (p for group in optimizer.param_groups for p in group["params"]):
+            for _, value in sorted(optimizer.state.get(p, {}).items()):
+                if isinstance(value, torch.Tensor):
+                    yield value

@@ -1,0 +1,106 @@
+"""Ranks that part: who waits for one that left says so at once, and inside `join` uneven inputs are no trouble."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import HANG_S, Started
+from runtime import work_uneven as work
+from runtime.pool import Pool
+from runtime.test_guards import said
+from runtime.work_attach import SPARSE
+
+SCRIPT = Path(__file__).parent / "script_peers.py"
+
+
+def ranks_of(started: Started, where: str, scheme: str, case: str) -> list[Any]:
+    return [
+        started.start(
+            [sys.executable, str(SCRIPT), where, str(rank), scheme, case],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+
+
+def line_of(process: Any) -> str:
+    """The next line that a rank says, which comes long before the time-out of its process group."""
+    return str(process.stdout.readline()).rstrip("\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["ddp", "topk", "oktopk"])
+@pytest.mark.parametrize("case", ["end", "raise", "detach"])
+def test_a_rank_that_leaves_is_named_by_those_who_wait_for_it(
+    started: Started, tmp_path: Path, scheme: str, case: str
+) -> None:
+    waiting, leaving = ranks_of(started, str(tmp_path / "store"), scheme, case)
+    why = {"end": "ended", "raise": "ended with ValueError", "detach": "has detached"}[case]
+    said(line_of(waiting), f"rank 1 {why} after 3 exchanges", "exchange 4", "sync.join()")
+    assert waiting.wait(HANG_S) == 0, waiting.stderr.read()
+    if case != "detach":
+        assert leaving.wait(HANG_S) == (case == "raise")
+
+
+@pytest.mark.slow
+def test_the_rank_with_the_store_may_leave_first(started: Started) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    leaving, waiting = ranks_of(started, str(port), "topk", "rank 0 ends")
+    text = line_of(waiting)
+    said(text, "rank 0")
+    assert "after 3 exchanges" in text or "store where the ranks met is gone" in text
+    assert leaving.wait(HANG_S) == 0
+    assert waiting.wait(HANG_S) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["ddp", "topk", "oktopk"])
+@pytest.mark.parametrize("case", ["load at once", "load later"])
+def test_a_state_loaded_on_one_rank_only_ends_every_rank(
+    started: Started, tmp_path: Path, scheme: str, case: str
+) -> None:
+    loading, training = ranks_of(started, str(tmp_path / "store"), scheme, case)
+    exchanges = 3 * (case == "load later")
+    said(line_of(training), f"rank 0 loads a state after {exchanges} exchanges", "rank 1 went on", "load on every rank")
+    said(line_of(loading), "rank 1 went on training and loaded no state", "load on every rank")
+    for process in (loading, training):
+        assert process.wait(HANG_S) == 0, process.stderr.read()
+
+
+JOIN: dict[str, dict[str, Any]] = {
+    "ddp": {},
+    "topk": SPARSE,
+    "oktopk": {"scheme": "oktopk", "density": 0.1},
+    "observes": {"scheme": "ssfusion_oi", "density": 0.1, "profile_iters": 2},
+}
+
+
+@pytest.mark.parametrize("how", ["sync.join", "Join", "scaler", "adam", "accumulate"])
+@pytest.mark.parametrize("options", JOIN.values(), ids=JOIN)
+@pytest.mark.parametrize("batches", [[5, 3, 4], [0, 2, 0], [3, 3, 3]], ids=str)
+def test_uneven_inputs_inside_join(pool: Pool, options: dict[str, Any], how: str, batches: list[int]) -> None:
+    for report in pool.run(work.uneven, 3, how, options, batches):
+        assert report["exchanges"] == max(batches)
+        assert report["parameters agree"]
+        assert report["optimizers agree"]
+        assert report["trains on"]
+
+
+@pytest.mark.parametrize("options", [{}, SPARSE | {"density": 1.0}], ids=["ddp", "topk-1"])
+def test_who_has_no_more_batches_counts_with_zeros(pool: Pool, options: dict[str, Any]) -> None:
+    for distance in pool.run(work.against_zeros, 2, options):
+        assert distance < 1e-6
+
+
+def test_rates_that_differ_after_join_are_named(pool: Pool) -> None:
+    for text in pool.run(work.schedule_in_join, 2):
+        said(text, "learning rate of group 0", "rank 0", "rank 1", "schedule")

@@ -1,0 +1,297 @@
+"""What the pool's ranks run: models, optimizers and states with which an exchange would be wrong without an error."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from runtime.models import build, loss_of
+from runtime.work_attach import SPARSE, Options, same_on_all_ranks, sgd
+from torch import nn
+
+import ssfx
+from ssfx.core.errors import ConfigError
+
+
+def error_of(work: Callable[[], Any]) -> str:
+    try:
+        work()
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+# ---- parameters and buffers that cannot be exchanged ---------------------------------------------------------------
+
+
+def _with_buffer(make: Callable[[], torch.Tensor]) -> Callable[[], nn.Module]:
+    def module() -> nn.Module:
+        model = nn.Sequential(nn.Linear(8, 4))
+        model[0].register_buffer("table", make())
+        return model
+
+    return module
+
+
+def _on_meta() -> nn.Module:
+    with torch.device("meta"):
+        return nn.Sequential(nn.Linear(8, 4))
+
+
+def _meta_buffer() -> torch.Tensor:
+    return torch.zeros(3, device="meta")
+
+
+def _sparse_parameter() -> nn.Module:
+    model = nn.Linear(8, 4)
+    model.adjacency = nn.Parameter(torch.eye(5).to_sparse())
+    return model
+
+
+class _TwoParts(torch.Tensor):
+    """A tensor that is made of another one, as those of quantisation libraries are."""
+
+    @staticmethod
+    def __new__(cls: Any, part: torch.Tensor) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, part.shape, dtype=part.dtype)
+
+    def __init__(self, part: torch.Tensor) -> None:
+        self.part = part
+
+    def __tensor_flatten__(self) -> Any:
+        return ["part"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Any, *_: Any) -> Any:
+        return _TwoParts(inner["part"])
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.ops.aten.detach.default:
+            return _TwoParts(args[0].part)
+        raise NotImplementedError(function)
+
+
+UNTAKABLE: dict[str, Callable[[], nn.Module]] = {
+    "lazy": lambda: nn.Sequential(nn.LazyLinear(4)),
+    "lazy buffer": lambda: nn.Sequential(nn.Linear(8, 4), nn.LazyBatchNorm1d(affine=False)),
+    "meta": _on_meta,
+    "meta buffer": _with_buffer(_meta_buffer),
+    "script": lambda: torch.jit.script(nn.Sequential(nn.Linear(8, 4))),
+    "traced": lambda: torch.jit.trace(nn.Linear(8, 4), torch.zeros(1, 8)),
+    "coo buffer": _with_buffer(lambda: torch.eye(5).to_sparse()),
+    "csr buffer": _with_buffer(lambda: torch.eye(5).to_sparse_csr()),
+    "jagged buffer": _with_buffer(
+        lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged)
+    ),
+    "sparse parameter": _sparse_parameter,
+    "quantised buffer": _with_buffer(lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)),
+    "subclass": _with_buffer(lambda: _TwoParts(torch.zeros(3))),
+    "inference": _with_buffer(torch.inference_mode()(lambda: torch.zeros(3))),
+}
+
+
+def untakable(group: Any, rank: int, world: int, case: str) -> tuple[str, bool]:
+    """Return what attach says, and whether nothing was left: no hook, no thread, and the model is free."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch, that what it makes here is a beta or deprecated
+        model = UNTAKABLE[case]()
+    threads = threading.active_count()
+    text = error_of(lambda: ssfx.attach(model, sgd(model.parameters()), process_group=group, scheme="topk"))
+    hooks = any(part._forward_pre_hooks or part._forward_hooks for part in model.modules() if not _lazy(part))
+    again = error_of(lambda: ssfx.attach(model, sgd(model.parameters()), process_group=group, scheme="topk"))
+    return text, not hooks and threads == threading.active_count() and again == text
+
+
+def _lazy(part: nn.Module) -> bool:
+    return hasattr(part, "cls_to_become")
+
+
+def takable_buffers(group: Any, rank: int, world: int) -> list[str]:
+    """Return which buffers were not rank 0's after attach."""
+    generator = torch.Generator().manual_seed(rank)
+    model = nn.Linear(8, 4)
+    whole = torch.randint(0, 100, (3, 4), generator=generator)
+    makers: dict[str, Any] = {
+        str(dtype).removeprefix("torch."): lambda numbers, dtype=dtype: numbers.to(dtype)
+        for dtype in (torch.int16, torch.uint16, torch.uint64, torch.bool, torch.complex64, torch.float8_e4m3fn)
+    }
+    makers["expanded"] = lambda numbers: numbers[:1].float().expand(5, 4)
+    makers["transposed"] = lambda numbers: numbers.t()
+    makers["conjugate"] = lambda numbers: (numbers * (1 + 1j)).conj()
+    makers["scalar"] = lambda numbers: numbers[0, 0].clone()
+    for name, make in makers.items():
+        model.register_buffer(name, make(whole))
+    ssfx.attach(model, sgd(model.parameters()), process_group=group).detach()
+    first = torch.randint(0, 100, (3, 4), generator=torch.Generator().manual_seed(0))
+    buffers = dict(model.named_buffers())
+    return [n for n, make in makers.items() if not torch.equal(buffers[n].cdouble(), make(first).cdouble())]
+
+
+# ---- optimizers -----------------------------------------------------------------------------------------------------
+
+
+def _loss_with_weights(group: Any, rank: int, case: str) -> None:
+    torch.manual_seed(0)
+    net, weights = nn.Linear(8, 6), nn.Linear(6, 5, bias=False)
+    every = [*net.parameters(), *weights.parameters()]
+    if case == "named":
+        optimizer = sgd([*net.named_parameters("net"), *weights.named_parameters("criterion")])
+    elif case == "later":
+        optimizer = sgd(net.parameters())
+    else:
+        optimizer = sgd(every)
+    sync = ssfx.attach(net, optimizer, process_group=group, **SPARSE)
+    before = weights.weight.detach().clone()
+    try:
+        for step in range(3):
+            if case == "later" and step == 1:
+                optimizer.add_param_group({"params": list(weights.parameters())})
+            x = torch.randn(4, 8, generator=torch.Generator().manual_seed(100 * step + rank))
+            optimizer.zero_grad()
+            weights(net(x)).square().mean().backward()
+            optimizer.step()
+    finally:
+        sync.detach()
+        assert torch.equal(before, weights.weight)
+
+
+def foreign(group: Any, rank: int, world: int, case: str) -> str:
+    return error_of(lambda: _loss_with_weights(group, rank, case))
+
+
+def allowed(group: Any, rank: int, world: int, case: str) -> tuple[str, bool]:
+    """Train what holds parameters that no exchange of its own has, and may; return what is said and if ranks agree."""
+    torch.manual_seed(0)
+    a, b = nn.Linear(8, 8), nn.Linear(8, 8)
+    both = nn.ModuleList([a, b])
+    syncs = []
+
+    def attach(model: nn.Module, optimizer: Any) -> None:
+        syncs.append(ssfx.attach(model, optimizer, process_group=group, **SPARSE))
+
+    def train() -> None:
+        one = sgd(both.parameters())
+        optimizers = [one]
+        if case == "two models, one optimizer":
+            attach(a, one)
+            attach(b, one)
+        elif case == "two models, lists of both":
+            optimizers = [sgd(a.parameters()), sgd(b.parameters())]
+            attach(a, optimizers)
+            attach(b, optimizers)
+        elif case == "frozen":
+            b.requires_grad_(False)
+            attach(a, one)
+        elif case == "never used":  # tied after the optimizer was made
+            b.weight, b.bias = a.weight, a.bias
+            attach(a, one)
+        elif case == "tied later":
+            attach(both, one)
+            b.weight = a.weight
+        else:
+            assert case == "an optimizer that attach does not get"
+            optimizers = [sgd(a.parameters()), torch.optim.SGD(b.parameters(), lr=0.0)]
+            attach(a, optimizers[0])
+        for step in range(3):
+            x = torch.randn(4, 8, generator=torch.Generator().manual_seed(100 * step + rank))
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            b(a(x)).square().mean().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+
+    text = error_of(train)
+    for sync in syncs:
+        sync.detach()
+    return text, same_on_all_ranks(group, both)
+
+
+def new_optimizer(group: Any, rank: int, world: int, options: Options, given_up: bool) -> dict[str, Any]:
+    """Go on with a new optimizer of the same parameters, beside a twin whose optimizer takes its rate."""
+    model, twin = build("mlp"), build("mlp")
+    rates = (0.1, 0.02)
+    old = torch.optim.SGD(twin.parameters(), lr=rates[0])
+    first = torch.optim.SGD(model.parameters(), lr=rates[0])
+    sync = ssfx.attach(model, first, process_group=group, **options)
+    reference = ssfx.attach(twin, old, process_group=group, **options)
+    optimizer: torch.optim.Optimizer = first
+    for step in range(8):
+        if step == 4:
+            optimizer = torch.optim.SGD(model.parameters(), lr=rates[1])
+            if given_up:
+                del first
+        optimizer.zero_grad()
+        old.zero_grad()
+        with sync.no_sync() if step == 6 else nullcontext():  # there the new one's step has to exchange
+            loss_of(model, rank, step).backward()
+        loss_of(twin, rank, step).backward()
+        if step == 4:
+            old.param_groups[0]["lr"] = rates[1]
+        optimizer.step()
+        old.step()
+    pairs = zip(model.parameters(), twin.parameters(), strict=True)
+    report = {
+        "same as one optimizer": all(torch.equal(a, b) for a, b in pairs),
+        "ranks agree": same_on_all_ranks(group, model),
+        "exchanges": sync.step == reference.step == 8,
+    }
+    sync.detach()
+    reference.detach()
+    return report
+
+
+def new_optimizer_that_cannot_be(group: Any, rank: int, world: int) -> str:
+    model = build("mlp")
+    sync = ssfx.attach(model, sgd(model.parameters(), 0.0), process_group=group, memory="dgc", **SPARSE)
+    try:
+        return error_of(sgd(model.parameters(), 0.9).step)
+    finally:
+        sync.detach()
+
+
+# ---- what is said ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def heard() -> Iterator[list[str]]:
+    """Collect what ssfx logs as a warning or worse."""
+    lines: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("ssfx")
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+
+
+def unused_rows(group: Any, rank: int, world: int, options: Options, table: str) -> dict[str, Any]:
+    """Train with rows that no rank uses; return how far they and the others moved, and what attach said."""
+    torch.manual_seed(0)
+    kind = {"embedding": nn.Embedding, "bag": nn.EmbeddingBag}[table]
+    model = nn.Sequential(kind(40, 16), nn.Linear(16, 8))
+    start = model[0].weight.detach().clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with heard() as lines:
+        sync = ssfx.attach(model, optimizer, process_group=group, **options)
+    for step in range(4):
+        optimizer.zero_grad()
+        x = torch.randint(0, 10, (8, 2), generator=torch.Generator().manual_seed(10 * step + rank))
+        model(x).square().sum().backward()
+        optimizer.step()
+    moved = (model[0].weight.detach() - start).abs().amax(1)
+    sync.detach()
+    return {
+        "used": float(moved[:10].max()),
+        "unused": float(moved[10:].max()),
+        "lines": lines,
+        "same": same_on_all_ranks(group, model),
+        "sent": int(sync.stats()["sent_bytes"]),  # type: ignore[arg-type]
+    }

@@ -1,0 +1,302 @@
+"""What the pool's ranks run on what becomes of a gradient: stepped with, thrown away, or of a frozen parameter."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import random
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from runtime.work import costs_for
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import ssfx
+from ssfx.core.errors import ConfigError
+
+Options = dict[str, Any]
+RATE = 0.5
+
+
+class Halves(nn.Module):
+    """Two halves with an optimizer each; the output has both in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Sequential(nn.Linear(6, 40), nn.Tanh(), nn.Linear(40, 3))
+        self.b = nn.Sequential(nn.Linear(6, 24), nn.Tanh(), nn.Linear(24, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.a(x) + self.b(x)
+
+
+def halves() -> Halves:
+    torch.manual_seed(3)
+    return Halves()
+
+
+def loss_on(model: nn.Module, rank: int, number: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(7919 * rank + number)
+    return (model(torch.randn(8, 6, generator=generator)) - torch.randn(8, 3, generator=generator)).square().mean()
+
+
+class Script:
+    """A random script: what it does is drawn from `seed`, the same on every rank.
+
+    `used` sums up, by parameter, this rank's gradients that were stepped with; `moved` what was applied, over the rate.
+    """
+
+    def __init__(self, model: Halves, sync: Any, rank: int, seed: int, forward: nn.Module | None = None) -> None:
+        self.model, self.sync, self.rank, self.draw = model, sync, rank, random.Random(seed)
+        self.forward = forward or model
+        self.parts = {"a": model.a, "b": model.b}
+        self.optimizers = {name: torch.optim.SGD(part.parameters(), RATE) for name, part in self.parts.items()}
+        self.used = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+        self.moved = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+        self.window = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+        self.number = 0
+
+    def backward(self, bad: bool = False) -> None:
+        twin = copy.deepcopy(self.model)
+        twin.zero_grad()
+        self.number += 1
+        loss_on(twin, self.rank, self.number).backward()
+        for name, p in twin.named_parameters():
+            if p.grad is not None:
+                self.window[name] += p.grad
+        loss = loss_on(self.forward, self.rank, self.number)
+        (loss * float("nan") if bad and self.rank == 0 else loss).backward()
+        if bad:
+            self.forget("a")
+            self.forget("b")
+
+    def forget(self, half: str) -> None:
+        for name, total in self.window.items():
+            if name.startswith(half):
+                total.zero_()
+
+    def zero(self, half: str) -> None:
+        self.optimizers[half].zero_grad(set_to_none=self.draw.random() < 0.5)
+        self.forget(half)
+
+    def step(self, half: str) -> None:
+        before = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+        self.optimizers[half].step()
+        for name, p in self.model.named_parameters():
+            self.moved[name] += (before[name] - p.detach()) / RATE
+            if name.startswith(half):
+                self.used[name] += self.window[name]
+        self.zero(half)
+
+    def turn(self, feedback: bool) -> None:
+        """One thing that scripts do; only what leaves no gradient of this rank alone behind."""
+        half, other = self.draw.choice(["ab", "ba"])
+        kind = self.draw.choice(["plain", "plain", "other", "skip", "twice", "micro", "freeze", "bad", "save", "spike"])
+        if kind == "plain":
+            self.backward()
+            self.step(half)
+            self.step(other)
+        elif kind == "other":  # as a GAN: the other half's gradients are thrown away
+            self.backward()
+            self.step(half)
+            self.zero(other)
+        elif kind == "skip":
+            self.backward()
+            self.zero(half)
+            self.zero(other)
+        elif kind == "twice":
+            self.backward()
+            self.backward()
+            (self.step if self.draw.random() < 0.5 else self.zero)(half)
+            self.step(other)
+        elif kind == "micro":
+            if self.draw.random() < 0.5:
+                self.backward()
+            with self.sync.no_sync():
+                self.backward()
+            if self.draw.random() < 0.7:
+                self.backward()
+            self.step(half)
+            self.step(other)
+        elif kind == "freeze":
+            self.parts[half].requires_grad_(False)
+            self.backward()
+            self.step(other)
+            self.parts[half].requires_grad_(True)
+        elif kind == "bad":
+            self.backward(bad=feedback)
+            self.zero(half)
+            self.zero(other)
+        elif kind == "save" and feedback:
+            self.sync.load_state_dict(self.sync.state_dict())
+        elif kind == "spike":  # the step goes on with gradients that are gone
+            self.backward()
+            self.optimizers[half].zero_grad()
+            self.forget(half)
+            self.step(half)
+            self.step(other)
+
+
+def keeps_mass(group: Any, rank: int, world: int, options: Options, seed: int) -> tuple[float, float, bool]:
+    """Return the worst violation of applied + kept = stepped with, the most that is kept, and whether ranks agree."""
+    model = halves()
+    whole = torch.optim.SGD(model.parameters(), RATE)
+    given = {"costs": costs_for(world), **options}
+    sync = ssfx.attach(model, whole, process_group=group, **given)
+    script = Script(model, sync, rank, seed)
+    for _ in range(25):
+        script.turn(feedback=True)
+    worst = kept = 0.0
+    for name, p in model.named_parameters():
+        residual = sync.store.state_dict().get(name, {}).get("residual", torch.zeros_like(p))
+        balance = script.used[name] - residual
+        dist.all_reduce(balance, group=group)
+        scale = float(balance.abs().max()) + 1.0
+        worst = max(worst, float((balance - world * script.moved[name]).abs().max()) / scale)
+        kept = max(kept, float(residual.abs().max()))
+    mine = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    first = mine.clone()
+    dist.broadcast(first, dist.get_global_rank(group, 0), group=group)
+    sync.detach()
+    return worst, kept, torch.equal(mine, first)
+
+
+def follows_ddp(group: Any, rank: int, world: int, options: Options, seed: int) -> float:
+    """Return the largest distance to torch DDP under the same random script, at density 1."""
+    ends = []
+    for exchange in ("ssfx", "ddp"):
+        model = halves()
+        if exchange == "ssfx":
+            given = {"costs": costs_for(world), **options}
+            sync: Any = ssfx.attach(model, torch.optim.SGD(model.parameters(), RATE), process_group=group, **given)
+            script = Script(model, sync, rank, seed)
+        else:
+            sync = wrapped = DistributedDataParallel(model, process_group=group, find_unused_parameters=True)
+            script = Script(model, sync, rank, seed, forward=wrapped)
+        for _ in range(12):
+            script.turn_of_ddp()
+        if exchange == "ssfx":
+            sync.detach()
+        ends.append(torch.cat([p.detach().reshape(-1) for p in model.parameters()]))
+    return float((ends[0] - ends[1]).abs().max())
+
+
+def _turn_of_ddp(script: Script) -> None:
+    half, other = script.draw.choice(["ab", "ba"])
+    kind = script.draw.choice(["plain", "other", "skip", "twice", "micro"])
+    if kind == "micro":
+        with script.sync.no_sync():
+            script.backward()
+    script.backward()
+    if kind == "twice":
+        script.backward()
+    (script.zero if kind == "skip" else script.step)(half)
+    (script.zero if kind in ("skip", "other") else script.step)(other)
+
+
+Script.turn_of_ddp = _turn_of_ddp  # type: ignore[attr-defined]
+
+
+def thaws(group: Any, rank: int, world: int, options: Options) -> tuple[float, bool, int]:
+    """Half of the model is frozen at attach and trained later; return mass, agreement, and tensors of the last plan."""
+    model = halves()
+    model.a.requires_grad_(False)
+    optimizer = torch.optim.SGD(model.b.parameters(), RATE)
+    sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
+    script = Script(model, sync, rank, 0)
+    script.optimizers = {"a": optimizer, "b": optimizer}
+    for number in range(20):
+        if number == 8:
+            model.a.requires_grad_(True)
+            optimizer.add_param_group({"params": list(model.a.parameters())})
+        script.backward()
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        optimizer.step()
+        for name, p in model.named_parameters():
+            script.moved[name] += (before[name] - p.detach()) / RATE
+            script.used[name] += script.window[name]
+            script.window[name].zero_()
+        optimizer.zero_grad()
+    worst = 0.0
+    for name, p in model.named_parameters():
+        residual = sync.store.state_dict().get(name, {}).get("residual", torch.zeros_like(p))
+        balance = script.used[name] - residual
+        dist.all_reduce(balance, group=group)
+        worst = max(
+            worst, float((balance - world * script.moved[name]).abs().max()) / (float(balance.abs().max()) + 1.0)
+        )
+    mine = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    first = mine.clone()
+    dist.broadcast(first, dist.get_global_rank(group, 0), group=group)
+    tensors = len(sync.plan.tensors)
+    sync.detach()
+    return worst, torch.equal(mine, first), tensors
+
+
+def steps_inside_backward(group: Any, rank: int, world: int) -> str:
+    """An optimizer is stepped by a hook that was there before attach; return what is said."""
+    model = halves()
+    optimizer = torch.optim.SGD(model.parameters(), RATE)
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(lambda _: optimizer.step())
+    sync = ssfx.attach(model, optimizer, process_group=group)
+    try:
+        loss_on(model, rank, 0).backward()
+    except ConfigError as error:
+        return str(error)
+    finally:
+        sync.detach()
+    return ""
+
+
+class _Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def undone_steps(group: Any, rank: int, world: int) -> tuple[int, list[str]]:
+    """Twelve steps with a bad number on the last rank; return how many were undone, and what this rank said."""
+    model = halves()
+    optimizer = torch.optim.SGD(model.parameters(), RATE)
+    sync = ssfx.attach(model, optimizer, process_group=group)
+    heard = _Lines()
+    logging.getLogger("ssfx").addHandler(heard)
+    try:
+        for number in range(12):
+            optimizer.zero_grad()
+            loss = loss_on(model, rank, number)
+            (loss * float("inf") if rank == world - 1 else loss).backward()
+            optimizer.step()
+    finally:
+        logging.getLogger("ssfx").removeHandler(heard)
+    skipped = sync.skipped_steps
+    sync.detach()
+    return skipped, heard.lines
+
+
+def large_values(group: Any, rank: int, world: int, options: Options, size: float) -> tuple[int, float, float]:
+    """Every gradient is `size`; return steps undone, what the first one moved, and applied + kept over the sum."""
+    model = nn.Linear(4, 8, bias=False)
+    nn.init.zeros_(model.weight)
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
+    first = 0.0
+    for step in range(4):
+        optimizer.zero_grad()
+        (model.weight * -size).sum().backward()
+        optimizer.step()
+        if step == 0:
+            first = float(model.weight.detach().abs().max())
+    residual = sync.store.state_dict().get("weight", {}).get("residual", torch.zeros_like(model.weight))
+    total = world * model.weight.detach().double()
+    kept = -residual.double()
+    dist.all_reduce(kept, group=group)
+    skipped = sync.skipped_steps
+    sync.detach()
+    return skipped, first, float(((total + kept) / (4 * world * size)).mean())
