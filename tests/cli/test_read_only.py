@@ -71,7 +71,6 @@ def test_of_a_read_only_results_folder_a_command_says_so_at_once(read_only, meas
     assert measures == []
 
 
-
 @pytest.mark.parametrize("where", ["a file", "inside a file", "/proc/x", "/dev/null"])
 @pytest.mark.parametrize("verb", ["figures", "report", "profile model=resnet_tiny", "profile own.py:build"])
 def test_what_cannot_be_a_folder_is_refused_in_a_line(tmp_path, monkeypatch, measures, capsys, verb, where):

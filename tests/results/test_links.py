@@ -16,7 +16,7 @@ from ssfx.core.files import created, replacing, write_atomic, write_json
 from ssfx.engines.torchrun import Torchrun
 from ssfx.results.run_lock import RunLock
 from ssfx.results.store import Store
-from ssfx.runtime.heartbeat import Heartbeat, heartbeat_path
+from ssfx.runtime.heartbeat import Heartbeat
 from ssfx.runtime.trace import Tracer
 from ssfx.workloads.checkpoint import Checkpoints
 

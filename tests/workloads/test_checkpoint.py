@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import builtins
 import io
 import json
 import os
@@ -210,7 +211,11 @@ class Killer:
         for name in self.operations:
             setattr(os, name, self._wrap(getattr(os, name)))
         opened = self._wrap(io.open)
-        io.open = lambda *arguments, **options: Counted(opened(*arguments, **options), self)  # type: ignore[assignment]
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            return Counted(opened(*arguments, **options), self)
+
+        io.open = builtins.open = counted  # type: ignore[assignment]
 
     def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
