@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import importlib
 import os
@@ -16,7 +15,7 @@ import click
 from ssfx.cli.completion import install_bash
 from ssfx.core.doing import aloud
 from ssfx.core.errors import SsfxError, unknown
-from ssfx.core.files import without_digests
+from ssfx.core.files import is_full, without_digests
 
 INTERRUPTED = 130
 GARBAGE_AFTER = 50_000
@@ -108,9 +107,11 @@ def _code_of(argv: Sequence[str] | None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_full(error):
             return _fail(f"{error}; what was finished is kept, and the same command continues", 1)
-        raise
+        if error.filename is None:  # not of a file
+            raise
+        return _fail(f"{error.filename}: {error.strerror}", 1)
 
 
 def _say_what_has_no_digest() -> None:

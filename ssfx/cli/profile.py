@@ -62,7 +62,7 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
     later, with --if-faster, and what is kept is the faster one.
     """
     from ssfx.config.profiles import resolve_profile
-    from ssfx.core.files import write_json
+    from ssfx.core.files import check_writable, write_json
     from ssfx.perf_model.recorded_times import profile_name, written_dir
 
     asked = resolve_profile(overrides)
@@ -71,6 +71,8 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
             f"dataset={asked.dataset} has options, and simulations would take its times for those of the data set as "
             "it comes; name a file with --out, or drop them"
         )
+
+    check_writable(out.parent if out else written_dir(), "name a file with --out, or set SSFX_RESULTS")
 
     from ssfx.workloads.profiling import record_profile
 
@@ -82,7 +84,6 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
         show_profile(before)
         click.echo(f"{path}, kept: {100 * (found.alone_s() / before.alone_s() - 1):.0f} % faster than now")
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, found.to_json())
     show_profile(found)
     click.echo(str(path))

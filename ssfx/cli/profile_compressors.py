@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ssfx.cli.completion import overrides_argument
-from ssfx.cli.profile_network import keep
+from ssfx.cli.profile_network import check_kept, keep
 from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def compressors(overrides: tuple[str, ...]) -> None:
 
     from ssfx.calibration.calibrate_cluster import calibrate_compressors
 
+    check_kept()
     found = calibrate_compressors(ranks)
     _show(found.system)
     keep(found)

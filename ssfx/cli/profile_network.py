@@ -30,11 +30,20 @@ def network(overrides: tuple[str, ...]) -> None:
     from ssfx.calibration.calibrate_cluster import calibrate_network
     from ssfx.perf_model.recorded_times import COMPRESSORS, file_name, written_dir
 
+    check_kept()
     found = calibrate_network(cluster, ranks)
     _show(found)
     keep(found)
     if not (written_dir() / file_name(COMPRESSORS, ranks)).exists():
         click.echo(f"compressors are not measured for {ranks} ranks; do it with ssfx profile compressors ranks={ranks}")
+
+
+def check_kept() -> None:
+    """Raise ConfigError where what is measured could not be written: measuring takes minutes."""
+    from ssfx.core.files import check_writable
+    from ssfx.perf_model.recorded_times import written_dir
+
+    check_writable(written_dir(), "set SSFX_RESULTS to a folder of yours")
 
 
 def keep(found: Calibrated) -> None:

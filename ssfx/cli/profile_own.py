@@ -10,6 +10,7 @@ import click
 from ssfx.cli.terminal import print_table, say
 from ssfx.config.calibrations import key_values
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.files import check_writable
 
 if TYPE_CHECKING:
     from ssfx.planning.plan import TensorSpec
@@ -47,11 +48,12 @@ def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None
 
     from ssfx.workloads.own_batch import counted_batch, timed_batch
 
+    path = _checked(out or Path(f"{name.rpartition(':')[2]}.json"))
     if on is None:
         found = timed_batch(name, local_device(given.get("device", "auto")), optimizer)
     else:
         found = counted_batch(name, on, optimizer)
-    _keep(found, out or Path(f"{name.rpartition(':')[2]}.json"))
+    _keep(found, path)
 
 
 @click.command(short_help="A training that ran anywhere, by its torch.profiler trace.")
@@ -74,8 +76,9 @@ def trace(words: tuple[str, ...], out: Path | None) -> None:
     from ssfx.perf_model.profiler_trace import profile_of_trace
 
     path, model = Path(given["trace"]).expanduser(), given.get("model", "")
+    kept = _checked(out or Path(f"{path.name.partition('.')[0]}.profile.json"))
     found = profile_of_trace(path, model, _tensors(model) if model else None, int(batch_size))
-    _keep(found, out or Path(f"{path.name.partition('.')[0]}.profile.json"))
+    _keep(found, kept)
     if not found.batch_size:
         click.echo("the batch size is not known, so samples/s will be those of 1; add batch_size=N")
 
@@ -93,10 +96,15 @@ def _tensors(model: str) -> tuple[TensorSpec, ...]:
     return model_work(model).tensors
 
 
+def _checked(path: Path) -> Path:
+    """Return `path`; ConfigError, before anything is measured, where no file can be written there."""
+    check_writable(path.parent, "name another file with --out")
+    return path
+
+
 def _keep(found: Profile, path: Path) -> None:
     """Write the profile, say what is in it, and what to type next."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         found.save(path)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None

@@ -17,7 +17,7 @@ def report(out: Path | None) -> None:
 
     The page needs no network: it can be mailed, or opened from a disk.
     """
-    from ssfx.core.files import write_atomic
+    from ssfx.core.files import check_writable, write_atomic
     from ssfx.core.paths import results_dir
     from ssfx.figures.drawing import draw_all
     from ssfx.pages.report import report_page
@@ -25,11 +25,11 @@ def report(out: Path | None) -> None:
 
     rows, unreadable = Store(results_dir()).readable()
     folder = results_dir() / "figures"
+    path = out or folder / "report.html"
+    check_writable(path.parent, "choose another file with --out")
     drawn = draw_all([], rows, folder, unreadable=unreadable, placeholders=True)
     for one in drawn:
         if one.state == "failed":
             click.secho(f"{one.name}: {one.said}", fg="red", err=True)
-    path = out or folder / "report.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, report_page(rows, folder))
     click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {len(drawn)} figures")

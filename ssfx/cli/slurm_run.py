@@ -55,6 +55,7 @@ def print_scripts(job: Job, cases: Iterable[Case], store: Store) -> None:
 
 def submit_and_leave(job: Job, cases: Iterable[Case], figures: Iterable[str], store: Store) -> None:
     """Submit what Slurm has not, and a job that draws `figures` when all of it is over; say how to go on."""
+    from ssfx.core.files import write_atomic
     from ssfx.engines.sbatch import later, submit
     from ssfx.engines.submission import slurm_folder
 
@@ -64,6 +65,6 @@ def submit_and_leave(job: Job, cases: Iterable[Case], figures: Iterable[str], st
         root = f"SSFX_RESULTS={store.runs.parent}"
         command = ["env", root, sys.executable, "-m", "ssfx.cli", "figures", *names]
         path = folder / f"figures-{new[0]}.sh"
-        path.write_text(later(command, path.with_suffix(".log"), new, job.site))
+        write_atomic(path, later(command, path.with_suffix(".log"), new, job.site))
         click.echo(f"job {submit(path)} draws {', '.join(names)} afterwards; its log: {path.with_suffix('.log')}")
     click.echo(f"ssfx status --watch shows how far they are; ssfx cancel {job.experiment} ends them")

@@ -6,12 +6,14 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from ssfx.core.digests import Changed, loads, with_digest, without_digest
-from ssfx.core.errors import RunError, SsfxError
+from ssfx.core.errors import ConfigError, RunError, SsfxError
 
 T = TypeVar("T")
 
@@ -21,28 +23,77 @@ DAMAGED = (ValueError, KeyError, TypeError, AttributeError, IndexError, Arithmet
 _without: dict[Path, None] = {}
 
 
+def open_unlinked(path: str | Path, flags: int) -> int:
+    """Return the number of a file opened with `flags`; OSError where it is a symbolic link, which is not followed."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            said = "it is a symbolic link, and results are not kept through links; remove it"
+            raise OSError(errno.ELOOP, said, str(path)) from None
+        raise
+
+
+def created(path: Path, mode: str = "w", flags: int = 0) -> IO[Any]:
+    """Return `path` opened for writing, made anew; OSError where it is a symbolic link, which is not followed."""
+
+    def opener(name: str, given: int) -> int:
+        return open_unlinked(name, given | flags)
+
+    return open(path, mode, encoding=None if "b" in mode else "utf-8", opener=opener)
+
+
+@contextmanager
+def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """Give a file that becomes `path` at the end, as a whole; nothing is left of it when the body raises."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)  # of a process that had the same number, or a link that somebody laid
+    try:
+        with created(temporary, mode, os.O_EXCL) as file:
+            yield file
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
 def write_atomic(path: Path, text: str) -> None:
     """Make `path` hold exactly `text`; a crash at any moment leaves the old file or the new one, never a part.
 
     The directory is synced too, so that the file is still there after a power cut. An OSError names the path and, where
     the disk is full, how much is needed and free.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        with replacing(path) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
     except OSError as error:
         raise of_writing(error, path, len(text)) from None
-    finally:
-        temporary.unlink(missing_ok=True)
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def check_writable(folder: Path, instead: str) -> Path:
+    """Return `folder`, which exists now and can be written to; ConfigError that says what to do `instead` if not."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"cannot write to {folder}: it is no folder; {instead}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder}: {error.strerror}; {instead}") from None
+
+
+def numbered(folder: Path, prefix: str) -> list[int]:
+    """Return the numbers of the entries of `folder` that are called `prefix` and a number, ascending; [] without it."""
+    names = [path.name.removeprefix(prefix) for path in folder.glob(f"{prefix}*")]
+    return sorted(int(name) for name in names if name.isascii() and name.isdecimal() and str(int(name)) == name)
 
 
 def write_json(path: Path, text: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ssfx.core.case import Case
 from ssfx.core.errors import REQUEUE_EXIT_CODE, RequeueError, RunError, SsfxError
-from ssfx.core.files import read_json
+from ssfx.core.files import numbered, read_json
 from ssfx.engines.collect import collect
 from ssfx.engines.job import Job
 from ssfx.engines.launch import Launch, settings, worker
@@ -132,8 +132,8 @@ def main(sweep_file: str, number: str) -> int:
 
 def _checkpoint(store: Store, case: Case) -> int:
     """Return the last step that the run has a complete checkpoint of, 0 without any."""
-    complete = (store.run_dir(case) / "checkpoint").glob("step-*/COMPLETE")
-    return max((int(path.parent.name.removeprefix("step-")) for path in complete), default=0)
+    folder = store.run_dir(case) / "checkpoint"
+    return max((step for step in numbered(folder, "step-") if (folder / f"step-{step}/COMPLETE").exists()), default=0)
 
 
 if __name__ == "__main__":

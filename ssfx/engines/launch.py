@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from ssfx.core.errors import RequeueError, RunError
-from ssfx.core.files import write_json
+from ssfx.core.files import created, write_json
 from ssfx.core.lazy import psutil
 from ssfx.core.machine import batch_scheduling, steady_memory
 from ssfx.engines.collect import collect
@@ -83,7 +83,7 @@ class Launch:
             jobs = [{"run_dir": str(job.run_dir), "attempt": job.attempt} for job in self._jobs]
             store = str(self._files / "ranks") if self._nodes() == 1 else None
             write_json(batch, json.dumps({"train": self._train, "jobs": jobs, "store": store}))
-            with first.log.open("wb") as log, self._place.entered():
+            with created(first.log, "wb") as log, self._place.entered():
                 for command, variables in self._commands(batch):
                     # Ranks watch this pipe: it closes when the launcher dies, even of SIGKILL, and they end.
                     process = subprocess.Popen(
@@ -204,7 +204,7 @@ class Launch:
         request = job.attempt_dir / REQUEST
         if not request.exists():
             job.attempt_dir.mkdir(exist_ok=True)
-            request.touch()
+            created(request).close()
 
     def _diagnose(self, job: Job, codes: Sequence[int | None], ended: Collection[int] = ()) -> Failure:
         """Return what ended `job`: `codes` of the processes, None for one that ran; `ended` are ranks just ended."""
@@ -221,7 +221,8 @@ class Launch:
         if job is not self._jobs[0]:
             with suppress(OSError):
                 job.attempt_dir.mkdir(exist_ok=True)
-                shutil.copyfile(self._jobs[0].log, job.log)
+                with self._jobs[0].log.open("rb") as whole, created(job.log, "wb") as kept:
+                    shutil.copyfileobj(whole, kept)
 
     def _remember(self, pids: Sequence[int]) -> None:
         for pid in pids:

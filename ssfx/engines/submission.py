@@ -87,7 +87,7 @@ def submit_array(array: Array, store: Store, train: str, stall_timeout_s: float 
     }  # fmt: skip
     write_atomic(array.folder / "sweep.json", json.dumps(sweep))
     path = array.folder / "array.sh"
-    path.write_text(array.script)
+    write_atomic(path, array.script)
     attempts = [max(store.attempts(case), default=0) for case in array.cases]
     job, date, experiment = submit(path), now(), array.cases[0].experiment
     runs = list(zip((case.run_id for case in array.cases), attempts, strict=True))

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from ssfx.core.digests import loads
 from ssfx.core.errors import RunError, SsfxError
-from ssfx.core.files import DAMAGED, write_json
+from ssfx.core.files import DAMAGED, check_writable, write_json
 from ssfx.core.paths import conf_dir, data_dir
 from ssfx.figures.discovery import Figure, chosen, load
 from ssfx.results.rows import Row
@@ -52,7 +52,6 @@ def draw_all(
     A figure without rows is "missing"; with `placeholders` it gets a picture that says so and names the command. One
     whose rows cannot be used, or which may need one of the `unreadable` ones, is "failed"; others are drawn anyway.
     """
-    out_dir.mkdir(parents=True, exist_ok=True)
     manifest = _manifest(out_dir)
     results: dict[str, Drawn] = {}
     todo: list[tuple[Figure, list[Row], str]] = []
@@ -68,6 +67,8 @@ def draw_all(
             results[figure.name] = Drawn(figure.name, state, files, figure.command if state == "missing" else "")
         else:
             todo.append((figure, own, inputs))
+    if todo:
+        check_writable(out_dir, "name another folder with ssfx figures --out, or set SSFX_RESULTS")
     for (figure, _, inputs), one in zip(todo, _drawn(todo, out_dir, processes, placeholders), strict=True):
         results[figure.name] = one
         manifest.pop(figure.name, None)

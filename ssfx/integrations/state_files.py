@@ -6,8 +6,10 @@ from pathlib import Path
 
 import torch
 
-from ssfx.core.errors import ConfigError
+from ssfx.core.errors import ConfigError, RunError, SsfxError
+from ssfx.core.files import DAMAGED, replacing
 from ssfx.runtime.sync import Sync
+from ssfx.workloads.checkpoint import read_state
 
 
 def state_file(checkpoint: str | Path, rank: int) -> Path:
@@ -19,18 +21,24 @@ def state_file(checkpoint: str | Path, rank: int) -> Path:
 def save_state(sync: Sync, checkpoint: str | Path) -> Path:
     """Write this rank's state beside `checkpoint` and return its path; a reader never sees half a file."""
     path = state_file(checkpoint, sync.comm.rank)
-    part = path.with_name(f"{path.name}.part")
-    torch.save(sync.state_dict(), part)
-    part.replace(path)
+    with replacing(path, "wb") as file:
+        torch.save(sync.state_dict(), file)
     return path
 
 
 def load_state(sync: Sync, checkpoint: str | Path) -> None:
-    """Continue from the state beside `checkpoint`; ConfigError when this rank has none there."""
+    """Continue from the state beside `checkpoint`; ConfigError when this rank has none, RunError for another file."""
     path = state_file(checkpoint, sync.comm.rank)
     if not path.exists():
         raise ConfigError(
             f"{path} is not there, so residuals would start from nothing; resume from a checkpoint that was written "
             "with ssfx attached, by as many ranks"
         )
-    sync.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
+    state = read_state(path)
+    try:
+        sync.load_state_dict(state)
+    except SsfxError as error:
+        raise type(error)(f"{path}: {error}") from None
+    except DAMAGED as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise RunError(f"{path} is damaged, or no state that ssfx saved ({reason}); use an earlier one") from None

@@ -6,6 +6,8 @@ import fcntl
 import os
 from pathlib import Path
 
+from ssfx.core.files import open_unlinked
+
 
 class RunLock:
     """An exclusive lock on `run_dir`, held until `release`.
@@ -26,7 +28,7 @@ class RunLock:
         With `note` the file says which process has it.
         """
         run_dir.mkdir(parents=True, exist_ok=True)
-        file = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        file = open_unlinked(run_dir / "lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             if note:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from ssfx.core.case import Case
 from ssfx.core.digests import Changed, check_lines, digest_line, is_digest_line, without_digest
 from ssfx.core.errors import RunError
-from ssfx.core.files import DAMAGED, note_digest, refusal, text_of, write_atomic, write_json
+from ssfx.core.files import DAMAGED, note_digest, numbered, refusal, text_of, write_atomic, write_json
 from ssfx.core.paths import reference_dir
 from ssfx.results.curves import curves
 from ssfx.results.rows import Row
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Status = Literal["finished", "failed", "half", "new"]
-_ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,7 @@ class Store:
 
     def attempts(self, case: Case) -> list[int]:
         """Return the numbers of the attempts made so far, ascending."""
-        directory = self.run_dir(case)
-        found = [_ATTEMPT.fullmatch(path.name) for path in directory.iterdir()] if directory.is_dir() else []
-        return sorted(int(match[1]) for match in found if match)
+        return numbered(self.run_dir(case), "attempt-")
 
     def attempt_files(self, case: Case, names: Iterable[str]) -> list[Path]:
         """Return the paths of files of those names in the case's latest attempt, existing or not; [] without one."""
@@ -183,7 +179,11 @@ def _cells(row: Row) -> Iterator[tuple[str, object]]:
 
 
 def row_in(path: Path) -> Row:
-    """Return the row in a run's row.json; RunError when it is corrupt, or that of another run."""
+    """Return the row in a run's row.json; RunError when it is corrupt, a symbolic link, or that of another run."""
+    if path.is_symlink():
+        raise RunError(
+            f"{path} is a symbolic link, and a row is kept where its run is; remove it to run the case again"
+        )
     rows = read_rows(path)
     if len(rows) != 1 or rows[0].run_id != path.parent.name:
         raise RunError(f"{path}:1: not the row of run {path.parent.name}; remove the file to run the case again")

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
+from ssfx.core.files import replacing
+
 SIZE = 512
 _SUM_BYTES = 4
 _TRIES = 5
@@ -39,13 +41,11 @@ class Heartbeat:
     """
 
     def __init__(self, attempt_dir: Path, rank: int) -> None:
-        path = heartbeat_path(attempt_dir, rank)
-        temporary = path.with_suffix(".tmp")
-        with temporary.open("w+b") as file:
+        # The launcher never sees a file of another size.
+        with replacing(heartbeat_path(attempt_dir, rank), "w+b") as file:
             file.write(self._text(0, "setup", ""))
             file.flush()
             self._map = mmap.mmap(file.fileno(), SIZE)
-        temporary.replace(path)  # the launcher never sees a file of another size
 
     def beat(self, step: int, phase: str, error: str = "") -> None:
         """Publish step and phase."""

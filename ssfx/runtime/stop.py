@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from ssfx.core.files import write_atomic
+from ssfx.core.files import created, write_atomic
 
 REQUEST = "stop"
 """File in an attempt's directory that asks its ranks to stop; the launcher or a rank makes it."""
@@ -42,7 +42,7 @@ class StopRequests:
         """Return whether `step`, which this rank has finished, is the last before the checkpoint."""
         if self._signalled:
             self._signalled = False
-            self._request.touch()
+            created(self._request).close()
         if self._last is None:
             self._last = self._published()
         if self._last is None and self._rank == 0 and self._request.exists():

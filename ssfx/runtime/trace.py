@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from ssfx.core.digests import with_digest
+from ssfx.core.files import replacing
 
 TRACKS = ("compute", "host", "network")
 BEGIN = "begin"
@@ -57,7 +58,6 @@ class Tracer:
             for i, track in enumerate(TRACKS)
         ]
         process = {"name": "process_name", "ph": "M", "pid": self.rank, "args": {"name": f"rank {self.rank}"}}
-        part = path.with_suffix(".part")
         drawn = {"traceEvents": [process, *names, *self._events], "displayTimeUnit": "ms"}
-        part.write_text(with_digest(json.dumps(drawn)))
-        part.replace(path)
+        with replacing(path) as file:
+            file.write(with_digest(json.dumps(drawn)))

@@ -36,7 +36,7 @@ from ssfx.core import machine
 from ssfx.core.case import Case
 from ssfx.core.digests import loads
 from ssfx.core.errors import RunError
-from ssfx.core.files import of_writing, read, write_json
+from ssfx.core.files import created, of_writing, read, write_json
 from ssfx.results.manifest import busy_s, now
 from ssfx.runtime.faults import Injector
 from ssfx.runtime.heartbeat import Heartbeat
@@ -87,7 +87,7 @@ class Task:
         self.phase = "setup"
         self.heartbeat = Heartbeat(self.attempt_dir, rank)
         # Kept open on purpose: stacks are dumped on SIGUSR2 (a hang) and SIGTERM (ended because of another rank).
-        self._stacks = (self.attempt_dir / f"stacks-rank{rank}.txt").open("w")
+        self._stacks = created(self.attempt_dir / f"stacks-rank{rank}.txt")
         faulthandler.register(signal.SIGUSR2, file=self._stacks)
         faulthandler.register(signal.SIGTERM, file=self._stacks, chain=True)
         self.case = _case_in(self.run_dir)
@@ -113,7 +113,7 @@ class Task:
         _seed(self.case.seed)
         _reset_peak_memory(self.case.device)
         self.set_phase("setup")
-        with (self.attempt_dir / f"rank{self.rank}.jsonl").open("w") as log:
+        with created(self.attempt_dir / f"rank{self.rank}.jsonl") as log:
             requests = StopRequests(
                 self.attempt_dir, self.rank, one_machine=os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
             )

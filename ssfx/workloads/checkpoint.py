@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,13 @@ from typing import IO, Any, cast
 import torch
 import torch.distributed as dist
 
-from ssfx.core.digests import loads
+from ssfx.core.digests import loads, without_digest
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.core.files import DAMAGED, free_bytes, megabytes, of_writing, write_json
+from ssfx.core.files import DAMAGED, free_bytes, megabytes, numbered, of_writing, replacing, write_json
 
 KEEP = 2
 _COMPLETE = "COMPLETE"
+_LONGEST = 150
 _TENSOR_BYTES = 400
 """About what a file of torch.save takes for a tensor besides its numbers."""
 
@@ -109,14 +110,13 @@ class Checkpoints:
         if step is None:
             return Loaded(0, None, skipped)
         path = self.directory / f"step-{step}" / f"rank{self._rank}.pt"
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        return Loaded(step, state, skipped)
+        return Loaded(step, read_state(path), skipped)
 
     def _newest(self) -> tuple[int | None, tuple[str, ...], str]:
         skipped: list[str] = []
         for step, folder in reversed(self._folders()):
             try:
-                seal = loads((folder / _COMPLETE).read_text())
+                seal = _seal(folder)
                 refusal = self._refusal(folder, seal)
                 if not refusal:
                     _check_files(folder, seal["sha256"])
@@ -145,8 +145,7 @@ class Checkpoints:
         return ""
 
     def _folders(self) -> list[tuple[int, Path]]:
-        found = [(f.name.removeprefix("step-"), f) for f in self.directory.glob("step-*")]
-        return sorted((int(number), folder) for number, folder in found if number.isdigit())
+        return [(step, self.directory / f"step-{step}") for step in numbered(self.directory, "step-")]
 
     def _prune(self) -> None:
         complete = [step for step, folder in self._folders() if (folder / _COMPLETE).exists()]
@@ -205,37 +204,58 @@ def _nbytes(state: Any) -> int:
 
 def _write_state(path: Path, state: Mapping[str, Any]) -> str:
     """Write `state` durably to `path` and return the SHA-256 of the file; after an OSError nothing is left of it."""
-    temporary = path.with_suffix(".tmp")
+    with replacing(path, "w+b") as file:
+        target = _Target(file)
+        try:
+            torch.save(dict(state), cast(IO[bytes], target))
+        except RuntimeError:
+            if target.error is not None:
+                raise target.error from None
+            raise
+        file.flush()
+        os.fsync(file.fileno())
+        file.seek(0)
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Return what a rank saved of its state, on the CPU; RunError in one line with the path for any other file.
+
+    Nothing in the file is executed.
+    """
     try:
-        with temporary.open("w+b") as file:
-            target = _Target(file)
-            try:
-                torch.save(dict(state), cast(IO[bytes], target))
-            except RuntimeError:
-                if target.error is not None:
-                    raise target.error from None
-                raise
-            file.flush()
-            os.fsync(file.fileno())
-            file.seek(0)
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        temporary.replace(path)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink()  # so that a full disk gets its room back
-        raise
-    return digest
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from None
+    except Exception as error:  # of zipfile, pickle, torch or C++, as the damage is
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:_LONGEST]
+        raise RunError(f"{path} is damaged, or no state that ssfx saved ({reason}); use an earlier one") from None
+    if not isinstance(state, dict):
+        raise RunError(f"{path} is no state that ssfx saved, but {type(state).__name__}; use an earlier one")
+    return state
 
 
 def check_complete(folder: Path) -> None:
     """Raise RunError unless the files of a complete checkpoint are those that were written."""
     try:
-        _check_files(folder, loads((folder / _COMPLETE).read_text())["sha256"])
+        _check_files(folder, _seal(folder)["sha256"])
     except (OSError, *DAMAGED) as error:
         raise RunError(f"{folder / _COMPLETE}: {error}; the checkpoint before it is used") from None
 
 
-def _check_files(folder: Path, digests: list[str]) -> None:
+def _seal(folder: Path) -> Mapping[str, Any]:
+    """Return what COMPLETE holds, which has a digest of its own and one of each rank's file; ValueError if not."""
+    text = (folder / _COMPLETE).read_text()
+    seal = dict(loads(text))
+    ranks, digests = seal["world_size"], seal["sha256"]
+    if not without_digest(text)[1]:
+        raise ValueError(f"{_COMPLETE} has no digest")
+    if not isinstance(digests, list) or not 0 < len(digests) == ranks:
+        raise ValueError(f"{_COMPLETE} is of {ranks} ranks, and has not the digests of so many files")
+    return seal
+
+
+def _check_files(folder: Path, digests: Sequence[str]) -> None:
     for rank, expected in enumerate(digests):
         path = folder / f"rank{rank}.pt"
         with path.open("rb") as file:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import builtins
 import io
 import json
 import os
+import pickle
 import resource
 import shutil
 import signal
@@ -13,8 +15,9 @@ from typing import Any
 import pytest
 import torch
 
+from ssfx.core.digests import loads, with_digest
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.workloads.checkpoint import Checkpoints
+from ssfx.workloads.checkpoint import Checkpoints, read_state
 
 IDENTITY = {"run": "abc", "data": "def"}
 
@@ -57,6 +60,13 @@ def test_the_newest_loads_and_the_last_two_stay(tmp_path: Path) -> None:
         (lambda folder: (folder / "rank0.pt").write_bytes(b"torn"), "checksum of rank0.pt does not match"),
         (lambda folder: (folder / "COMPLETE").write_text("{"), "Expecting"),
         (lambda folder: (folder / "COMPLETE").write_text("{}"), "world_size"),
+        (lambda folder: _reseal(folder, own=False), "COMPLETE has no digest"),
+        (lambda folder: _reseal(folder, sha256=[]), "not the digests of so many files"),
+        (lambda folder: _reseal(folder, sha256={}), "not the digests of so many files"),
+        (lambda folder: _reseal(folder, sha256=["0" * 64] * 2), "not the digests of so many files"),
+        (lambda folder: _reseal(folder, sha256=[], world_size=0), "not the digests of so many files"),
+        (lambda folder: _reseal(folder, sha256="x"), "not the digests of so many files"),
+        (lambda folder: _reseal(folder, own=False, sha256=[]), "COMPLETE has no digest"),
     ],
 )
 def test_a_damaged_checkpoint_is_passed_over_and_named(
@@ -68,6 +78,50 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(
     (note,) = _assert_loads(tmp_path, 1)
     assert note.startswith("checkpoint step-2 skipped")
     assert said in note
+
+
+def _reseal(folder: Path, *, own: bool = True, **changes: Any) -> None:
+    seal = {**loads((folder / "COMPLETE").read_text()), **changes}
+    (folder / "COMPLETE").write_text(with_digest(json.dumps(seal)) if own else json.dumps(seal))
+
+
+@pytest.mark.parametrize("name", ["step-²", "step-", "step-x", "step-03", "step-٣", "step--1", "step-3.tmp"])
+def test_folders_that_only_look_like_checkpoints_are_none(tmp_path: Path, name: str) -> None:
+    _checkpoints(tmp_path).save(1, _state(1))
+    shutil.copytree(tmp_path / "step-1", tmp_path / name)
+    assert _assert_loads(tmp_path, 1) == ()
+    _checkpoints(tmp_path).save(2, _state(2))
+    assert (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"torn", b"PK\x03\x04" + bytes(50), pickle.dumps([1])],
+    ids=["empty", "text", "zip", "pickle"],
+)
+def test_a_file_that_is_no_state_is_refused_in_a_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "rank0.pt"
+    path.write_bytes(content)
+    with pytest.raises(RunError) as caught:
+        read_state(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_state_that_would_run_code_does_not(tmp_path: Path) -> None:
+    path, victim = tmp_path / "rank0.pt", tmp_path / "victim"
+
+    class Hostile:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path.touch, (victim,))
+
+    torch.save({"a": Hostile()}, path)
+    with pytest.raises(RunError, match="damaged, or no state that ssfx saved"):
+        read_state(path)
+    torch.save([1], path)
+    with pytest.raises(RunError, match="but list"):
+        read_state(path)
+    assert not victim.exists()
 
 
 def test_another_world_size_is_refused(tmp_path: Path) -> None:
@@ -157,7 +211,11 @@ class Killer:
         for name in self.operations:
             setattr(os, name, self._wrap(getattr(os, name)))
         opened = self._wrap(io.open)
-        io.open = lambda *arguments, **options: Counted(opened(*arguments, **options), self)  # type: ignore[assignment]
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            return Counted(opened(*arguments, **options), self)
+
+        io.open = builtins.open = counted  # type: ignore[assignment]
 
     def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
