@@ -6,17 +6,22 @@ that skip a spike, of SAM's first pass. What is kept back of such a gradient mus
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from weakref import ref
 
 import torch
 
 
 class Averages:
-    """Remembers the gradients that an exchange wrote, by parameter; costs a reference and a number for each."""
+    """Remembers the gradients that an exchange wrote, by parameter; costs a reference and a number for each.
 
-    def __init__(self, params: dict[str, torch.nn.Parameter]) -> None:
-        self._params = params
+    `of_zeros` returns those of some parameters whose averages were written as zeros: nothing of them had been selected.
+    """
+
+    def __init__(
+        self, params: dict[str, torch.nn.Parameter], of_zeros: Callable[[Collection[str]], Collection[str]]
+    ) -> None:
+        self._params, self._of_zeros = params, of_zeros
         self._written: dict[str, tuple[ref[torch.Tensor], int]] = {}
 
     def note(self, names: Iterable[str]) -> None:
@@ -38,7 +43,8 @@ class Averages:
         """Return those of `names` whose average is in `.grad` no more: there is none, or it was changed to zeros.
 
         Call it before a new backward pass adds to gradients, but that of `arriving` may have been added to already: it
-        is gone if it was touched otherwise and no average of another parameter is left.
+        is gone if it was touched otherwise and no average of another parameter is left. An average that was written as
+        zeros stays zeros when a script scales all gradients (clipping); it is gone if another one was cleared.
         """
         left = [name for name in names if name != arriving]
         gone = {name for name in left if self._params[name].grad is None}
@@ -46,7 +52,9 @@ class Averages:
         if changed:
             grads = [self._params[name].grad for name in changed]
             counts = torch.stack([grad.count_nonzero() for grad in grads if grad is not None]).tolist()
-            gone.update(name for name, count in zip(changed, counts, strict=True) if not count)
+            zeros = {name for name, count in zip(changed, counts, strict=True) if not count}
+            if zeros and not zeros <= set(self._of_zeros(zeros)):
+                gone |= zeros
         if arriving is not None and arriving in names and len(gone) == len(left) and not self._untouched(arriving, 1):
             gone.add(arriving)
         return gone

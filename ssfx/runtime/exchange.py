@@ -65,7 +65,7 @@ class Exchange:
         self._hosted: dict[tuple[int, int], dict[str, torch.Tensor | None]] = {}
         self._params = params
         self._tensor_ids = {name: i for i, name in enumerate(sorted(params))}
-        self.averages = Averages(params)
+        self.averages = Averages(params, self._of_zeros)
         self._momenta: dict[str, torch.Tensor] = {}
         """Momentum of tensors that were sent dense, as this step left it."""
         self._resting: set[str] = set()
@@ -229,6 +229,16 @@ class Exchange:
     def exchanged(self) -> set[str]:
         """Return the parameters whose averages the step that just finished wrote."""
         return {slot.name for slot in self._active} - self._resting
+
+    def _of_zeros(self, names: Collection[str]) -> set[str]:
+        """Return those of `names` whose averages the last step wrote as zeros, before another one begins."""
+        zeros = set()
+        with torch.no_grad():
+            for lane, slots in zip(self.lanes, self._members, strict=True):
+                if mine := [slot.name for slot in slots if slot.name in names]:
+                    lane.decode({}, self._room)
+                    zeros.update(name for name in mine if not lane.result(name).any())
+        return zeros
 
     def commit(self, names: Collection[str]) -> None:
         """Make what the last step kept back of `names` the committed memory; that of others stays as before it."""
