@@ -232,7 +232,7 @@ class Exchange:
 
     def _of_zeros(self, names: Collection[str]) -> set[str]:
         """Return those of `names` whose averages the last step wrote as zeros, before another one begins."""
-        zeros = set()
+        zeros: set[str] = set()
         with torch.no_grad():
             for lane, slots in zip(self.lanes, self._members, strict=True):
                 if mine := [slot.name for slot in slots if slot.name in names]:
