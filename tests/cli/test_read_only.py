@@ -6,9 +6,11 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from ssfx.cli import main
+from ssfx.core.files import write_atomic
 
 BUILD = """
 import torch
@@ -90,8 +92,10 @@ def test_what_cannot_be_a_folder_is_refused_in_a_line(tmp_path, monkeypatch, mea
 
 def test_an_error_of_a_file_is_a_line_whatever_it_is(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SSFX_RESULTS", str(tmp_path))
-    out = tmp_path / "no" / "such" / "folder" / "t.json"
-    words = ["simulate", "model=resnet50", "cluster=64gpu", "scheme=ddp", "--trace", str(out)]
-    assert main(words) == 1
+    out = tmp_path / "folder"
+    out.mkdir()
+    monkeypatch.setattr("ssfx.cli.report.report", click.command("report")(lambda: write_atomic(out, "page")))
+    assert main(["report"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"ssfx: {out}: No such file or directory"
+    assert line == f"ssfx: {out}: Is a directory"
+    assert list(tmp_path.rglob("*")) == [out]
