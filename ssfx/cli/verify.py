@@ -90,8 +90,9 @@ def everything() -> Iterator[Path]:
     for folder in (results_dir(), reference_dir(), data_dir()):
         for path in sorted(folder.rglob("*")):
             ours = not set(path.relative_to(folder).parts) & set(_FOREIGN) and not path.name.startswith(".")
-            if ours and kind_of(path) and path not in by_people and path.resolve() not in seen:
-                seen.add(path.resolve())
+            place = path.parent.resolve() / path.name  # of a link itself, not of what it names
+            if ours and kind_of(path) and path not in by_people and place not in seen:
+                seen.add(place)
                 yield path
 
 

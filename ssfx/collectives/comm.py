@@ -71,7 +71,18 @@ class _All:
         return all(work.is_completed() for work in self._works)
 
 
-_free_groups: list[Any] = []
+@dataclass(slots=True, eq=False)
+class _Own:
+    """A group of all ranks for exchanges alone, and the default group that it is of."""
+
+    group: Any
+    world: Any
+    free: bool = False
+
+
+_made: list[_Own] = []
+"""In the order in which all ranks made them. Which are free differs by rank for a while: an exchange that was dropped
+is let go when Python collects garbage."""
 LOOK_EVERY = timedelta(seconds=1)
 """Time after which a rank that waits for its peers looks whether they still come."""
 
@@ -82,6 +93,24 @@ def new_group() -> Any:
 
     with batch_schedule_network_threads():
         return dist.new_group()
+
+
+def _own_group(device: torch.device) -> _Own:
+    """Return a group that is free on every rank, or a new one; all ranks call it together."""
+    import torch.distributed as dist
+
+    world = dist.group.WORLD
+    if _made and _made[0].world is not world:  # torch.distributed was shut down and set up again meanwhile
+        _made.clear()
+    if _made:
+        free = torch.tensor([one.free for one in _made], dtype=torch.int32, device=device)
+        dist.all_reduce(free, op=dist.ReduceOp.MIN)
+        for one, everywhere in zip(_made, free.tolist(), strict=True):
+            if everywhere:
+                one.free = False
+                return one
+    _made.append(_Own(new_group(), world))
+    return _made[-1]
 
 
 def _see_nothing() -> None:
@@ -107,10 +136,8 @@ class Comm:
         self.device = device if device is not None else torch.device("cpu")
         self.rank: int = dist.get_rank(group) if dist.is_initialized() else 0
         self.world_size: int = dist.get_world_size(group) if dist.is_initialized() else 1
-        self._own = group is None and self.world_size > 1
-        if self._own:
-            group = _free_groups.pop() if _free_groups else new_group()
-        self.group = group
+        self._own = _own_group(self.device) if group is None and self.world_size > 1 else None
+        self.group = self._own.group if self._own is not None else group
         self.calls = 0
         self.contributed_bytes = 0
         self.sent = Traffic(0, 0)
@@ -119,9 +146,9 @@ class Comm:
 
     def release(self) -> None:
         """Give a group of its own back for the next Comm; nothing may be under way."""
-        if self._own:
-            _free_groups.append(self.group)
-            self._own = False
+        if self._own is not None:
+            self._own.free = True
+            self._own = None
 
     def all_reduce(self, tensor: torch.Tensor, *, op: str = "sum") -> Pending:
         """Issue an in-place all-reduce of `tensor`; op is "sum" or "max"."""

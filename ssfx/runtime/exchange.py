@@ -35,7 +35,7 @@ _SETTLING_STEPS = 3
 class Slot:
     """One parameter and where its gradient goes under the plan in use."""
 
-    __slots__ = ("dense", "host", "index", "lane", "name", "param", "segment", "waiting")
+    __slots__ = ("__weakref__", "dense", "host", "index", "lane", "name", "param", "segment", "waiting")
 
     def __init__(self, name: str, param: torch.nn.Parameter) -> None:
         self.name = name
@@ -59,8 +59,8 @@ class Exchange:
         self._tracer = tracer
         self._cuda = comm.device.type == "cuda"
         self._watch = Stopwatch(comm.device, tracer)
-        self._queue = ExchangeQueue(comm.device)
-        self._host = HostWorker(comm.device, self._queue.fail)
+        self.queue = ExchangeQueue(comm.device)
+        self.host = HostWorker(comm.device, self.queue.fail)
         self._lock = threading.Lock()
         self._hosted: dict[tuple[int, int], dict[str, torch.Tensor | None]] = {}
         self._params = params
@@ -85,7 +85,7 @@ class Exchange:
         self.plan = plan
         self._room = Room(self.comm.device)
         self.lanes = []
-        self._queue.begin([])
+        self.queue.begin([])
         for slot in self.slots.values():
             slot.lane = None  # so that each old lane's buffers go as soon as the new ones hold its memory
         if not for_a_while:
@@ -126,7 +126,7 @@ class Exchange:
         self._segments_left = [len(lane.lane.segments) for lane in self.lanes]
         self._events: list[list[torch.cuda.Event]] = [[] for _ in self.lanes]
         self._sent_before = self.comm.sent.sent_bytes
-        self._queue.begin(self.lanes, hold=not self.plan.overlap)
+        self.queue.begin(self.lanes, hold=not self.plan.overlap)
 
     def arrive(self, slot: Slot) -> None:
         """Take one gradient in; the last of a segment compresses it, the last of a lane makes the lane ready.
@@ -142,7 +142,7 @@ class Exchange:
                 "use checkpoint(..., use_reentrant=False)"
             )
         slot.waiting = False
-        self._queue.poll()
+        self.queue.poll()
         grad = slot.param.grad
         if slot.name in self._resting:
             lane.resting.add(slot.name)
@@ -170,7 +170,7 @@ class Exchange:
         if not lane.arrived(slot.segment):
             return
         grads = self._hosted.pop(key)
-        work = lane.offload(slot.segment, grads, self._host.stream)
+        work = lane.offload(slot.segment, grads, self.host.stream)
         names = ",".join(grads)
 
         def job() -> None:
@@ -180,7 +180,7 @@ class Exchange:
             self._tracer.span("compress", began, perf_counter(), "host", names)
             self._segment_done(slot.index, events)
 
-        self._host.submit(job)
+        self.host.submit(job)
 
     def _mark(self) -> list[torch.cuda.Event]:
         if not self._cuda:
@@ -195,7 +195,7 @@ class Exchange:
             self._segments_left[index] -= 1
             if self._segments_left[index]:
                 return
-        self._queue.ready(index, self._events[index])
+        self.queue.ready(index, self._events[index])
 
     def incomplete(self) -> bool:
         """Return whether some gradient of the step has not arrived."""
@@ -214,11 +214,11 @@ class Exchange:
                     self._resting.add(slot.name)
                 self.arrive(slot)
         with self._watch.time("wait"):
-            self._queue.drain()
+            self.queue.drain()
             received = []
             for index, lane in enumerate(self.lanes):
                 received += lane.finish()
-                self._queue.ended(index)
+                self.queue.ended(index)
         self._sent_bytes = self.comm.sent.sent_bytes - self._sent_before
         with self._watch.time("decompress"):
             finite = all_finite(received)
@@ -288,7 +288,7 @@ class Exchange:
 
     def stats(self, skipped: bool) -> StepStats:
         """Return what the step that just finished did."""
-        spans = self._queue.spans
+        spans = self.queue.spans
         for lane, (start, end) in zip(self.lanes, spans, strict=True):
             self._tracer.span("exchange", start, end, "network", f"{lane.lane.collective} {lane.nbytes} B")
         elements, tensors = sum(spec.numel for spec in self.plan.tensors), len(self.plan.tensors)
@@ -297,7 +297,7 @@ class Exchange:
             skipped,
             self._contributed,
             self._sent_bytes,
-            self._queue,
+            self.queue,
             self._watch,
             self.lanes,
             elements,
@@ -306,8 +306,8 @@ class Exchange:
 
     def close(self) -> None:
         """Stop the threads and free the buffers; the memory in the store stays."""
-        self._host.close()
-        self._queue.close()
+        self.host.close()
+        self.queue.close()
         self.lanes = []
         for slot in self.slots.values():
             slot.lane = None

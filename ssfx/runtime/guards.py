@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import finalize
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -128,10 +129,11 @@ class ParameterWatch:
         self._model = model
         self._known = known
         self._seen = ParameterWatch._registrations
-        self._handles = [
+        handles = [
             torch_module.register_module_parameter_registration_hook(_count),
             torch_module.register_module_module_registration_hook(_count),
         ]
+        self._stop = finalize(self, _remove, handles)  # torch keeps them for all modules, whoever drops this
 
     def check(self) -> None:
         """Raise ConfigError naming trainable parameters that the exchange does not know."""
@@ -147,8 +149,12 @@ class ParameterWatch:
 
     def close(self) -> None:
         """Stop listening."""
-        for handle in self._handles:
-            handle.remove()
+        self._stop()
+
+
+def _remove(handles: Sequence[Any]) -> None:
+    for handle in handles:
+        handle.remove()
 
 
 def _count(*_: object) -> None:

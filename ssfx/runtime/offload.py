@@ -29,9 +29,9 @@ class HostWorker:
         """Run `work` after everything submitted before it."""
         self._pool.submit(work).add_done_callback(self._note)
 
-    def close(self) -> None:
-        """Stop after the jobs under way."""
-        self._pool.shutdown(wait=True)
+    def close(self, wait: bool = True) -> None:
+        """Stop after the jobs under way, and `wait` for that."""
+        self._pool.shutdown(wait=wait)
 
     def _note(self, future: Future[None]) -> None:
         error = future.exception()

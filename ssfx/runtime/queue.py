@@ -112,11 +112,21 @@ class ExchangeQueue:
             end.synchronize()
         return float(sum(start.elapsed_time(end) for start, end in self._events)) / 1e3
 
-    def close(self) -> None:
-        """Stop the thread, if there is one; nothing may be under way."""
+    @property
+    def idle(self) -> bool:
+        """True when every exchange that was begun has ended well."""
+        self.poll()
+        return self._error is None and self._next == len(self._lanes) and not self._under_way
+
+    def stop(self) -> None:
+        """Let the thread end, if there is one, without waiting for it."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
+
+    def close(self) -> None:
+        """Stop the thread, if there is one; nothing may be under way."""
+        self.stop()
         if self._thread is not None:
             self._thread.join(timeout=_LAST_S)
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import torch
 
@@ -25,6 +26,7 @@ from ssfx.runtime.agreement import check_agreed, load_facts, model_facts, scaler
 from ssfx.runtime.backward import BackwardPass, nested
 from ssfx.runtime.covered import Covered
 from ssfx.runtime.ddp_habits import DdpHabits
+from ssfx.runtime.dropped import when_dropped
 from ssfx.runtime.exchange import Exchange, Slot
 from ssfx.runtime.guards import (
     STATE_FORMAT,
@@ -134,10 +136,11 @@ class Sync(Uneven):
         for one in optimizers:
             self._hook_optimizer(one)
         self._covered = Covered(optimizers, self._params.values(), attached_parameters, self._take_up)
-        self._handles.append(model.register_forward_pre_hook(hook(refuse_inside_ddp)))
+        self._handles.append(model.register_forward_pre_hook(hook(refuse_inside_ddp, keeps=self)))
         self._watch = ParameterWatch(model, lambda: [*self._params.values(), *self._frozen.values()])
         self._habits = DdpHabits(model, self.no_sync)
         claim_model(model)
+        self._dropped = when_dropped(self, self._exchange, self._peers)
 
     def _agree_on_model(self, has_costs: bool, optimizers: Optimizers) -> None:
         """Give all ranks rank 0's model; ConfigError where ranks were attached to different things."""
@@ -315,6 +318,7 @@ class Sync(Uneven):
         self._handles = []
         self._planner.close()
         if self.comm.world_size > 1:
+            self._dropped.detach()
             self._watch.close()
             self._covered.close()
             self._exchange.close()
@@ -351,11 +355,13 @@ class Sync(Uneven):
 
     def _listen(self, slot: Slot) -> None:
         if slot.param.requires_grad:
-            self._handles.append(slot.param.register_post_accumulate_grad_hook(partial(self._hook, slot)))
+            # Torch keeps what listens to a parameter where Python's garbage collection does not see it.
+            arrived = partial(_arrived, ref(self), ref(slot))
+            self._handles.append(slot.param.register_post_accumulate_grad_hook(arrived))
         else:
             self._frozen[slot.name] = slot.param  # it was trained in the run that is resumed; see `_thaw`
 
-    def _hook(self, slot: Slot, _param: torch.Tensor) -> None:
+    def _hook(self, slot: Slot) -> None:
         if not self._open:
             self._outcome.look(slot.name)
         if not self._enabled or (not self._open and self._habits.accumulates):
@@ -471,3 +477,10 @@ class Sync(Uneven):
             self._kept_squares,
         )  # fmt: skip
         self._install(self._planner.first_plan())
+
+
+def _arrived(sync: ref[Sync], slot: ref[Slot], _param: torch.Tensor) -> None:
+    """Hand a gradient to its exchange, if that still exists."""
+    there, place = sync(), slot()
+    if there is not None and place is not None:
+        there._hook(place)

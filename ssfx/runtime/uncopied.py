@@ -14,11 +14,11 @@ from typing import Any
 class Uncopied:
     """A callable that stays with its model: in a copy, or read from a file, `instead` stands in its place.
 
-    `instead` must be a function or class that pickle finds by its name.
+    `instead` must be a function or class that pickle finds by its name. `keeps` lives as long as this does.
     """
 
-    def __init__(self, call: Callable[..., Any], instead: Callable[..., Any]) -> None:
-        self._call, self._instead = call, instead
+    def __init__(self, call: Callable[..., Any], instead: Callable[..., Any], keeps: object = None) -> None:
+        self._call, self._instead, self._keeps = call, instead, keeps
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call what is held."""
@@ -31,9 +31,9 @@ class Uncopied:
         return _itself, (self._instead,)
 
 
-def hook(call: Callable[..., Any]) -> Uncopied:
-    """Return `call` as a hook of a module that does nothing in a copy."""
-    return Uncopied(call, nothing)
+def hook(call: Callable[..., Any], keeps: object = None) -> Uncopied:
+    """Return `call` as a hook of a module that does nothing in a copy; the module then keeps `keeps` alive."""
+    return Uncopied(call, nothing, keeps)
 
 
 def no_sync_of(no_sync: Callable[[], Any]) -> Uncopied:

@@ -104,8 +104,8 @@ def test_a_claim_is_not_taken_through_a_link(tmp_path, victim, monkeypatch, caps
     assert unharmed(victim)
     with pytest.raises(RunError, match="symbolic link"):
         Torchrun().run([row.case], store, progress=False)
-    (lock.parent / "attempt-1").mkdir()
-    assert main(["status"]) == 1
+    write_json(lock.parent / "case.json", row.case.to_json())
+    assert main(["status", "--watch"]) == 1
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"ssfx: {lock}: it is a symbolic link")
 

@@ -260,7 +260,7 @@ def figures(group: Any, rank: int, world: int, options: Options, steps: int) -> 
             }
         )
         optimizer.step()
-        reports[-1]["spans"] = all(end > start > 0 for start, end in sync._exchange._queue.spans)
+        reports[-1]["spans"] = all(end > start > 0 for start, end in sync._exchange.queue.spans)
     last = sync.last
     live = (last.achieved_density, last.tensor_missing_rate, last.density_ratios)
     last.freeze()
