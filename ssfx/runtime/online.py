@@ -20,7 +20,7 @@ from ssfx.core.errors import ConfigError, RunError, SsfxError
 from ssfx.core.origin import Origin
 from ssfx.planning.plan import ITEM_BYTES, TensorSpec
 from ssfx.planning.profile import Profile
-from ssfx.runtime.uncopied import hook
+from ssfx.runtime.uncopied import timing_hook
 
 NEVER = float("inf")
 
@@ -58,8 +58,8 @@ class Observer:
         self._overheads_s: list[float] = []
         self._forward_start = self._forward_end = self._mark()
         self._handles = [
-            model.register_forward_pre_hook(hook(lambda *_: self._forward("_forward_start"))),
-            model.register_forward_hook(hook(lambda *_: self._forward("_forward_end"))),
+            model.register_forward_pre_hook(timing_hook(lambda *_: self._forward("_forward_start"))),
+            model.register_forward_hook(timing_hook(lambda *_: self._forward("_forward_end"))),
         ]
 
     @property

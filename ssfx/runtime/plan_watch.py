@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ssfx.collectives.comm import Comm
-from ssfx.runtime.uncopied import hook
+from ssfx.runtime.uncopied import timing_hook
 
 _log = logging.getLogger("ssfx")
 
@@ -24,7 +24,7 @@ class StepClock:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._began = perf_counter()
-        self._handle = model.register_forward_hook(hook(self._mark))
+        self._handle = model.register_forward_hook(timing_hook(self._mark))
 
     def _mark(self, *_: Any) -> None:
         self._began = perf_counter()

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+import torch
+
 
 class Uncopied:
     """A callable that stays with its model: in a copy, or read from a file, `instead` stands in its place.
@@ -34,6 +36,12 @@ class Uncopied:
 def hook(call: Callable[..., Any], keeps: object = None) -> Uncopied:
     """Return `call` as a hook of a module that does nothing in a copy; the module then keeps `keeps` alive."""
     return Uncopied(call, nothing, keeps)
+
+
+def timing_hook(call: Callable[..., Any]) -> Uncopied:
+    """Return `call` as such a hook that reads the clock, which torch.compile does not look into."""
+    reason = "ssfx times forward passes here; compile the model before ssfx.attach if it must be one graph"
+    return Uncopied(torch.compiler.disable(call, reason=reason), nothing)
 
 
 def no_sync_of(no_sync: Callable[[], Any]) -> Uncopied:
