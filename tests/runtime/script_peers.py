@@ -5,6 +5,7 @@ In every case rank 1 stops first, unless the case says another rank; who waits f
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -59,6 +60,11 @@ try:
         if rank == first and case == "detach":
             sync.detach()
             print("detached", flush=True)
+            stay()
+        if rank == first and case == "drop":
+            del model, optimizer, sync
+            gc.collect()
+            print("dropped", flush=True)
             stay()
         if rank == first and case == "raise":
             raise ValueError("a bad batch")

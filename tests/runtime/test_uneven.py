@@ -37,15 +37,21 @@ def line_of(process: Any) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["ddp", "topk", "oktopk"])
-@pytest.mark.parametrize("case", ["end", "raise", "detach"])
+@pytest.mark.parametrize("case", ["end", "raise", "detach", "drop"])
 def test_a_rank_that_leaves_is_named_by_those_who_wait_for_it(
     started: Started, tmp_path: Path, scheme: str, case: str
 ) -> None:
     waiting, leaving = ranks_of(started, str(tmp_path / "store"), scheme, case)
-    why = {"end": "ended", "raise": "ended with ValueError", "detach": "has detached"}[case]
+    words = {
+        "end": "ended",
+        "raise": "ended with ValueError",
+        "detach": "has detached",
+        "drop": "has dropped its model",
+    }
+    why = words[case]
     said(line_of(waiting), f"rank 1 {why} after 3 exchanges", "exchange 4", "sync.join()")
     assert waiting.wait(HANG_S) == 0, waiting.stderr.read()
-    if case != "detach":
+    if case not in ("detach", "drop"):
         assert leaving.wait(HANG_S) == (case == "raise")
 
 
