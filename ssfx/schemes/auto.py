@@ -164,7 +164,11 @@ def _under_contention(found: list[Priced], costs: Costs, known: StepPrices) -> P
     if not any(costs.occupancy.values()):
         return best[0]
     near = [one for one in best if one.price_s <= (1 + NEAR) * best[0].price_s][:COMPARED]
-    times = [Priced(one.label, one.plan, known.disturbed_s(one.plan)) for one in near]
+    times: list[Priced] = []
+    for one in near:
+        if times and one.price_s > least(times).price_s:
+            break  # nor will any other one: exchanges that take from backward make no step shorter
+        times.append(Priced(one.label, one.plan, known.disturbed_s(one.plan)))
     return near[times.index(least(times))]
 
 

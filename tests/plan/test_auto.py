@@ -19,7 +19,7 @@ from ssfx.core.paths import data_dir
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan, TensorSpec
 from ssfx.planning.profile import Profile
-from ssfx.pricing.timeline import evaluate
+from ssfx.pricing.timeline import StepPrices, evaluate
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan, make_plans
 from ssfx.schemes.search.auto_bound import lower_bound_s
@@ -299,3 +299,16 @@ def test_dense_quality_sends_every_element() -> None:
     _, costs = instance(3)
     kinds = budget(costs, "dense", None, None, None, False, 0).kinds
     assert {kind.compressor for kind in kinds} == {None, "fp16"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_exchanges_that_take_from_backward_make_no_step_shorter(seed: int) -> None:
+    """So that plans whose price is above another one's disturbed end need not be looked at."""
+    rng = random.Random(seed)
+    costs = random_system(rng, rng.choice([2, 4, 16])).planning_costs(None, None)
+    costs = replace(costs, occupancy=dict.fromkeys(costs.exchange, rng.uniform(0, 1)))
+    profile = matrices(rng, rng.randint(1, 12))
+    known = StepPrices(profile, costs)
+    for plan in make_plans("auto", profile, costs, {"density": 0.05}):
+        assert known.disturbed_s(plan) >= known.total_s(plan) * (1 - 1e-9)
