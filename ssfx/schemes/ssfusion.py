@@ -155,7 +155,8 @@ class Family:
         self.known = shared(
             profile, costs, (carrier, common), lambda: [Known(part, costs, carrier, late) for part in self.dtypes]
         )
-        self._tried: dict[tuple[Knobs, SsfusionOptions], Tried] = shared(profile, costs, (carrier, common, "tried"), dict)
+        self._tried: dict[tuple[Knobs, SsfusionOptions], Tried]
+        self._tried = shared(profile, costs, (carrier, common, "tried"), dict)
         self.backward = Backward(profile, costs)
 
     def tried(self, label: str, knobs: Knobs, options: SsfusionOptions) -> Tried:
