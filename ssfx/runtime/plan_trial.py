@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import torch
@@ -11,11 +12,17 @@ from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
 from ssfx.planning.plan import Plan
 
-KEPT = ((3, 0.25), (2, 0.10))
-"""After each round but the last: at most so many plans stay, no slower than the fastest by more than this share."""
+KEPT = (3, 2)
+"""After each round but the last: at most so many plans stay."""
 ROUNDS = len(KEPT) + 1
+NOISE = (0.25, 0.02, 0.0)
+"""Share of a step that is noise in any event, after so many visits: something may disturb the whole of the first, and
+two may be equal by chance."""
 NEAR = 0.03
 """A plan that leaves nothing out is kept if it is slower than the fastest by no more: so little is worth no error."""
+REPAID = 3
+"""Times the steps of the longest trial that must be left of a run for one to start: at most a third of what is left is
+spent on plans that will not be kept."""
 SETTLING, AT_FIRST = 1, 4
 """Steps of a visit that do not count, as the first one with a plan allocates its buffers; and of the very first visit,
 before which costs were measured."""
@@ -26,17 +33,17 @@ class PlanTrial:
 
     A round visits each plan that is left for `SETTLING` and `timed` steps, every other round in the opposite order, so
     that a drift hits all alike. A plan's time is the least of its visits' mean steps, each the mean over ranks: what
-    else goes on only ever makes steps longer. Of plans that are as fast but for `NEAR`, one that sends every element
-    in 32 or 16 bits is taken for the fastest. All ranks decide by the same numbers. Nothing is lost between plans:
-    residuals belong to parameters.
+    else goes on only ever makes steps longer. Its noise is what lies between the two least. A plan that is slower than
+    the fastest by more than their noise is dropped, and the trial ends with the last but one. Of plans that are as
+    fast but for `NEAR`, or that the last round does not tell apart, one that sends every element in 32 or 16 bits is
+    kept. All ranks decide by the same numbers. Nothing is lost between plans: residuals belong to parameters.
     """
 
     def __init__(self, comm: Comm, plans: Sequence[Plan], timed: int) -> None:
         self._comm, self._timed = comm, timed
         self.plans = tuple(plans)
         self._exact = [sends_all(plan) for plan in plans]
-        self.times_s: list[float | None] = [None] * len(plans)
-        """The least mean step of each plan; None where it was not trained with yet."""
+        self._seen_s: list[list[float]] = [[] for _ in plans]  # mean steps of each plan's visits, ascending
         self._left = list(range(len(plans)))
         self._round = self._at = 0
         self._steps_s: list[float] = []
@@ -54,9 +61,15 @@ class PlanTrial:
         return len(self._left) == 1
 
     @property
+    def times_s(self) -> list[float | None]:
+        """The least mean step of each plan; None where it was not trained with yet."""
+        return [seen[0] if seen else None for seen in self._seen_s]
+
+    @property
     def step_s(self) -> float | None:
-        """What a step takes with the plan in use."""
-        return self.times_s[self._left[self._at]]
+        """What a step takes with the plan in use, disturbed as much as is usual here: the median of its visits."""
+        seen = self._seen_s[self._left[self._at]]
+        return median(seen) if seen else None
 
     def end_step(self, seconds: float) -> bool:
         """Note how long a step took on this rank; return whether another plan is due, or the last one stays."""
@@ -78,26 +91,45 @@ class PlanTrial:
         table = torch.tensor(self._visits_s, dtype=torch.float64, device=self._comm.device)
         agreed = (self._comm.all_reduce(table).wait() / self._comm.world_size).tolist()
         for number, seconds in zip(self._left, agreed, strict=True):
-            before = self.times_s[number]
-            self.times_s[number] = seconds if before is None else min(before, seconds)
+            self._seen_s[number] = sorted([*self._seen_s[number], seconds])
         self._visits_s, self._at = [], 0
         fastest = sorted(self._left, key=self._time_s)
-        exact = next((number for number in fastest if self._exact[number]), fastest[0])
-        least_s = self._time_s(fastest[0])
+        self._left = self._undecided(fastest)
         self._round += 1
-        if self._round == ROUNDS:
-            self._left = [exact if self._time_s(exact) <= (1 + NEAR) * least_s else fastest[0]]
-            return
-        most, slower = KEPT[self._round - 1]
-        stay = fastest[:most] if exact in fastest[:most] else [*fastest[: most - 1], exact]
-        self._left = [number for number in stay if self._time_s(number) <= (1 + slower) * least_s]
         if self._round % 2:
             self._left.reverse()
 
+    def _undecided(self, fastest: list[int]) -> list[int]:
+        """Return those that may still be kept of the plans that are left, the fastest first; in the last round one."""
+        best, last = fastest[0], self._round == ROUNDS - 1
+        exact = next((number for number in fastest if self._exact[number]), best)
+        behind_s, noise_s = self._behind_s(exact, best), self._noise_s(exact, best)
+        near_s = NEAR * self._time_s(best)
+        if (exact != best and behind_s + noise_s <= near_s) or (last and behind_s <= max(near_s, noise_s)):
+            return [exact]
+        if last:
+            return [best]
+        stay = [best]
+        for number in fastest[1:]:
+            # One that sends every element stays if it is only just slower; where it is the fastest, others must be
+            # faster by more than that.
+            lead_s = near_s if number == exact else -near_s if self._exact[best] else 0.0
+            if self._behind_s(number, best) <= lead_s + self._noise_s(number, best):
+                stay.append(number)
+        most = KEPT[self._round]
+        return stay[:most] if exact not in stay[most:] else [*stay[: most - 1], exact]
+
+    def _behind_s(self, number: int, best: int) -> float:
+        return self._time_s(number) - self._time_s(best)
+
+    def _noise_s(self, *numbers: int) -> float:
+        """Return by how much the times of these plans may differ where nothing but noise makes them differ."""
+        seen = [self._seen_s[number] for number in numbers]
+        between_s = sum(times[1] - times[0] for times in seen if len(times) > 1)
+        return max(between_s, NOISE[self._round] * min(times[0] for times in seen))
+
     def _time_s(self, number: int) -> float:
-        seconds = self.times_s[number]
-        assert seconds is not None
-        return seconds
+        return self._seen_s[number][0]
 
     def words(self) -> str:
         """Return what every plan took that was trained with, the fastest first."""
@@ -109,7 +141,8 @@ class PlanTrial:
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run goes on with."""
         return {
-            "plans": [plan.to_json() for plan in self.plans], "times_s": list(self.times_s), "left": list(self._left),
+            "plans": [plan.to_json() for plan in self.plans], "seen_s": [list(seen) for seen in self._seen_s],
+            "left": list(self._left),
             "round": self._round, "at": self._at, "steps_s": list(self._steps_s), "visits_s": list(self._visits_s),
             "timed": self._timed, "skipped": self._skipped,
         }  # fmt: skip
@@ -118,7 +151,7 @@ class PlanTrial:
     def resumed(cls, comm: Comm, state: dict[str, Any]) -> PlanTrial:
         """Return the trial that `state_dict` was taken of."""
         trial = cls(comm, [Plan.from_json(text) for text in state["plans"]], state["timed"])
-        trial.times_s, trial._left = list(state["times_s"]), list(state["left"])
+        trial._seen_s, trial._left = [list(seen) for seen in state["seen_s"]], list(state["left"])
         trial._round, trial._at = state["round"], state["at"]
         trial._steps_s, trial._visits_s = list(state["steps_s"]), list(state["visits_s"])
         trial._skipped = state["skipped"]
@@ -131,7 +164,18 @@ def sends_all(plan: Plan) -> bool:
     return all(spec is None or build(spec).lossless for spec in specs)
 
 
+def too_short(left: int | None, plans: int, timed: int) -> str:
+    """Return why none of so many plans is tried in the `left` steps of a run, "" if they are; None: not known."""
+    most = most_steps(plans, timed)
+    if plans == 1 or left is None or left >= REPAID * most:
+        return ""
+    return (
+        f"nothing: the run ends in {left} steps, trying {plans} plans takes up to {most}, which {REPAID * most} would "
+        "repay"
+    )
+
+
 def most_steps(plans: int, timed: int) -> int:
     """Return how many steps a trial of so many plans takes at most."""
-    visits = plans + sum(min(plans, most) for most, _ in KEPT)
+    visits = plans + sum(min(plans, most) for most in KEPT)
     return AT_FIRST - SETTLING + visits * (SETTLING + timed)

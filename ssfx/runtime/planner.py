@@ -20,7 +20,7 @@ from ssfx.planning.profile import Profile
 from ssfx.runtime.kept_back import KeptBack
 from ssfx.runtime.online import Observer, agree, check_same
 from ssfx.runtime.online_costs import costs_for
-from ssfx.runtime.plan_trial import PlanTrial
+from ssfx.runtime.plan_trial import PlanTrial, too_short
 from ssfx.runtime.plan_watch import PlanWatch, StepClock
 from ssfx.runtime.setup import placeholder_costs
 from ssfx.runtime.stats import StepStats
@@ -54,6 +54,7 @@ class Planner:
         self._comm, self._model, self._scheme, self._given, self._memory = comm, model, scheme, given, memory
         self._base, self._install, self._costs_given = base, install, costs is not None
         self._trial: PlanTrial | None = None
+        self._steps = 0
         self._clock: StepClock | None = None
         if comm.world_size == 1:
             return
@@ -80,6 +81,7 @@ class Planner:
 
     def end_step(self, stats: StepStats) -> bool:
         """Take note of a finished step; return whether another plan was put into use."""
+        self._steps += 1
         stats.observed = self._scheme.profiled and not self.settled
         seconds = self._clock.end_step() if self._clock is not None else 0.0
         if self.observer is not None:
@@ -138,18 +140,26 @@ class Planner:
             self.tuner = Tuner(self._comm, options, len(self.profile.tensors))
             given = self.tuner.options(given)
         timed = 0 if self._costs_given else getattr(options, "trial_iters", 0)
-        plans = self._plan_with(given, several=timed > 0)
+        plans = self._plan_with(given, timed)
         self._trial = PlanTrial(self._comm, plans, timed) if len(plans) > 1 else None
         self._hold_to(None)
 
-    def _plan_with(self, given: dict[str, Any], several: bool = False) -> list[Plan]:
-        """Put the plan into use that all ranks agree on, and return it; with `several`, and those to try beside it."""
+    def _plan_with(self, given: dict[str, Any], timed: int = 0) -> list[Plan]:
+        """Put the plan into use that all ranks agree on; return it and, to time so many steps, those to try beside it.
+
+        There is nothing to try in what is left of a run that is too short for it; the plan's notes say so.
+        """
         costs = self.costs
         assert costs is not None
 
         def made() -> list[str]:
-            if several:
+            if timed:
                 plans = make_plans(self._scheme.name, self.profile, costs, given)
+                run_steps = getattr(self._scheme.options(given), "run_steps", 0)
+                left = run_steps - self._steps if run_steps else None
+                if why := too_short(left, len(plans), timed):
+                    plans = [replace(plans[0], notes=(*plans[0].notes, ("tried", why)))]
+                    _log.info("%s", why)
             else:
                 plans = [make_plan(self._scheme.name, self.profile, costs, given)]
             return [plan.to_json() for plan in plans]
@@ -196,11 +206,13 @@ class Planner:
             "kept_back": self.kept_back.state_dict() if self.kept_back else None,
             "plan_watch": self.watch.state_dict() if self.watch else None,
             "trial": self._trial.state_dict() if self._trial else None,
+            "steps": self._steps,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken."""
         self.profile = Profile.from_json(state["profile"])
+        self._steps = state.get("steps", 0)
         if self._comm.world_size == 1:
             return
         self._stop_observing()

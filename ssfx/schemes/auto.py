@@ -46,9 +46,10 @@ class AutoOptions(SchemeOptions):
     sent of some. ranks_per_node: so many neighbours by rank share a node, and sums may be formed there first; 0: nodes
     are not known. Commands put the cluster's number of devices in its place. profile_iters: dense iterations before the
     plan, of which the first is not counted. trial_iters: with each plan that is worth trying so many steps are timed,
-    up to three times, before the fastest is kept; 0: the plan that is predicted to be fastest is. replan_above: when
-    steps take longer or less long than at first by more than this share, a plan is made anew; 0: never. replan_after:
-    of how many steps the median counts for that.
+    up to three times, before the fastest is kept; 0: the plan that is predicted to be fastest is. run_steps: the steps
+    of the run, of which the rest may be too short for a trial; 0: not known. Commands put their own in its place.
+    replan_above: when steps take longer or less long than at first by more than this share, a plan is made anew; 0:
+    never. replan_after: of how many steps the median counts for that.
     """
 
     quality: Quality | None = None
@@ -59,6 +60,7 @@ class AutoOptions(SchemeOptions):
     ranks_per_node: int = 0
     profile_iters: int = 5
     trial_iters: int = 3
+    run_steps: int = 0
     replan_above: float = 0.15
     replan_after: int = 20
 
@@ -78,6 +80,8 @@ class AutoOptions(SchemeOptions):
             raise ValueError(f"profile_iters must be at least 2, as the first is not counted; got {self.profile_iters}")
         if self.trial_iters < 0:
             raise ValueError(f"trial_iters must not be negative, got {self.trial_iters}")
+        if self.run_steps < 0:
+            raise ValueError(f"run_steps must not be negative, got {self.run_steps}")
         if self.replan_above < 0 or self.replan_after < 1:
             raise ValueError("replan_above must not be negative and replan_after at least 1")
 
@@ -164,7 +168,11 @@ def _under_contention(found: list[Priced], costs: Costs, known: StepPrices) -> P
     if not any(costs.occupancy.values()):
         return best[0]
     near = [one for one in best if one.price_s <= (1 + NEAR) * best[0].price_s][:COMPARED]
-    times = [Priced(one.label, one.plan, known.disturbed_s(one.plan)) for one in near]
+    times: list[Priced] = []
+    for one in near:
+        if times and one.price_s > least(times).price_s:
+            break  # nor will any other one: exchanges that take from backward make no step shorter
+        times.append(Priced(one.label, one.plan, known.disturbed_s(one.plan)))
     return near[times.index(least(times))]
 
 

@@ -155,10 +155,17 @@ class Family:
         self.known = shared(
             profile, costs, (carrier, common), lambda: [Known(part, costs, carrier, late) for part in self.dtypes]
         )
+        self._tried: dict[tuple[Knobs, SsfusionOptions], Tried]
+        self._tried = shared(profile, costs, (carrier, common, "tried"), dict)
         self.backward = Backward(profile, costs)
 
     def tried(self, label: str, knobs: Knobs, options: SsfusionOptions) -> Tried:
         """Return what `options` give with `knobs`."""
+        if (knobs, options) not in self._tried:
+            self._tried[knobs, options] = self._priced(knobs, options)
+        return replace(self._tried[knobs, options], label=label)
+
+    def _priced(self, knobs: Knobs, options: SsfusionOptions) -> Tried:
         parts, prices = [], []
         for part, known in zip(self.dtypes, self.known, strict=True):
             planner = BufferPlanner(part, self.costs, self.carrier, options, knobs, known)
@@ -167,7 +174,7 @@ class Family:
             prices.append([known.prices.of(buffer) for buffer in buffers])
         flow = flow_of(zip(self.positions, prices, strict=True), len(self.profile.tensors), self.costs)
         key = tuple(one.key for row in prices for one in row)
-        return Tried(label, tuple(parts), self.backward.total_s(flow), key)
+        return Tried("", tuple(parts), self.backward.total_s(flow), key)
 
     def plan(self, name: str, tried: Tried) -> Plan:
         """Return the Plan of what was tried."""

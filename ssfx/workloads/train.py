@@ -16,6 +16,7 @@ from torch import nn
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.machine import batch_schedule_network_threads
+from ssfx.schemes import schemes
 from ssfx.workloads.base import datasets, models
 from ssfx.workloads.checkpoint import Checkpoints
 from ssfx.workloads.checks import check_case
@@ -88,7 +89,7 @@ def train(
     )
     sync = attach(
         model, optimizer, scheme=case.scheme, compressor=case.compressor, density=case.density, memory=case.memory,
-        scaler=scaler, seed=case.seed, **case.scheme_options,
+        scaler=scaler, seed=case.seed, **_with_steps(case),
     )  # fmt: skip
     parts = _State(model, optimizer, sync, scaler, device)
     checkpoints = None
@@ -187,6 +188,14 @@ class _State:
         counters = state["counters"]
         self.step, self.skipped_steps = counters["step"], counters["skipped_steps"]
         self._non_finite = counters["non_finite"]
+
+
+def _with_steps(case: Case) -> dict[str, Any]:
+    """Return the options of the case's scheme, with the steps of the run for one that may be too short to try plans."""
+    options = dict(case.scheme_options)
+    if hasattr(schemes[case.scheme].defaults, "run_steps"):
+        options.setdefault("run_steps", case.steps)
+    return options
 
 
 def _place(case: Case) -> tuple[int, Any]:

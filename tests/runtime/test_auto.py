@@ -74,6 +74,16 @@ def test_plans_are_tried_on_all_ranks_and_one_is_kept(pool: Pool) -> None:
         assert times[one["settled"]] <= 1.25 * min(times.values())
 
 
+def test_a_short_run_keeps_the_plan_that_is_predicted(pool: Pool) -> None:
+    for run_steps in (20, 2000):
+        results = pool.run(work.too_short, 2, run_steps)
+        assert len({one[0] for one in results}) == 1
+        for steps, several, tried in results:
+            assert several == (run_steps == 2000)
+            assert tried.startswith("nothing: the run ends in") != several
+            assert (steps == 2) != several  # those in which gradients are observed
+
+
 def watch(**options: Any) -> PlanWatch:
     """Return the watch of a plan with a window of two steps."""
     given = {"replan_after": 2, **options}

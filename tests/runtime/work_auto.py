@@ -193,3 +193,16 @@ def error(group: Any, rank: int, world: int, allowed: float) -> tuple[float, flo
     assert isinstance(own, float)
     sync.detach()
     return (*found, float(watch.given["error_budget"]))
+
+
+def too_short(group: Any, rank: int, world: int, run_steps: int) -> tuple[int, bool, str]:
+    """Train until a plan is kept; return after how many steps, whether several were tried, and what the plan says."""
+    model, optimizer, sync = attached(
+        "mlp", group, world, options_for(world, costs=None, trial_iters=1, run_steps=run_steps)
+    )
+    steps, several = count(), False
+    while sync.settling:
+        train(model, optimizer, rank, range(one := next(steps), one + 1))
+        several |= sync._planner._trial is not None
+    sync.detach()
+    return next(steps), several, dict(sync.plan.notes)["tried"]

@@ -62,6 +62,12 @@ def test_attach_gets_the_case() -> None:
     }  # fmt: skip
 
 
+def test_auto_is_told_the_steps_of_the_run() -> None:
+    for given, told in (({}, 3), ({"run_steps": 9}, 9)):
+        recorder, _ = _train(make_case(steps=3, scheme="auto", scheme_options=given))
+        assert recorder.sync.options["run_steps"] == told
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_a_run_is_its_seed(optimizer: str) -> None:
     case = make_case(model="lstm_tiny", dataset="stdlib_text(seq_len=8)", optimizer=optimizer, lr=0.01, seed=5)

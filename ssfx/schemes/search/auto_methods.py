@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 from ssfx.compressors import build
@@ -115,6 +116,7 @@ class Method:
         return Bucket((*self.small.lanes(small), *self.main.lanes(main)))
 
 
+@cache
 def chooses(compressor: str) -> bool:
     """Return whether a compressor sends some elements and not others, by their values or at random."""
     layout, whole = build(compressor).layout(1 << 20, 1e-3), build(compressor).layout(1 << 20, 1.0)

@@ -17,6 +17,7 @@ from ssfx.planning.profile import Profile
 from ssfx.schemes.base import schemes
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.search.auto_methods import Kind, chooses
+from ssfx.schemes.search.shared import shared
 
 MIB = 1 << 20
 CAPS_MIB = (5, 25, 100)
@@ -53,13 +54,22 @@ def portfolio(
         compressor = given.get("compressor", getattr(schemes[scheme].defaults, "compressor", None))
         try:
             own = costs_for(compressor, given.get("density"))
-            options = schemes[scheme].options(given)
-            plan = schemes[scheme].planner(profile, own, options)
+            plan = _planned(scheme, profile, own, given)
         except ConfigError:
             continue
         if leave_out or not leaves_out(plan):
             words = ", ".join(f"{key}={value}" for key, value in given.items() if key != "density")
             yield f"the plan of scheme={scheme}{f' with {words}' if words else ''}", plan
+
+
+def _planned(scheme: str, profile: Profile, costs: Costs, given: dict[str, Any]) -> Plan:
+    """Return the plan of a scheme; schemes that plan at once know of the costs the number of ranks alone."""
+    entry = schemes[scheme]
+    options = entry.options(given)
+    if entry.profiled:
+        return entry.planner(profile, costs, options)
+    key = (scheme, tuple(given.items()), costs.world_size)
+    return shared(profile, None, key, lambda: entry.planner(profile, costs, options))
 
 
 def _asked(
@@ -107,12 +117,14 @@ def leaves_out(plan: Plan) -> bool:
 
 
 def _selects_among(plan: Plan, lane: Lane) -> bool:
-    filled = [sum(plan.by_name[name].numel > 0 for name in segment.tensors) for segment in lane.segments]
-    if isinstance(collectives.build(lane.collective), Reducer) and sum(filled) > 1:
+    def several(names: tuple[str, ...]) -> bool:
+        return len(names) > 1 and sum([plan.by_name[name].numel > 0 for name in names]) > 1
+
+    if isinstance(collectives.build(lane.collective), Reducer) and several(lane.tensors):
         return True
     return any(
-        count > 1 and segment.compressor is not None and chooses(segment.compressor)
-        for count, segment in zip(filled, lane.segments, strict=True)
+        segment.compressor is not None and several(segment.tensors) and chooses(segment.compressor)
+        for segment in lane.segments
     )
 
 

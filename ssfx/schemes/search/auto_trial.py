@@ -1,7 +1,8 @@
 """Plans of `auto` that are worth training with, because what was predicted of them rests on fewer numbers.
 
 A plan that the search finds is best by costs that were measured in a second; few messages of one method each depend
-on them least. Dense messages as torch DDP sends them are among them, so that what is kept is never behind them.
+on them least. Dense messages, and the same in 16 bits where the budget has them, are among them whatever is predicted
+of them, so that what is kept is never behind them.
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.pricing.timeline import StepPrices
-from ssfx.schemes.search.auto_budget import DENSE
+from ssfx.schemes.search.auto_budget import DENSE, HALF
 from ssfx.schemes.search.auto_methods import Kind, Method
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups, plan_per_dtype
 
 MOST = 6
 """Plans that are trained with, that of the search and dense ones among them."""
+ALWAYS = (DENSE, HALF)
+"""Kinds that leave nothing out."""
 LATE = 2.0
-"""Plans that are predicted to take so many times as long as the best are not worth it."""
+"""Other plans that are predicted to take so many times as long as the best are not worth it."""
 
 
 def worth_trying(plan: Plan, profile: Profile, costs: Costs, kinds: Iterable[Kind], known: StepPrices) -> list[Plan]:
-    """Return `plan`, dense messages, and of every other kind its best few messages, the fastest of them by prediction.
+    """Return `plan`, dense messages in 32 and 16 bits, and of other kinds the best few messages, the fastest first.
 
     None is there twice, and none that cannot be priced.
     """
@@ -39,8 +42,9 @@ def worth_trying(plan: Plan, profile: Profile, costs: Costs, kinds: Iterable[Kin
         except ConfigError:
             continue
     limit_s = LATE * known.disturbed_s(plan)
-    others = sorted((one for kind, one in best.items() if kind != DENSE and one[0] <= limit_s), key=lambda one: one[0])
-    chosen = [plan, best[DENSE][1], *(one for _, one in others)]
+    rest = (one for kind, one in best.items() if kind not in ALWAYS and one[0] <= limit_s)
+    always = [best[kind][1] for kind in ALWAYS if kind in best]
+    chosen = [plan, *always, *(one for _, one in sorted(rest, key=lambda one: one[0]))]
     found = {(one.buckets, one.launch_order): one for one in reversed(chosen)}  # of equal ones the first
     return sorted(found.values(), key=chosen.index)[:MOST]
 

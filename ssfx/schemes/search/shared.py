@@ -1,4 +1,7 @@
-"""What plans of the very same profile and costs share, whichever scheme asks: `auto` asks many of them."""
+"""What plans of the very same profile and costs share, whichever scheme asks: `auto` asks many of them.
+
+Other costs of the same profile are those of another bandwidth: what does not depend on costs is made once for all.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,20 @@ from ssfx.planning.profile import Profile
 
 Made = TypeVar("Made")
 
-MOST = 3
-"""Profiles with costs of which something is kept, the latest ones."""
-_made: list[tuple[Profile, Costs, dict[Any, Any]]] = []
+MOST = 4
+"""Profiles with costs of which something is kept, those that were asked for last."""
+_made: list[tuple[Profile, Costs | None, dict[Any, Any]]] = []
 
 
-def shared(profile: Profile, costs: Costs, key: object, make: Callable[[], Made]) -> Made:
-    """Return what `make` makes, once for every `key` of these objects; equal ones count as others."""
-    found = next((found for one, other, found in _made if one is profile and other is costs), None)
-    if found is None:
-        found = {}
-        _made.append((profile, costs, found))
-        del _made[:-MOST]
+def shared(profile: Profile, costs: Costs | None, key: object, make: Callable[[], Made]) -> Made:
+    """Return what `make` makes, once for every `key` of these objects; equal ones count as others.
+
+    costs: None for what depends on the profile alone.
+    """
+    at = next((at for at, (one, other, _) in enumerate(_made) if one is profile and other is costs), None)
+    _made.append((profile, costs, {}) if at is None else _made.pop(at))
+    del _made[:-MOST]
+    found = _made[-1][2]
     if key not in found:
         found[key] = make()
     made: Made = found[key]
