@@ -79,9 +79,10 @@ class Setting:
         return self.cluster.bottleneck.gbps
 
     def at(self, gbps: float) -> Setting:
-        """Return the same setting with another rate of the bottleneck link."""
+        """Return the same setting with another rate of the bottleneck link, measured exchanges in proportion."""
         link = replace(self.cluster.bottleneck, gbps=gbps)
-        cluster = self.cluster
+        tables = tuple(one.at_rate(gbps / self.gbps) for one in self.cluster.tables)
+        cluster = replace(self.cluster, tables=tables)
         cluster = replace(cluster, intra=link) if cluster.slowest_inside else replace(cluster, inter=link)
         return replace(self, cluster=cluster)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isfinite
 from typing import Any
@@ -78,6 +78,11 @@ class ExchangeTable:
         share = factor.get(self.collective, (self.ranks - 1) / self.ranks)
         return max(8e-3 * share * size / us for size, us in zip(self.nbytes, self.us, strict=True))
 
+    def at_rate(self, factor: float) -> ExchangeTable:
+        """Return the table of a network with `factor` times the bandwidth and the same least time."""
+        least = min(self.us)
+        return replace(self, us=tuple(least + (value - least) / factor for value in self.us))
+
     @property
     def text(self) -> str:
         """The table in words."""
@@ -137,6 +142,15 @@ def _positive(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ConfigError(f"cluster.exchanges: us must be numbers, got {value!r}")
     return float(value)
+
+
+def held_out(table: ExchangeTable) -> list[tuple[int, float]]:
+    """Return every second size between the first and the last, and how far off the others predict it, relative."""
+    points = list(zip(table.contributed, table.us, strict=True))
+    others = [point for i, point in enumerate(points) if i % 2 == 0 or i == len(points) - 1]
+    curve = measured([size for size, _ in others], [us for _, us in others])
+    odd = range(1, len(points) - 1, 2)
+    return [(table.nbytes[i], curve(points[i][0]) / points[i][1] - 1) for i in odd]
 
 
 @dataclass(frozen=True)
