@@ -25,8 +25,8 @@ the time that a short command takes would be spent on them."""
 
 MODULES = {
     "run": "run", "plan": "plan", "simulate": "simulate", "advise": "advise", "validate": "validate",
-    "profile": "profile", "cluster": "cluster", "list": "listing", "figures": "figures", "report": "report", "status": "status",
-    "cancel": "cancel", "show": "show", "compare": "compare", "trace": "trace", "doctor": "doctor",
+    "profile": "profile", "cluster": "cluster", "list": "listing", "figures": "figures", "report": "report",
+    "status": "status", "cancel": "cancel", "show": "show", "compare": "compare", "trace": "trace", "doctor": "doctor",
 }  # fmt: skip
 """The module of each verb, in the order one meets them; the command in it is named like the verb."""
 

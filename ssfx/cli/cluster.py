@@ -1,4 +1,4 @@
-"""`ssfx cluster`: files that people have of a cluster become a cluster file; what a cluster is; whether a file is whole."""
+"""`ssfx cluster`: a cluster file of what people have of a cluster; what a cluster is; whether a file is whole."""
 
 from __future__ import annotations
 
@@ -73,11 +73,15 @@ def check(file: str) -> None:
     found = _cluster(file)
     for table in found.tables:
         off = sorted(abs(error) for _, error in held_out(table))
-        said = f"; every second size held out: median {off[len(off) // 2]:.1%}, at most {off[-1]:.1%} off" if off else ""
+        said = (
+            f"; every second size held out: median {off[len(off) // 2]:.1%}, at most {off[-1]:.1%} off" if off else ""
+        )
         click.echo(f"{table.collective}: {table.text}{said}")
         if table.dips:
             sizes = ", ".join(map(sized, table.dips))
-            say(f"not monotone: {sizes} takes less than a smaller message; it is kept as it is", "  ", "  ", fg="yellow")
+            say(
+                f"not monotone: {sizes} takes less than a smaller message; it is kept as it is", "  ", "  ", fg="yellow"
+            )
     click.echo(f"{file} can be planned on: {found.world_size} ranks, {found.exchange_text}")
 
 
@@ -104,7 +108,7 @@ def _print(found: Cluster) -> None:
     if found.tables:
         rows = [
             (
-                one.collective, str(one.ranks), str(one.ranks_per_node), one.text.split(", ")[1], f"{one.busbw_gbps:.4g}",
+                one.collective, str(one.ranks), str(one.ranks_per_node), one.sizes_text, f"{one.busbw_gbps:.4g}",
                 one.library or "-", "no" if one.dips else "yes",
             )
             for one in sorted(found.tables, key=lambda one: (one.collective, one.ranks))
@@ -113,11 +117,11 @@ def _print(found: Cluster) -> None:
         print_table(header, rows, right={"ranks", "a node", "Gbit/s"})
     curves, here = found.exchange(), found.tabled
     shown = [name for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send") if name in curves]
-    rows = []
+    times: list[tuple[str, ...]] = []
     for name in shown:
         from_ = "measured" if name in here.measured else "from a table" if name in here.derived else "formula"
         curve = curves[name]
-        rows.append((name, *(f"{1e3 * curve(size):.3g}" if curve.covers(size) else "-" for size in _SIZES), from_))
-    print_table(("ms by bytes a rank hands over", *_HEADS, ""), rows, right=set(_HEADS))
+        times.append((name, *(f"{1e3 * curve(size):.3g}" if curve.covers(size) else "-" for size in _SIZES), from_))
+    print_table(("ms by bytes a rank hands over", *_HEADS, ""), times, right=set(_HEADS))
     say(f"exchanges: {found.exchange_text}", "  ", "")
     say(f"source: {found.source}", "  ", "")

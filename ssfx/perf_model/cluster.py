@@ -164,7 +164,8 @@ class Cluster:
     def exchange(self) -> dict[str, Curve]:
         """Return curves of the primitives over the bytes that one rank contributes; see `hierarchy_exchange`.
 
-        Where `tables` have a primitive on these ranks, its curve is theirs. With a measured bus bandwidth the links are as fast as gives it, with a measured small all-reduce as prompt.
+        Where `tables` have a primitive on these ranks, its curve is theirs. With a measured bus bandwidth the links are
+        as fast as gives it, with a measured small all-reduce as prompt.
         """
         cluster = self
         if self.busbw_gbps is not None:

@@ -1,4 +1,4 @@
-"""Files that people have of a cluster, as the text of a cluster file: logs of exchanges, and what nodes say of themselves."""
+"""Files that people have of a cluster, as the text of a cluster file: logs of exchanges, and what nodes say."""
 
 from __future__ import annotations
 
@@ -46,10 +46,8 @@ class _Files:
     base: dict[str, Any] = field(default_factory=dict)
 
 
-def imported(
-    paths: Sequence[Path], *, nodes: int | None = None, device: str = ""
-) -> Imported:
-    """Return the cluster that `paths` tell of; ConfigError, in a line, for what cannot be read or does not fit together.
+def imported(paths: Sequence[Path], *, nodes: int | None = None, device: str = "") -> Imported:
+    """Return the cluster that `paths` tell of; ConfigError for what cannot be read or does not fit together.
 
     `nodes` is of logs that do not say on how many machines they ran, `device` a data sheet where none fits.
     """
@@ -63,7 +61,9 @@ def imported(
     for one in tables:
         if one.dips:
             sizes = ", ".join(map(sized, one.dips[:3]))
-            notes.append(f"{one.collective} on {one.ranks} ranks is not monotone: {sizes} takes less than a smaller message")
+            notes.append(
+                f"{one.collective} on {one.ranks} ranks is not monotone: {sizes} takes less than a smaller message"
+            )
     sheet = device or _sheet(files, said)
     if sheet not in devices.device_names():
         devices.device(sheet)
@@ -134,9 +134,7 @@ def _said(files: _Files) -> NodeText:
     return NodeText(**merged)
 
 
-def _tables(
-    logs: Sequence[tuple[Log, str]], nodes: int | None, said: NodeText
-) -> list[ExchangeTable]:
+def _tables(logs: Sequence[tuple[Log, str]], nodes: int | None, said: NodeText) -> list[ExchangeTable]:
     """Return a table of each collective and number of ranks; of several logs of one, the median of each size."""
     groups: dict[tuple[str, int, int], list[tuple[Log, str]]] = {}
     for log, where in logs:
@@ -205,7 +203,12 @@ def _plain(table: ExchangeTable) -> dict[str, Any]:
 
 
 def _yaml(
-    tables: Sequence[ExchangeTable], said: NodeText, sheet: str, names: str, source: str, base: dict[str, Any],
+    tables: Sequence[ExchangeTable],
+    said: NodeText,
+    sheet: str,
+    names: str,
+    source: str,
+    base: dict[str, Any],
     asked: int | None,
 ) -> tuple[str, list[str]]:
     """Return the text of the cluster file, and what in it is an assumption."""
@@ -219,7 +222,7 @@ def _yaml(
     small = next((one for one in tables if one is main and one.collective == "all_reduce"), None)
     what = "measured exchanges" if tables else "described by its own tools"
     lines = [
-        f"summary: {nodes} nodes of {per_node} {sheet}, {what}" if nodes > 1 else f"summary: {per_node} {sheet}, {what}",
+        f"summary: {f'{nodes} nodes of ' if nodes > 1 else ''}{per_node} {sheet}, {what}",
         f"nodes: {nodes}", f"devices_per_node: {per_node}", f"device: {sheet}", f"nics_per_node: {nics}",
         f"intra: {intra}", f"inter: {inter}",
     ]  # fmt: skip
@@ -250,7 +253,7 @@ def _digits(value: float) -> str:
 def _links(
     tables: Sequence[ExchangeTable], said: NodeText, sheet: str, names: str, nodes: int, per_node: int, notes: list[str]
 ) -> tuple[str, str, int]:
-    """Return both links and the cards of a node as YAML: what was reached where it was measured, else kinds of links."""
+    """Return both links and the cards of a node as YAML: what was reached if it was measured, else kinds of links."""
     inside = _best(tables, per_node, per_node) if per_node > 1 else None
     across = _best(tables, nodes * per_node, per_node) if nodes > 1 else None
     if inside is not None:

@@ -47,7 +47,9 @@ class ExchangeTable:
             raise ConfigError(f"exchanges: {self.ranks} ranks, {self.ranks_per_node} in a node, are no cluster")
         if len(self.nbytes) != len(self.us) or len(self.nbytes) < FEWEST:
             counts = f"{len(self.nbytes)} and {len(self.us)}"
-            raise ConfigError(f"exchanges: {self.collective} has {counts} bytes and us; give as many of both, at least 2")
+            raise ConfigError(
+                f"exchanges: {self.collective} has {counts} bytes and us; give as many of both, at least 2"
+            )
         if any(b <= a for a, b in pairwise((0, *self.nbytes))):
             raise ConfigError(f"exchanges: bytes of {self.collective} must be positive and increase")
         if not all(value > 0 and isfinite(value) for value in self.us):
@@ -68,7 +70,9 @@ class ExchangeTable:
     def dips(self) -> tuple[int, ...]:
         """Sizes that take less time than a smaller size does."""
         return tuple(
-            size for (_, before), (size, after) in pairwise(zip(self.nbytes, self.us, strict=True)) if after < DIP * before
+            size
+            for (_, before), (size, after) in pairwise(zip(self.nbytes, self.us, strict=True))
+            if after < DIP * before
         )
 
     @property
@@ -88,7 +92,12 @@ class ExchangeTable:
         """The table in words."""
         kind = f", {self.library}" if self.library else ""
         nodes = self.ranks // self.ranks_per_node
-        return f"{self.ranks} ranks on {nodes} node{'s' * (nodes > 1)}, {sized(self.nbytes[0])} to {sized(self.nbytes[-1])}{kind}"
+        return f"{self.ranks} ranks on {nodes} node{'s' * (nodes > 1)}, {self.sizes_text}{kind}"
+
+    @property
+    def sizes_text(self) -> str:
+        """The smallest and the largest size in words."""
+        return f"{sized(self.nbytes[0])} to {sized(self.nbytes[-1])}"
 
 
 def sized(nbytes: float) -> str:

@@ -357,7 +357,7 @@ def _log(
         raise ConfigError(f"{name}: {what}; import the whole log of a test with several, its list of devices included")
     if ratio is not None and abs(ratio - _factor(program, ranks)) > _CLOSE * _factor(program, ranks):
         raise ConfigError(
-            f"{name}: busbw is {ratio:.3g} times algbw, and {program} on {ranks} ranks has {_factor(program, ranks):.3g}"
+            f"{name}: busbw is {ratio:.3g} times algbw; {program} on {ranks} ranks has {_factor(program, ranks):.3g}"
             f"{f', as {by_ratio} ranks have it' if by_ratio else ''}; the log is of another collective or cut together"
         )
     log = Log(program, ranks, per_node if per_node and ranks % per_node == 0 else 0, device, library)
@@ -377,7 +377,9 @@ def _log(
         log.us.setdefault(row.size, []).append(timed[0][0])
     if odd:
         some = ", ".join(map(str, odd[:3]))
-        log.notes.append(f"{len(odd)} rows of {name} whose bandwidth is not their bytes by their time are left out: {some}")
+        log.notes.append(
+            f"{len(odd)} rows of {name} whose bandwidth is not their bytes by their time are left out: {some}"
+        )
     if wrong:
         log.notes.append(f"{wrong} rows of {name} report wrong results; their times are kept")
     if apart:

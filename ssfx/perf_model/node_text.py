@@ -32,7 +32,7 @@ class NodeText:
 
 
 def node_text(text: str, name: str) -> NodeText | None:
-    """Return what `text` says of nodes, None where it is of no kind that is read; ConfigError for one that is broken."""
+    """Return what `text` says of nodes, None where it is of no kind that is read; ConfigError for a broken one."""
     if re.search(r"^\s*GPU0\s", text, re.MULTILINE) and "[" not in text.split("GPU0", 1)[0][-3:]:
         return _topo(text, name)
     if "NodeName=" in text:
@@ -51,7 +51,9 @@ def _topo(text: str, name: str) -> NodeText:
     if sorted(rows) != list(range(count)) or any(
         len(row) < count or row[i] != "X" or not all(map(_LINKS.match, row[:count])) for i, row in rows.items()
     ):
-        raise ConfigError(f"{name} is no whole table of nvidia-smi topo -m: {count} rows of GPUs do not fit its columns")
+        raise ConfigError(
+            f"{name} is no whole table of nvidia-smi topo -m: {count} rows of GPUs do not fit its columns"
+        )
     links = {row[j] for i, row in rows.items() for j in range(count) if i != j}
     cards = set(re.findall(r"\b(?:NIC\d+|mlx\d_\d+)\b", text.split("Legend", 1)[0]))
     named = set(re.findall(r"NIC\d+: (\S+)", text))
@@ -68,7 +70,9 @@ def _records(text: str, key: str) -> list[dict[str, str]]:
 def _gpus(said: str, name: str) -> tuple[int, str]:
     found = _GPUS.findall(said)
     if not found:
-        raise ConfigError(f"{name} says of no GPU (Gres=gpu:NAME:COUNT); use cluster.devices_per_node and cluster.device")
+        raise ConfigError(
+            f"{name} says of no GPU (Gres=gpu:NAME:COUNT); use cluster.devices_per_node and cluster.device"
+        )
     kind, count = max(found, key=lambda one: bool(one[0]))
     return int(count) if len(count) < 7 else 0, kind
 
