@@ -45,6 +45,13 @@ class _Verbs(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return the option that shows the help, which is no line of it: whoever reads it has typed it."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.hidden = True
+        return option
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -72,22 +72,22 @@ class _Row:
 
 def looks_like_log(text: str) -> bool:
     """Return whether `text` is of nccl-tests or rccl-tests, as far as a glance tells."""
-    head = text.lstrip()[:1]
-    if head in ("{", "["):
+    if _is_json(text):
         return '"results"' in text or '"busBw"' in text
     return "busbw" in text.lower() or bool(_PROGRAM.search(text)) or "Avg bus bandwidth" in text
 
 
+def _is_json(text: str) -> bool:
+    return text.lstrip()[:1] in ("{", "[") and not _PREFIX.match(text)  # mpirun writes [1,0]<stdout>: before each line
+
+
 def logs_of(text: str, name: str) -> list[Log]:
     """Return the logs that `text` holds, `name` being what its file is called; ConfigError where there is none."""
-    stripped = text.lstrip()
-    if stripped[:1] in ("{", "["):
+    if _is_json(text):
         try:
             found = list(_of_json(json.loads(text), name))
         except (ValueError, RecursionError) as error:
-            if not stripped.startswith("[") or '"busBw"' in text:
-                raise ConfigError(f"{name} is no whole JSON file: {' '.join(str(error).split())}") from None
-            found = list(_of_text(text, name))  # a line of mpirun, as "[1,0]<stdout>:"
+            raise ConfigError(f"{name} is no whole JSON file: {' '.join(str(error).split())}") from None
     elif _csv_header(text) is not None:
         found = list(_of_records(_csv_records(text), name, ""))
     else:
