@@ -200,8 +200,16 @@ def _row(line: str) -> _Row | None:
     words = line.split()
     for at in range(len(words) - 6):
         if words[at].isdecimal() and words[at + 1].isdecimal() and TYPES.fullmatch(words[at + 2]):
-            return _places(int(words[at]) if len(words[at]) < 16 else 0, words[at + 3 :])
+            if max(len(words[at]), len(words[at + 1])) > 15:
+                return None
+            size, count = int(words[at]), int(words[at + 1])
+            return _places(size, words[at + 3 :]) if _whole(size, count) else None
     return None
+
+
+def _whole(size: int, count: int) -> bool:
+    """Return whether a size is as many bytes for each of `count` elements."""
+    return size % count == 0 if count else size == 0
 
 
 def _like_a_row(line: str) -> bool:
@@ -273,7 +281,9 @@ def _of_json(found: Any, name: str) -> Iterator[Log]:
 
 
 def _json_row(one: Any) -> _Row | None:
-    if not isinstance(one, Mapping) or not isinstance(one.get("size"), int) or isinstance(one["size"], bool):
+    if not isinstance(one, Mapping) or not all(type(one.get(key)) is int for key in ("size", "count")):
+        return None
+    if not _whole(one["size"], one["count"]):
         return None
     places = []
     for key in ("out_of_place", "in_place"):

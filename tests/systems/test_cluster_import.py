@@ -236,7 +236,7 @@ def mutated(text: str, chance: random.Random) -> str:
         lines[at], lines[other] = lines[other], lines[at]
         return "".join(lines)
     if kind in (5, 6):
-        digit = chance.choice(digits)
+        digit = chance.choice(digits or [spot])
         return text[:digit] + chance.choice("0123456789") + text[digit + 1 :]
     if kind == 7:
         return text[:spot] + chance.choice("\x00\ufffd-.,e{}[]\"'\n\t ") + text[spot + 1 :]
@@ -287,6 +287,8 @@ def test_three_hundred_mutated_logs_are_a_table_a_warning_or_a_line(tmp_path):
             assert (one.collective, one.ranks) == (collective, 8), path
             for size, us in zip(one.nbytes, one.us, strict=True):
                 if size >= 2**17:
+                    assert form in ("csv", "rccl.json") or size in right, path
+                    size = min(right, key=lambda known: abs(known - size))
                     assert us == pytest.approx(right[size], rel=0.07), (path, size)
     assert tables > 100
     assert lines > 20
