@@ -12,6 +12,7 @@ from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan, Segment
 from ssfx.planning.profile import Profile
+from ssfx.pricing.device_memory import DeviceMemory, device_memory
 from ssfx.schemes import schemes
 from ssfx.schemes.base import CompressOptions
 from ssfx.schemes.carrier import keeps_fraction
@@ -72,6 +73,10 @@ class Setting:
     def system(self) -> TimingModel:
         """The cluster as times."""
         return self.system_of(self.cluster)
+
+    def memory(self, plan: Plan) -> DeviceMemory | None:
+        """Return the device memory that a rank of `plan` takes; None on hosts."""
+        return device_memory(self.profile, plan, self.cluster.device, precision=self.precision)
 
     @property
     def gbps(self) -> float:
