@@ -112,14 +112,21 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
         for number, name in enumerate(wanted, 1):
             try:
                 with doing(f"planning and simulating {name} on {ranks} ranks, {number} of {len(wanted)} schemes"):
-                    trials.append(setting.best(name))
+                    found = setting.best(name)
+                needed = setting.memory(found.plan)
+                if needed and not needed.fits:
+                    raise ConfigError(needed.text)
+                trials.append(found)
             except ConfigError as error:
                 left_out.append((name, str(error)))
     # A scheme that leaves everything dense takes as long as tuned dense, which then is what to choose.
     trials.sort(key=lambda one: (float(f"{one.iteration_s:.4g}"), one.scheme not in TUNED, one.iteration_s, one.scheme))
     dense = next((one for one in trials if one.scheme in TUNED), None)
     if dense is None:
-        raise ConfigError(f"no dense scheme can be simulated on cluster={setting.cluster.name}: {left_out[0][1]}")
+        why = next(text for name, text in left_out if name in TUNED)
+        if why.startswith("does not fit"):
+            raise ConfigError(f"{setting.profile.model} on cluster={setting.cluster.name} {why}")
+        raise ConfigError(f"no dense scheme can be simulated on cluster={setting.cluster.name}: {why}")
     trust = trust or trust_in(setting.system.origin.kind)
     places = ranges([one.iteration_s for one in trials], trust.mean if trust else 0.0)
     samples = setting.profile.batch_size * setting.cluster.world_size

@@ -43,6 +43,8 @@ def first_screen(advice: Advice) -> list[Line]:
         Line(answer.reason, _IN, f"{'ANSWER':8}{answer.word.capitalize()}. ", bold=True),
         Line(answer.bandwidth(setting.gbps), _IN, _IN),
         *_sixteen_bit(answer, advice),
+        *_memory(answer, advice),
+        *([Line(f"Exchanges: {setting.cluster.exchange_text}.", _IN, _IN)] if setting.cluster.tables else []),
         Line(f"How sure: {_how_sure(advice)}. A faster step says nothing about convergence.", _IN, _IN),
         Line(""),
         Line(f"{dense.trial.title}, {1e3 * dense.iteration_s:.1f} ms a step", _GROUP, f"{'tuned dense':19}"),
@@ -60,6 +62,16 @@ def as_text(lines: Sequence[Line]) -> str:
         )
         for line in lines
     )
+
+
+def _memory(answer: Answer, advice: Advice) -> list[Line]:
+    """Return what tuned dense takes of a device's memory, and the best scheme that compresses."""
+    needed = advice.setting.memory(advice.dense.trial.plan)
+    if needed is None:
+        return []
+    best = answer.best and advice.setting.memory(answer.best.trial.plan)
+    also = f"; with {answer.best.scheme} {best.said}" if answer.best and best else ""
+    return [Line(f"Memory: {needed.text} with tuned dense{also}.", _IN, _IN)]
 
 
 def _how_sure(advice: Advice) -> str:

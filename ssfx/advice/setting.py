@@ -12,6 +12,7 @@ from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan, Segment
 from ssfx.planning.profile import Profile
+from ssfx.pricing.device_memory import DeviceMemory, device_memory
 from ssfx.schemes import schemes
 from ssfx.schemes.base import CompressOptions
 from ssfx.schemes.carrier import keeps_fraction
@@ -73,15 +74,20 @@ class Setting:
         """The cluster as times."""
         return self.system_of(self.cluster)
 
+    def memory(self, plan: Plan) -> DeviceMemory | None:
+        """Return the device memory that a rank of `plan` takes; None on hosts."""
+        return device_memory(self.profile, plan, self.cluster.device, precision=self.precision)
+
     @property
     def gbps(self) -> float:
         """Line rate of the bottleneck link in Gbit/s."""
         return self.cluster.bottleneck.gbps
 
     def at(self, gbps: float) -> Setting:
-        """Return the same setting with another rate of the bottleneck link."""
+        """Return the same setting with another rate of the bottleneck link, measured exchanges in proportion."""
         link = replace(self.cluster.bottleneck, gbps=gbps)
-        cluster = self.cluster
+        tables = tuple(one.at_rate(gbps / self.gbps) for one in self.cluster.tables)
+        cluster = replace(self.cluster, tables=tables)
         cluster = replace(cluster, intra=link) if cluster.slowest_inside else replace(cluster, inter=link)
         return replace(self, cluster=cluster)
 

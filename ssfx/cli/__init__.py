@@ -24,8 +24,8 @@ the time that a short command takes would be spent on them."""
 
 MODULES = {
     "run": "run", "plan": "plan", "simulate": "simulate", "advise": "advise", "validate": "validate",
-    "profile": "profile", "list": "listing", "figures": "figures", "report": "report", "status": "status",
-    "cancel": "cancel", "show": "show", "compare": "compare", "trace": "trace", "doctor": "doctor",
+    "profile": "profile", "cluster": "cluster", "list": "listing", "figures": "figures", "report": "report",
+    "status": "status", "cancel": "cancel", "show": "show", "compare": "compare", "trace": "trace", "doctor": "doctor",
 }  # fmt: skip
 """The module of each verb, in the order one meets them; the command in it is named like the verb."""
 
@@ -43,6 +43,13 @@ class _Verbs(click.Group):
         command = getattr(module, "list_" if cmd_name == "list" else cmd_name)
         assert isinstance(command, click.Command)
         return command
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return the option that shows the help, which is no line of it: whoever reads it has typed it."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.hidden = True
+        return option
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

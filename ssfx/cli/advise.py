@@ -202,6 +202,7 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str])
     from ssfx.perf_model.cautions import cautions
 
     setting, trust = advice.setting, advice.trust
+    needed = setting.memory(advice.dense.trial.plan)
     system, profile = setting.system.origin, setting.profile.origin
     answer = answer_of(advice)
     return {
@@ -216,6 +217,7 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str])
             "borrowed": trust.borrowed,
         },
         "compressor_times": advice.codec_kinds,
+        "memory": needed and needed.plain(), "exchanges": setting.cluster.exchange_text,
         "tuned_dense": advice.dense.scheme, "schemes": [_plain_entry(one, found) for one in advice.entries],
         "sentences": sentences, "cautions": cautions(setting.profile, setting.cluster),
         "left_out": dict(advice.left_out),

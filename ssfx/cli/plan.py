@@ -61,6 +61,7 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     from ssfx.perf_model.cautions import cautions
     from ssfx.perf_model.recorded_times import measured_on
     from ssfx.pricing.degenerate import degenerated
+    from ssfx.pricing.device_memory import device_memory
     from ssfx.pricing.message_sizes import plan_bytes, plan_traffic
     from ssfx.pricing.timeline import evaluate
 
@@ -88,8 +89,12 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
             click.echo(f"{note}: {text}")
     if odd := degenerated(made, parts.density):
         click.secho(odd, fg="yellow")
-    if isinstance(costs, str):
-        click.secho(f"no predicted time: {costs}", fg="yellow")
+    needed = device_memory(profile, made, planned.cluster.device, precision=planned.precision)
+    if needed:
+        click.secho(f"memory: {needed.text}", fg=None if needed.fits else "yellow")
+    if isinstance(costs, str) or (needed and not needed.fits):
+        why = costs if isinstance(costs, str) else "what does not fit takes none"
+        click.secho(f"no predicted time: {why}", fg="yellow")
         click.echo(f"digest {made.digest}")
         return
     line = evaluate(made, profile, costs)

@@ -13,6 +13,7 @@ from ssfx.cli.terminal import print_table
 if TYPE_CHECKING:
     from ssfx.core.case import Case
     from ssfx.perf_model.target import Target
+    from ssfx.pricing.device_memory import DeviceMemory
     from ssfx.simulator import Simulated
 
     Outcome = tuple[Case, Target, Simulated]
@@ -29,6 +30,10 @@ def show(outcome: Outcome) -> None:
     case, target, step = outcome
     metrics, critical = _metrics(outcome), step.critical_s()
     click.secho(f"{_title(case)}, {_sparse(case) or 'dense'}", bold=True)
+    needed = memory_of(outcome)
+    if needed and not needed.fits:
+        click.secho(f"memory: {needed.text}", fg="yellow")
+        return
     click.echo(
         f"simulated: {_ms(step.iteration_s)} per iteration, {metrics['throughput_samples_per_s']:,.1f} samples/s, "
         f"scaling factor {_scaling(outcome):.3f} (one device alone: {_ms(target.profile.alone_s(case.accumulate))})"
@@ -57,7 +62,10 @@ def compare(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
     rows = []
     profiles = [target.profile.origin.kind for _, target, _ in outcomes]
     for name, outcome, kind in zip(names, outcomes, profiles, strict=True):
-        step, metrics = outcome[2], _metrics(outcome)
+        step, metrics, needed = outcome[2], _metrics(outcome), memory_of(outcome)
+        if needed and not needed.fits:
+            rows.append((name, *("-" for _ in header[1:-1]), "does not fit"))
+            continue
         # A measured time beside one from a data sheet: their difference is not that of the cases.
         marks = ["extrapolated"] * bool(step.outside) + [f"{kind} profile"] * (len(set(profiles)) > 1)
         rows.append(
@@ -82,6 +90,10 @@ def _remarks(outcome: Outcome, whose: str = "") -> None:
     from ssfx.simulator.cases import sensitivity
 
     case, target, step = outcome
+    if needed := memory_of(outcome):
+        click.secho(f"{whose}memory: {needed.text}", fg=None if needed.fits else "yellow")
+        if not needed.fits:
+            return
     if rule := dict(step.plan.notes).get("rule"):
         click.echo(f"{whose}rule: {rule}")
     if odd := degenerated(step.plan, case.density):
@@ -89,6 +101,17 @@ def _remarks(outcome: Outcome, whose: str = "") -> None:
     if case.world_size > 1:
         half_s, twice_s = sensitivity(case, target)
         click.echo(f"{whose}with half the bus bandwidth {_ms(half_s)}, with twice {_ms(twice_s)} per iteration")
+
+
+def memory_of(outcome: Outcome) -> DeviceMemory | None:
+    """Return the device memory that a rank of the case takes; None on hosts."""
+    from ssfx.pricing.device_memory import device_memory
+
+    case, target, step = outcome
+    return device_memory(
+        target.profile, step.plan, target.cluster.device, optimizer=case.optimizer, precision=case.precision,
+        batch_size=case.batch_size,
+    )  # fmt: skip
 
 
 def critical_paths(steps: Sequence[Simulated], names: Sequence[str]) -> None:
@@ -122,6 +145,7 @@ def plain(outcome: Outcome) -> dict[str, Any]:
     from ssfx.perf_model.cautions import cautions
 
     case, target, step = outcome
+    needed = memory_of(outcome)
     return {
         "model": case.model, "cluster": str(case.cluster), "world_size": case.world_size,
         "batch_size": case.batch_size, "precision": case.precision,
@@ -130,7 +154,8 @@ def plain(outcome: Outcome) -> dict[str, Any]:
         "scaling_factor": _scaling(outcome), "critical_s": step.critical_s(), "contention_s": step.slowdown_s(),
         "extrapolated": list(step.outside), "calibration": case.calibration, "plan_digest": step.plan.digest,
         "costs": asdict(target.system.origin), "profile": asdict(target.profile.origin),
-        "cautions": cautions(target.profile, target.cluster),
+        "cautions": cautions(target.profile, target.cluster), "memory": needed and needed.plain(),
+        "exchanges": target.cluster.exchange_text,
     }  # fmt: skip
 
 

@@ -73,9 +73,8 @@ def _no_cluster(name: str) -> ConfigError:
         return ConfigError(f"cluster={name}: there is no file {Path(name).expanduser().resolve()}")
     if Path(name).suffix in (".log", ".out", ".txt", ".csv") or (Path(name).suffix and Path(name).is_file()):
         return ConfigError(
-            f"cluster={name} is no file of a cluster, which ends in .yaml; of a log of all_reduce_perf (nccl-tests) "
-            "write cluster=box cluster.nodes=N cluster.devices_per_node=G cluster.device=DEVICE cluster.busbw_gbps=B "
-            "cluster.small_allreduce_us=T: B is 8 times its largest busbw (GB/s), T its least time (us)"
+            f"cluster={name} is no file of a cluster, which ends in .yaml; make one of a log of nccl-tests with "
+            f"ssfx cluster import {name}"
         )
     if gpus := re.fullmatch(r"(\d+)[x_-]?(?:gpus?|(?P<device>[a-z]+\d+\w*))", name.lower()):
         device = gpus["device"] or "a100"

@@ -29,6 +29,7 @@ _NUMBERS: Keys = {
     "intra": _LINK, "inter": _LINK,
 }  # fmt: skip
 CLUSTER_KEYS: Keys = {
-    **_NUMBERS, "name": None, "summary": None, "calibration": None, "published": _NUMBERS, "fitted": _NUMBERS,
+    **_NUMBERS, "name": None, "summary": None, "calibration": None, "exchanges": None,
+    "published": _NUMBERS, "fitted": _NUMBERS,
     "slurm": dict.fromkeys(name.removeprefix(slurm_site.PREFIX) for name in slurm_site.OPTIONS),
 }  # fmt: skip

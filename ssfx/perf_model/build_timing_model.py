@@ -84,9 +84,9 @@ def _with_call(codec: CompressorTimes, call_s: float) -> CompressorTimes:
 def _origin(cluster: Cluster, on: Device) -> Origin:
     link = cluster.bottleneck
     factors = ", ".join(f"{name} x{factor:g}" for name, factor in sorted(cluster.factors.items()))
-    formulas = "ring and tree formulas" if cluster.trees else "ring formulas"
     note = (
-        f"{formulas}, {cluster.bottleneck_text} at {link.efficiency:.3g}, {link.latency_s * 1e6:g} us a step"
+        f"{cluster.exchange_text}, {cluster.bottleneck_text} at {link.efficiency:.3g}, "
+        f"{link.latency_s * 1e6:g} us a step"
         f"{f', by byte {factors}' if factors else ''}{_summed_by_switch(cluster)} ({cluster.source})"
     )
     given = [f"{name}={getattr(cluster, name):g}" for name in MEASURABLE if getattr(cluster, name) is not None]

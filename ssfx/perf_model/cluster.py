@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Literal
 
 from ssfx.core.errors import ConfigError
+from ssfx.perf_model.exchange_tables import ExchangeTable, Tabled, tabled
 from ssfx.perf_model.links import link_kind
 from ssfx.planning.costs import Curve
 
@@ -117,6 +118,8 @@ class Cluster:
     """Microseconds of an all-reduce of a few bytes."""
     compressor_call_ms: float | None = None
     """Milliseconds of one call of any compressor on a small tensor; casts to 16 bits are not meant."""
+    tables: tuple[ExchangeTable, ...] = ()
+    """Measured exchanges; those of as many ranks, so placed, stand in place of the formulas."""
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.devices_per_node < 1 or self.nics_per_node < 1:
@@ -161,7 +164,8 @@ class Cluster:
     def exchange(self) -> dict[str, Curve]:
         """Return curves of the primitives over the bytes that one rank contributes; see `hierarchy_exchange`.
 
-        With a measured bus bandwidth the links are as fast as gives it, with a measured small all-reduce as prompt.
+        Where `tables` have a primitive on these ranks, its curve is theirs. With a measured bus bandwidth the links are
+        as fast as gives it, with a measured small all-reduce as prompt.
         """
         cluster = self
         if self.busbw_gbps is not None:
@@ -176,7 +180,27 @@ class Cluster:
             factor = 1e-6 * self.small_allreduce_us / least_s if least_s else 1.0
             intra, inter = (replace(link, latency_s=factor * link.latency_s) for link in (cluster.intra, cluster.inter))
             cluster = replace(cluster, intra=intra, inter=inter)
-        return hierarchy_exchange(cluster)
+        return {**hierarchy_exchange(cluster), **self.tabled.curves}
+
+    @property
+    def tabled(self) -> Tabled:
+        """What the tables say of all ranks of this cluster."""
+        return tabled(self.tables, self.world_size, self.devices_per_node)
+
+    @property
+    def exchange_text(self) -> str:
+        """In words, which exchange times were measured, which follow from one, and which are formulas."""
+        formulas = "ring and tree formulas" if self.trees else "ring formulas"
+        here = self.tabled
+        if not here.curves:
+            if not self.tables:
+                return formulas
+            have = ", ".join(sorted({f"{one.ranks} in nodes of {one.ranks_per_node}" for one in self.tables}))
+            return f"{formulas}, as no table is of {self.world_size} ranks in nodes of {self.devices_per_node} ({have})"
+        parts = [f"{name} measured ({table.text})" for name, table in here.measured.items()]
+        for rule in dict.fromkeys(here.derived.values()):
+            parts.append(f"{', '.join(name for name, one in here.derived.items() if one == rule)} {rule}")
+        return f"{'; '.join(parts)}; all others {formulas}"
 
 
 def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:

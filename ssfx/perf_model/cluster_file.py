@@ -12,12 +12,15 @@ from ssfx.core.component_file import component_file
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.perf_model import devices
 from ssfx.perf_model.cluster import MEASURABLE, Calibration, Cluster, Link
+from ssfx.perf_model.exchange_tables import tables_of
 
 CALIBRATIONS: tuple[str, ...] = get_args(Calibration)
 PRINTED = ("published", "fitted")
 """Calibrations that rest on what a paper prints; a cluster's file has a section for each that it has."""
 CPU_RANKS = 2
 _SHAPE = ("nodes", "devices_per_node")
+_OF_NETWORK = ("intra", "inter", "nics_per_node", "factors", "busbw_gbps", "small_allreduce_us")
+"""Options that describe another network than the tables of a cluster's file."""
 
 
 def cluster_on(choice: ClusterChoice, world_size: int | None, device: str) -> Cluster:
@@ -41,12 +44,17 @@ def choice_of(name: str, options: Mapping[str, Any]) -> ClusterChoice:
 
 
 def with_options(node: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a cluster's node in the calibration that `options` choose, with the other options put in their place."""
+    """Return a cluster's node in the calibration that `options` choose, with the other options put in their place.
+
+    Tables of exchanges are of the network in the file: options that describe another one have formulas.
+    """
     if said := next((key for key in options if key.startswith(slurm_site.PREFIX)), None):
         raise ConfigError(
             f"cluster.{said} is for Slurm and says nothing of a cluster; use it with ssfx run engine=slurm"
         )
     found = calibrated(node, options)
+    if any(key.partition(".")[0] in _OF_NETWORK and changes(found, key, value) for key, value in options.items()):
+        found.pop("exchanges", None)
     for key, value in sorted(options.items(), key=lambda item: not item[0].endswith(".link")):
         link, dot, field = key.rpartition(".")
         if field == "link":  # another kind has all its own numbers
@@ -116,6 +124,7 @@ def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> 
             _count("devices_per_node", per_node), kind, links["intra"], links["inter"], node["source"],
             _count("nics_per_node", node["nics_per_node"]), _factors(node.get("factors")), node["calibration"],
             node.get("codec_times") or "", *(_given(name, node.get(name)) for name in MEASURABLE),
+            tables_of(node.get("exchanges")),
         )  # fmt: skip
     except KeyError as error:
         raise ConfigError(

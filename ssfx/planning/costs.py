@@ -57,12 +57,12 @@ class Curve:
 
     def scaled(self, factor: float) -> Curve:
         """Return the curve of `factor` times the seconds."""
-        return Curve(self.sizes, tuple(factor * value for value in self.seconds), self.unbounded)
+        return replace(self, seconds=tuple(factor * value for value in self.seconds))
 
     def at_rate(self, factor: float) -> Curve:
         """Return the curve at `factor` times the rate: what a size takes beyond the least seconds shrinks by it."""
         least_s = min(self.seconds)
-        return Curve(self.sizes, tuple(least_s + (s - least_s) / factor for s in self.seconds), self.unbounded)
+        return replace(self, seconds=tuple(least_s + (s - least_s) / factor for s in self.seconds))
 
     def plus(self, per_unit_s: float) -> Curve:
         """Return the curve with so many seconds more for every unit of size."""

@@ -16,6 +16,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.costs import Costs, Curve
+from ssfx.planning.measured_curve import MeasuredCurve
 from ssfx.pricing.features import (
     ASKED,
     CALLS,
@@ -218,6 +219,12 @@ class Prices:
 
     def _note(self, what: str, curve: Curve, size: float, row: int) -> None:
         assert self._notes is not None
+        if isinstance(curve, MeasuredCurve) and curve.refuses(size):
+            raise ConfigError(
+                f"{what} of {size:,.0f} bytes a rank is more than 8 times beyond what was measured on "
+                f"{getattr(self.system, 'name', '') or 'this cluster'}: {2 * curve.sizes[0]:,.0f} to "
+                f"{curve.sizes[-1] / 2:,.0f}; import a log that goes further, or drop exchanges from the file"
+            )
         text = f"{what}: {size:,.0f} where {curve.sizes[0]:,.0f} .. {curve.sizes[-1]:,.0f} is known"
         if what not in self._notes or row < self._notes[what][0]:
             self._notes[what] = (row, len(self._notes), text)

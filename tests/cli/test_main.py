@@ -11,8 +11,8 @@ from ssfx.config import cases
 from ssfx.core.errors import RunError
 
 VERBS = (
-    "run", "plan", "simulate", "advise", "validate", "profile", "list", "figures", "report", "status",
-    "cancel", "show", "compare", "trace", "doctor",
+    "run", "plan", "simulate", "advise", "validate", "profile", "cluster", "list", "figures", "report",
+    "status", "cancel", "show", "compare", "trace", "doctor",
 )  # fmt: skip
 
 
