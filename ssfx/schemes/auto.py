@@ -15,7 +15,7 @@ from ssfx.schemes.base import SchemeOptions, scheme
 from ssfx.schemes.search.auto_bound import lower_bound_s, network_bound_s
 from ssfx.schemes.search.auto_budget import Budget, Quality, budget, kept_back_shares
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
-from ssfx.schemes.search.auto_offload import with_host
+from ssfx.schemes.search.auto_offload import may_move, with_host
 from ssfx.schemes.search.auto_portfolio import COLLECTIVES, as_auto, portfolio
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
 from ssfx.schemes.search.auto_tables import TableMaker
@@ -32,7 +32,7 @@ NEAR, COMPARED = 0.1, 12
 LESS = 0.95
 """An exceeded error budget is planned for with its part of what was measured, and so much less."""
 OFFLOADED = 3
-"""Of how many of the best plans segments are tried on the host."""
+"""Of how many of the best plans that have any segment to move segments are tried on the host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +157,8 @@ def _planned(profile: Profile, costs: Costs, options: AutoOptions, known: StepPr
         gathers = least(found).price_s > searched.gathers_s
         others = portfolio(profile, costs, allowed.kinds, options.leave_out, options.ranks_per_node, gathers)
         found += priced(((words, as_auto(plan)) for words, plan in others), profile, costs, known)
-    best = sorted(found, key=lambda one: one.price_s)[:OFFLOADED]
-    found += [with_host(one, profile, costs, known) for one in best]
+    best = sorted((one for one in found if may_move(one.plan)), key=lambda one: one.price_s)[:OFFLOADED]
+    found += [with_host(one, known) for one in best]
     return _noted(_under_contention(found, costs, known), allowed, searched.bound_s)
 
 

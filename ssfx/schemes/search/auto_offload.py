@@ -8,9 +8,7 @@ from dataclasses import replace
 from ssfx.collectives import Reducer, collectives
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
-from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan, Segment
-from ssfx.planning.profile import Profile
 from ssfx.pricing.timeline import StepPrices
 from ssfx.schemes.search.guarded import TIE, Priced
 
@@ -23,10 +21,8 @@ Place = tuple[int, int, int]
 """Bucket, lane and segment."""
 
 
-def with_host(chosen: Priced, profile: Profile, costs: Costs, known: StepPrices) -> Priced:
+def with_host(chosen: Priced, known: StepPrices) -> Priced:
     """Return the plan with those segments on the host that make the step shorter there, tried from the largest on."""
-    if len(profile.tensors) > MOST_TENSORS or costs.world_size == 1:
-        return chosen
     plan, price_s, moved = chosen.plan, chosen.price_s, 0
     for place in sorted(_movable(plan), key=lambda at: (-plan.numel(_at(plan, at)), at))[:TRIED]:
         tried = _moved(plan, place)
@@ -38,6 +34,11 @@ def with_host(chosen: Priced, profile: Profile, costs: Costs, known: StepPrices)
             plan, price_s, moved = tried, tried_s, moved + 1
     label = f"{chosen.label}, {moved} tensors compressed on the host" if moved else chosen.label
     return Priced(label, plan, price_s)
+
+
+def may_move(plan: Plan) -> bool:
+    """Return whether anything of a plan may move to the host, and the plan is small enough for it to be tried."""
+    return len(plan.tensors) <= MOST_TENSORS and plan.world_size > 1 and any(_movable(plan))
 
 
 def _movable(plan: Plan) -> Iterator[Place]:
