@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ssfx.advice.answer import SIXTEEN_BIT, Answer, answer_of, listed
+from ssfx.advice.checked import where_checked
 from ssfx.advice.ranking import Advice
 from ssfx.perf_model.cautions import cautions
 
@@ -44,6 +45,7 @@ def first_screen(advice: Advice) -> list[Line]:
         Line(answer.bandwidth(setting.gbps), _IN, _IN),
         *_sixteen_bit(answer, advice),
         *_memory(answer, advice),
+        Line(f"Checked: {where_checked(setting.cluster)}.", _IN, _IN),
         *([Line(f"Exchanges: {setting.cluster.exchange_text}.", _IN, _IN)] if setting.cluster.tables else []),
         Line(f"How sure: {_how_sure(advice)}. A faster step says nothing about convergence.", _IN, _IN),
         Line(""),

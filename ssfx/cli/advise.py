@@ -199,6 +199,7 @@ def _origins(advice: Advice) -> None:
 
 def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str]) -> dict[str, Any]:
     from ssfx.advice.answer import answer_of
+    from ssfx.advice.checked import where_checked
     from ssfx.perf_model.cautions import cautions
 
     setting, trust = advice.setting, advice.trust
@@ -217,6 +218,7 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str])
             "borrowed": trust.borrowed,
         },
         "compressor_times": advice.codec_kinds,
+        "checked": where_checked(setting.cluster),
         "memory": needed and needed.plain(), "exchanges": setting.cluster.exchange_text,
         "tuned_dense": advice.dense.scheme, "schemes": [_plain_entry(one, found) for one in advice.entries],
         "sentences": sentences, "cautions": cautions(setting.profile, setting.cluster),
