@@ -135,7 +135,9 @@ class Sync(Uneven):
             self._listen(slot)
         for one in optimizers:
             self._hook_optimizer(one)
-        self._covered = Covered(optimizers, self._params.values(), attached_parameters, self._take_up)
+        self._covered = Covered(
+            optimizers, self._params.values(), attached_parameters, self._take_up, self._outcome.stepped
+        )
         self._handles.append(model.register_forward_pre_hook(hook(refuse_inside_ddp, keeps=self)))
         self._watch = ParameterWatch(model, lambda: [*self._params.values(), *self._frozen.values()])
         self._habits = DdpHabits(model, self.no_sync)
