@@ -20,6 +20,7 @@ T = TypeVar("T")
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError)
 """What parsing raises for a file that is damaged, or of another version."""
 
+_LINK = "it is a symbolic link, and results are not kept through links; remove it"
 _without: dict[Path, None] = {}
 
 
@@ -29,8 +30,7 @@ def open_unlinked(path: str | Path, flags: int) -> int:
         return os.open(path, flags | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            said = "it is a symbolic link, and results are not kept through links; remove it"
-            raise OSError(errno.ELOOP, said, str(path)) from None
+            raise OSError(errno.ELOOP, _LINK, str(path)) from None
         raise
 
 
@@ -41,6 +41,13 @@ def created(path: Path, mode: str = "w", flags: int = 0) -> IO[Any]:
         return open_unlinked(name, given | flags)
 
     return open(path, mode, encoding=None if "b" in mode else "utf-8", opener=opener)
+
+
+def own_folder(folder: Path) -> None:
+    """Make `folder` exist, with those above it; OSError where it is a symbolic link, which is not followed."""
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, _LINK, str(folder))
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager

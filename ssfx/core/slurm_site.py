@@ -169,7 +169,7 @@ def from_word(name: str, text: str) -> Any:
         return int(text) if re.fullmatch(r"-?\d+", text) else text
     if name == "modules":
         words = [_without_quotes(word) for word in text.removeprefix("[").removesuffix("]").split(",")]
-        return [int(word) if word.isdigit() else word for word in words]
+        return [int(word) if word.isascii() and word.isdigit() else word for word in words]
     return _variables(text) if name == "environment" else text
 
 

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from ssfx.core.errors import RequeueError, RunError
-from ssfx.core.files import created, write_json
+from ssfx.core.files import created, own_folder, write_json
 from ssfx.core.lazy import psutil
 from ssfx.core.machine import batch_scheduling, steady_memory
 from ssfx.engines.collect import collect
@@ -203,7 +203,7 @@ class Launch:
     def _ask_to_stop(self, job: Job) -> None:
         request = job.attempt_dir / REQUEST
         if not request.exists():
-            job.attempt_dir.mkdir(exist_ok=True)
+            own_folder(job.attempt_dir)
             created(request).close()
 
     def _diagnose(self, job: Job, codes: Sequence[int | None], ended: Collection[int] = ()) -> Failure:
@@ -220,7 +220,7 @@ class Launch:
     def _keep_log(self, job: Job) -> None:
         if job is not self._jobs[0]:
             with suppress(OSError):
-                job.attempt_dir.mkdir(exist_ok=True)
+                own_folder(job.attempt_dir)
                 with self._jobs[0].log.open("rb") as whole, created(job.log, "wb") as kept:
                     shutil.copyfileobj(whole, kept)
 

@@ -15,9 +15,10 @@ def put_in_order(run_dir: Path) -> None:
     """No temporary file is left of the run's attempts, and each has the digests of its step logs."""
     if not run_dir.is_dir():
         return
-    for attempt_dir in run_dir.glob("attempt-*"):
+    attempts = [folder for folder in run_dir.glob("attempt-*") if not folder.is_symlink()]
+    for attempt_dir in attempts:
         shutil.rmtree(attempt_dir / TEMPORARY, ignore_errors=True)
     for path in run_dir.rglob("*.tmp"):
         path.unlink(missing_ok=True)
-    for attempt_dir in run_dir.glob("attempt-*"):
+    for attempt_dir in attempts:
         seal(attempt_dir)

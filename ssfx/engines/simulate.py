@@ -18,7 +18,7 @@ from ssfx.core import machine
 from ssfx.core.case import Case
 from ssfx.core.doing import announce, doing
 from ssfx.core.errors import RunError
-from ssfx.core.files import write_json
+from ssfx.core.files import own_folder, write_atomic, write_json
 from ssfx.core.origin import Origin
 from ssfx.engines.base import Engine, engines
 from ssfx.perf_model.devices import device as data_sheet
@@ -31,7 +31,7 @@ from ssfx.results.rows import Row
 from ssfx.results.store import Store
 from ssfx.simulator import Simulated
 from ssfx.simulator.cases import simulate_case
-from ssfx.simulator.trace import save as save_trace
+from ssfx.simulator.trace import chrome_trace
 
 TOGETHER = 200
 """Cases that are computed before the first of them is saved, so that a wrong one leaves nothing behind."""
@@ -166,13 +166,13 @@ def _residuals(case: Case) -> int:
 def _keep(row: Row, step: Simulated | None, store: Store) -> None:
     """Leave the files of a run, row.json last; those of a `step` that was traced."""
     run_dir = store.run_dir(row.case)
-    run_dir.mkdir(parents=True, exist_ok=True)
+    own_folder(run_dir)
     write_json(run_dir / "case.json", row.case.to_json())
     if step is not None:
         attempt = run_dir / "attempt-1"
-        attempt.mkdir(exist_ok=True)
+        own_folder(attempt)
         write_json(attempt / "plan.json", step.plan.to_json())
-        save_trace({row.case.label: step}, attempt / "trace-rank0.json")
+        write_atomic(attempt / "trace-rank0.json", chrome_trace({row.case.label: step}))
     store.save(row)
 
 

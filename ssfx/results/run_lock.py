@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from ssfx.core.files import open_unlinked
+from ssfx.core.files import open_unlinked, own_folder
 
 
 class RunLock:
@@ -27,7 +27,7 @@ class RunLock:
 
         With `note` the file says which process has it.
         """
-        run_dir.mkdir(parents=True, exist_ok=True)
+        own_folder(run_dir)
         file = open_unlinked(run_dir / "lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from ssfx.core.case import Case
 from ssfx.core.digests import Changed, check_lines, digest_line, is_digest_line, without_digest
 from ssfx.core.errors import RunError
-from ssfx.core.files import DAMAGED, note_digest, numbered, refusal, text_of, write_atomic, write_json
+from ssfx.core.files import DAMAGED, note_digest, numbered, own_folder, refusal, text_of, write_atomic, write_json
 from ssfx.core.paths import reference_dir
 from ssfx.results.curves import curves
 from ssfx.results.rows import Row
@@ -75,7 +75,7 @@ class Store:
     def save(self, row: Row) -> None:
         """Make the row's run a finished one, atomically."""
         path = self.runs / row.run_id / "row.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        own_folder(path.parent)
         write_json(path, row.to_json())
 
     def rows(self, experiment: str | None = None) -> list[Row]:

@@ -36,7 +36,7 @@ from ssfx.core import machine
 from ssfx.core.case import Case
 from ssfx.core.digests import loads
 from ssfx.core.errors import RunError
-from ssfx.core.files import created, of_writing, read, write_json
+from ssfx.core.files import created, of_writing, own_folder, read, write_json
 from ssfx.results.manifest import busy_s, now
 from ssfx.runtime.faults import Injector
 from ssfx.runtime.heartbeat import Heartbeat
@@ -81,7 +81,7 @@ class Task:
     def __init__(self, job: Mapping[str, Any], rank: int) -> None:
         self.run_dir = Path(job["run_dir"])
         self.attempt_dir = self.run_dir / f"attempt-{job['attempt']}"
-        self.attempt_dir.mkdir(exist_ok=True)
+        own_folder(self.attempt_dir)
         self.rank = rank
         self.step = 0
         self.phase = "setup"

@@ -23,11 +23,16 @@ _TRACK_NUMBERS = {resource: number for number, resource in enumerate(TRACKS)}
 
 
 def save(steps: Mapping[str, Simulated], path: Path) -> None:
-    """Write a Chrome trace of `steps` by name, each a process that begins at 0; open it in Perfetto."""
+    """Write a Chrome trace of `steps` to `path`, wherever that leads."""
+    path.write_text(chrome_trace(steps))
+
+
+def chrome_trace(steps: Mapping[str, Simulated]) -> str:
+    """Return a Chrome trace of `steps` by name, each a process that begins at 0; open it in Perfetto."""
     events = [
         event for i, (name, step) in enumerate(steps.items()) for event in events_of(name, step, FIRST_PROCESS + i)
     ]
-    path.write_text(with_digest(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})))
+    return with_digest(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
 
 
 def events_of(name: str, step: Simulated, process: int) -> Iterator[dict[str, object]]:

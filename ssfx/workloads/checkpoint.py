@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from ssfx.core.digests import loads, without_digest
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.core.files import DAMAGED, free_bytes, megabytes, numbered, of_writing, replacing, write_json
+from ssfx.core.files import DAMAGED, free_bytes, megabytes, numbered, of_writing, own_folder, replacing, write_json
 
 KEEP = 2
 _COMPLETE = "COMPLETE"
@@ -65,7 +65,8 @@ class Checkpoints:
         self._check_room(folder, _nbytes(state))
         path, digest, problem = folder / f"rank{self._rank}.pt", "", ""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            own_folder(self.directory)
+            own_folder(folder)
             digest = _write_state(path, state)
         except OSError as error:
             problem = f"rank {self._rank}: {of_writing(error, path, _nbytes(state)).strerror}"
@@ -79,8 +80,9 @@ class Checkpoints:
                 problem = f"rank 0: {error.strerror}"
         if problem:
             with suppress(OSError):
-                path.unlink(missing_ok=True)
-                folder.rmdir()  # by the last of the ranks
+                if not folder.is_symlink():
+                    path.unlink(missing_ok=True)
+                    folder.rmdir()  # by the last of the ranks
             raise RunError(f"checkpoint {folder} cannot be written: {problem}; the one before it is still there")
         if self._rank == 0:
             try:

@@ -13,11 +13,15 @@ from results.test_store import make_row
 from ssfx.cli import main
 from ssfx.core.errors import RunError
 from ssfx.core.files import created, replacing, write_atomic, write_json
+from ssfx.engines.launch import Launch
+from ssfx.engines.leftovers import TEMPORARY, put_in_order
+from ssfx.engines.simulate import _keep
 from ssfx.engines.torchrun import Torchrun
 from ssfx.results.run_lock import RunLock
 from ssfx.results.store import Store
 from ssfx.runtime.heartbeat import Heartbeat
 from ssfx.runtime.trace import Tracer
+from ssfx.runtime.worker import Task
 from ssfx.workloads.checkpoint import Checkpoints
 
 SECRET = "what is somebody's own\n"
@@ -108,6 +112,58 @@ def test_a_claim_is_not_taken_through_a_link(tmp_path, victim, monkeypatch, caps
     assert main(["status", "--watch"]) == 1
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"ssfx: {lock}: it is a symbolic link")
+
+
+def _simulated(path: Path) -> None:
+    """Keep a simulated run, whose attempt is at `path`."""
+    row = make_row()
+    _keep(row, _Step(), Store(path.parents[2]))  # type: ignore[arg-type]
+
+
+class _Step:
+    """As much of a simulated step as is kept of one."""
+
+    class plan:
+        to_json = staticmethod(lambda: "{}")
+
+
+FOLDERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "run, claimed": ("", lambda path: RunLock.take(path)),
+    "run, finished": ("", lambda path: Store(path.parents[1]).save(make_row())),
+    "run, simulated": ("", lambda path: _simulated(path / "attempt-1")),
+    "attempt, simulated": ("attempt-1", _simulated),
+    "attempt of a rank": ("attempt-1", lambda path: Task({"run_dir": str(path.parent), "attempt": 1}, 0)),
+    "attempt to stop": ("attempt-1", lambda path: Launch._ask_to_stop(None, _Job(path))),  # type: ignore[arg-type]
+    "checkpoints": ("checkpoint", lambda path: Checkpoints(path, {}).save(1, {"a": torch.ones(3)})),
+    "checkpoint": ("checkpoint/step-1", lambda path: Checkpoints(path.parent, {}).save(1, {"a": torch.ones(3)})),
+}
+
+
+class _Job:
+    def __init__(self, attempt_dir: Path) -> None:
+        self.attempt_dir = attempt_dir
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_that_is_a_link_is_refused_and_nothing_is_written_there(tmp_path, victim, name):
+    at, write = FOLDERS[name]
+    path = tmp_path / "runs" / make_row().run_id / at
+    (victim.parent / "rank0.pt").write_text(SECRET)
+    laid(victim.parent, path)
+    with pytest.raises((OSError, RunError), match=r"symbolic link"):
+        write(path)
+    assert {one.name: one.read_text() for one in victim.parent.iterdir()} == {"victim": SECRET, "rank0.pt": SECRET}
+
+
+def test_what_an_attempt_elsewhere_left_is_not_put_away(tmp_path, victim):
+    kept = victim.parent / TEMPORARY / "kept"
+    kept.parent.mkdir()
+    kept.write_text(SECRET)
+    (victim.parent / "kept.tmp").write_text(SECRET)
+    laid(victim.parent, tmp_path / "run" / "attempt-1")
+    put_in_order(tmp_path / "run")
+    assert kept.exists()
+    assert (victim.parent / "kept.tmp").exists()
 
 
 def test_a_row_is_not_read_through_a_link(tmp_path, monkeypatch, capsys):

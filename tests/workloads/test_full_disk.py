@@ -91,12 +91,10 @@ def test_ranks_that_do_not_fit_together_all_say_so(disk, pair):
 
 def test_one_rank_without_room_ends_the_checkpoint_of_all(disk, tmp_path, pair):
     fill(disk, 100_000)
-    (tmp_path / "step-4").mkdir()
-    (tmp_path / "step-4" / "rank1.tmp").symlink_to(disk / "rank1.tmp")
-    said = pair.run(work.save_on_all_ranks, 2, str(tmp_path), 100_000)
-    assert len(set(said)) == 1
-    assert "rank 1: No space left on device" in said[0]
-    assert not list(tmp_path.glob("step-*/rank*"))
+    said = pair.run(work.save_on_all_ranks, 2, str(tmp_path / "roomy"), 100_000, str(disk / "checkpoint"))
+    assert ["rank 1: No space left on device" in text for text in said] == [True, True]
+    assert not list(tmp_path.glob("*/*/step-*/*"))
+    assert not list(tmp_path.glob("*/step-*/*"))
 
 
 def test_rows_and_figures_on_a_full_disk_are_named_and_the_same_command_goes_on(disk, monkeypatch, capsys):

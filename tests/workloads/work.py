@@ -43,9 +43,10 @@ def save_and_load(group: Any, rank: int, world: int, folder: str) -> tuple[int, 
     return loaded.step, loaded.state["mine"], loaded.skipped
 
 
-def save_on_all_ranks(group: Any, rank: int, world: int, folder: str, numel: int) -> str:
-    """Return why the checkpoint of step 4 cannot be written."""
-    checkpoints = Checkpoints(Path(folder), {}, rank=rank, world_size=world, group=group)
+def save_on_all_ranks(group: Any, rank: int, world: int, folder: str, numel: int, of_rank_1: str = "") -> str:
+    """Return why the checkpoint of step 4 cannot be written; rank 1 may have a folder of its own for it."""
+    directory = Path(of_rank_1 if rank and of_rank_1 else folder)
+    checkpoints = Checkpoints(directory, {}, rank=rank, world_size=world, group=group)
     try:
         checkpoints.save(4, {"weights": torch.zeros(numel)})
     except RunError as error:
