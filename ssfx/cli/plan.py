@@ -92,9 +92,9 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     needed = device_memory(profile, made, planned.cluster.device, precision=planned.precision)
     if needed:
         click.secho(f"memory: {needed.text}", fg=None if needed.fits else "yellow")
-    if isinstance(costs, str) or (needed and not needed.fits):
-        why = costs if isinstance(costs, str) else "what does not fit takes none"
-        click.secho(f"no predicted time: {why}", fg="yellow")
+    if isinstance(costs, str) or (needed is not None and not needed.fits):
+        missing = costs if isinstance(costs, str) else "what does not fit takes none"
+        click.secho(f"no predicted time: {missing}", fg="yellow")
         click.echo(f"digest {made.digest}")
         return
     line = evaluate(made, profile, costs)

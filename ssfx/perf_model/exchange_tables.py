@@ -19,7 +19,6 @@ FEWEST = 2
 """Sizes that a table has at least."""
 DIP = 0.99
 """A larger message that takes less than this share of the time of a smaller one makes a table not monotone."""
-_TOTALS = ("all_gather", "reduce_scatter", "alltoall")
 _IN_A_ROW = 12
 _KEYS = ("collective", "ranks", "ranks_per_node", "library", "source", "bytes", "us")
 
@@ -201,8 +200,9 @@ def tabled(tables: Iterable[ExchangeTable], ranks: int, ranks_per_node: int) -> 
     sendrecv only where each node has one rank or all ranks are in one: elsewhere ranks of a node share its cards.
     """
     here = {one.collective: one for one in tables if (one.ranks, one.ranks_per_node) == (ranks, ranks_per_node)}
-    curves = {name: here[name].curve for name in ("all_reduce", "all_gather", "reduce_scatter") if name in here}
-    found = {name: here[name] for name in curves}
+    whole_names = ("all_reduce", "all_gather", "reduce_scatter")
+    found: dict[str, ExchangeTable] = {name: here[name] for name in whole_names if name in here}
+    curves: dict[str, Curve] = {name: one.curve for name, one in found.items()}
     derived: dict[str, str] = {}
     if "all_reduce" in here:
         whole = here["all_reduce"]

@@ -256,7 +256,8 @@ def _of_json(found: Any, name: str) -> Iterator[Log]:
         return
     if not isinstance(found, Mapping) or not isinstance(found.get("results"), list):
         raise ConfigError(f"{name} is JSON without the results of nccl-tests")
-    config = found.get("config") if isinstance(found.get("config"), Mapping) else {}
+    config = found.get("config")
+    config = config if isinstance(config, Mapping) else {}
     listed = config.get("devices", found.get("devices"))
     devices = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
     said = [str(one) for one in found.get("args", [])] if isinstance(found.get("args"), list) else []
@@ -285,7 +286,7 @@ def _json_row(one: Any) -> _Row | None:
         return None
     if not _whole(one["size"], one["count"]):
         return None
-    places = []
+    places: list[tuple[float, float, float, str]] = []
     for key in ("out_of_place", "in_place"):
         said = one.get(key)
         if not isinstance(said, Mapping):
@@ -294,8 +295,9 @@ def _json_row(one: Any) -> _Row | None:
         numbers = [_number(said.get(what)) for what in ("time", "alg_bw", "bus_bw")]  # not cpu_time
         if any(number is None for number in numbers):
             return None
-        places.append((*(number or 0.0 for number in numbers), str(said.get("nwrong") or "0")))
-    return _Row(one["size"], str(one.get("redop") or ""), tuple(places))  # type: ignore[arg-type]
+        time, alg_bw, bus_bw = (number or 0.0 for number in numbers)
+        places.append((time, alg_bw, bus_bw, str(said.get("nwrong") or "0")))
+    return _Row(one["size"], str(one.get("redop") or ""), tuple(places))
 
 
 def _csv_header(text: str) -> list[str] | None:
