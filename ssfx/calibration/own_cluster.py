@@ -1,4 +1,4 @@
-"""The user's own nodes as a cluster file: all-reduces among all ranks, inside nodes, and small ones, are measured.
+"""The user's own nodes as a cluster file: collectives of all sizes among all ranks, all-reduces inside nodes.
 
 Every rank that torchrun started runs `main`; rank 0 writes the file, which `cluster=FILE` takes.
 """
@@ -9,9 +9,10 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -24,9 +25,12 @@ from ssfx.core.digests import yaml_with_digest
 from ssfx.core.errors import ConfigError, SsfxError
 from ssfx.core.files import write_atomic
 from ssfx.perf_model import devices
+from ssfx.perf_model.exchange_tables import ExchangeTable, exchange_lines
 
 HOW = "torchrun --nproc-per-node RANKS -m ssfx.profile_network --out cluster.yaml"
 LARGE_MIB = 64
+STEP = 4
+"""Each size of the sweep is so many times the one before."""
 _CALLS = 10
 _TIMEOUT_S = 120
 _SMALL_NUMEL = 1
@@ -58,6 +62,8 @@ class Nodes:
     everyone: Rate
     inside: Rate | None
     large_mib: int
+    tables: tuple[ExchangeTable, ...] = ()
+    """Of all ranks, by size."""
 
     def to_yaml(self) -> str:
         """Return the text of a cluster file; numbers of links are what was reached, so that their efficiency is 1."""
@@ -74,7 +80,7 @@ class Nodes:
             "nics_per_node: 1", f"intra: {_link(inside)}", f"inter: {_link(self.everyone, ', rdma: false')}",
             f"small_allreduce_us: {all_us:.4g}", f"source: '{source}'", "calibration: nominal",
         ]  # fmt: skip
-        return "\n".join(lines) + "\n"
+        return "\n".join([*lines, *exchange_lines(self.tables)]) + "\n"
 
 
 def _link(rate: Rate, also: str = "") -> str:
@@ -104,9 +110,10 @@ def measure_nodes(devices_per_node: int, device: str | None, large_mib: int = LA
         starts = range(0, world, devices_per_node)
         groups = [dist.new_group(list(range(start, start + devices_per_node))) for start in starts]
         inside = _rate(groups[rank // devices_per_node], devices_per_node, where, large_mib)
+    tables = _tables(world, devices_per_node, where, large_mib, dist.get_backend())
     return Nodes(
         world // devices_per_node, devices_per_node, sheet, name if on_gpu else platform.machine(),
-        dist.get_backend(), everyone, inside, large_mib,
+        dist.get_backend(), everyone, inside, large_mib, tables,
     )  # fmt: skip
 
 
@@ -121,27 +128,58 @@ def sheet_of(name: str) -> str:
     return found
 
 
+def _tables(world: int, per_node: int, where: torch.device, large_mib: int, backend: str) -> tuple[ExchangeTable, ...]:
+    """Return what collectives among all ranks take from a few bytes up, as nccl-tests counts them."""
+    library = f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}" if backend == "nccl" else backend
+    source = f"ssfx.profile_network, {datetime.now(UTC).date().isoformat()}"
+    tables = []
+    for name, call in _COLLECTIVES.items():
+        sizes, us, nbytes = [], [], 4 * world
+        while nbytes <= large_mib * 2**20:
+            data = torch.zeros(nbytes // 4, dtype=torch.float32, device=where)
+            sizes.append(nbytes)
+            us.append(1e6 * _seconds(partial(call, data), where))
+            nbytes *= STEP
+        tables.append(ExchangeTable(name, world, per_node, tuple(sizes), tuple(us), library, source))
+    return tuple(tables)
+
+
+def _gather(data: torch.Tensor) -> None:
+    dist.all_gather_into_tensor(data, data.chunk(dist.get_world_size())[dist.get_rank()])
+
+
+def _to_all(data: torch.Tensor) -> None:
+    dist.all_to_all_single(torch.empty_like(data), data)
+
+
+_COLLECTIVES: Mapping[str, Callable[[torch.Tensor], object]] = {
+    "all_reduce": dist.all_reduce, "all_gather": _gather, "alltoall": _to_all,
+}  # fmt: skip
+"""What is swept, by sizes of the whole: what a rank contributes, or of all_gather receives."""
+
+
 def _rate(group: Any, ranks: int, where: torch.device, large_mib: int) -> Rate:
-    small_s = _seconds(torch.zeros(_SMALL_NUMEL, dtype=torch.float32, device=where), group)
+    small = torch.zeros(_SMALL_NUMEL, dtype=torch.float32, device=where)
+    small_s = _seconds(partial(dist.all_reduce, small, group=group), where)
     large = torch.zeros(large_mib * 2**18, dtype=torch.float32, device=where)
-    seconds = _seconds(large, group)
+    seconds = _seconds(partial(dist.all_reduce, large, group=group), where)
     bits = 8 * large.numel() * large.element_size()
     return Rate(2 * (ranks - 1) / ranks * bits / seconds / 1e9, small_s, ranks)
 
 
-def _seconds(data: torch.Tensor, group: Any) -> float:
-    """Return the median seconds of an all-reduce on the slowest rank of all, after two that do not count."""
+def _seconds(call: Callable[[], object], where: torch.device) -> float:
+    """Return the median seconds of a collective on the slowest rank of all, after two that do not count."""
     times = []
     for _ in range(_CALLS + 2):
-        dist.all_reduce(data, group=group)
-        if data.is_cuda:
+        call()
+        if where.type == "cuda":
             torch.cuda.synchronize()
         began = perf_counter()
-        dist.all_reduce(data, group=group)
-        if data.is_cuda:
+        call()
+        if where.type == "cuda":
             torch.cuda.synchronize()
         times.append(perf_counter() - began)
-    slowest = torch.tensor([median(times[2:])], dtype=torch.float64, device=data.device)
+    slowest = torch.tensor([median(times[2:])], dtype=torch.float64, device=where)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     return float(slowest)
 

@@ -15,7 +15,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.core.files import DAMAGED
 from ssfx.core.yaml_file import read_yaml
 from ssfx.perf_model import devices
-from ssfx.perf_model.exchange_tables import ExchangeTable, sized, tables_of
+from ssfx.perf_model.exchange_tables import ExchangeTable, exchange_lines, sized, tables_of
 from ssfx.perf_model.links import link_kind
 from ssfx.perf_model.nccl_log import Log, logs_of, looks_like_log
 from ssfx.perf_model.node_text import NodeText, node_text
@@ -24,7 +24,6 @@ LARGEST_BYTES = 64 * 2**20
 """A larger file is no log of one test."""
 SMALL_BYTES = 2**16
 """A message up to here tells of latency."""
-_IN_A_ROW = 12
 _OF_MODEL = {"all_reduce": "all_reduce", "all_gather": "all_gather", "all_to_all": "alltoall", "send": "sendrecv"}
 """Primitives of a recorded system, and the tables they are."""
 
@@ -229,25 +228,8 @@ def _yaml(
     if small and small.nbytes[0] <= SMALL_BYTES:
         lines.append(f"small_allreduce_us: {small.us[0]:.6g}")
     lines += [f"source: {json.dumps(source)}", "calibration: nominal"]
-    if tables:
-        lines.append("exchanges:")
-    for one in sorted(tables, key=lambda one: (one.collective, one.ranks)):
-        lines += [
-            f"  - collective: {one.collective}", f"    ranks: {one.ranks}", f"    ranks_per_node: {one.ranks_per_node}",
-        ]  # fmt: skip
-        lines += [f"    {key}: {json.dumps(value)}" for key in ("library", "source") if (value := getattr(one, key))]
-        lines += [f"    bytes: {_flow(one.nbytes)}", f"    us: {_flow([float(f'{value:.6g}') for value in one.us])}"]
+    lines += exchange_lines(tables)
     return "\n".join(lines) + "\n", notes
-
-
-def _flow(values: Sequence[float]) -> str:
-    words = [_digits(value) for value in values]
-    rows = [", ".join(words[start : start + _IN_A_ROW]) for start in range(0, len(words), _IN_A_ROW)]
-    return "[" + ",\n      ".join(rows) + "]"
-
-
-def _digits(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else repr(value)
 
 
 def _links(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -18,7 +19,7 @@ FEWEST = 2
 """Sizes that a table has at least."""
 DIP = 0.99
 """A larger message that takes less than this share of the time of a smaller one makes a table not monotone."""
-_TOTALS = ("all_gather", "reduce_scatter", "alltoall")
+_IN_A_ROW = 12
 _KEYS = ("collective", "ranks", "ranks_per_node", "library", "source", "bytes", "us")
 
 
@@ -160,6 +161,24 @@ def held_out(table: ExchangeTable) -> list[tuple[int, float]]:
     curve = measured([size for size, _ in others], [us for _, us in others])
     odd = range(1, len(points) - 1, 2)
     return [(table.nbytes[i], curve(points[i][0]) / points[i][1] - 1) for i in odd]
+
+
+def exchange_lines(tables: Sequence[ExchangeTable]) -> list[str]:
+    """Return the `exchanges` of a cluster's file as lines of YAML; none without tables."""
+    lines = ["exchanges:"] if tables else []
+    for one in sorted(tables, key=lambda one: (one.collective, one.ranks)):
+        lines += [
+            f"  - collective: {one.collective}", f"    ranks: {one.ranks}", f"    ranks_per_node: {one.ranks_per_node}",
+        ]  # fmt: skip
+        lines += [f"    {key}: {json.dumps(value)}" for key in ("library", "source") if (value := getattr(one, key))]
+        lines += [f"    bytes: {_flow(one.nbytes)}", f"    us: {_flow([float(f'{value:.6g}') for value in one.us])}"]
+    return lines
+
+
+def _flow(values: Sequence[float]) -> str:
+    words = [str(int(value)) if float(value).is_integer() else repr(value) for value in values]
+    rows = [", ".join(words[start : start + _IN_A_ROW]) for start in range(0, len(words), _IN_A_ROW)]
+    return "[" + ",\n      ".join(rows) + "]"
 
 
 @dataclass(frozen=True)

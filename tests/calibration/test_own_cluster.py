@@ -49,3 +49,10 @@ def test_ranks_measure_their_own_machine(tmp_path):
     assert (said["nodes"], said["devices_per_node"], said["device"]) == (1, 2, "cpu")
     assert said["inter"]["gbps"] > 0
     assert "cluster=mine.yaml" in done.stdout
+    tables = {one["collective"]: one for one in said["exchanges"]}
+    assert set(tables) == {"all_reduce", "all_gather", "alltoall"}
+    for one in tables.values():
+        assert one["bytes"] == [8 * 4**power for power in range(9)]
+        assert (one["ranks"], one["ranks_per_node"], one["library"]) == (2, 2, "gloo")
+    cluster = resolve_setting(["model=resnet50", f"cluster={tmp_path / 'mine.yaml'}"]).cluster
+    assert set(cluster.tabled.measured) == {"all_reduce", "all_gather", "all_to_all"}
