@@ -217,7 +217,7 @@ def _write_state(path: Path, state: Mapping[str, Any]) -> str:
         file.flush()
         os.fsync(file.fileno())
         file.seek(0)
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
 
 
 def read_state(path: Path) -> dict[str, Any]:
