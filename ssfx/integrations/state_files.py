@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from ssfx.core.errors import ConfigError, RunError, SsfxError
-from ssfx.core.files import DAMAGED, replacing
+from ssfx.core.errors import ConfigError, SsfxError
+from ssfx.core.files import replacing
 from ssfx.runtime.sync import Sync
 from ssfx.workloads.checkpoint import read_state
 
@@ -39,6 +39,3 @@ def load_state(sync: Sync, checkpoint: str | Path) -> None:
         sync.load_state_dict(state)
     except SsfxError as error:
         raise type(error)(f"{path}: {error}") from None
-    except DAMAGED as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise RunError(f"{path} is damaged, or no state that ssfx saved ({reason}); use an earlier one") from None

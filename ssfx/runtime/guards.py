@@ -13,7 +13,9 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ssfx.core.errors import ConfigError
+from ssfx.core.files import DAMAGED
 from ssfx.planning.plan import Plan
+from ssfx.runtime.saved_state import check_types
 
 OWN_EXCHANGE = {
     "DistributedDataParallel": "attach to the bare module instead, and do not wrap it",
@@ -169,11 +171,12 @@ def check_state(state: Any, mine: Mapping[str, Any], shapes: Mapping[str, tuple[
     keys = {"format", "plan", "profile", "step", "skipped_steps", "scale", "rates", "memory", "costs", "observed"}
     if not isinstance(state, Mapping) or not keys | mine.keys() <= state.keys():
         raise ConfigError("this is not a state of ssfx: load what sync.state_dict() returned on this rank")
-    if state["format"] != STATE_FORMAT:
+    if isinstance(state["format"], int) and state["format"] != STATE_FORMAT:
         raise ConfigError(
             f"this state has format {state['format']}, and this version of ssfx reads {STATE_FORMAT}; "
             "load it with the version that saved it"
         )
+    check_types(state)
     for key, value in mine.items():
         if state[key] != value:
             raise ConfigError(f"this state was saved with {key}={state[key]}, not {value}; resume with the same {key}")
@@ -192,7 +195,7 @@ def plan_in(state: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> 
     """Return the plan in a state; ConfigError when it cannot be read or is that of another model."""
     try:
         plan = Plan.from_json(state["plan"])
-    except (ValueError, KeyError, TypeError) as error:
+    except DAMAGED as error:
         raise ConfigError(f"the plan in this state cannot be read ({error}); resume from another file") from None
     if {spec.name: spec.shape for spec in plan.tensors} != shapes:
         raise ConfigError("this state was saved for another model: parameter names or shapes differ")

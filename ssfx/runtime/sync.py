@@ -307,8 +307,13 @@ class Sync(Uneven):
         """Return a state in the present format, and its plan; ConfigError if it is none of this exchange."""
         mine = {"world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed, **self._identity()}
         shapes = {spec.name: spec.shape for spec in self._base.tensors}
+        if isinstance(state, dict):  # check_state refuses anything else
+            state = up_to_date("Sync", state)
         check_state(state, mine, shapes | {name: tuple(p.shape) for name, p in self._frozen.items()})
-        state = up_to_date("Sync", state)
+        if self._rates is not None and state["rates"] is None:
+            raise ConfigError(
+                "this state has no learning rates, which memory=lr_scaled needs; resume from another file"
+            )
         if self.memory is not None:
             check_buffer_shapes(state["memory"], shapes, self.memory.buffers)
         return state, plan_in(state, shapes)

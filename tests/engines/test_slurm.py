@@ -156,6 +156,7 @@ PUNCTUATION = [
     ("gres=nvme:1", "--gres=gpu:4,nvme:1"),
     ("modules=cuda/12.4,nccl", "module load nccl || exit 1"),
     ("modules=[cuda/12.4]", "module load cuda/12.4 || exit 1"),
+    ("modules=[²]", "module load '²' || exit 1"),
     ("environment={NCCL_SOCKET_IFNAME:^lo,docker}", "export NCCL_SOCKET_IFNAME='^lo,docker'"),
     ("environment={NCCL_SOCKET_IFNAME=^lo,docker,NCCL_DEBUG=INFO}", "export NCCL_SOCKET_IFNAME='^lo,docker'"),
     ("environment=NCCL_SOCKET_IFNAME=^lo,docker", "export NCCL_SOCKET_IFNAME='^lo,docker'"),
