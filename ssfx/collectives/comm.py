@@ -71,26 +71,17 @@ class _All:
         return all(work.is_completed() for work in self._works)
 
 
-_free_groups: dict[tuple[int, ...], list[Any]] = {}
-"""Groups that were made for a Comm and released, by their ranks."""
-_lent_groups: set[Any] = set()
-"""Groups that a Comm of its own right was given and has not released."""
+_free_groups: list[Any] = []
 LOOK_EVERY = timedelta(seconds=1)
 """Time after which a rank that waits for its peers looks whether they still come."""
 
 
-def new_group(like: Any = None) -> Any:
-    """Return a new group of the ranks of `like`, or of all; called by these ranks alone.
-
-    How gloo's threads for it are scheduled is a switch of the environment.
-    """
+def new_group() -> Any:
+    """Return a new group of all ranks; how gloo's threads for it are scheduled is a switch of the environment."""
     import torch.distributed as dist
 
     with batch_schedule_network_threads():
-        if like is None:
-            return dist.new_group()
-        ranks, backend = dist.get_process_group_ranks(like), dist.get_backend_config(like)
-        return dist.new_group(ranks, backend=backend, use_local_synchronization=True)
+        return dist.new_group()
 
 
 def _see_nothing() -> None:
@@ -105,26 +96,20 @@ class Comm:
 
     For all ranks (`group` None) the group is one of its own, so that collectives of the model (SyncBatchNorm) or of the
     script cannot mix with the exchange; it is used again after `release`, never closed: a peer may still be reading. A
-    group that is given is used as it is and must be left to the exchange during backward. With `alone`, a group that
-    another such Comm was given is left to that, and one of its own of the same ranks is used. One rank alone needs no
+    group that is given is used as it is and must be left to the exchange during backward. One rank alone needs no
     group: its sum is its own tensor, its gather a copy.
     """
 
-    def __init__(self, group: Any = None, device: torch.device | None = None, *, alone: bool = False) -> None:
+    def __init__(self, group: Any = None, device: torch.device | None = None) -> None:
         import torch.distributed as dist
 
         self._dist = dist
         self.device = device if device is not None else torch.device("cpu")
         self.rank: int = dist.get_rank(group) if dist.is_initialized() else 0
         self.world_size: int = dist.get_world_size(group) if dist.is_initialized() else 1
-        self._ranks: tuple[int, ...] = ()
-        """Ranks of a group of its own."""
-        if self.world_size > 1 and (group is None or (alone and group in _lent_groups)):
-            self._ranks = tuple(dist.get_process_group_ranks(group))
-            free = _free_groups.get(self._ranks)
-            group = free.pop() if free else new_group(group)
-        elif self.world_size > 1 and alone:
-            _lent_groups.add(group)
+        self._own = group is None and self.world_size > 1
+        if self._own:
+            group = _free_groups.pop() if _free_groups else new_group()
         self.group = group
         self.calls = 0
         self.contributed_bytes = 0
@@ -133,12 +118,10 @@ class Comm:
         """Raises if a peer will never come; called about once a second while this rank waits."""
 
     def release(self) -> None:
-        """Give the group back for the next Comm; nothing may be under way."""
-        if self._ranks:
-            _free_groups.setdefault(self._ranks, []).append(self.group)
-            self._ranks = ()
-        else:
-            _lent_groups.discard(self.group)
+        """Give a group of its own back for the next Comm; nothing may be under way."""
+        if self._own:
+            _free_groups.append(self.group)
+            self._own = False
 
     def all_reduce(self, tensor: torch.Tensor, *, op: str = "sum") -> Pending:
         """Issue an in-place all-reduce of `tensor`; op is "sum" or "max"."""

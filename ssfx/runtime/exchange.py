@@ -10,6 +10,8 @@ import ctypes
 import threading
 from collections.abc import Callable, Collection, Iterable
 from time import perf_counter
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -47,6 +49,9 @@ class Slot:
 
 class Exchange:
     """Executes a plan step by step; `install` may change the plan between steps and keeps the memory."""
+
+    _under_way: ClassVar[WeakValueDictionary[Any, Exchange]] = WeakValueDictionary()
+    """The exchange that has begun and not ended, by process group."""
 
     def __init__(
         self, comm: Comm, params: dict[str, torch.nn.Parameter], memory: Memory | None, store: Store, tracer: Tracer
@@ -107,8 +112,13 @@ class Exchange:
         """Start a step: nothing has arrived yet, and what the last one left uncommitted is forgotten.
 
         But not that of the tensors in `going_on`, whose averages are in `.grad` and are exchanged again with what is
-        added to them.
+        added to them. ConfigError while another exchange uses the process group: its messages would be taken for these.
         """
+        if self._under_way.setdefault(self.comm.group, self) is not self:
+            raise ConfigError(
+                "two attached models have gradients in this backward pass and were given one process group, in which "
+                "their messages would mix; attach without process_group, or give each a group of its own"
+            )
         if self._settling:
             # The allocator puts the next gradients where the old plan's buckets were; the last ones' places would stay.
             self._settling -= 1
@@ -219,6 +229,7 @@ class Exchange:
             for index, lane in enumerate(self.lanes):
                 received += lane.finish()
                 self._queue.ended(index)
+        self._under_way.pop(self.comm.group, None)
         self._sent_bytes = self.comm.sent.sent_bytes - self._sent_before
         with self._watch.time("decompress"):
             finite = all_finite(received)
@@ -308,6 +319,8 @@ class Exchange:
         """Stop the threads and free the buffers; the memory in the store stays."""
         self._host.close()
         self._queue.close()
+        if self._under_way.get(self.comm.group) is self:
+            del self._under_way[self.comm.group]
         self.lanes = []
         for slot in self.slots.values():
             slot.lane = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from runtime.pool import Pool
+from runtime.scripts import refused
 from runtime.scripts import work_scripts as work
 from runtime.scripts.harness import SCRIPTS, Options
 
@@ -55,3 +56,19 @@ def test_scripts_on_three_ranks(pool: Pool, name: str) -> None:
         assert report["agree"]
         assert report["violation"] < 2e-5
         assert report["kept"] > 0
+
+
+@pytest.mark.parametrize("scheme", ["ddp", "cltk", "topk"])
+def test_weights_that_are_tied_to_exchanged_ones_later_follow_ddp(pool: Pool, scheme: str) -> None:
+    for distance, agree in pool.run(refused.tied, 2, EXACT[scheme]):
+        assert distance < 2e-5
+        assert agree
+
+
+@pytest.mark.parametrize("scheme", ["ddp", "topk"])
+@pytest.mark.parametrize("name", refused.REFUSED)
+def test_a_script_that_cannot_be_right_is_refused_in_one_line(pool: Pool, name: str, scheme: str) -> None:
+    for text in pool.run(refused.said, 2, name, EXACT[scheme]):
+        assert "\n" not in text
+        for part in refused.REFUSED[name][1]:
+            assert part in text
