@@ -24,7 +24,7 @@ class Covered:
 
     `params` are exchanged. `everywhere` returns the parameters of all attached models, those of this one included.
     `take_up` is called with an optimizer that was made later, before its first step. What steps inside the step of
-    a known optimizer is part of that.
+    a known optimizer (SAM's inner one) is part of that; `used` is called with it when it has.
     """
 
     _all: ClassVar[WeakSet[Covered]] = WeakSet()
@@ -36,9 +36,10 @@ class Covered:
         params: Iterable[torch.nn.Parameter],
         everywhere: Callable[[], Iterable[torch.nn.Parameter]],
         take_up: Callable[[torch.optim.Optimizer], None],
+        used: Callable[[torch.optim.Optimizer], None],
     ) -> None:
         self._ids = {id(p) for p in params}
-        self._everywhere, self._take_up = everywhere, take_up
+        self._everywhere, self._take_up, self._used = everywhere, take_up, used
         self._known = [ref(one) for one in given]
         self._sizes: WeakKeyDictionary[torch.optim.Optimizer, list[int]] = WeakKeyDictionary()
         """How many parameters each group of an optimizer had when it was looked through."""
@@ -79,6 +80,8 @@ class Covered:
         """Note that a step ended."""
         if optimizer is self._stepping:
             self._stepping = None
+        elif self._stepping is not None:
+            self._used(optimizer)
 
     def close(self) -> None:
         """Stop listening."""

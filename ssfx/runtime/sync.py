@@ -137,7 +137,7 @@ class Sync(Uneven):
             self._listen(slot)
         for one in optimizers:
             self._hook_optimizer(one)
-        self._covered = Covered(optimizers, self._params.values(), attached_parameters, self._take_up)
+        self._covered = Covered(optimizers, self._params.values(), attached_parameters, self._take_up, self._used_by)
         self._handles.append(model.register_forward_pre_hook(hook(refuse_inside_ddp)))
         self._watch = ParameterWatch(model, lambda: [*self._params.values(), *self._frozen.values()])
         self._habits = DdpHabits(model, self.no_sync)
@@ -462,6 +462,10 @@ class Sync(Uneven):
     def _after_optimizer(self, optimizer: Any, *_: Any) -> None:
         self._stepped.add(id(optimizer))
         self._in_closure = False
+        self._used_by(optimizer)
+
+    def _used_by(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer has stepped with what is in `.grad`; one inside it may have, and cleared it."""
         held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
         self._commit({name for name in self._open_for_commit if id(self._params[name]) in held})
 
