@@ -37,7 +37,7 @@ _SETTLING_STEPS = 3
 class Slot:
     """One parameter and where its gradient goes under the plan in use."""
 
-    __slots__ = ("dense", "host", "index", "lane", "name", "param", "segment", "waiting")
+    __slots__ = ("dense", "handle", "host", "index", "lane", "name", "param", "segment", "waiting")
 
     def __init__(self, name: str, param: torch.nn.Parameter) -> None:
         self.name = name
@@ -45,6 +45,17 @@ class Slot:
         self.lane: LaneExecutor | None = None  # None: the tensor is empty and in no message
         self.index = self.segment = 0
         self.dense = self.host = self.waiting = False
+        self.handle: Any = None
+
+    def listen(self, hook: Callable[[torch.Tensor], None]) -> Any:
+        """Call `hook` whenever autograd has added to the gradient; return the handle that removes it."""
+        self.handle = self.param.register_post_accumulate_grad_hook(hook)
+        return self.handle
+
+    def heard_last(self) -> bool:
+        """True unless a script's hook, set later, may still change the gradient after the one given to `listen`."""
+        hooks: dict[int, Any] = self.param._post_accumulate_grad_hooks
+        return bool(next(reversed(hooks)) == self.handle.id)
 
 
 class Exchange:
@@ -243,7 +254,7 @@ class Exchange:
 
     def _of_zeros(self, names: Collection[str]) -> set[str]:
         """Return those of `names` whose averages the last step wrote as zeros, before another one begins."""
-        zeros = set()
+        zeros: set[str] = set()
         with torch.no_grad():
             for lane, slots in zip(self.lanes, self._members, strict=True):
                 if mine := [slot.name for slot in slots if slot.name in names]:

@@ -1,4 +1,7 @@
-"""Scripts that ssfx refuses, or that look as if it had to: what is said, or how far from torch DDP they end."""
+"""Scripts that ssfx refuses, or that look as if it had to: what is said, or how far from torch DDP they end.
+
+Their gradients are not those that autograd makes of what is attached, so no books are kept.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +47,24 @@ def tied_to_what_is_exchanged(run: Run) -> None:
     _train(run, net, optimizer)
 
 
+def _tripled(param: torch.Tensor) -> None:
+    param.grad.mul_(3)
+
+
+def hooks_after_the_exchange(run: Run) -> None:
+    """Hooks that are set after the exchange began change gradients, before and after they are added to `.grad`."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), RATE)
+    net = run.wrap(model, optimizer)
+    model[0].weight.register_hook(lambda grad: grad.clamp(-0.02, 0.02))
+    model[2].weight.register_post_accumulate_grad_hook(_tripled)
+    for step in range(STEPS):
+        inputs, targets = run.batch(step)
+        optimizer.zero_grad()
+        functional.mse_loss(net(inputs), targets).backward()
+        optimizer.step()
+
+
 def tied_to_a_new_parameter(run: Run) -> None:
     """The vocabulary grows after the exchange began: both take a weight that nobody exchanges."""
     model = Language()
@@ -79,6 +100,7 @@ def an_optimizer_left_out(run: Run) -> None:
     run.wrap(model, torch.optim.SGD(model.a.parameters(), RATE))
 
 
+FOLLOWS = {"tied": tied_to_what_is_exchanged, "hooks": hooks_after_the_exchange}
 REFUSED: dict[str, tuple[Callable[[Run], None], tuple[str, ...]]] = {
     "new weight": (tied_to_a_new_parameter, ("embed.weight", "came after attach", "attach again")),
     "loss left out": (loss_left_out, ("shape (5, 4)", "ModuleList")),
@@ -99,12 +121,12 @@ def said(group: Any, rank: int, world: int, name: str, options: Options) -> str:
     return ""
 
 
-def tied(group: Any, rank: int, world: int, options: Options) -> tuple[float, bool]:
-    """Return how far from torch DDP the script that ties weights ends, and whether ranks agree."""
+def follows(group: Any, rank: int, world: int, name: str, options: Options) -> tuple[float, bool]:
+    """Return how far from torch DDP a script ends, and whether ranks agree."""
     ends = []
     for one in (None, options):
         run = Run(group, rank, world, one)
-        tied_to_what_is_exchanged(run)
+        FOLLOWS[name](run)
         ends.append(run.weights())
     run.detach()
     return float((ends[0] - ends[1]).abs().max()), run.ranks_agree()

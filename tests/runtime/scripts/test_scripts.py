@@ -59,8 +59,9 @@ def test_scripts_on_three_ranks(pool: Pool, name: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["ddp", "cltk", "topk"])
-def test_weights_that_are_tied_to_exchanged_ones_later_follow_ddp(pool: Pool, scheme: str) -> None:
-    for distance, agree in pool.run(refused.tied, 2, EXACT[scheme]):
+@pytest.mark.parametrize("name", refused.FOLLOWS)
+def test_what_is_tied_or_hooked_after_the_exchange_began_follows_ddp(pool: Pool, name: str, scheme: str) -> None:
+    for distance, agree in pool.run(refused.follows, 2, name, EXACT[scheme]):
         assert distance < 2e-5
         assert agree
 
