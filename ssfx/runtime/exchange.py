@@ -123,9 +123,11 @@ class Exchange:
         """Start a step: nothing has arrived yet, and what the last one left uncommitted is forgotten.
 
         But not that of the tensors in `going_on`, whose averages are in `.grad` and are exchanged again with what is
-        added to them. ConfigError while another exchange uses the process group: its messages would be taken for these.
+        added to them. ConfigError while another exchange uses the process group and a thread issues messages of either:
+        they would be taken for the other's.
         """
-        if self._under_way.setdefault(self.comm.group, self) is not self:
+        other = self._under_way.setdefault(self.comm.group, self)
+        if other is not self and (self._threaded() or other._threaded()):
             raise ConfigError(
                 "two attached models have gradients in this backward pass and were given one process group, in which "
                 "their messages would mix; attach without process_group, or give each a group of its own"
@@ -148,6 +150,14 @@ class Exchange:
         self._events: list[list[torch.cuda.Event]] = [[] for _ in self.lanes]
         self._sent_before = self.comm.sent.sent_bytes
         self._queue.begin(self.lanes, hold=not self.plan.overlap)
+
+    def _not_under_way(self) -> None:
+        if self._under_way.get(self.comm.group) is self:
+            del self._under_way[self.comm.group]
+
+    def _threaded(self) -> bool:
+        hosted = any(segment.placement == "host" for lane in self.lanes for segment in lane.lane.segments)
+        return hosted or any(lane.blocking for lane in self.lanes)
 
     def arrive(self, slot: Slot) -> None:
         """Take one gradient in; the last of a segment compresses it, the last of a lane makes the lane ready.
@@ -240,7 +250,7 @@ class Exchange:
             for index, lane in enumerate(self.lanes):
                 received += lane.finish()
                 self._queue.ended(index)
-        self._under_way.pop(self.comm.group, None)
+        self._not_under_way()
         self._sent_bytes = self.comm.sent.sent_bytes - self._sent_before
         with self._watch.time("decompress"):
             finite = all_finite(received)
@@ -330,8 +340,7 @@ class Exchange:
         """Stop the threads and free the buffers; the memory in the store stays."""
         self._host.close()
         self._queue.close()
-        if self._under_way.get(self.comm.group) is self:
-            del self._under_way[self.comm.group]
+        self._not_under_way()
         self.lanes = []
         for slot in self.slots.values():
             slot.lane = None

@@ -85,13 +85,16 @@ def loss_left_out(run: Run) -> None:
 
 
 def two_models_on_one_group(run: Run) -> None:
-    """Both networks of a GAN are attached to the group that the script has, and one pass goes through both."""
-    first, second = network(10, 10), network()
+    """Two networks are attached to the group that the script has, and one pass goes through both.
+
+    The second begins while gradients of the first are missing, so that nothing has been sent when it is refused.
+    """
+    first, second = network(24, 24), network()
     optimizers = [torch.optim.SGD(part.parameters(), RATE) for part in (first, second)]
     assert run.options is not None
     for part, optimizer in zip((first, second), optimizers, strict=True):
         run.syncs[str(len(run.syncs))] = ssfx.attach(part, optimizer, process_group=run.group, **run.options)
-    second(first(run.batch(0)[0])).sum().backward()
+    second[2](first(second[:2](run.batch(0)[0]))).sum().backward()
 
 
 def an_optimizer_left_out(run: Run) -> None:

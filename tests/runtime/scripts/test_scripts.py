@@ -66,10 +66,10 @@ def test_what_is_tied_or_hooked_after_the_exchange_began_follows_ddp(pool: Pool,
         assert agree
 
 
-@pytest.mark.parametrize("scheme", ["ddp", "topk"])
+@pytest.mark.parametrize("scheme", ["cltk", "powersgd"])
 @pytest.mark.parametrize("name", refused.REFUSED)
 def test_a_script_that_cannot_be_right_is_refused_in_one_line(pool: Pool, name: str, scheme: str) -> None:
-    for text in pool.run(refused.said, 2, name, EXACT[scheme]):
+    for text in pool.run(refused.said, 2, name, LOSSY[scheme]):
         assert "\n" not in text
         for part in refused.REFUSED[name][1]:
             assert part in text
