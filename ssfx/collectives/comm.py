@@ -6,7 +6,7 @@ operations in the same order from one thread. The runtime's exchange queue guara
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -73,64 +73,44 @@ class _All:
 
 @dataclass(slots=True, eq=False)
 class _Own:
-    """A group for exchanges alone, the ranks in it, and the default group that these are numbers of."""
+    """A group of all ranks for exchanges alone, and the default group that it is of."""
 
     group: Any
-    ranks: Sequence[int]
     world: Any
     free: bool = False
 
 
 _made: list[_Own] = []
-"""In the order in which their ranks made them. Which are free differs by rank for a while: an exchange that was dropped
+"""In the order in which all ranks made them. Which are free differs by rank for a while: an exchange that was dropped
 is let go when Python collects garbage."""
-_lent_groups: set[Any] = set()
-"""Groups that were given to an exchange which has not released them."""
 LOOK_EVERY = timedelta(seconds=1)
 """Time after which a rank that waits for its peers looks whether they still come."""
 
 
-def new_group(like: Any = None) -> Any:
-    """Return a new group of the ranks of `like`, or of all; called by these ranks alone.
-
-    How gloo's threads for it are scheduled is a switch of the environment.
-    """
+def new_group() -> Any:
+    """Return a new group of all ranks; how gloo's threads for it are scheduled is a switch of the environment."""
     import torch.distributed as dist
 
     with batch_schedule_network_threads():
-        if like is None:
-            return dist.new_group()
-        ranks, backend = dist.get_process_group_ranks(like), dist.get_backend_config(like)
-        return dist.new_group(ranks, backend=backend, use_local_synchronization=True)
+        return dist.new_group()
 
 
-def _own_group(group: Any, device: torch.device) -> _Own:
-    """Return a group of the ranks of `group` that is free on each of them, or a new one; they call it together."""
+def _own_group(device: torch.device) -> _Own:
+    """Return a group that is free on every rank, or a new one; all ranks call it together."""
     import torch.distributed as dist
 
     world = dist.group.WORLD
     if _made and _made[0].world is not world:  # torch.distributed was shut down and set up again meanwhile
         _made.clear()
-        _lent_groups.clear()
-    ranks = dist.get_process_group_ranks(group or world)
-    if alike := [one for one in _made if one.ranks == ranks]:
-        free = torch.tensor([one.free for one in alike], dtype=torch.int32, device=device)
-        dist.all_reduce(free, op=dist.ReduceOp.MIN, group=group)
-        for one, everywhere in zip(alike, free.tolist(), strict=True):
+    if _made:
+        free = torch.tensor([one.free for one in _made], dtype=torch.int32, device=device)
+        dist.all_reduce(free, op=dist.ReduceOp.MIN)
+        for one, everywhere in zip(_made, free.tolist(), strict=True):
             if everywhere:
                 one.free = False
                 return one
-    _made.append(_Own(new_group(group), ranks, world))
+    _made.append(_Own(new_group(), world))
     return _made[-1]
-
-
-def _is_lent(group: Any, device: torch.device) -> bool:
-    """Return whether an exchange of any rank has the group."""
-    import torch.distributed as dist
-
-    lent = torch.tensor(int(group in _lent_groups), dtype=torch.int32, device=device)
-    dist.all_reduce(lent, op=dist.ReduceOp.MAX, group=group)
-    return bool(lent)
 
 
 def _see_nothing() -> None:
@@ -145,25 +125,18 @@ class Comm:
 
     For all ranks (`group` None) the group is one of its own, so that collectives of the model (SyncBatchNorm) or of the
     script cannot mix with the exchange; it is used again after `release`, never closed: a peer may still be reading. A
-    group that is given is used as it is and must be left to the exchange during backward. With `alone`, a group that
-    another such Comm was given is left to that, and one of its own of the same ranks is used. One rank alone needs no
+    group that is given is used as it is and must be left to the exchange during backward. One rank alone needs no
     group: its sum is its own tensor, its gather a copy.
     """
 
-    def __init__(self, group: Any = None, device: torch.device | None = None, *, alone: bool = False) -> None:
+    def __init__(self, group: Any = None, device: torch.device | None = None) -> None:
         import torch.distributed as dist
 
         self._dist = dist
         self.device = device if device is not None else torch.device("cpu")
         self.rank: int = dist.get_rank(group) if dist.is_initialized() else 0
         self.world_size: int = dist.get_world_size(group) if dist.is_initialized() else 1
-        self._own: _Own | None = None
-        self._lent = False
-        if self.world_size > 1 and (group is None or (alone and _is_lent(group, self.device))):
-            self._own = _own_group(group, self.device)
-        elif self.world_size > 1 and alone:
-            _lent_groups.add(group)
-            self._lent = True
+        self._own = _own_group(self.device) if group is None and self.world_size > 1 else None
         self.group = self._own.group if self._own is not None else group
         self.calls = 0
         self.contributed_bytes = 0
@@ -172,13 +145,10 @@ class Comm:
         """Raises if a peer will never come; called about once a second while this rank waits."""
 
     def release(self) -> None:
-        """Give the group back for the next Comm; nothing may be under way."""
+        """Give a group of its own back for the next Comm; nothing may be under way."""
         if self._own is not None:
             self._own.free = True
             self._own = None
-        if self._lent:
-            _lent_groups.discard(self.group)
-            self._lent = False
 
     def all_reduce(self, tensor: torch.Tensor, *, op: str = "sum") -> Pending:
         """Issue an in-place all-reduce of `tensor`; op is "sum" or "max"."""

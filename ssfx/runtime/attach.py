@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from ssfx.collectives.comm import Comm
-from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.runtime.ddp_habits import check_arguments
 from ssfx.runtime.guards import check_held, unwrapped
@@ -49,8 +48,8 @@ def attach(
     and residual error feedback.
     `scaler`: pass the GradScaler if you use one, so that residuals follow its scale. `costs`: planning input for
     profiled schemes; None measures it when planning. `process_group`: None makes one of all ranks for the exchange
-    alone; a group that is given must not be used by anything but exchanges during backward. Raises ConfigError when
-    the combination cannot work.
+    alone; a group that is given must not be used by anything else during backward. Raises ConfigError when the
+    combination cannot work.
     """
     check_group(process_group)
     check_model(model)
@@ -60,23 +59,18 @@ def attach(
     check_arguments(options)
     given = scheme_options(compressor, density, options)
     chosen: Any = entry.options(given)
-    chosen_memory = memory_of(entry, chosen.compressor, memory, optimizers)
-    comm = Comm(process_group, model_device(model), alone=True)
+    comm = Comm(process_group, model_device(model))
     if comm.world_size > 1:
         notice_voting_zeros(model, chosen.compressor, comm.rank)
-    try:
-        return Sync(
-            model,
-            optimizers,
-            scheme=scheme,
-            given=given,
-            memory=chosen_memory,
-            scaler=scaler,
-            comm=comm,
-            costs=costs,
-            seed=seed,
-            trace=trace,
-        )
-    except ConfigError:
-        comm.release()
-        raise
+    return Sync(
+        model,
+        optimizers,
+        scheme=scheme,
+        given=given,
+        memory=memory_of(entry, chosen.compressor, memory, optimizers),
+        scaler=scaler,
+        comm=comm,
+        costs=costs,
+        seed=seed,
+        trace=trace,
+    )

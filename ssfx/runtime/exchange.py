@@ -10,6 +10,8 @@ import ctypes
 import threading
 from collections.abc import Callable, Collection, Iterable
 from time import perf_counter
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -35,7 +37,7 @@ _SETTLING_STEPS = 3
 class Slot:
     """One parameter and where its gradient goes under the plan in use."""
 
-    __slots__ = ("__weakref__", "dense", "host", "index", "lane", "name", "param", "segment", "waiting")
+    __slots__ = ("__weakref__", "dense", "handle", "host", "index", "lane", "name", "param", "segment", "waiting")
 
     def __init__(self, name: str, param: torch.nn.Parameter) -> None:
         self.name = name
@@ -43,10 +45,24 @@ class Slot:
         self.lane: LaneExecutor | None = None  # None: the tensor is empty and in no message
         self.index = self.segment = 0
         self.dense = self.host = self.waiting = False
+        self.handle: Any = None
+
+    def listen(self, hook: Callable[[torch.Tensor], None]) -> Any:
+        """Call `hook` whenever autograd has added to the gradient; return the handle that removes it."""
+        self.handle = self.param.register_post_accumulate_grad_hook(hook)
+        return self.handle
+
+    def heard_last(self) -> bool:
+        """True unless a script's hook, set later, may still change the gradient after the one given to `listen`."""
+        hooks: dict[int, Any] = self.param._post_accumulate_grad_hooks
+        return bool(next(reversed(hooks)) == self.handle.id)
 
 
 class Exchange:
     """Executes a plan step by step; `install` may change the plan between steps and keeps the memory."""
+
+    _under_way: ClassVar[WeakValueDictionary[Any, Exchange]] = WeakValueDictionary()
+    """The exchange that has begun and not ended, by process group."""
 
     def __init__(
         self, comm: Comm, params: dict[str, torch.nn.Parameter], memory: Memory | None, store: Store, tracer: Tracer
@@ -107,8 +123,15 @@ class Exchange:
         """Start a step: nothing has arrived yet, and what the last one left uncommitted is forgotten.
 
         But not that of the tensors in `going_on`, whose averages are in `.grad` and are exchanged again with what is
-        added to them.
+        added to them. ConfigError while another exchange uses the process group and a thread issues messages of either:
+        they would be taken for the other's.
         """
+        other = self._under_way.setdefault(self.comm.group, self)
+        if other is not self and (self._threaded() or other._threaded()):
+            raise ConfigError(
+                "two attached models have gradients in this backward pass and were given one process group, in which "
+                "their messages would mix; attach without process_group, or give each a group of its own"
+            )
         if self._settling:
             # The allocator puts the next gradients where the old plan's buckets were; the last ones' places would stay.
             self._settling -= 1
@@ -127,6 +150,14 @@ class Exchange:
         self._events: list[list[torch.cuda.Event]] = [[] for _ in self.lanes]
         self._sent_before = self.comm.sent.sent_bytes
         self.queue.begin(self.lanes, hold=not self.plan.overlap)
+
+    def _not_under_way(self) -> None:
+        if self._under_way.get(self.comm.group) is self:
+            del self._under_way[self.comm.group]
+
+    def _threaded(self) -> bool:
+        hosted = any(segment.placement == "host" for lane in self.lanes for segment in lane.lane.segments)
+        return hosted or any(lane.blocking for lane in self.lanes)
 
     def arrive(self, slot: Slot) -> None:
         """Take one gradient in; the last of a segment compresses it, the last of a lane makes the lane ready.
@@ -219,6 +250,7 @@ class Exchange:
             for index, lane in enumerate(self.lanes):
                 received += lane.finish()
                 self.queue.ended(index)
+        self._not_under_way()
         self._sent_bytes = self.comm.sent.sent_bytes - self._sent_before
         with self._watch.time("decompress"):
             finite = all_finite(received)
@@ -308,6 +340,7 @@ class Exchange:
         """Stop the threads and free the buffers; the memory in the store stays."""
         self.host.close()
         self.queue.close()
+        self._not_under_way()
         self.lanes = []
         for slot in self.slots.values():
             slot.lane = None

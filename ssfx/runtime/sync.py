@@ -363,8 +363,7 @@ class Sync(Uneven):
     def _listen(self, slot: Slot) -> None:
         if slot.param.requires_grad:
             # Torch keeps what listens to a parameter where Python's garbage collection does not see it.
-            arrived = partial(_arrived, ref(self), ref(slot))
-            self._handles.append(slot.param.register_post_accumulate_grad_hook(arrived))
+            self._handles.append(slot.listen(partial(_arrived, ref(self), ref(slot))))
         else:
             self._frozen[slot.name] = slot.param  # it was trained in the run that is resumed; see `_thaw`
 
@@ -385,7 +384,8 @@ class Sync(Uneven):
             torch.autograd.Variable._execution_engine.queue_callback(self._end_of_graph)
         if kept_back is not None and kept_back.due:
             kept_back.gradient(slot.name, slot.param.grad)
-        self._exchange.arrive(slot)
+        if slot.heard_last():  # else it is taken at the end of the backward pass
+            self._exchange.arrive(slot)
         if observer is not None:
             observer.hook_took(perf_counter() - began)
 

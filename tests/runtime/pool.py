@@ -18,6 +18,8 @@ from processes import HANG_S
 
 PEERS_S = 10.0
 """Seconds that the peers of a failed rank have to say what they know of it; they may wait for it for ever."""
+second_groups: dict[int, Any] = {}
+"""On a rank: groups beside those that work is given, by the number of ranks, for the exchange of a second model."""
 
 
 def _serve(rank: int, size: int, store_file: str, environment: dict[str, str], inbox: Any, outbox: Any) -> None:
@@ -26,6 +28,7 @@ def _serve(rank: int, size: int, store_file: str, environment: dict[str, str], i
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store_file}", rank=rank, world_size=size)
     groups = {world: dist.new_group(list(range(world))) for world in range(1, size + 1)}
+    second_groups.update({world: dist.new_group(list(range(world))) for world in range(2, size + 1)})
     while True:
         task = inbox.get()
         if task is None:

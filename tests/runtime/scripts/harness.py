@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from runtime.pool import second_groups
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -117,9 +118,8 @@ class Run:
             return DistributedDataParallel(model, process_group=self.group, **of_ddp)
         if name in self.syncs:
             self.syncs[name].detach()
-        self.syncs[name] = ssfx.attach(
-            model, optimizer, scaler=self.scaler, process_group=self.group, **self.options
-        )  # fmt: skip
+        group = second_groups[self.world] if set(self.syncs) - {name} else self.group
+        self.syncs[name] = ssfx.attach(model, optimizer, scaler=self.scaler, process_group=group, **self.options)
         for each, param in bare.named_parameters():
             self.books.keep(f"{name}/{each}", param)
         for one in optimizer if isinstance(optimizer, list) else [optimizer]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from runtime.pool import Pool
+from runtime.scripts import refused
 from runtime.scripts import work_scripts as work
 from runtime.scripts.harness import SCRIPTS, Options
 
@@ -55,3 +56,20 @@ def test_scripts_on_three_ranks(pool: Pool, name: str) -> None:
         assert report["agree"]
         assert report["violation"] < 2e-5
         assert report["kept"] > 0
+
+
+@pytest.mark.parametrize("scheme", ["ddp", "cltk", "topk"])
+@pytest.mark.parametrize("name", refused.FOLLOWS)
+def test_what_is_tied_or_hooked_after_the_exchange_began_follows_ddp(pool: Pool, name: str, scheme: str) -> None:
+    for distance, agree in pool.run(refused.follows, 2, name, EXACT[scheme]):
+        assert distance < 2e-5
+        assert agree
+
+
+@pytest.mark.parametrize("scheme", ["cltk", "powersgd"])
+@pytest.mark.parametrize("name", refused.REFUSED)
+def test_a_script_that_cannot_be_right_is_refused_in_one_line(pool: Pool, name: str, scheme: str) -> None:
+    for text in pool.run(refused.said, 2, name, LOSSY[scheme]):
+        assert "\n" not in text
+        for part in refused.REFUSED[name][1]:
+            assert part in text

@@ -1,0 +1,135 @@
+"""Scripts that ssfx refuses, or that look as if it had to: what is said, or how far from torch DDP they end.
+
+Their gradients are not those that autograd makes of what is attached, so no books are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from runtime.scripts.adversarial import Halves
+from runtime.scripts.harness import RATE, STEPS, Options, Run, network
+from runtime.scripts.losses import Proxies
+from torch import nn
+from torch.nn import functional
+
+import ssfx
+from ssfx.core.errors import ConfigError
+
+
+class Language(nn.Module):
+    """An embedding and a head of the same shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(10, 12), nn.Linear(12, 10, bias=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.embed(tokens))
+
+
+def _train(run: Run, net: Any, optimizer: torch.optim.Optimizer, steps: int = STEPS) -> None:
+    for step in range(steps):
+        tokens = torch.randint(10, (8,), generator=torch.Generator().manual_seed(31 * run.rank + step))
+        optimizer.zero_grad()
+        functional.cross_entropy(net(tokens), tokens.flip(0)).backward()
+        optimizer.step()
+
+
+def tied_to_what_is_exchanged(run: Run) -> None:
+    """The head takes the embedding's weight after the exchange began: no new parameter, so nothing is missed."""
+    model = Language()
+    optimizer = torch.optim.SGD(model.parameters(), RATE)
+    net = run.wrap(model, optimizer, find_unused_parameters=True)
+    model.head.weight = model.embed.weight
+    _train(run, net, optimizer)
+
+
+def _tripled(param: torch.Tensor) -> None:
+    param.grad.mul_(3)
+
+
+def hooks_after_the_exchange(run: Run) -> None:
+    """Hooks that are set after the exchange began change gradients, before and after they are added to `.grad`."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), RATE)
+    net = run.wrap(model, optimizer)
+    model[0].weight.register_hook(lambda grad: grad.clamp(-0.02, 0.02))
+    model[2].weight.register_post_accumulate_grad_hook(_tripled)
+    for step in range(STEPS):
+        inputs, targets = run.batch(step)
+        optimizer.zero_grad()
+        functional.mse_loss(net(inputs), targets).backward()
+        optimizer.step()
+
+
+def tied_to_a_new_parameter(run: Run) -> None:
+    """The vocabulary grows after the exchange began: both take a weight that nobody exchanges."""
+    model = Language()
+    optimizer = torch.optim.SGD(model.parameters(), RATE)
+    net = run.wrap(model, optimizer)
+    model.embed.weight = model.head.weight = nn.Parameter(torch.randn(12, 12))
+    optimizer.add_param_group({"params": [model.embed.weight]})
+    _train(run, net, optimizer)
+
+
+def loss_left_out(run: Run) -> None:
+    """The optimizer holds the weights of a metric-learning loss, which no attached model has."""
+    model, loss = network(), Proxies()
+    optimizer = torch.optim.SGD([*model.parameters(), *loss.parameters()], RATE)
+    net = run.wrap(model, optimizer)
+    loss(net(run.batch(0)[0]), torch.arange(8) % 5).backward()
+    optimizer.step()
+
+
+def two_models_on_one_group(run: Run) -> None:
+    """Two networks are attached to the group that the script has, and one pass goes through both.
+
+    The second begins while gradients of the first are missing, so that nothing has been sent when it is refused.
+    """
+    first, second = network(24, 24), network()
+    optimizers = [torch.optim.SGD(part.parameters(), RATE) for part in (first, second)]
+    assert run.options is not None
+    for part, optimizer in zip((first, second), optimizers, strict=True):
+        run.syncs[str(len(run.syncs))] = ssfx.attach(part, optimizer, process_group=run.group, **run.options)
+    second[2](first(second[:2](run.batch(0)[0]))).sum().backward()
+
+
+def an_optimizer_left_out(run: Run) -> None:
+    """Only one of two optimizers is given."""
+    model = Halves()
+    run.wrap(model, torch.optim.SGD(model.a.parameters(), RATE))
+
+
+FOLLOWS = {"tied": tied_to_what_is_exchanged, "hooks": hooks_after_the_exchange}
+REFUSED: dict[str, tuple[Callable[[Run], None], tuple[str, ...]]] = {
+    "new weight": (tied_to_a_new_parameter, ("embed.weight", "came after attach", "attach again")),
+    "loss left out": (loss_left_out, ("shape (5, 4)", "ModuleList")),
+    "one group": (two_models_on_one_group, ("one process group", "without process_group")),
+    "optimizer left out": (an_optimizer_left_out, ("does not hold", "b.0.weight", "as a list")),
+}
+
+
+def said(group: Any, rank: int, world: int, name: str, options: Options) -> str:
+    """Return the error that a script ends with."""
+    run = Run(group, rank, world, options)
+    try:
+        REFUSED[name][0](run)
+    except ConfigError as error:
+        return str(error)
+    finally:
+        run.detach()
+    return ""
+
+
+def follows(group: Any, rank: int, world: int, name: str, options: Options) -> tuple[float, bool]:
+    """Return how far from torch DDP a script ends, and whether ranks agree."""
+    ends = []
+    for one in (None, options):
+        run = Run(group, rank, world, one)
+        FOLLOWS[name](run)
+        ends.append(run.weights())
+    run.detach()
+    return float((ends[0] - ends[1]).abs().max()), run.ranks_agree()
