@@ -6,8 +6,12 @@ the step.
 
 from __future__ import annotations
 
+import logging
+from functools import cache
+
 from ssfx.core.lazy import torch
 
+_log = logging.getLogger("ssfx")
 CUT = 65440.0
 """The largest finite value that travels: two steps below the largest float16, so that sums of rounded shares fit."""
 
@@ -20,6 +24,8 @@ def narrow(values: torch.Tensor, exact: torch.Tensor, ranks: int = 1, divisor: f
     torch.div(exact, divisor, out=values) if divisor != 1 else values.copy_(exact)
     bound = CUT / ranks
     if values.dtype == torch.float16 and not surely_within(exact, bound * divisor):
+        if exact.device.type == "cpu" and bool(((exact.abs() > bound * divisor) & exact.isfinite()).any()):
+            _say_once()
         values.clamp_(-bound, bound)
         torch.add(values, exact, alpha=0.0, out=values)  # 0 * infinity is NaN
 
@@ -29,3 +35,8 @@ def surely_within(exact: torch.Tensor, bound: float) -> bool:
     if exact.device.type != "cpu" or not exact.numel():
         return not exact.numel()
     return not bool(torch.linalg.vector_norm(exact, float("inf")) > bound)
+
+
+@cache
+def _say_once() -> None:
+    _log.warning("values beyond %g are cut to what float16 holds; clip gradients, or send bfloat16 or float32", CUT)
