@@ -2,10 +2,10 @@
 
     python benchmarks/planning.py [WORD ...]
 
-With words only the budgets are printed whose name has one of them: "simulate", "advise", "growth". The first line is the
-time of a fixed loop of plain Python: machines compare by it. Every command has its start in it, with its byte code
-compiled before, and results in a fresh folder. Then come milliseconds of one plan in a process that has planned before,
-and how they grow with the number of tensors. Nothing is asserted.
+With words only what has one of them in its name is printed: "simulate", "advise", "growth". The first line is the time
+of a fixed loop of plain Python: machines compare by it. Every command has its start in it, with its byte code compiled
+before, and results in a fresh folder. Then come plans alone, in a process that has planned before, and how they grow
+with the number of tensors. Nothing is asserted.
 """
 
 from __future__ import annotations
