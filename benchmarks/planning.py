@@ -1,33 +1,111 @@
-"""Print how long planning takes: every scheme, 100 to 10000 tensors, 4096 ranks, and how it grows.
+"""Print what planning and simulating cost, beside the budgets, in processor seconds of one core.
 
-Run with `python benchmarks/planning.py [scheme ...]`. Times are processor milliseconds of one call, so that a busy
-machine does not change them much; growth is the exponent of the number of tensors between the last two sizes. Nothing
-is asserted.
+    python benchmarks/planning.py [WORD ...]
+
+With words only what has one of them in its name is printed: "simulate", "advise", "growth". The first line is the time
+of a fixed loop of plain Python: machines compare by it. Every command has its start in it, with its byte code compiled
+before, and results in a fresh folder. Then come plans alone, in a process that has planned before, and how they grow
+with the number of tensors. Nothing is asserted.
 """
 
 from __future__ import annotations
 
 import gc
 import math
+import os
 import random
+import resource
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from statistics import median
 
-from rich.console import Console
-from rich.table import Table
-
+from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
+from ssfx.perf_model.target import target_at
 from ssfx.planning.costs import Costs, Curve, ring_exchange
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
 
+LOOP = 20_000_000
+POINT_S, PLAN_S, AUTO_S = 0.6, 0.05, 0.25
+"""Budgets: a simulated point with its start, a plan, a plan of auto."""
+POINTS = (
+    ("ddp", "espresso", "hipress", "mergecomp", "omgs", "cupcake", "oktopk", "ssfusion_oi", "auto"),
+    ("resnet50", "gpt2_large", "gpt2_xl"),
+)
+COMMANDS = (
+    ("simulate model=gpt2_large cluster=box cluster.nodes=12500 scheme=auto", POINT_S),
+    ("simulate model=gpt2_large cluster=box cluster.nodes=12500 scheme=ssfusion_oi", POINT_S),
+    ("run experiment=throughput cluster=64gpu", 6.0),
+    ("advise model=bert_large cluster=64gpu", 3.0),
+    ("advise model=gpt2_xl cluster=box cluster.nodes=8 cluster.device=h100 cluster.inter.gbps=25", 3.0),
+    ("validate", 6.0),
+    ("figures", 60.0),
+)
 SIZES = (100, 1000, 10_000)
 WORLD_SIZE = 4096
 ORIGIN = Origin("nominal", note="planning benchmark")
 KNOTS = tuple(64.0 * 4**i for i in range(11))
+
+
+def loop_s() -> float:
+    """Return the processor seconds of the fixed loop."""
+    began, total = time.process_time(), 0
+    for number in range(LOOP):
+        total += number & 3
+    return time.process_time() - began
+
+
+def commands() -> Iterator[tuple[str, float]]:
+    """Yield commands with their budgets in seconds."""
+    for model in POINTS[1]:
+        for scheme in POINTS[0]:
+            yield f"simulate model={model} cluster=64gpu scheme={scheme}", POINT_S
+    yield from COMMANDS
+
+
+def command_s(words: str, compiled: str) -> float:
+    """Return the processor seconds of one command; byte code is kept in the folder `compiled`."""
+    with tempfile.TemporaryDirectory() as results:
+        environment = {**os.environ, "SSFX_RESULTS": results, "PYTHONPYCACHEPREFIX": compiled}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        before_s = children_s()
+        subprocess.run(
+            [sys.executable, "-m", "ssfx.cli", *words.split()], capture_output=True, check=True, env=environment
+        )
+        return children_s() - before_s
+
+
+def children_s() -> float:
+    """Return the user and system seconds of all commands so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def plan_s(scheme: str, profile: Profile, costs: Costs) -> float:
+    """Return the processor seconds of one plan; ConfigError when there is none."""
+    gc.collect()  # what an earlier plan left behind is not this one's
+    began = time.process_time()
+    make_plan(scheme, profile, costs)
+    return time.process_time() - began
+
+
+def planned_s(scheme: str, model: str, nodes: int) -> float:
+    """Return the median processor seconds of a plan on other rates than before, after one."""
+    found = []
+    for factor in (1.0, 0.9, 0.8, 0.7):
+        choice = ClusterChoice("64gpu", {"nodes": nodes, "inter.gbps": 100 * factor})
+        target = target_at(choice, None, "auto", model, 8, "sgd")
+        options = schemes[scheme].options({})
+        compressor, density = (getattr(options, name, None) for name in ("compressor", "density"))
+        found.append(plan_s(scheme, target.profile, target.system.planning_costs(compressor, density)))
+    return median(found[1:])
 
 
 def profile_of(num_tensors: int) -> Profile:
@@ -51,36 +129,54 @@ def costs_of(world_size: int) -> Costs:
     return Costs(world_size, table(3e-4, 4e-10), table(6e-4, 1e-9), table(5e-5, 1e-10), exchange, ORIGIN)
 
 
-def seconds(scheme: str, profile: Profile, costs: Costs) -> float:
-    """Return the processor seconds of one plan; ConfigError when there is none."""
-    gc.collect()  # what an earlier plan left behind is not this one's
-    start = time.process_time()
-    make_plan(scheme, profile, costs)
-    return time.process_time() - start
+def show(seconds: float, budget_s: float, loop: float, what: str) -> None:
+    """Print one line: processor seconds, the same in loops, the budget, and whether it is kept."""
+    kept = "kept  " if seconds <= budget_s else "MISSED"
+    print(f"{seconds:9.3f} s {seconds / loop:8.3f} loops  of {budget_s:6.2f} s  {kept}  {what}", flush=True)
 
 
-def row(scheme: str, profiles: list[Profile], costs: Costs) -> list[str]:
-    """Return the cells of one scheme: times in milliseconds and the exponent, or why there is no plan."""
-    try:
-        times_s = [seconds(scheme, profile, costs) for profile in profiles]
-    except ConfigError as error:
-        return [f"refused: {error}"]
-    exponent = math.log(times_s[-1] / times_s[-2]) / math.log(SIZES[-1] / SIZES[-2])
-    return [*(f"{1e3 * time_s:.1f}" for time_s in times_s), f"{exponent:.2f}"]
-
-
-def main() -> None:
-    """Print the table."""
-    table = Table(title=f"planning time in ms by number of tensors, {WORLD_SIZE} ranks")
-    table.add_column("scheme", no_wrap=True)
-    for heading in (*map(str, SIZES), "growth"):
-        table.add_column(heading, justify="right")
+def growth() -> None:
+    """Print milliseconds by number of tensors, and the exponent between the last two sizes."""
+    print(f"\nms of a plan of {', '.join(map(str, SIZES))} tensors on {WORLD_SIZE} ranks, and the exponent", flush=True)
     profiles, costs = [profile_of(num_tensors) for num_tensors in SIZES], costs_of(WORLD_SIZE)
     make_plan("ssfusion_naive", profile_of(10), costs)  # imports numpy outside the measurement
-    for scheme in sys.argv[1:] or schemes.names():
-        table.add_row(scheme, *row(scheme, profiles, costs))
-    Console().print(table)
+    for scheme in schemes.names():
+        try:
+            times_s = [plan_s(scheme, profile, costs) for profile in profiles]
+        except ConfigError as error:
+            print(f"{scheme:16} refused: {error}", flush=True)
+            continue
+        exponent = math.log(times_s[-1] / times_s[-2]) / math.log(SIZES[-1] / SIZES[-2])
+        cells = " ".join(f"{1e3 * seconds:9.1f}" for seconds in times_s)
+        print(f"{scheme:16} {cells} {exponent:6.2f}", flush=True)
+
+
+def main(compiled: str) -> None:
+    """Print the loop, the budgets and the growth."""
+    asked = sys.argv[1:]
+    loop = loop_s()
+    print(f"{loop:9.3f} s  a loop of {LOOP:,} steps of plain Python", flush=True)
+
+    def wanted(what: str) -> bool:
+        return not asked or any(word in what for word in asked)
+
+    first = set()
+    for words, budget_s in commands():
+        if wanted(words):
+            if words.split()[0] not in first and words != "figures":
+                first.add(words.split()[0])
+                command_s(words, compiled)
+            show(command_s(words, compiled), budget_s, loop, f"ssfx {words}")
+    for model in POINTS[1]:
+        for scheme in POINTS[0]:
+            for nodes in (16, 25_000):
+                what = f"a plan of {scheme} for {model} on {4 * nodes:,} ranks"
+                if wanted(what):
+                    show(planned_s(scheme, model, nodes), AUTO_S if scheme == "auto" else PLAN_S, loop, what)
+    if wanted("growth"):
+        growth()
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as folder:
+        main(folder)

@@ -10,10 +10,10 @@ import hashlib
 import json
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ssfx.core.digests import loads
 from ssfx.core.old_files import up_to_date
@@ -22,6 +22,7 @@ from ssfx.core.typed import typed
 FORMAT_VERSION = 1
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 
+Made = TypeVar("Made")
 Placement = Literal["device", "host"]
 Decode = Literal["end", "comm_stream"]
 
@@ -95,10 +96,11 @@ class _Tables:
     by_name: dict[str, TensorSpec]
     order: dict[str, int]
     numel: dict[str, int]
+    of_segments: dict[Segment, Any] = field(default_factory=dict)
 
 
 _made: dict[int, _Tables] = {}
-_MOST_TABLES = 8
+_MOST_TABLES, _MOST_SEGMENTS = 8, 1 << 16
 
 
 def _tables_of(tensors: tuple[TensorSpec, ...]) -> _Tables:
@@ -154,6 +156,16 @@ class Plan:
     def order(self) -> dict[str, int]:
         """Position of every tensor in backward order."""
         return self._tables.order
+
+    def once(self, segment: Segment, make: Callable[[Segment], Made]) -> Made:
+        """Return what `make` makes of a segment, for all plans of these tensors; there is one such function."""
+        known = self._tables.of_segments
+        if segment not in known:
+            if len(known) >= _MOST_SEGMENTS:
+                known.clear()
+            known[segment] = make(segment)
+        made: Made = known[segment]
+        return made
 
     def numel(self, part: Segment | Lane) -> int:
         """Number of elements of a segment or lane."""

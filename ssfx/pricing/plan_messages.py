@@ -113,6 +113,10 @@ def _priced(lanes: list[Lane], plan: Plan, prices: Prices) -> list[Message]:
 
 
 def _features(plan: Plan, segment: Segment) -> tuple[float, ...]:
+    return plan.once(segment, lambda one: _made(plan, one))
+
+
+def _made(plan: Plan, segment: Segment) -> tuple[float, ...]:
     specs = [plan.by_name[name] for name in segment.tensors]
     numel = sum([spec.numel for spec in specs])
     if segment.compressor is None or not numel:

@@ -12,6 +12,7 @@ from ssfx.core.registry import Registry
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
+from ssfx.schemes.search.shared import shared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +96,15 @@ class Scheme:
     def chooses(self) -> bool:
         """True when the scheme chooses compressors itself unless one is given."""
         return not self.dense and getattr(self.defaults, "compressor", "") is None
+
+    def plan(self, profile: Profile, costs: Costs, options: SchemeOptions) -> Plan:
+        """Return the plan. Of the costs a scheme that is not `profiled` knows the number of ranks alone: others, as of
+        another bandwidth, give the very same plan.
+        """
+        if self.profiled:
+            return self.planner(profile, costs, options)
+        key = (self.name, options, costs.world_size)
+        return shared(profile, None, key, lambda: self.planner(profile, costs, options))
 
     @cached_property
     def _hints(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def make_plan(scheme: str, profile: Profile, costs: Costs, options: dict[str, An
     entry = schemes[scheme]
     given = options or {}
     chosen = entry.options(given)
-    plan = entry.planner(profile, costs, chosen)
+    plan = entry.plan(profile, costs, chosen)
     if isinstance(chosen, CompressOptions) and "density" in given:
         check_density(chosen.compressor, chosen.density)
     check_capabilities(plan)

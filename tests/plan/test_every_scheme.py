@@ -54,6 +54,20 @@ def test_plans_are_valid_and_a_pure_function_of_their_inputs(
         assert plan_bytes(plan) == profile.nbytes
 
 
+@pytest.mark.parametrize("scheme", [one.name for one in schemes if not one.profiled])
+@relaxed
+@given(profile=profiles(), costs=cost_tables(), other=cost_tables())
+def test_schemes_that_plan_at_once_know_of_costs_the_ranks_alone(
+    scheme: str, profile: Profile, costs: Costs, other: Costs
+) -> None:
+    """So that a plan is made once for all rates of a network."""
+    options = schemes[scheme].options(usual(scheme, 0.01))
+    elsewhere = replace(other, world_size=costs.world_size)
+    plan = schemes[scheme].planner(profile, costs, options)
+    assert schemes[scheme].planner(profile, elsewhere, options) == plan
+    assert schemes[scheme].plan(profile, costs, options) is schemes[scheme].plan(profile, elsewhere, options)
+
+
 @every_scheme
 @relaxed
 @given(profile=profiles(), costs=cost_tables())

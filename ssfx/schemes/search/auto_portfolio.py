@@ -17,7 +17,6 @@ from ssfx.planning.profile import Profile
 from ssfx.schemes.base import schemes
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.search.auto_methods import Kind, chooses
-from ssfx.schemes.search.shared import shared
 
 MIB = 1 << 20
 CAPS_MIB = (5, 25, 100)
@@ -54,22 +53,12 @@ def portfolio(
         compressor = given.get("compressor", getattr(schemes[scheme].defaults, "compressor", None))
         try:
             own = costs_for(compressor, given.get("density"))
-            plan = _planned(scheme, profile, own, given)
+            plan = schemes[scheme].plan(profile, own, schemes[scheme].options(given))
         except ConfigError:
             continue
         if leave_out or not leaves_out(plan):
             words = ", ".join(f"{key}={value}" for key, value in given.items() if key != "density")
             yield f"the plan of scheme={scheme}{f' with {words}' if words else ''}", plan
-
-
-def _planned(scheme: str, profile: Profile, costs: Costs, given: dict[str, Any]) -> Plan:
-    """Return the plan of a scheme; schemes that plan at once know of the costs the number of ranks alone."""
-    entry = schemes[scheme]
-    options = entry.options(given)
-    if entry.profiled:
-        return entry.planner(profile, costs, options)
-    key = (scheme, tuple(given.items()), costs.world_size)
-    return shared(profile, None, key, lambda: entry.planner(profile, costs, options))
 
 
 def _asked(
