@@ -39,7 +39,7 @@ class Link:
     efficiency: float
     latency_s: float
     kind: str = ""
-    rdma: bool = True
+    rdma: bool = False
     switch_efficiency: float = 0.0
 
     @classmethod
