@@ -39,7 +39,7 @@ class Link:
     efficiency: float
     latency_s: float
     kind: str = ""
-    rdma: bool = True
+    rdma: bool = False
     switch_efficiency: float = 0.0
 
     @classmethod
@@ -162,10 +162,14 @@ class Cluster:
         return self.nodes > 1 and self.device != "cpu"
 
     def exchange(self) -> dict[str, Curve]:
-        """Return curves of the primitives over the bytes that one rank contributes; see `hierarchy_exchange`.
+        """Return curves of the primitives over the bytes that one rank contributes: of tables where there are any."""
+        formulas = self.formulas()
+        return {**formulas, **self._tabled(formulas).curves} if self.tables else formulas
 
-        Where `tables` have a primitive on these ranks, its curve is theirs. With a measured bus bandwidth the links are
-        as fast as gives it, with a measured small all-reduce as prompt.
+    def formulas(self) -> dict[str, Curve]:
+        """Return the curves that follow from links, whatever tables say; see `hierarchy_exchange`.
+
+        With a measured bus bandwidth the links are as fast as gives it, with a measured small all-reduce as prompt.
         """
         cluster = self
         if self.busbw_gbps is not None:
@@ -180,12 +184,15 @@ class Cluster:
             factor = 1e-6 * self.small_allreduce_us / least_s if least_s else 1.0
             intra, inter = (replace(link, latency_s=factor * link.latency_s) for link in (cluster.intra, cluster.inter))
             cluster = replace(cluster, intra=intra, inter=inter)
-        return {**hierarchy_exchange(cluster), **self.tabled.curves}
+        return hierarchy_exchange(cluster)
 
     @property
     def tabled(self) -> Tabled:
         """What the tables say of all ranks of this cluster."""
-        return tabled(self.tables, self.world_size, self.devices_per_node)
+        return self._tabled(self.formulas())
+
+    def _tabled(self, formulas: Mapping[str, Curve]) -> Tabled:
+        return tabled(self.tables, self.world_size, self.devices_per_node, formulas)
 
     @property
     def exchange_text(self) -> str:
@@ -200,7 +207,8 @@ class Cluster:
         parts = [f"{name} measured ({table.text})" for name, table in here.measured.items()]
         for rule in dict.fromkeys(here.derived.values()):
             parts.append(f"{', '.join(name for name, one in here.derived.items() if one == rule)} {rule}")
-        return f"{'; '.join(parts)}; all others {formulas}"
+        rest = f"; all others {formulas}" if set(self.formulas()) - set(here.curves) else ""
+        return f"{'; '.join(parts)}{rest}"
 
 
 def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:

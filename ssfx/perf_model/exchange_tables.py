@@ -189,28 +189,29 @@ class Tabled:
     measured: Mapping[str, ExchangeTable]
     """Primitive -> its table."""
     derived: Mapping[str, str]
-    """Primitive -> the collective that it follows from."""
+    """Primitive -> what it follows from, in words."""
 
 
-def tabled(tables: Iterable[ExchangeTable], ranks: int, ranks_per_node: int) -> Tabled:
+def tabled(tables: Iterable[ExchangeTable], ranks: int, ranks_per_node: int, formulas: Mapping[str, Curve]) -> Tabled:
     """Return the curves of the tables that are of so many ranks, so placed; nothing where there are none.
 
-    A ring of all ranks passes the bytes of an all-reduce round twice, in a reduce-scatter and in an all-gather of the
-    same bytes, so that either stands for what was not measured (SSFusion Eq. 3-4). Messages between pairs are those of
-    sendrecv only where each node has one rank or all ranks are in one: elsewhere ranks of a node share its cards.
+    Messages between pairs are those of sendrecv only where each node has one rank or all ranks are in one: elsewhere
+    ranks of a node share its cards. What was not measured follows the all-reduces: it takes what an all-reduce took
+    that lasts as long by `formulas`, so that a size at which the library is slow is slow for all of them. Inside nodes
+    are other links, of which all-reduces over several nodes tell nothing.
     """
     here = {one.collective: one for one in tables if (one.ranks, one.ranks_per_node) == (ranks, ranks_per_node)}
     whole_names = ("all_reduce", "all_gather", "reduce_scatter")
     found: dict[str, ExchangeTable] = {name: here[name] for name in whole_names if name in here}
+    if "alltoall" in here:
+        found["all_to_all"] = here["alltoall"]
+    inside = next((one for one in tables if one.collective == "sendrecv" and one.ranks == one.ranks_per_node), None)
+    if inside is not None and inside.ranks == ranks_per_node:
+        found["send_inside"] = inside
+    if "sendrecv" in here and ranks_per_node in (1, ranks):
+        found["send"] = here["sendrecv"]
     curves: dict[str, Curve] = {name: one.curve for name, one in found.items()}
     derived: dict[str, str] = {}
-    if "all_reduce" in here:
-        whole = here["all_reduce"]
-        halves = [0.5e-6 * value for value in whole.us]
-        for name, parts in (("all_gather", ranks), ("reduce_scatter", 1)):
-            if name not in curves:
-                curves[name] = measured([size / parts for size in whole.nbytes], halves)
-                derived[name] = "half of an all_reduce of all its bytes"
     if "all_gather" in curves:
         gather = curves["all_gather"]
         curves["all_gather_v"] = _offset(gather, gather(8.0))
@@ -218,14 +219,33 @@ def tabled(tables: Iterable[ExchangeTable], ranks: int, ranks_per_node: int) -> 
             tuple(2 * size for size in gather.sizes), tuple(2 * value for value in gather.seconds)
         )
         derived["all_gather_v"] = derived["all_gather_twice"] = "two all_gathers"
-    if "alltoall" in here:
-        curves["all_to_all"], found["all_to_all"] = here["alltoall"].curve, here["alltoall"]
-    inside = next((one for one in tables if one.collective == "sendrecv" and one.ranks == one.ranks_per_node), None)
-    if inside is not None and inside.ranks == ranks_per_node:
-        curves["send_inside"], found["send_inside"] = inside.curve, inside
-    if "sendrecv" in here and ranks_per_node in (1, ranks):
-        curves["send"], found["send"] = here["sendrecv"].curve, here["sendrecv"]
+    if "all_reduce" in here:
+        for name, formula in formulas.items():
+            follows = name not in curves and (ranks == ranks_per_node or not name.endswith("_inside"))
+            if follows and (curve := _following(formula, here["all_reduce"], formulas["all_reduce"])):
+                curves[name], derived[name] = curve, "as an all_reduce that lasts as long by formulas"
     return Tabled(curves, found, derived)
+
+
+def _following(formula: Curve, table: ExchangeTable, all_reduce: Curve) -> Curve | None:
+    """Return the curve of a primitive of which only the formula is known; None for one that no size makes longer.
+
+    `formula` is a line. Each size of the table gives a point: the bytes that last as long by the formula.
+    """
+    base_s, least = formula.seconds[0], table.nbytes[0] / table.ranks
+    slope = (formula.seconds[-1] - base_s) / (formula.sizes[-1] - formula.sizes[0])
+    if slope <= 0:
+        return None
+    lasting = [(all_reduce(size), 1e-6 * us) for size, us in zip(table.nbytes, table.us, strict=True)]
+    lasting = [one for i, one in enumerate(lasting) if not i or one[0] > lasting[i - 1][0]]
+    first_s, first_took_s = lasting[0]
+    begin_s = base_s + slope * least
+    took = measured([by for by, _ in lasting], [took for _, took in lasting]) if len(lasting) > 1 else None
+    begin_took_s = took(begin_s) if took and begin_s > first_s else first_took_s * begin_s / first_s
+    points = [(least, begin_took_s)] + [
+        ((by - base_s) / slope, took_s) for by, took_s in lasting if by - base_s > slope * least * (1 + 1e-6)
+    ]
+    return measured([size for size, _ in points], [took_s for _, took_s in points]) if len(points) > 1 else None
 
 
 def _offset(curve: Curve, more_s: float) -> Curve:

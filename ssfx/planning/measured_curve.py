@@ -18,6 +18,11 @@ _PER_OCTAVE = 4
 class MeasuredCurve(Curve):
     """A curve that `measured` made: the first and the last knot are twice beyond the sizes that were measured."""
 
+    @property
+    def range_text(self) -> str:
+        """The sizes that were measured, "8 .. 33,554,432"."""
+        return f"{max(1.0, FREE * self.sizes[0]):,.0f} .. {self.sizes[-1] / FREE:,.0f}"
+
     def refuses(self, size: float) -> bool:
         """Return whether `size` is more than 8 times below or above all that was measured."""
         beyond = MOST / FREE

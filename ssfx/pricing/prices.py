@@ -219,13 +219,16 @@ class Prices:
 
     def _note(self, what: str, curve: Curve, size: float, row: int) -> None:
         assert self._notes is not None
-        if isinstance(curve, MeasuredCurve) and curve.refuses(size):
-            raise ConfigError(
-                f"{what} of {size:,.0f} bytes a rank is more than 8 times beyond what was measured on "
-                f"{getattr(self.system, 'name', '') or 'this cluster'}: {2 * curve.sizes[0]:,.0f} to "
-                f"{curve.sizes[-1] / 2:,.0f}; import a log that goes further, or drop exchanges from the file"
-            )
-        text = f"{what}: {size:,.0f} where {curve.sizes[0]:,.0f} .. {curve.sizes[-1]:,.0f} is known"
+        known = f"{curve.sizes[0]:,.0f} .. {curve.sizes[-1]:,.0f} is known"
+        if isinstance(curve, MeasuredCurve):
+            known = f"{curve.range_text} was measured"
+            if curve.refuses(size):
+                where = getattr(self.system, "name", "") or "this cluster"
+                raise ConfigError(
+                    f"{what} of {size:,.0f} bytes a rank is more than 8 times beyond what is known on {where}: "
+                    f"{known}; import a log that goes further, or drop exchanges from the file"
+                )
+        text = f"{what}: {size:,.0f} where {known}"
         if what not in self._notes or row < self._notes[what][0]:
             self._notes[what] = (row, len(self._notes), text)
 

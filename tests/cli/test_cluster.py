@@ -84,4 +84,4 @@ def test_what_does_not_reach_a_message_is_said_with_what_to_do(log, tmp_path, ca
     capsys.readouterr()
     assert main(["simulate", "model=resnet50", "cluster=short.yaml", "scheme=ddp"]) == 2
     err = capsys.readouterr().err
-    assert "more than 8 times beyond what was measured on short.yaml: 8 to 4,096; import a log that goes further" in err
+    assert "more than 8 times beyond what is known on short.yaml: 8 .. 4,096 was measured; import a log" in err
