@@ -170,7 +170,7 @@ def counting(path: str) -> Iterator[Counter]:
     settled = (lambda _active: False) if path == GPU else threshold.settled
     changes = {"kernels": lambda _device: kernels, "quantizers": lambda _device: codes, "settled": settled}
     if path == GPU:
-        changes["surely_within"] = lambda _exact, _bound: False
+        changes |= {"surely_within": lambda _exact, _bound: False, "say_cut": lambda _exact, _bound: None}
     with ExitStack() as stack:
         for info in pkgutil.iter_modules(ssfx.compressors.__path__, "ssfx.compressors."):
             module = importlib.import_module(info.name)

@@ -24,8 +24,7 @@ def narrow(values: torch.Tensor, exact: torch.Tensor, ranks: int = 1, divisor: f
     torch.div(exact, divisor, out=values) if divisor != 1 else values.copy_(exact)
     bound = CUT / ranks
     if values.dtype == torch.float16 and not surely_within(exact, bound * divisor):
-        if exact.device.type == "cpu" and bool(((exact.abs() > bound * divisor) & exact.isfinite()).any()):
-            _say_once()
+        say_cut(exact, bound * divisor)
         values.clamp_(-bound, bound)
         torch.add(values, exact, alpha=0.0, out=values)  # 0 * infinity is NaN
 
@@ -35,6 +34,12 @@ def surely_within(exact: torch.Tensor, bound: float) -> bool:
     if exact.device.type != "cpu" or not exact.numel():
         return not exact.numel()
     return not bool(torch.linalg.vector_norm(exact, float("inf")) > bound)
+
+
+def say_cut(exact: torch.Tensor, bound: float) -> None:
+    """Say once that a finite value is above `bound`, if the host knows."""
+    if exact.device.type == "cpu" and bool(((exact.abs() > bound) & exact.isfinite()).any()):
+        _say_once()
 
 
 @cache
