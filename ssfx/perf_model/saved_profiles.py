@@ -1,4 +1,4 @@
-"""Profiles that a user saved: a file stands wherever the name of a model may."""
+"""Profiles that a user saved, and traces of torch.profiler: a file stands wherever the name of a model may."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from ssfx.core.files import read
 from ssfx.perf_model.roofline import STEP_TRAFFIC
 from ssfx.planning.profile import Profile
 
+_HEAD_BYTES = 2**20
+
 
 def is_saved(model: str) -> bool:
-    """Return whether `model` is the file of a profile, not the name of a model."""
-    return model.endswith(".json")
+    """Return whether `model` is the file of a profile or of a trace, not the name of a model."""
+    return model.endswith((".json", ".json.gz"))
 
 
 def saved_profile(
@@ -59,6 +61,16 @@ def check_device(found: Profile, on: str, what: str) -> None:
         )
 
 
+def _is_trace(path: Path) -> bool:
+    """Return whether a file begins as torch.profiler writes a trace, whose other keys are short."""
+    with path.open("rb") as file:
+        return b'"traceEvents"' in file.read(_HEAD_BYTES)
+
+
 @cache
 def _read(path: Path, _changed_ns: int) -> Profile:
+    if path.suffix == ".gz" or _is_trace(path):
+        from ssfx.perf_model.profiler_trace import profile_of_trace  # late: few profiles are traces
+
+        return profile_of_trace(path)
     return read(path, Profile.from_json, what="no profile that can be read: make it again", error=ConfigError)

@@ -144,6 +144,39 @@ def test_on_a_gpu_a_gradient_is_ready_when_its_kernels_have_ended_and_nccl_does_
     assert (found.forward_s, found.step_s) == pytest.approx((320e-6, 40e-6))
 
 
+def test_a_trace_stands_for_a_profile_so_that_a_log_and_a_trace_are_an_answer_in_two_commands(capsys):
+    from systems.nccl_text import as_text
+
+    from ssfx.perf_model.exchange_tables import ExchangeTable
+
+    def kernel(number, launched, began, dur):
+        yield event("cudaLaunchKernel", launched, cat="cuda_runtime", correlation=number)
+        yield event("gemm", began, dur, "kernel", correlation=number)
+
+    path = write(
+        *iteration(0.0, ((400, 100), (100, 800))), *kernel(1, 20, 30, 300), *kernel(2, 120, 330, 100),
+        *kernel(3, 220, 430, 200), *kernel(4, 410, 5600, 40),
+    )  # fmt: skip
+    sizes = tuple(2**power for power in range(3, 25))
+    log = ExchangeTable("all_reduce", 4, 2, sizes, tuple(30 + size / 1e3 for size in sizes))
+    Path("mine.log").write_text(as_text(log))
+    Path("trace.json.gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert main(["cluster", "import", "mine.log"]) == 0
+    capsys.readouterr()
+    for name in ("trace.json", "trace.json.gz"):
+        assert main(["advise", f"profile={name}", "cluster=mine.yaml", "batch_size=8"]) == 0
+        out = capsys.readouterr().out
+        assert "on mine.yaml: 4 ranks" in out
+        assert "ANSWER" in out
+        assert "activations unknown" in out
+    assert "is no Chrome trace" in refusal(capsys, "advise", f"profile={cut('trace.json.gz')}", "cluster=mine.yaml")
+
+
+def cut(name):
+    Path("cut.json.gz").write_bytes(Path(name).read_bytes()[:-9])
+    return "cut.json.gz"
+
+
 def test_a_real_trace_is_read_with_the_names_of_the_model(capsys):
     from torch.optim import SGD
     from torch.profiler import profile
