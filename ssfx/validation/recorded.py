@@ -139,7 +139,7 @@ def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]
     """
     rows, found = list(rows), []
     system_of = cache(lambda name, ranks: recorded_system(name, ranks, shipped=True))
-    profile_of = cache(lambda *what: recorded_profile(*what, shipped=True))
+    profile_of = cache(lambda model, device, ranks: recorded_profile(model, device, ranks, shipped=True))
     for row in rows:
         case = row.case
         plan = plans.get(str(row.manifest["plan_digest"]))
