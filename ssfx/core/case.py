@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal
 
@@ -181,7 +181,8 @@ class Case:
     @cached_property
     def run_id(self) -> str:
         """First 12 hex digits of the SHA-256 of the canonical JSON of all fields, of LATER_FIELDS only where set."""
-        values = {**asdict(self), "cluster": str(self.cluster)}
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values["cluster"] = str(self.cluster)
         for name, default in LATER_FIELDS.items():
             if values[name] == default:
                 del values[name]

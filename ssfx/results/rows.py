@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from math import inf, isfinite
 from typing import Any
 
@@ -94,10 +94,11 @@ class Row:
 
     def to_json(self) -> str:
         """Return the row as one line of JSON."""
-        fields = asdict(self)
+        values = {one.name: getattr(self, one.name) for one in fields(self)}  # nothing is copied: samples are long
+        values |= {"case": asdict(self.case), "origin": asdict(self.origin)}
         if not self.curve:
-            del fields["curve"]
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
+            del values["curve"]
+        return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str) -> Row:

@@ -98,10 +98,12 @@ def simulate(
     selection: SelectionStats | None = None,
     accumulate: int = 1,
     contention: bool = True,
+    priced: PlanMessages | None = None,
 ) -> Simulated:
     """Return one step of `plan` in virtual time on `system`; `profile` lists the plan's tensors in the plan's order.
 
     Without `contention` exchanges take no computing power and run one at a time: what `evaluate` prices plans by.
+    `priced`: from an earlier step of the same plan on the same system with the same selection, whatever the profile.
 
     Raises ConfigError when the system has no times for a compressor or collective of the plan, ValueError when plan,
     profile and system do not belong together.
@@ -111,7 +113,7 @@ def simulate(
     if plan.world_size != system.world_size:
         raise ValueError(f"the plan is for {plan.world_size} ranks, the system has {system.world_size}")
     selection = selection or SelectionStats()
-    priced = PlanMessages(system, selection, notes=True)
+    priced = priced or PlanMessages(system, selection, notes=True)
     tasks = Lowering(plan, profile, system, priced.of(plan)).step(accumulate)
     iteration_s = schedule(tasks, system.burst_s, system.contention.in_flight) if contention else undisturbed(tasks)
     return Simulated(plan, tuple(tasks), iteration_s, priced.prices.outside, selection)

@@ -19,6 +19,7 @@ from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan, TensorSpec
 from ssfx.planning.profile import Profile
+from ssfx.pricing.plan_messages import PlanMessages
 from ssfx.results.rows import Row
 from ssfx.simulator import SelectionStats, Simulated, simulate
 from ssfx.validation.scores import Pair
@@ -137,18 +138,20 @@ def comparisons(rows: Iterable[Row], plans: dict[str, Plan]) -> list[Comparison]
     them was not recorded.
     """
     rows, found = list(rows), []
+    system_of = cache(lambda name, ranks: recorded_system(name, ranks, shipped=True))
+    profile_of = cache(lambda model, device, ranks: recorded_profile(model, device, ranks, shipped=True))
     for row in rows:
         case = row.case
         plan = plans.get(str(row.manifest["plan_digest"]))
         if plan is None:
             raise RunError(f"the plan {row.manifest['plan_digest']} of run {row.run_id} is not in {PLANS}")
-        system = recorded_system(str(case.cluster), case.world_size, shipped=True)
+        system = system_of(str(case.cluster), case.world_size)
         if system is None:
             raise RunError(
                 f"no system is recorded for cluster={case.cluster} with {case.world_size} ranks; "
                 f"run: ssfx profile network cluster={case.cluster} world_size={case.world_size}"
             )
-        profile = recorded_profile(case.model, case.device, case.world_size, shipped=True)
+        profile = profile_of(case.model, case.device, case.world_size)
         if profile is None or profile.batch_size != case.batch_size:
             raise RunError(
                 f"no profile is recorded for {case.model} with {case.world_size} ranks and batch size "
@@ -182,9 +185,11 @@ def stepwise(row: Row, plan: Plan, profile: Profile, system: TimingModel) -> Ite
     densities = row.samples.get("greatest_density", [])
     times = compute_times(row, profile)
     profiled_s = profile.forward_s + profile.backward_s
+    priced = cache(lambda known: PlanMessages(system, known, notes=True))
     for compute, density, actual_s in zip(times, densities, row.samples["iteration_s"], strict=True):
         known = selected(row.case, plan, density)
-        metrics = simulate(plan, stretched(profile, compute), system, selection=known).metrics(1)
+        there = stretched(profile, compute)
+        metrics = simulate(plan, there, system, selection=known, priced=priced(known)).metrics(1)
         parts = {name: float(metrics[name] or 0.0) for name in PARTS}
         yield Step(compute, actual_s, parts, compute.both * profiled_s)
 
