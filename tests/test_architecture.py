@@ -119,3 +119,22 @@ def test_every_buffer_has_a_dtype(path: Path) -> None:
         and all(keyword.arg != "dtype" for keyword in node.keywords)
     ]
     assert not without, "say the dtype in these lines"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(PACKAGE).as_posix())
+def test_the_kernels_room_alone_asks_what_a_device_is(path: Path) -> None:
+    """Streams, events and waiting come from kernels/accelerator.py, so that a fake device can stand in for a GPU."""
+    if room(path) == "kernels":
+        return
+    asks = [
+        node.lineno
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.Attribute) and node.attr in ("is_cuda", "cuda"))
+        or (
+            isinstance(node, ast.Compare)
+            and isinstance(node.left, ast.Attribute)
+            and node.left.attr == "type"
+            and any(isinstance(of, ast.Constant) and of.value == "cuda" for of in node.comparators)
+        )
+    ]
+    assert not asks, f"{path.name}: lines {asks} ask torch about CUDA; ask ssfx.kernels.accelerator"

@@ -24,6 +24,7 @@ import torch.distributed as dist
 from ssfx.core.digests import yaml_with_digest
 from ssfx.core.errors import ConfigError, SsfxError
 from ssfx.core.files import write_atomic
+from ssfx.kernels import accelerator
 from ssfx.perf_model import devices
 from ssfx.perf_model.exchange_tables import ExchangeTable, exchange_lines
 
@@ -101,9 +102,9 @@ def measure_nodes(devices_per_node: int, device: str | None, large_mib: int = LA
     if len(set(counts)) > 1:
         raise ConfigError(f"nodes have {min(counts)} to {max(counts)} ranks; start the same number on each")
     on_gpu = dist.get_backend() == "nccl"
-    name = torch.cuda.get_device_name() if on_gpu else "cpu"
+    where = accelerator.in_use("cuda" if on_gpu else "cpu")
+    name = accelerator.name(where) if on_gpu else "cpu"
     sheet = device or sheet_of(name)
-    where = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
     everyone = _rate(None, world, where, large_mib)
     inside = None
     if 1 < devices_per_node < world:
@@ -130,7 +131,7 @@ def sheet_of(name: str) -> str:
 
 def _tables(world: int, per_node: int, where: torch.device, large_mib: int, backend: str) -> tuple[ExchangeTable, ...]:
     """Return what collectives among all ranks take from a few bytes up, as nccl-tests counts them."""
-    library = f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}" if backend == "nccl" else backend
+    library = accelerator.transport_version(backend)
     source = f"ssfx.profile_network, {datetime.now(UTC).date().isoformat()}"
     tables = []
     for name, call in _COLLECTIVES.items():
@@ -172,12 +173,10 @@ def _seconds(call: Callable[[], object], where: torch.device) -> float:
     times = []
     for _ in range(_CALLS + 2):
         call()
-        if where.type == "cuda":
-            torch.cuda.synchronize()
+        accelerator.wait(where)
         began = perf_counter()
         call()
-        if where.type == "cuda":
-            torch.cuda.synchronize()
+        accelerator.wait(where)
         times.append(perf_counter() - began)
     slowest = torch.tensor([median(times[2:])], dtype=torch.float64, device=where)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
@@ -203,10 +202,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if asked.mib < 1:
             raise ConfigError(f"--mib must be at least 1, got {asked.mib}")
         local = int(os.environ.get("LOCAL_RANK", "0"))
-        if torch.cuda.is_available():
-            torch.cuda.set_device(local)
-        backend = "nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, timeout=timedelta(seconds=_TIMEOUT_S))
+        kind = "cuda" if accelerator.count("cuda") else "cpu"
+        accelerator.use(kind, local)
+        dist.init_process_group(accelerator.transport(kind), timeout=timedelta(seconds=_TIMEOUT_S))
         try:
             found = measure_nodes(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), asked.device, asked.mib)
             if dist.get_rank() == 0:

@@ -25,9 +25,10 @@ FREE_BYTES_WANTED = 2**30
 
 _ASK_TORCH = """
 import json, torch, torch.distributed as dist
+from ssfx.kernels import accelerator
 from ssfx.workloads.cpu_operators import onednn_computes, onednn_has_lstm
 print(json.dumps({
-    "cuda": torch.cuda.is_available(), "gpus": torch.cuda.device_count(), "gloo": dist.is_gloo_available(),
+    "cuda": accelerator.count("cuda") > 0, "gpus": accelerator.count("cuda"), "gloo": dist.is_gloo_available(),
     "nccl": dist.is_nccl_available(), "bf16": onednn_computes(torch.bfloat16),
     "bf16_lstm": onednn_has_lstm(torch.bfloat16),
 }))

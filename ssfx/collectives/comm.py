@@ -14,6 +14,7 @@ from typing import Any
 from ssfx.collectives.primitives import Traffic, to_peers, traffic
 from ssfx.core.lazy import torch
 from ssfx.core.machine import batch_schedule_network_threads
+from ssfx.kernels import accelerator
 
 
 @dataclass(slots=True)
@@ -204,7 +205,7 @@ class Comm:
 
     def _watched(self, work: Any) -> Any:
         # Work on a GPU is waited for by its stream; messages between two ranks cannot be waited for with a limit.
-        return work if self.device.type == "cuda" or work is None else _Watched(work, self.look)
+        return work if accelerator.queued(self.device) or work is None else _Watched(work, self.look)
 
     def _count(self, primitive: str, tensor: torch.Tensor, rank: int | None = None) -> None:
         item_bytes = tensor.element_size()

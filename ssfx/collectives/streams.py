@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ssfx.collectives.pairs import BAD, PAIR_BYTES, pack, unpack
 from ssfx.collectives.primitives import Traffic
 from ssfx.core.lazy import torch
+from ssfx.kernels import accelerator
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm
@@ -133,7 +134,7 @@ def concatenated(parts: Sequence[Stream]) -> Stream:
 
 def counts_apart(device: torch.device) -> bool:
     """Return whether the transport of `device` must know the length of a message before it is received: NCCL's must."""
-    return device.type == "cuda"
+    return accelerator.queued(device)
 
 
 class Post:

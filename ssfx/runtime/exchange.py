@@ -19,6 +19,7 @@ from ssfx.collectives import Reducer, collectives
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
+from ssfx.kernels import accelerator
 from ssfx.memories import Memory, memories
 from ssfx.planning.plan import Lane, Plan
 from ssfx.runtime.averages import Averages
@@ -73,7 +74,7 @@ class Exchange:
         self.lanes: list[LaneExecutor] = []
         self._store = store
         self._tracer = tracer
-        self._cuda = comm.device.type == "cuda"
+        self._queued = accelerator.queued(comm.device)
         self._watch = Stopwatch(comm.device, tracer)
         self.queue = ExchangeQueue(comm.device)
         self.host = HostWorker(comm.device, self.queue.fail)
@@ -147,7 +148,7 @@ class Exchange:
             slot.waiting = True
         self._hosted = {}
         self._segments_left = [len(lane.lane.segments) for lane in self.lanes]
-        self._events: list[list[torch.cuda.Event]] = [[] for _ in self.lanes]
+        self._events: list[list[torch.Event]] = [[] for _ in self.lanes]
         self._sent_before = self.comm.sent.sent_bytes
         self.queue.begin(self.lanes, hold=not self.plan.overlap)
 
@@ -213,14 +214,10 @@ class Exchange:
 
         self.host.submit(job)
 
-    def _mark(self) -> list[torch.cuda.Event]:
-        if not self._cuda:
-            return []
-        event = torch.cuda.Event()
-        event.record()
-        return [event]
+    def _mark(self) -> list[torch.Event]:
+        return [accelerator.event(self.comm.device)] if self._queued else []
 
-    def _segment_done(self, index: int, events: list[torch.cuda.Event]) -> None:
+    def _segment_done(self, index: int, events: list[torch.Event]) -> None:
         with self._lock:
             self._events[index] += events
             self._segments_left[index] -= 1

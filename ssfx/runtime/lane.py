@@ -98,14 +98,14 @@ class LaneExecutor(ABC):
         """Turn a complete segment into its part of the message."""
 
     def offload(
-        self, segment: int, grads: dict[str, torch.Tensor | None], stream: torch.cuda.Stream | None
-    ) -> Callable[[], list[torch.cuda.Event]]:
+        self, segment: int, grads: dict[str, torch.Tensor | None], stream: torch.Stream | None
+    ) -> Callable[[], list[torch.Event]]:
         """Return the host thread's work for a segment: take its gradients and compress them there.
 
         The work returns the events after which the payload is in the message (none on CPU).
         """
 
-        def work() -> list[torch.cuda.Event]:
+        def work() -> list[torch.Event]:
             for name, grad in grads.items():
                 self.add(name, grad)
             self.compress(segment)

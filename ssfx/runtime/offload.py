@@ -14,6 +14,7 @@ import torch
 
 from ssfx.compressors import Compressor, Payload
 from ssfx.compressors.batch import Batch, Part, Starts
+from ssfx.kernels import accelerator
 from ssfx.memories import Memory
 
 
@@ -23,7 +24,7 @@ class HostWorker:
     def __init__(self, device: torch.device, on_error: Callable[[BaseException], None]) -> None:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ssfx-host")
         self._on_error = on_error
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.stream = accelerator.stream(device)
 
     def submit(self, work: Callable[[], None]) -> None:
         """Run `work` after everything submitted before it."""
@@ -43,18 +44,16 @@ class HostSegment:
     """Host-side staging of one offloaded segment of a GPU lane: gradient, memory and payload in pinned memory."""
 
     def __init__(self, part: Part, memory: Memory) -> None:
-        def pinned(size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-            return torch.zeros(size, dtype=dtype, pin_memory=True)
-
+        pinned = accelerator.pinned
         numel, layout = part.numel, part.layout
-        self.grad = pinned(numel)
-        self.new = {buffer: pinned(numel) for buffer in memory.buffers}
-        self.old = {buffer: pinned(numel) for buffer in memory.buffers} if memory.stateful else {}
+        self.grad = pinned(numel, torch.float32)
+        self.new = {buffer: pinned(numel, torch.float32) for buffer in memory.buffers}
+        self.old = {buffer: pinned(numel, torch.float32) for buffer in memory.buffers} if memory.stateful else {}
         self.source = self.old
         """What gradients are added to; see `LaneState.source`."""
         self.payload = Payload(
             pinned(layout.counts, torch.int32),
-            pinned(layout.scales),
+            pinned(layout.scales, torch.float32),
             pinned(layout.indices, torch.int32),
             pinned(layout.values, getattr(torch, layout.value_dtype)),
             pinned(layout.code_bytes, torch.uint8),
@@ -65,30 +64,28 @@ class HostSegment:
         self.grads: list[torch.Tensor | None] = [self.grad[lo:hi] for lo, hi in pieces]
         self.batch = Batch((alone,), self.payload, self.new, memory=memory, base=part.lo)
 
-    def fetch(self, pieces: list[tuple[int, int, torch.Tensor | None]], stream: torch.cuda.Stream) -> torch.cuda.Event:
+    def fetch(self, pieces: list[tuple[int, int, torch.Tensor | None]], stream: torch.Stream) -> torch.Event:
         """Copy gradients (offsets lo, hi and device tensor) to the host on `stream`; return the event of completion."""
-        stream.wait_stream(torch.cuda.current_stream())
-        done = torch.cuda.Event()
-        with torch.cuda.stream(stream):
+        stream.wait_stream(accelerator.current_stream(stream))
+        with accelerator.working_on(stream):
             for lo, hi, grad in pieces:
                 if grad is None:
                     self.grad[lo:hi].zero_()
                 else:
                     self.grad[lo:hi].copy_(grad.reshape(-1), non_blocking=True)
                     grad.record_stream(stream)
-            done.record(stream)
-        return done
+        return accelerator.event(stream.device, stream=stream)
 
-    def compress(self, fetched: torch.cuda.Event, compressor: Compressor, resting: Sequence[bool] = ()) -> None:
+    def compress(self, fetched: torch.Event, compressor: Compressor, resting: Sequence[bool] = ()) -> None:
         """Accumulate and compress on the host once the gradients are there; nothing of tensors that are `resting`."""
         fetched.synchronize()
         self.batch.new, self.batch.old = self.new, self.source
         self.batch.grads = [None if rests else grad for grad, rests in zip_longest(self.grads, resting)]
         self.batch.compress(compressor)
 
-    def ship(self, target: Payload, stream: torch.cuda.Stream) -> None:
+    def ship(self, target: Payload, stream: torch.Stream) -> None:
         """Copy the payload into its place in the device message on `stream`."""
-        with torch.cuda.stream(stream):
+        with accelerator.working_on(stream):
             for name in ("counts", "scales", "indices", "values", "codes"):
                 getattr(target, name).copy_(getattr(self.payload, name), non_blocking=True)
 

@@ -18,6 +18,7 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.core.errors import ConfigError, RunError, SsfxError
 from ssfx.core.origin import Origin
+from ssfx.kernels import accelerator
 from ssfx.planning.plan import ITEM_BYTES, TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.runtime.uncopied import timing_hook
@@ -51,8 +52,7 @@ class Observer:
         self.records: list[dict[str, float]] = []
         self.forward_s: list[float] = []
         self._names = names
-        self._cuda = device.type == "cuda"
-        self._device = str(device)
+        self._on, self._device, self._queued = device, str(device), accelerator.queued(device)
         self._now: dict[str, Any] = {}
         self._overhead_s = 0.0
         self._overheads_s: list[float] = []
@@ -68,11 +68,7 @@ class Observer:
         return len(self.records) >= self.steps
 
     def _mark(self) -> Any:
-        if self._cuda:
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-            return event
-        return perf_counter()
+        return accelerator.event(self._on, timed=True) if self._queued else perf_counter()
 
     def _forward(self, which: str) -> None:
         setattr(self, which, self._mark())
@@ -80,7 +76,7 @@ class Observer:
     def seen(self, name: str) -> None:
         """Note that the gradient of `name` is ready now; time spent in the runtime's own hooks does not count."""
         mark = self._mark()
-        self._now[name] = mark if self._cuda else mark - self._overhead_s
+        self._now[name] = mark if self._queued else mark - self._overhead_s
 
     def hook_took(self, seconds: float) -> None:
         """Tell how long the runtime held up the backward pass."""
@@ -99,9 +95,8 @@ class Observer:
         return median(kept) / max(1, len(self._names)) if kept else 0.0
 
     def _since(self, start: Any, end: Any) -> float:
-        if self._cuda:
-            end.synchronize()
-            return float(start.elapsed_time(end)) / 1e3
+        if self._queued:
+            return accelerator.seconds(start, end)
         return float(max(0.0, end - start))
 
     def close(self) -> None:
@@ -134,7 +129,7 @@ class Observer:
             last = max(last, at)
         origin = Origin(
             "measured",
-            hardware=platform.machine() if not self._cuda else torch.cuda.get_device_name(),
+            hardware=accelerator.name(self._on) if self._queued else platform.machine(),
             date=datetime.now(UTC).date().isoformat(),
             note=f"online, mean of {len(kept)} iterations and {comm.world_size} ranks",
             versions={"torch": torch.__version__},

@@ -20,6 +20,7 @@ from ssfx.collectives.comm import Comm, Pending
 from ssfx.compressors import build
 from ssfx.compressors.blank import blank_batch, run
 from ssfx.core.origin import Origin
+from ssfx.kernels import accelerator
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads
 from ssfx.runtime.setup import placeholder_costs
 
@@ -137,12 +138,10 @@ def _exchanges(
 def _median_s(work: Callable[[], object], device: torch.device) -> float:
     times = []
     for _ in range(REPEATS):
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        accelerator.wait(device)
         began = perf_counter()
         work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        accelerator.wait(device)
         times.append(perf_counter() - began)
     return median(times[1:])
 
@@ -164,7 +163,7 @@ def _compressor_times(
     if device.type == "cpu":
         return encode_s, encode_s, decode_s
     staged = blank_batch(compressor, [[_matrix(numel)]], density)
-    staged.new = {"a": torch.empty(numel, dtype=torch.float32, pin_memory=True)}
+    staged.new = {"a": accelerator.pinned(numel, torch.float32)}
 
     def offloaded() -> None:
         staged.vector.copy_(data)
@@ -224,8 +223,7 @@ def _exchange(comm: Comm, name: str, max_bytes: int) -> _Exchange:
             pending = issue()
             issued.append(perf_counter() - began)
             pending.wait()
-            if comm.device.type == "cuda":
-                torch.cuda.synchronize(comm.device)
+            accelerator.wait(comm.device)
             times.append(perf_counter() - began)
         share = (thread_time() - process_time() - cpu_s) / (wall_s - perf_counter())
         seconds.append(median(times))

@@ -10,7 +10,7 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import Context, Payload, build
 from ssfx.compressors.batch import Batch, Part
-from ssfx.kernels import writes_sums
+from ssfx.kernels import accelerator, writes_sums
 from ssfx.memories import Memory
 from ssfx.planning.plan import Lane, Plan
 from ssfx.runtime.lane import Room, StepKey
@@ -81,7 +81,7 @@ class PackedLane(SentCounts):
         parts = self._parts(plan)
         hosted = [i for i in self.packed if lane.segments[i].placement == "host"]
         self.host: dict[int, HostSegment] = {}
-        if device.type == "cuda":
+        if accelerator.queued(device):
             self.host = {i: HostSegment(parts[i], memory) for i in hosted}
         own = self._own_state(self.packed_total)
         self.state = LaneState(lane, parts, memory, self.compressor, store, device, self.host, own, first_step)
@@ -178,8 +178,8 @@ class PackedLane(SentCounts):
         batch.rank, batch.world_size = self.comm.rank, self.comm.world_size
 
     def offload(
-        self, segment: int, grads: dict[str, torch.Tensor | None], stream: torch.cuda.Stream | None
-    ) -> Callable[[], list[torch.cuda.Event]]:
+        self, segment: int, grads: dict[str, torch.Tensor | None], stream: torch.Stream | None
+    ) -> Callable[[], list[torch.Event]]:
         """As the general case; on a GPU the gradients are fetched to pinned memory on a side stream first."""
         staged = self.host.get(segment)
         if staged is None or stream is None or self.compressor is None:
@@ -194,12 +194,10 @@ class PackedLane(SentCounts):
         for name in self.resting.intersection(names):
             self.state.rest(segment, *self._slots[name])
 
-        def work() -> list[torch.cuda.Event]:
+        def work() -> list[torch.Event]:
             staged.compress(fetched, compressor, resting)
             staged.ship(self.payloads[segment], stream)
-            shipped = torch.cuda.Event()
-            shipped.record(stream)
-            return [shipped]
+            return [accelerator.event(stream.device, stream=stream)]
 
         return work
 

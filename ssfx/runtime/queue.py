@@ -20,6 +20,7 @@ import torch
 from ssfx.collectives.comm import LOOK_EVERY
 from ssfx.core.errors import SsfxError
 from ssfx.core.intervals import union_s
+from ssfx.kernels import accelerator
 from ssfx.runtime.lane import LaneExecutor
 
 _all: WeakSet[ExchangeQueue] = WeakSet()
@@ -34,16 +35,16 @@ class ExchangeQueue:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream = accelerator.stream(device)
         self._condition = threading.Condition()
         self._lanes: Sequence[LaneExecutor] = ()
-        self._ready: list[Sequence[torch.cuda.Event] | None] = []
+        self._ready: list[Sequence[torch.Event] | None] = []
         self._next = self._step = 0
         self._hold = self._busy = self._closed = False
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._under_way: deque[int] = deque()
-        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._events: list[tuple[torch.Event, torch.Event]] = []
         self.spans: list[list[float]] = []
         _all.add(self)
 
@@ -57,7 +58,7 @@ class ExchangeQueue:
             self._events = []
             self.spans = [[0.0, 0.0] for _ in lanes]
 
-    def ready(self, index: int, after: Sequence[torch.cuda.Event] = ()) -> None:
+    def ready(self, index: int, after: Sequence[torch.Event] = ()) -> None:
         """Tell that lane `index` may be issued once all earlier ones have been and the events `after` have passed."""
         with self._condition:
             self._ready[index] = after
@@ -81,7 +82,7 @@ class ExchangeQueue:
                     self._look()
                 raise self._error
         if self._stream is not None:  # what a lane computed itself is on that stream and has no work to wait for
-            torch.cuda.current_stream().wait_stream(self._stream)
+            accelerator.current_stream(self._stream).wait_stream(self._stream)
 
     def _all_issued(self) -> bool:
         return self._error is not None or self._next == len(self._lanes)
@@ -108,9 +109,7 @@ class ExchangeQueue:
         """Return the seconds during which at least one exchange of the latest step was under way."""
         if self._stream is None:
             return union_s(self.spans)
-        for _, end in self._events:
-            end.synchronize()
-        return float(sum(start.elapsed_time(end) for start, end in self._events)) / 1e3
+        return sum(accelerator.seconds(start, end) for start, end in self._events)
 
     @property
     def idle(self) -> bool:
@@ -181,16 +180,14 @@ class ExchangeQueue:
             lane.start()
             self._under_way.append(index)
             return
-        with torch.cuda.stream(self._stream):
+        with accelerator.working_on(self._stream):
             for event in self._ready[index] or ():
                 self._stream.wait_event(event)
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
+            start = accelerator.event(self._stream.device, timed=True)
             lane.start()
             if lane.pending is not None and lane.pending.work is not None:
                 lane.pending.work.wait()  # the stream waits, not this thread
-            end.record()
-            self._events.append((start, end))
+            self._events.append((start, accelerator.event(self._stream.device, timed=True)))
 
 
 @atexit.register

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 
+from ssfx.kernels import accelerator
 from ssfx.runtime.lane import LaneExecutor
 from ssfx.runtime.queue import ExchangeQueue
 from ssfx.runtime.trace import Tracer
@@ -20,25 +21,23 @@ class Stopwatch:
     """Sums up seconds by name; on CUDA events are read only when asked for, so no stream is ever blocked."""
 
     def __init__(self, device: torch.device, tracer: Tracer) -> None:
-        self._cuda = device.type == "cuda"
+        self._device, self._queued = device, accelerator.queued(device)
         self._tracer = tracer
         self.reset()
 
     def reset(self) -> None:
         """Start a new step at zero."""
         self._seconds: dict[str, float] = defaultdict(float)
-        self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+        self._events: list[tuple[str, torch.Event, torch.Event]] = []
 
     @contextmanager
     def time(self, stage: str, detail: str = "", track: str = "compute") -> Iterator[None]:
         """Add the time of the block to `stage` and, if tracing, draw it on `track`."""
         began = perf_counter()
-        if self._cuda:
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
+        if self._queued:
+            start = accelerator.event(self._device, timed=True)
             yield
-            end.record()
-            self._events.append((stage, start, end))
+            self._events.append((stage, start, accelerator.event(self._device, timed=True)))
         else:
             yield
             self._seconds[stage] += perf_counter() - began
@@ -49,8 +48,7 @@ class Stopwatch:
         total = self._seconds.get(stage, 0.0)
         for name, start, end in self._events:
             if name == stage:
-                end.synchronize()
-                total += start.elapsed_time(end) / 1e3
+                total += accelerator.seconds(start, end)
         return total
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ssfx.collectives.comm import Comm
+from ssfx.kernels import accelerator
 from ssfx.schemes.search.measured_search import MeasuredSearch, probe_options
 
 
@@ -43,8 +44,7 @@ class Tuner:
 
     def end_step(self) -> bool:
         """Note the end of an iteration; return whether another cut is to be trained with from the next one on."""
-        if self._comm.device.type == "cuda":
-            torch.cuda.synchronize(self._comm.device)
+        accelerator.wait(self._comm.device)
         self._iters += 1
         if self._iters == 0:
             self._began = perf_counter()

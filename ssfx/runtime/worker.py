@@ -37,6 +37,7 @@ from ssfx.core.case import Case
 from ssfx.core.digests import loads
 from ssfx.core.errors import RunError
 from ssfx.core.files import created, of_writing, own_folder, read, write_json
+from ssfx.kernels import accelerator
 from ssfx.results.manifest import busy_s, now
 from ssfx.runtime.faults import Injector
 from ssfx.runtime.heartbeat import Heartbeat
@@ -138,7 +139,7 @@ class Task:
             "rank": self.rank, "metrics": outcome.metrics, "dataset_fingerprint": outcome.data_fingerprint,
             "first_step": outcome.first_step, "notes": outcome.notes,
             "plan_digest": self._sync.plan.digest if self._sync else None,
-            "peak_memory_bytes": _peak_memory(self.case.device), "gpus": _gpus(self.case.device),
+            "peak_memory_bytes": _peak_memory(self.case.device), "gpus": accelerator.names(self.case.device),
             "started": started, "stopped": now(),
             "wall_s": wall_s, "machine_busy_s": machine_s, "own_busy_s": own_s,
             "cores": machine.own_cores(),
@@ -249,11 +250,10 @@ def _join(case: Case, store_file: str | None) -> None:
         machine.share_cores(local, on_machine)  # with GPUs it matters which cores are near
         dist.init_process_group("gloo", **meet)
         return
-    have = torch.cuda.device_count()
+    have = accelerator.count(case.device)
     if on_machine > have:
         raise RunError(f"{on_machine} ranks on one machine need as many GPUs, and {socket.gethostname()} has {have}")
-    torch.cuda.set_device(local)
-    dist.init_process_group("nccl", device_id=torch.device("cuda", local), **meet)
+    dist.init_process_group(accelerator.transport(case.device), device_id=accelerator.use(case.device, local), **meet)
 
 
 def _resolve(path: str) -> Any:
@@ -269,9 +269,8 @@ def _seed(seed: int) -> None:
 
 def _reset_peak_memory(device: str) -> None:
     gc.collect()
-    if device == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+    if device != "cpu":
+        accelerator.forget_peak(accelerator.in_use(device))
     elif Path("/proc/self/clear_refs").exists():
         # The peak of this case, not of the batch: what earlier cases freed goes back to the system first.
         with suppress(AttributeError, OSError):  # only glibc has malloc_trim
@@ -280,19 +279,13 @@ def _reset_peak_memory(device: str) -> None:
 
 
 def _peak_memory(device: str) -> int:
-    if device == "cuda":
-        return int(torch.cuda.max_memory_allocated())
+    if device != "cpu":
+        return accelerator.peak_bytes(accelerator.in_use(device))
     status = Path("/proc/self/status")
     if status.exists():
         peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(peak.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def _gpus(device: str) -> list[str]:
-    if device == "cpu":
-        return []
-    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
 
 
 def observe_phases(

@@ -17,6 +17,7 @@ from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
 from ssfx.core.own_code import own_code
+from ssfx.kernels import accelerator
 from ssfx.perf_model.devices import device as data_sheet
 from ssfx.perf_model.roofline import STEP_TRAFFIC, row_s
 from ssfx.planning.plan import TensorSpec
@@ -123,7 +124,7 @@ def timed_batch(name: str, device: str, optimizer: str = "sgd", iterations: int 
     kept = rounds[warmup:]
     other_s, forward_s, backward_s, step_s = (median(parts[i] for parts, _ in kept) for i in range(4))
     at = {key: median(found.get(key, backward_s) for _, found in kept) for key in _trained(own.model)}
-    gpus = [torch.cuda.get_device_name(0)] if device == "cuda" else []
+    gpus = accelerator.names(device)[:1]
     threads = torch.get_num_threads()
     origin = Origin(
         "measured", describe({**hardware(), "gpus": gpus}), datetime.now(UTC).date().isoformat(),

@@ -155,7 +155,7 @@ def _measure(passes: Passes, rank: int, meet: Callable[[], Any]) -> Timed:
     threads = torch.get_num_threads()
     torch.set_num_threads(case.threads)
     try:
-        device = torch.device("cuda", rank) if case.device == "cuda" else torch.device("cpu")
+        device = torch.device("cpu") if case.device == "cpu" else torch.device(case.device, rank)
         torch.manual_seed(case.seed)
         model = models[case.model].build().to(device).train()
         batches = datasets.build(case.dataset).train_loader(

@@ -16,6 +16,7 @@ from torch import nn
 from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
+from ssfx.kernels import accelerator
 from ssfx.perf_model.shipped_profiles import shipped_dir
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
@@ -53,8 +54,8 @@ def record_profile(
         raise ConfigError(f"profiling needs iterations >= 1 and warmup >= 0, got {iterations} and {warmup}")
     if ranks < 1:
         raise ConfigError(f"profiling needs ranks >= 1, got {ranks}")
-    if device == "cuda" and torch.cuda.device_count() < ranks:
-        raise ConfigError(f"ranks={ranks} needs as many GPUs and torch finds {torch.cuda.device_count()}; use fewer")
+    if device == "cuda" and accelerator.count(device) < ranks:
+        raise ConfigError(f"ranks={ranks} needs as many GPUs and torch finds {accelerator.count(device)}; use fewer")
     case = Case(
         "profile", model, dataset, "ddp", ClusterChoice("local"), world_size=ranks, batch_size=batch_size,
         device="cuda" if device == "cuda" else "cpu", optimizer=optimizer, lr=_LR,
@@ -75,7 +76,7 @@ def _profile(case: Case, timed: Sequence[Timed], method: str) -> Profile:
     order = sorted(params, key=lambda name: at[name])  # stable: ties keep the order of registration
     ready = [at[name] for name in order]
     gaps = [later - earlier for earlier, later in zip([0.0, *ready], ready, strict=False)]
-    gpus = [torch.cuda.get_device_name(0)] * case.world_size if case.device == "cuda" else []
+    gpus = accelerator.names(case.device)[:1] * case.world_size
     who = "one process, one thread" if case.world_size == 1 else f"{case.world_size} processes of one thread each"
     busy_elsewhere = (timed[0].machine_s - sum(rank.own_s for rank in timed)) / timed[0].wall_s
     return Profile(

@@ -16,6 +16,7 @@ from torch import nn
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.machine import batch_schedule_network_threads
+from ssfx.kernels import accelerator
 from ssfx.schemes import schemes
 from ssfx.workloads.base import datasets, models
 from ssfx.workloads.checkpoint import Checkpoints
@@ -83,7 +84,7 @@ def train(
     model.to(device).train()
     torch.manual_seed(case.seed * case.world_size + rank)  # from here on ranks draw different dropout masks
     optimizer = make_optimizer(case, model)
-    scaler = torch.amp.GradScaler("cuda") if case.precision == "fp16" else None
+    scaler = torch.amp.GradScaler(case.device) if case.precision == "fp16" else None
     batches = data.train_loader(
         rank, case.world_size, case.batch_size, case.seed, device=case.device, workers=case.data_workers
     )
@@ -173,8 +174,8 @@ class _State:
     def state_dict(self) -> dict[str, Any]:
         """Return all of it in types that torch.load accepts without running code."""
         rng = {"cpu": torch.get_rng_state()}
-        if self._device.type == "cuda":
-            rng["cuda"] = torch.cuda.get_rng_state(self._device)
+        if self._device.type != "cpu":
+            rng[self._device.type] = accelerator.random_state(self._device)
         counters = {"step": self.step, "skipped_steps": self.skipped_steps, "non_finite": self._non_finite}
         return {**{name: part.state_dict() for name, part in self._parts.items()}, "rng": rng, "counters": counters}
 
@@ -183,8 +184,8 @@ class _State:
         for name, part in self._parts.items():
             part.load_state_dict(state[name])
         torch.set_rng_state(state["rng"]["cpu"])
-        if self._device.type == "cuda":
-            torch.cuda.set_rng_state(state["rng"]["cuda"], self._device)
+        if self._device.type != "cpu":
+            accelerator.set_random_state(state["rng"][self._device.type], self._device)
         counters = state["counters"]
         self.step, self.skipped_steps = counters["step"], counters["skipped_steps"]
         self._non_finite = counters["non_finite"]
@@ -218,7 +219,6 @@ def _control_group(_world: Any) -> Any:
 def _device(case: Case) -> torch.device:
     if case.device == "cpu":
         return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise ConfigError("device=cuda, but torch finds no CUDA device here; use device=cpu")
-    device = torch.device("cuda", torch.cuda.current_device())
-    return device
+    if not accelerator.count(case.device):
+        raise ConfigError(f"device={case.device}, but torch finds no such device here; use device=cpu")
+    return accelerator.in_use(case.device)

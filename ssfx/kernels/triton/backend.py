@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ssfx.core.lazy import torch
-from ssfx.kernels import READY, Moments, Rule, Tail
+from ssfx.kernels import READY, Moments, Rule, Tail, accelerator
 from ssfx.kernels.reference.blocks import block_norms as block_norms
 from ssfx.kernels.reference.blocks import take_blocks as take_blocks
 from ssfx.kernels.reference.chunks import largest_of_chunks as largest_of_chunks
@@ -37,7 +37,7 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
     """
     work: _Selection = batch.once("select", lambda: _selection(batch, rule))
     thresholds = thresholds.contiguous() if thresholds is not None else None
-    with torch.cuda.device_of(batch.vector):
+    with accelerator.device_of(batch.vector):
         source = _source(batch)
         given = thresholds is not None
         selection.accumulate_and_count[work.plan.grid](
@@ -58,7 +58,7 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
 def moments(batch: Batch) -> Moments:
     """Return the sums over every segment; gradients are accumulated on the way."""
     plan = _plan(batch)
-    with torch.cuda.device_of(batch.vector):
+    with accelerator.device_of(batch.vector):
         source = _source(batch)
         partial = plan.partial(5)
         statistics.moments[plan.grid](
@@ -71,7 +71,7 @@ def moments(batch: Batch) -> Moments:
 def count(batch: Batch, thresholds: torch.Tensor) -> torch.Tensor:
     """Return how many magnitudes of each segment reach its threshold, a float32 number; 0 where it is NaN."""
     plan = _plan(batch)
-    with torch.cuda.device_of(batch.vector):
+    with accelerator.device_of(batch.vector):
         partial = plan.partial(1)
         statistics.tails[plan.grid](plan.blocks, batch.vector, thresholds.contiguous(), partial, SUMS=False, **_OPTIONS)
         return plan.add_up(partial, statistics.SUM)[0]
@@ -80,7 +80,7 @@ def count(batch: Batch, thresholds: torch.Tensor) -> torch.Tensor:
 def tail(batch: Batch, thresholds: torch.Tensor) -> Tail:
     """Return sums over what reaches each segment's threshold, a float32 number; of nothing where it is NaN."""
     plan = _plan(batch)
-    with torch.cuda.device_of(batch.vector):
+    with accelerator.device_of(batch.vector):
         partial = plan.partial(4)
         statistics.tails[plan.grid](plan.blocks, batch.vector, thresholds.contiguous(), partial, SUMS=True, **_OPTIONS)
         return Tail(*plan.add_up(partial, statistics.SMALLEST))
@@ -89,7 +89,7 @@ def tail(batch: Batch, thresholds: torch.Tensor) -> Tail:
 def log_sum(batch: Batch) -> torch.Tensor:
     """Return the sum of the natural logarithms of every segment's non-zero magnitudes, all of them finite."""
     plan = _plan(batch)
-    with torch.cuda.device_of(batch.vector):
+    with accelerator.device_of(batch.vector):
         partial = plan.partial(1)
         statistics.log_sums[plan.grid](plan.blocks, batch.vector, partial, **_OPTIONS)
         return plan.add_up(partial, statistics.SUM)[0]
@@ -101,7 +101,7 @@ def select_band(batch: Batch, sure: torch.Tensor, band: torch.Tensor, skip: torc
     Of what reaches only `band` the first `skip` are passed over. All [S]; thresholds are float32 numbers.
     """
     work: _Selection = batch.once("select_band", lambda: _selection(batch, None))
-    with torch.cuda.device_of(batch.vector):
+    with accelerator.device_of(batch.vector):
         compaction.band[(len(batch.parts),)](
             work.state, sure.contiguous(), band.contiguous(), skip.contiguous(), **_OPTIONS
         )
@@ -243,5 +243,5 @@ def _source(batch: Batch) -> _Source:
 
 def _table(rows: Sequence[tuple[int, ...]], device: torch.device, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Return rows of integers on the device; the copy is queued, not waited for."""
-    made = torch.tensor(rows, dtype=dtype or torch.int32, pin_memory=device.type == "cuda")
+    made = torch.tensor(rows, dtype=dtype or torch.int32, pin_memory=accelerator.queued(device))
     return made.to(device, non_blocking=True)
