@@ -7,7 +7,7 @@ here. The CPU works at once: it has no streams, and waiting for it is nothing.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ssfx.core.lazy import torch
@@ -35,6 +35,11 @@ def working_on(stream: torch.Stream) -> AbstractContextManager[Any]:
     return context
 
 
+def read_by(tensor: torch.Tensor, stream: torch.Stream) -> None:
+    """The memory of `tensor` is not given away before `stream` has read it."""
+    tensor.record_stream(stream)
+
+
 def event(device: torch.device, *, timed: bool = False, stream: torch.Stream | None = None) -> torch.Event:
     """Return an event after all work so far of `stream`, or of this thread's; `timed` ones have `elapsed_time`."""
     made: torch.Event = _module(device).Event(enable_timing=timed)
@@ -60,7 +65,9 @@ def wait(device: torch.device) -> None:
 
 
 def device_of(tensor: torch.Tensor) -> AbstractContextManager[Any]:
-    """Kernels launched inside go to the device of `tensor`, which is no CPU."""
+    """Kernels launched inside go to the device of `tensor`; with Triton's interpreter that may be the CPU."""
+    if not queued(tensor.device):
+        return nullcontext()
     context: AbstractContextManager[Any] = _module(tensor.device).device(tensor.device)
     return context
 

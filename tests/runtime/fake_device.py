@@ -1,0 +1,316 @@
+"""A device that exists only in bookkeeping: tensors stay on the CPU, streams and events are clocks, races are found.
+
+Everything the runtime knows of devices comes from `ssfx.kernels.accelerator`, so this stands in for that module. Work
+really runs at once, which gives right values; what a GPU would be free to run in another order is found as a race: two
+accesses to the same bytes, one of them a write, that no wait orders. Every stream has a vector clock (what it has seen
+of the others), an event is a copy of a clock, and the threads of the host share one, so that what Python's locks order
+counts as ordered. Not seen: a tensor that is freed while another stream reads it (`record_stream`), and what compiled
+kernels touch (tests run the plain-torch path).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ssfx.collectives.comm import Comm
+from ssfx.kernels import accelerator, plain_torch
+from ssfx.runtime.offload import HostWorker
+
+Clock = dict[str, int]
+_HOST = "host"
+_WAITS_FOR_DEVICE = {"aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::unique_consecutive"}
+
+
+def _join(clock: Clock, other: Clock) -> None:
+    for name, at in other.items():
+        clock[name] = max(clock.get(name, 0), at)
+
+
+@dataclass
+class Stream:
+    """What stands in for a stream; `clock` says which work of which stream is done before its next."""
+
+    fake: FakeDevice
+    name: str
+    clock: Clock = field(default_factory=dict)
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def wait_stream(self, other: Stream) -> None:
+        if self.fake.kept("wait_stream"):
+            _join(self.clock, other.clock)
+
+    def wait_event(self, event: Event) -> None:
+        if self.fake.kept("wait_event"):
+            _join(self.clock, event.clock)
+
+
+@dataclass
+class Event:
+    """A moment of a stream."""
+
+    fake: FakeDevice
+    clock: Clock
+    at_s: float = field(default_factory=perf_counter)
+
+    def synchronize(self) -> None:
+        if self.fake.kept("synchronize"):
+            _join(self.fake.host, self.clock)
+
+
+@dataclass
+class _Access:
+    lo: int
+    hi: int
+    stream: str
+    at: int
+    writes: bool
+    where: str
+
+
+class _Work:
+    """A collective under way on the network's stream: waiting for it makes the waiter's stream wait."""
+
+    def __init__(self, fake: FakeDevice, real: Any, clock: Clock) -> None:
+        self._fake, self._real, self._clock = fake, real, clock
+
+    def wait(self) -> None:
+        self._real.wait()
+        if self._fake.kept("work.wait", outside="comm.py"):
+            _join(self._fake.current().clock, self._clock)
+
+    def is_completed(self) -> bool:
+        return bool(self._real.is_completed())
+
+
+class FakeDevice(TorchDispatchMode):
+    """Used as a context around training on this thread; `races` then says what may go wrong.
+
+    `removed`: places (see `places`) whose wait is left out, as if somebody had deleted the line.
+    """
+
+    def __init__(self, removed: Collection[str] = ()) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.removed = removed
+        self.places: set[str] = set()
+        self.races: list[str] = []
+        self.host_waits: Counter[str] = Counter()
+        self.host: Clock = {}
+        self.default = Stream(self, "default")
+        self.network = Stream(self, "network")
+        self._made = 0
+        self._local = threading.local()
+        self._lock = threading.RLock()
+        self._accesses: dict[int, list[_Access]] = {}
+        self._alive: list[Any] = []
+        self._on_host: set[int] = set()
+        self._patches: list[Any] = []
+
+    # ---- what stands in for ssfx.kernels.accelerator ----------------------------------------------------------------
+
+    def kept(self, kind: str, outside: str = "") -> bool:
+        """Note the line of the package that waits; return whether it is still there."""
+        frame: Any = sys._getframe(1)
+        while "/ssfx/" not in frame.f_code.co_filename or (outside and frame.f_code.co_filename.endswith(outside)):
+            frame = frame.f_back
+            if frame is None:
+                return True
+        place = f"{Path(frame.f_code.co_filename).name} {frame.f_code.co_qualname} {kind}"
+        self.places.add(place)
+        return place not in self.removed
+
+    def current(self) -> Stream:
+        return getattr(self._local, "stream", self.default)
+
+    def stream(self, device: torch.device) -> Stream:
+        self._made += 1
+        return Stream(self, f"stream {self._made}")
+
+    @contextmanager
+    def working_on(self, stream: Stream) -> Iterator[None]:
+        if not self.kept("working_on"):
+            stream = self.current()
+        before, self._local.stream = self.current(), stream
+        try:
+            with self.listening():
+                yield
+        finally:
+            self._local.stream = before
+
+    def event(self, device: torch.device, *, timed: bool = False, stream: Stream | None = None) -> Event:
+        here = stream or self.current()
+        if timed or self.kept("event"):
+            return Event(self, {**here.clock})
+        return Event(self, {})
+
+    def wait(self, device: torch.device) -> None:
+        for stream in (self.default, self.network, self.current()):
+            _join(self.host, stream.clock)
+
+    def pinned(self, size: int, dtype: torch.dtype) -> torch.Tensor:
+        made = torch.zeros(size, dtype=dtype)
+        self._keep(made)
+        self._on_host.add(made.untyped_storage().data_ptr())
+        return made
+
+    # ---- what is touched --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Operations of this thread are seen inside."""
+        if getattr(self._local, "listens", False):
+            yield
+            return
+        self._local.listens = True
+        try:
+            with self:
+                yield
+        finally:
+            self._local.listens = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        schema = func._schema
+        out = func(*args, **kwargs)
+        if schema.name.startswith("c10d::") or any(r.alias_info and not r.alias_info.is_write for r in schema.returns):
+            return out
+        given = [*zip(schema.arguments, args, strict=False)]
+        given += [(argument, kwargs[argument.name]) for argument in schema.arguments if argument.name in kwargs]
+        touched = [
+            (tensor, bool(argument.alias_info and argument.alias_info.is_write))
+            for argument, value in given
+            for tensor in _tensors(value)
+        ]
+        fresh = [] if any(r.alias_info for r in schema.returns) else list(_tensors(out))
+        with self._lock:
+            on_host = bool(touched) and all(self._storage(t) in self._on_host for t, _ in touched)
+            if on_host:
+                for tensor in fresh:
+                    self._keep(tensor)
+                    self._on_host.add(self._storage(tensor))
+            stream = None if on_host else self.current()
+            self._run(stream, [*touched, *((t, True) for t in fresh)], schema.name)
+            crosses = schema.name == "aten::copy_" and len({self._storage(t) in self._on_host for t, _ in touched}) > 1
+            blocks = crosses and not (kwargs.get("non_blocking") or (len(args) > 2 and args[2]))
+            if stream is not None and (blocks or schema.name in _WAITS_FOR_DEVICE):
+                self.host_waits[schema.name] += 1
+                _join(self.host, stream.clock)
+        return out
+
+    def _storage(self, tensor: torch.Tensor) -> int:
+        return tensor.untyped_storage().data_ptr()
+
+    def _keep(self, tensor: torch.Tensor) -> None:
+        self._alive.append(tensor.untyped_storage())  # so that no other tensor gets its address
+
+    def _run(self, stream: Stream | None, touched: list[tuple[torch.Tensor, bool]], what: str) -> None:
+        """Work that touches these tensors is queued on a stream, or done by the host where it is None."""
+        name, clock = (stream.name, stream.clock) if stream is not None else (_HOST, self.host)
+        _join(clock, self.host)
+        clock[name] = at = clock.get(name, 0) + 1
+        for tensor, writes in touched:
+            if not tensor.numel():
+                continue
+            self._keep(tensor)
+            size = tensor.element_size()
+            lo = int(tensor.storage_offset()) * size
+            hi = lo + size * int(1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)))
+            before = self._accesses.setdefault(self._storage(tensor), [])
+            for old in before:
+                apart = old.hi <= lo or hi <= old.lo or old.stream == name or not (writes or old.writes)
+                if not apart and clock.get(old.stream, 0) < old.at:
+                    self.races.append(f"{what} on {name} after {old.where} on {old.stream}")
+            before[:] = [
+                old
+                for old in before
+                if not (old.stream == name and lo <= old.lo and old.hi <= hi and writes >= old.writes)
+            ]
+            before.append(_Access(lo, hi, name, at, writes, what))
+
+    def exchanged(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a method of Comm whose message is read and written on the network's stream."""
+
+        def issue(comm: Comm, *args: Any, **kwargs: Any) -> Any:
+            pending = method(comm, *args, **kwargs)
+            with self._lock:
+                _join(self.network.clock, self.current().clock)
+                reads = [*args[0].values()] if method.__name__ == "swap" else [args[0]]
+                into = [*args[1].values()] if method.__name__ == "swap" else [pending.result]
+                touched = [(tensor, False) for tensor in reads] + [(tensor, True) for tensor in into]
+                self._run(self.network, touched, method.__name__)
+                if pending.work is not None:
+                    pending.work = _Work(self, pending.work, {**self.network.clock})
+            return pending
+
+        return issue
+
+    def read(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a method of tensors that brings all elements to the host, which waits for them."""
+
+        def fetch(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            with self._lock:
+                if self._storage(tensor) not in self._on_host:
+                    self._run(self.current(), [(tensor, False)], method.__name__)
+                    self.host_waits[method.__name__] += 1
+                    _join(self.host, self.current().clock)
+            return method(tensor, *args, **kwargs)
+
+        return fetch
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Inside, this device is what the runtime finds, and this thread's work is seen."""
+        fakes: dict[str, Any] = {
+            "queued": lambda device: True,
+            "stream": self.stream,
+            "current_stream": lambda of: self.current(),
+            "working_on": self.working_on,
+            "name": lambda device: "fake",
+            "event": self.event,
+            "wait": self.wait,
+            "pinned": self.pinned,
+            "read_by": lambda tensor, stream: None,
+            "seconds": lambda start, end: end.at_s - start.at_s,
+        }
+        submit = HostWorker.submit
+
+        def listened(worker: HostWorker, work: Callable[[], None]) -> None:
+            def job() -> None:
+                with self.listening():
+                    work()
+
+            submit(worker, job)
+
+        patches = [mock.patch.object(accelerator, name, fake) for name, fake in fakes.items()]
+        patches.append(mock.patch.object(HostWorker, "submit", listened))
+        for name in ("all_reduce", "all_gather", "broadcast", "swap"):
+            patches.append(mock.patch.object(Comm, name, self.exchanged(getattr(Comm, name))))
+        for name in ("tolist", "cpu", "numpy"):
+            patches.append(mock.patch.object(torch.Tensor, name, self.read(getattr(torch.Tensor, name))))
+        for patch in patches:
+            patch.start()
+        try:
+            with plain_torch(), self.listening():
+                yield
+        finally:
+            for patch in reversed(patches):
+                patch.stop()
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _tensors(part)
