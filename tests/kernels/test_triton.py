@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -68,16 +70,63 @@ def test_the_kernels_equal_plain_torch_in_the_interpreter() -> None:
     assert "skipped" not in done.stdout
 
 
+TARGETS = (75, 80, 89, 90, 100, 120)
+"""Compute capabilities: T4, A100, L4 and RTX 4090, H100, B200, RTX 5090."""
+REGISTERS_OF_A_MULTIPROCESSOR = 65536
+BUDGET = HERE / "kernel_budget.csv"
+"""Registers of a thread by kernel and target, as Triton's own assembler counts them; a change is a diff one reads.
+
+To write it again: `python tests/kernels/test_triton.py`, from the root of the repository.
+"""
+
+
+def options_of(kernel: Any) -> dict[str, Any]:
+    return cuda._WRITE_OPTIONS if kernel is compaction.write else cuda._OPTIONS
+
+
+def compiled(kernel: Any, constants: dict[str, Any], capability: int) -> tuple[int, int]:
+    """Return registers of a thread and bytes spilled, of a kernel compiled for a device that need not be here."""
+    names = [parameter.name for parameter in kernel.params]
+    signature = {name: "constexpr" if name in constants else TYPES[name] for name in names}
+    made = triton.compile(
+        ASTSource(kernel, signature, constants), target=GPUTarget("cuda", capability, 32), options=options_of(kernel)
+    )
+    assert made.asm["cubin"]
+    target = re.search(r"\.target (\w+)", made.asm["ptx"])
+    assert target is not None
+    tools = triton.knobs.nvidia
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.ptx"
+        source.write_text(made.asm["ptx"])
+        command = [
+            (tools.ptxas_blackwell if capability >= 100 else tools.ptxas).path, "-v", f"--gpu-name={target[1]}",
+            str(source), "-o", str(Path(folder) / "kernel.cubin"),
+        ]  # fmt: skip
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    registers, spilled = re.search(r"Used (\d+) registers", said), re.search(r"(\d+) bytes spill stores", said)
+    assert registers is not None, said
+    assert spilled is not None, said
+    return int(registers[1]), int(spilled[1])
+
+
+def label(kernel: Any, constants: dict[str, Any]) -> str:
+    return " ".join([kernel.__name__, *(f"{key}={value}" for key, value in constants.items() if value is not None)])
+
+
 @pytest.mark.parametrize(("kernel", "constants"), VARIANTS, ids=lambda value: getattr(value, "__name__", None))
-def test_the_kernels_compile_for_a_device(
+def test_the_kernels_compile_for_every_device_within_their_registers(
     kernel: Any, constants: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    names = [parameter.name for parameter in kernel.params]
-    signature = {name: "constexpr" if name in constants else TYPES[name] for name in names}
-    target = GPUTarget("cuda", 80, 32)
-    made = triton.compile(ASTSource(kernel, signature, constants), target=target, options=cuda._OPTIONS)
-    assert made.asm["cubin"]
+    header, *rows = [line.split(",") for line in BUDGET.read_text().splitlines()]
+    budget = {row[0]: [int(cell) for cell in row[1:]] for row in rows}[label(kernel, constants)]
+    used = {capability: compiled(kernel, constants, capability) for capability in TARGETS}
+    assert [spilled for _, spilled in used.values()] == [0] * len(TARGETS)
+    threads = 32 * options_of(kernel)["num_warps"]
+    programs = 2 if kernel is compaction.write else 1
+    assert programs * max(registers for registers, _ in used.values()) * threads <= REGISTERS_OF_A_MULTIPROCESSOR
+    if header[0] == f"triton {triton.__version__}":  # another version counts otherwise
+        assert [registers for registers, _ in used.values()] == budget
 
 
 def test_all_modules_offer_the_same_functions() -> None:
@@ -117,3 +166,11 @@ def test_the_benchmark_says_that_there_is_no_gpu() -> None:
     done = subprocess.run(command, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.splitlines() == ["no GPU here: benchmarks/gpu_kernels.py needs one that PyTorch can use"]
+
+
+if __name__ == "__main__":
+    lines = [",".join([f"triton {triton.__version__}", *(f"sm_{capability}" for capability in TARGETS)])]
+    for one, fixed in VARIANTS:
+        counts = [str(compiled(one, fixed, capability)[0]) for capability in TARGETS]
+        lines.append(",".join([label(one, fixed), *counts]))
+    BUDGET.write_text("\n".join(lines) + "\n")

@@ -93,7 +93,7 @@ def test_a_sampled_rule_gets_exactly_what_is_wanted(sizes: list[list[int]], dens
     made, plain = (make("dgc", memories.build("none"), sizes, density, seed) for _ in range(2))
     slots = [part.layout.indices for part in made.batch.parts]
     wanted = [(n + 1) // 2 for n in slots]
-    sampled = Rule(tuple(Bound(max(1, k // 2), k, n) for k, n in zip(wanted, slots, strict=True)), tail=64)
+    sampled = Rule(tuple(Bound((k + 1) // 2, k, n) for k, n in zip(wanted, slots, strict=True)), tail=64)
     exact = Rule(tuple(Bound(k, k, k) for k in wanted))
     got = outcome(made, cuda, lambda module, batch: module.select(batch, sampled))
     for one, other in zip(got, outcome(plain, reference, lambda m, batch: m.select(batch, exact)), strict=True):

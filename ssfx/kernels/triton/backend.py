@@ -27,6 +27,8 @@ _TILE = 1024
 _OPTIONS = {"num_warps": 16, "enable_fp_fusion": False}
 """16 warps: with 8, a block's addresses take so many registers that a processor holds only one program. No fused
 multiply-add: accumulated gradients are then those of the CPU kernels, bit for bit."""
+_WRITE_OPTIONS = _OPTIONS | {"num_warps": 8}
+"""Writing takes 98 to 112 registers a thread with 16 warps: a processor holds one program; with 8, two or three."""
 
 
 def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> None:
@@ -123,7 +125,7 @@ def _compact(batch: Batch, work: _Selection, rotate: bool) -> None:
     compaction.write[plan.grid](
         plan.blocks, work.segments, work.state, work.before, vector, momentum, payload.indices, payload.values,
         batch.step, batch.base, ROTATE=rotate, CLEAR=clear, MASK=clear and form is not None and form.mask,
-        **_OPTIONS,
+        **_WRITE_OPTIONS,
     )  # fmt: skip
     batch.cleared = clear
 
