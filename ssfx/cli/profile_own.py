@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ssfx.planning.plan import TensorSpec
     from ssfx.planning.profile import Profile
 
+_PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _OUT = click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
 
 
@@ -28,12 +29,13 @@ def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None
     """Measure the model that a function of yours returns on this machine, or count it for another device.
 
     FUNCTION takes no arguments and returns (model, batch), or (model, batch, loss) where loss(model, batch) is what is
-    trained. Keys: optimizer (default sgd) and device (cpu or cuda). For example:
+    trained. Keys: optimizer (default sgd), device (cpu or cuda) and, with --on, precision (bf16, fp16, tf32, fp8). For
+    example:
 
     ssfx profile mytrain.py:build_model --on a100 optimizer=adamw
     """
-    given = key_values(words, ("optimizer", "device"))
-    optimizer = given.get("optimizer", "sgd")
+    given = key_values(words, ("optimizer", "device", "precision"))
+    optimizer, precision = given.get("optimizer", "sgd"), given.get("precision", "fp32")
     from ssfx.perf_model.cluster_file import local_device
     from ssfx.perf_model.roofline import STEP_TRAFFIC
 
@@ -41,6 +43,13 @@ def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None
         raise unknown("optimizer", optimizer, STEP_TRAFFIC)
     if given.get("device", "auto") not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device={given['device']}: it is cpu or cuda here; for another device write --on DEVICE")
+    if precision not in _PRECISIONS:
+        raise unknown("precision", precision, _PRECISIONS)
+    if on is None and "precision" in given:
+        raise ConfigError(
+            f"what is measured here has the precision of the script; drop precision={precision}, or count it with "
+            "--on DEVICE"
+        )
     if on is not None and "device" in given:
         raise ConfigError(
             f"--on {on} counts for a device that need not be here, device={given['device']} measures; drop one"
@@ -52,7 +61,7 @@ def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None
     if on is None:
         found = timed_batch(name, local_device(given.get("device", "auto")), optimizer)
     else:
-        found = counted_batch(name, on, optimizer)
+        found = counted_batch(name, on, optimizer, precision)
     _keep(found, path)
 
 

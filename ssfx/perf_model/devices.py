@@ -18,8 +18,8 @@ TENSOR_CONV_EFFICIENCY = 0.3
 TENSOR_MATMUL_EFFICIENCY = 0.8
 """The same in matrix products: the one assumed of float32, because no better source is known."""
 
-SIXTEEN_BIT = ("bf16", "fp16")
-"""Precisions in which activations have two bytes."""
+SIXTEEN_BIT = ("bf16", "fp16", "fp8")
+"""Precisions in which activations have two bytes; fp8 has one only inside of matrix products."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Device:
     assumption: str
     """What the arithmetic is."""
     tensor_flops: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """Peak dense FLOP/s of its tensor cores by precision ("tf32", "bf16", "fp16"), with float32 sums; those it has."""
+    """Peak dense FLOP/s of its tensor cores, with float32 sums, by precision: those it has of tf32, bf16, fp16, fp8."""
     tensor_source: str = ""
     """Where these rates come from."""
     inside: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -74,6 +74,8 @@ class Device:
     def at(self, precision: str) -> Device:
         """Return the device as it computes in `precision`, as runs do: tf32 in products too, bf16 and fp16 by autocast.
 
+        In fp8 are matrix products alone; everything else is in bf16 then.
+
         fp32 is the device itself. Tensor cores reach stated shares of their peak, but at least what float32 reaches
         here. ConfigError for a precision that the device has no tensor cores for.
         """
@@ -86,15 +88,18 @@ class Device:
                 f"use precision={works}"
             )
         peak = self.tensor_flops[precision]
+        conv_peak = self.tensor_flops["bf16"] if precision == "fp8" else peak
         if precision in SIXTEEN_BIT:
             what = "activations have 2 bytes; weights, gradients, messages and the optimizer's step stay float32"
         else:
             what = "everything in memory and in messages is float32"
+        if precision == "fp8":
+            what = f"all matrix products in fp8 and everything else in bf16: {what}"
         return replace(
             self,
-            conv_flops=peak,
+            conv_flops=conv_peak,
             matmul_flops=peak,
-            conv_efficiency=max(TENSOR_CONV_EFFICIENCY, self.conv_flops * self.conv_efficiency / peak),
+            conv_efficiency=max(TENSOR_CONV_EFFICIENCY, self.conv_flops * self.conv_efficiency / conv_peak),
             matmul_efficiency=max(TENSOR_MATMUL_EFFICIENCY, self.matmul_flops * self.matmul_efficiency / peak),
             source=f"{self.source}; tensor cores: {self.tensor_source}",
             assumption=f"precision={precision}: tensor cores in convolutions and matrix products; {what}",
