@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ _OUT = click.option("--out", type=click.Path(dir_okay=False, path_type=Path), he
 
 
 @click.command(short_help="Your own model, by a function that returns (model, batch).")
-@click.argument("name", metavar="FILE.py:FUNCTION")
+@click.argument("name", metavar="FILE.py:FUNCTION|MODEL")
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--on", metavar="DEVICE", help="Do not measure: count operators for this device (a100, rtx3090, ...).")
 @_OUT
@@ -34,7 +35,12 @@ def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None
 
     ssfx profile mytrain.py:build_model --on a100 optimizer=adamw
     """
-    given = key_values(words, ("optimizer", "device", "precision"))
+    from ssfx.core.own_code import is_own
+
+    if name.endswith(".py"):
+        raise ConfigError(f"{name} is a file; name its function that returns (model, batch): {name}:FUNCTION")
+    keys = ("optimizer", "device", "precision")
+    given = key_values(words, keys if is_own(name) else (*keys, "batch_size"))
     optimizer, precision = given.get("optimizer", "sgd"), given.get("precision", "fp32")
     from ssfx.perf_model.cluster_file import local_device
     from ssfx.perf_model.roofline import STEP_TRAFFIC
@@ -55,14 +61,32 @@ def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None
             f"--on {on} counts for a device that need not be here, device={given['device']} measures; drop one"
         )
 
+    path = _checked(out or Path(f"{name.rpartition(':')[2]}.json"))
+    if on is not None and not is_own(name):
+        _keep(_catalogued(name, on, given), path)
+        return
+
     from ssfx.workloads.own_batch import counted_batch, timed_batch
 
-    path = _checked(out or Path(f"{name.rpartition(':')[2]}.json"))
     if on is None:
         found = timed_batch(name, local_device(given.get("device", "auto")), optimizer)
     else:
         found = counted_batch(name, on, optimizer, precision)
     _keep(found, path)
+
+
+def _catalogued(name: str, on: str, given: Mapping[str, str]) -> Profile:
+    """Return the profile of a model that ssfx has on a device that need not be here."""
+    from ssfx.perf_model.devices import device
+    from ssfx.perf_model.roofline import counted_profile
+
+    batch_size = given.get("batch_size")
+    if batch_size is not None and not batch_size.isdecimal():
+        raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
+    return counted_profile(
+        name, device(on).name, None if batch_size is None else int(batch_size), given.get("optimizer"),
+        given.get("precision", "fp32"),
+    )  # fmt: skip
 
 
 @click.command(short_help="A training that ran anywhere, by its torch.profiler trace.")

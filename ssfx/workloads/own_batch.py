@@ -164,6 +164,7 @@ def counted_batch(name: str, on: str, optimizer: str = "sgd", precision: str = "
     have, and for a precision that `on` does not have.
     """
     target = data_sheet(on)
+    on = target.name
     target.at(precision)
     with autocast_regions() as regions:
         try:
