@@ -82,8 +82,8 @@ def _no_cluster(name: str) -> ConfigError:
         meant = f"did you mean {close!r}? " if close else ""
         return ConfigError(
             f"unknown cluster {name!r}; {meant}to describe {gpus[1]} GPUs in one machine write "
-            f"cluster=box cluster.nodes=1 cluster.devices_per_node={gpus[1]} cluster.device={device} cluster.inside=pcie, "
-            "in several also cluster.link=25gbe_tcp"
+            f"cluster=box cluster.nodes=1 cluster.devices_per_node={gpus[1]} cluster.device={device} "
+            "cluster.inside=pcie, in several also cluster.link=25gbe_tcp"
         )
     return unknown("cluster", name, choices("cluster"))
 

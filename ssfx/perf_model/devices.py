@@ -141,7 +141,7 @@ def device(name: str) -> Device:
     sheet = name if name in table else plain.get(_letters(name), sheet_named(name))
     if sheet is None:
         error = unknown("device", name, table)
-        raise ConfigError(f"{error} or describe yours in a file: device=FILE.yaml, with {', '.join(_MUST)}")
+        raise ConfigError(f"{error}; or describe yours in FILE.yaml: {', '.join(_MUST)}")
     return Device(name=sheet, **table[sheet])
 
 

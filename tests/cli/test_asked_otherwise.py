@@ -100,7 +100,7 @@ def test_an_own_device_is_a_file(capsys):
 )  # fmt: skip
 def test_a_file_that_describes_no_device_is_refused(wrong, why):
     Path("wrong.yaml").write_text(wrong)
-    with pytest.raises(ConfigError, match="wrong.yaml") as error:
+    with pytest.raises(ConfigError, match=r"wrong\.yaml") as error:
         device("wrong.yaml")
     assert why in str(error.value)
 

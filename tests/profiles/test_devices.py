@@ -61,7 +61,7 @@ def test_sixteen_bits_are_twice_as_fast_as_tf32_on_every_device_that_has_both():
 
 
 def test_an_unknown_device_names_the_nearest():
-    with pytest.raises(ConfigError, match="unknown device 'a10'; did you mean 'a100'"):
+    with pytest.raises(ConfigError, match="unknown device 'a10'; did you mean 'a10g'"):
         device("a10")
 
 
