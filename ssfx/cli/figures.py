@@ -35,7 +35,8 @@ def figures(names: tuple[str, ...], out: Path | None, check: bool, as_json: bool
     """Draw figures, all or the named ones, from the rows of finished runs and of the reference.
 
     Names are like ssfusion.fig11, fig11 where one paper alone has it, or ssfusion for all of a paper. FILE.py is one
-    of your own. What has not changed is not drawn again. Fails if a figure's rows cannot be used, or a named one has none.
+    of your own. What has not changed is not drawn again. Fails if a figure's rows cannot be used, or a named one has
+    none.
     """
     from ssfx.core.errors import RunError
     from ssfx.core.paths import results_dir

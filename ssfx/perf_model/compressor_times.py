@@ -1,8 +1,8 @@
 """Nominal times of every compressor on any device: what a call issues and moves, at the device's stated rates.
 
 `data/costs/counted.json` says how many kernels a call of the implementation here launches and how many bytes they read
-and write for an element, on a GPU and on the host; benchmarks/count_operators.py counts them. A compressor of the user's
-says it itself, by `cost()`. Times follow by roofline from the data sheets of devices; all assumptions are in
+and write for an element, on a GPU and on the host; benchmarks/count_operators.py counts them. A compressor of the
+user's says it itself, by `cost()`. Times follow by roofline from the data sheets of devices; all assumptions are in
 docs/cluster_times.md. Published times replace them where a paper prints some.
 """
 
