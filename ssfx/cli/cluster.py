@@ -96,9 +96,9 @@ def _cluster(name: str) -> Cluster:
 
 
 def _print(found: Cluster) -> None:
-    from ssfx.perf_model.devices import device, device_names
+    from ssfx.perf_model.devices import device, has_sheet
 
-    title = device(found.device).title if found.device in device_names() else found.device
+    title = device(found.device).title if has_sheet(found.device) else found.device
     say(f"{found.name}: {found.nodes} nodes of {found.devices_per_node} {found.device} ({title})", "  ", "", bold=True)
     for where, link in (("inside a node", found.intra), ("between nodes", found.inter)):
         if found.nodes > 1 or where == "inside a node":

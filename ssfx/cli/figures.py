@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ssfx.cli.completion import own_components
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -26,13 +28,15 @@ def _figures(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder to write to; default: figures in the results folder."
 )
+@own_components
 @click.option("--check", is_flag=True, help="Draw nothing; fail if a figure in the folder is not what the rows give.")
 @click.option("--json", "as_json", is_flag=True, help="Print what became of every figure as one JSON object.")
 def figures(names: tuple[str, ...], out: Path | None, check: bool, as_json: bool) -> None:
     """Draw figures, all or the named ones, from the rows of finished runs and of the reference.
 
-    Names are like ssfusion.fig11, fig11 where one paper alone has it, or ssfusion for all of a paper. What has not
-    changed is not drawn again. Fails if a figure's rows cannot be used, or a named one has none.
+    Names are like ssfusion.fig11, fig11 where one paper alone has it, or ssfusion for all of a paper. FILE.py is one
+    of your own. What has not changed is not drawn again. Fails if a figure's rows cannot be used, or a named one has
+    none.
     """
     from ssfx.core.errors import RunError
     from ssfx.core.paths import results_dir

@@ -23,13 +23,19 @@ class _ModelByDefault(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         first = args[0] if args else ""
         if first not in (*self.commands, "-h", "--help"):
-            if ":" in first and "=" not in first.partition(":")[0]:
+            named = next((i for i, word in enumerate(args) if word.startswith("model=")), None)
+            counted = any(word.partition("=")[0] == "--on" for word in args)
+            if counted and named is not None:
+                name = args[named].removeprefix("model=")
+                return super().parse_args(ctx, ["function", name, *args[:named], *args[named + 1 :]])
+            bare = "=" not in first.partition(":")[0] and not first.startswith("-")
+            if bare and (":" in first or first.endswith(".py") or counted):
                 return super().parse_args(ctx, ["function", *args])
             if any(word.startswith("trace=") for word in args):
                 return super().parse_args(ctx, ["trace", *args])
             if "=" not in first and not first.startswith("-") and nearest(first, self.commands):
                 raise unknown("thing to profile", first, self.commands)
-            args = ["model", *args]
+            args = ["model", *([f"model={first}", *args[1:]] if bare and first else args)]
         return super().parse_args(ctx, args)
 
 
@@ -39,6 +45,8 @@ def profile() -> None:
 
     Your own model: ssfx profile mytrain.py:build_model, where build_model() returns (model, batch); or from a trace of
     torch.profiler: ssfx profile trace=trace.json.gz. One that ssfx has: ssfx profile model=resnet_tiny ranks=2
+
+    With --on DEVICE either is counted for a device that need not be here: ssfx profile gpt2_large --on h100
     """
 
 

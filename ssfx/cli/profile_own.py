@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
     from ssfx.planning.plan import TensorSpec
     from ssfx.planning.profile import Profile
 
+_PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _OUT = click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
 
 
 @click.command(short_help="Your own model, by a function that returns (model, batch).")
-@click.argument("name", metavar="FILE.py:FUNCTION")
+@click.argument("name", metavar="FILE.py:FUNCTION|MODEL")
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--on", metavar="DEVICE", help="Do not measure: count operators for this device (a100, rtx3090, ...).")
 @_OUT
@@ -28,12 +30,18 @@ def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None
     """Measure the model that a function of yours returns on this machine, or count it for another device.
 
     FUNCTION takes no arguments and returns (model, batch), or (model, batch, loss) where loss(model, batch) is what is
-    trained. Keys: optimizer (default sgd) and device (cpu or cuda). For example:
+    trained. Keys: optimizer (default sgd), device (cpu or cuda) and, with --on, precision (bf16, fp16, tf32, fp8). For
+    example:
 
     ssfx profile mytrain.py:build_model --on a100 optimizer=adamw
     """
-    given = key_values(words, ("optimizer", "device"))
-    optimizer = given.get("optimizer", "sgd")
+    from ssfx.core.own_code import is_own
+
+    if name.endswith(".py"):
+        raise ConfigError(f"{name} is a file; name its function that returns (model, batch): {name}:FUNCTION")
+    keys = ("optimizer", "device", "precision")
+    given = key_values(words, keys if is_own(name) else (*keys, "batch_size"))
+    optimizer, precision = given.get("optimizer", "sgd"), given.get("precision", "fp32")
     from ssfx.perf_model.cluster_file import local_device
     from ssfx.perf_model.roofline import STEP_TRAFFIC
 
@@ -41,19 +49,44 @@ def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None
         raise unknown("optimizer", optimizer, STEP_TRAFFIC)
     if given.get("device", "auto") not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device={given['device']}: it is cpu or cuda here; for another device write --on DEVICE")
+    if precision not in _PRECISIONS:
+        raise unknown("precision", precision, _PRECISIONS)
+    if on is None and "precision" in given:
+        raise ConfigError(
+            f"what is measured here has the precision of the script; drop precision={precision}, or count it with "
+            "--on DEVICE"
+        )
     if on is not None and "device" in given:
         raise ConfigError(
             f"--on {on} counts for a device that need not be here, device={given['device']} measures; drop one"
         )
 
+    path = _checked(out or Path(f"{name.rpartition(':')[2]}.json"))
+    if on is not None and not is_own(name):
+        _keep(_catalogued(name, on, given), path)
+        return
+
     from ssfx.workloads.own_batch import counted_batch, timed_batch
 
-    path = _checked(out or Path(f"{name.rpartition(':')[2]}.json"))
     if on is None:
         found = timed_batch(name, local_device(given.get("device", "auto")), optimizer)
     else:
-        found = counted_batch(name, on, optimizer)
+        found = counted_batch(name, on, optimizer, precision)
     _keep(found, path)
+
+
+def _catalogued(name: str, on: str, given: Mapping[str, str]) -> Profile:
+    """Return the profile of a model that ssfx has on a device that need not be here."""
+    from ssfx.perf_model.devices import device
+    from ssfx.perf_model.roofline import counted_profile
+
+    batch_size = given.get("batch_size")
+    if batch_size is not None and not batch_size.isdecimal():
+        raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
+    return counted_profile(
+        name, device(on).name, None if batch_size is None else int(batch_size), given.get("optimizer"),
+        given.get("precision", "fp32"),
+    )  # fmt: skip
 
 
 @click.command(short_help="A training that ran anywhere, by its torch.profiler trace.")

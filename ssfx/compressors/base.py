@@ -137,6 +137,29 @@ class Context:
     state: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a call of a compressor issues and moves on a device: kernels of it, and bytes an element.
+
+    `decode_nbytes` are of an entry of the payload where it is sparse, else of an element. Raises ValueError for numbers
+    that cannot be.
+    """
+
+    calls: int
+    nbytes: float
+    decode_calls: int = 2
+    decode_nbytes: float = 80.0
+    segment_calls: int = 0
+    """How many of the calls every further segment of a batch makes again."""
+
+    def __post_init__(self) -> None:
+        calls = (self.calls, self.decode_calls, self.segment_calls)
+        if min(self.calls, self.decode_calls) < 1 or not all(isinstance(one, int) for one in calls):
+            raise ValueError("calls and decode_calls of a cost are whole numbers of at least 1")
+        if not 0 <= self.segment_calls <= self.calls or not 0 <= min(self.nbytes, self.decode_nbytes) < math.inf:
+            raise ValueError("segment_calls of a cost are at most its calls, and bytes are not negative")
+
+
 class Compressor(ABC):
     """Turns a flat float32 vector into a payload and back; stateless except for its options.
 
@@ -192,6 +215,13 @@ class Compressor(ABC):
     def layout_of(self, shapes: Sequence[tuple[int, ...]], density: float) -> Layout:
         """Return the wire layout of a segment of tensors of these shapes; only their number of elements counts."""
         return self.layout(sum(math.prod(shape) for shape in shapes), density)
+
+    def cost(self) -> Cost | None:
+        """Return what a call issues and moves, for times on a device that is not here; None where nobody knows.
+
+        The compressors of this package have counted ones, and so need no answer.
+        """
+        return None
 
     def work(self, shapes: Sequence[tuple[int, ...]]) -> float:
         """Return the size of the job that a segment is, in the units over which its times are measured: elements."""

@@ -66,10 +66,10 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
         target = target_at(
             choice, cluster.world_size, on, model, settings.batch_size, settings.optimizer, settings.precision
         )
-        setting = Setting(target.cluster, target.profile, precision=settings.precision)
+        setting = Setting(target.cluster, target.profile, precision=target.profile.precision or settings.precision)
     else:
         if "precision" in point:
-            raise ConfigError(f"a profile has the precision it was measured in; drop precision={settings.precision}")
+            profile = profile.at(settings.precision, "what was profiled")
         check_device(profile, cluster.device, "what was profiled")
         profile = profile if iteration_ms is None else lasting(profile, iteration_ms)
         setting = Setting(replace(cluster, name=str(choice_at(point, cluster))), profile)

@@ -78,11 +78,12 @@ def _no_cluster(name: str) -> ConfigError:
         )
     if gpus := re.fullmatch(r"(\d+)[x_-]?(?:gpus?|(?P<device>[a-z]+\d+\w*))", name.lower()):
         device = gpus["device"] or "a100"
-        nearest_one = unknown("cluster", name, choices("cluster"))
+        close = nearest(name, choices("cluster"))
+        meant = f"did you mean {close!r}? " if close else ""
         return ConfigError(
-            f"{nearest_one}; to describe {gpus[1]} GPUs in one machine write cluster=box cluster.nodes=1 "
-            f"cluster.devices_per_node={gpus[1]} cluster.device={device} cluster.inside=pcie, in several also "
-            "cluster.link=25gbe_tcp"
+            f"unknown cluster {name!r}; {meant}to describe {gpus[1]} GPUs in one machine write "
+            f"cluster=box cluster.nodes=1 cluster.devices_per_node={gpus[1]} cluster.device={device} "
+            "cluster.inside=pcie, in several also cluster.link=25gbe_tcp"
         )
     return unknown("cluster", name, choices("cluster"))
 

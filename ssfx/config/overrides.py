@@ -10,7 +10,7 @@ from typing import Any
 from ssfx.config.groups import GROUPS, OPTION_GROUPS, WITH_SPECS, check_choice, choices, options
 from ssfx.config.schema import KEYS, typed
 from ssfx.core import slurm_site
-from ssfx.core.errors import ConfigError, nearest, unknown
+from ssfx.core.errors import ConfigError, nearest, some_of, unknown
 from ssfx.perf_model.saved_profiles import is_saved
 
 Request = dict[str, tuple[Any, ...]]
@@ -66,6 +66,8 @@ def check(key: str, values: Iterable[Any]) -> tuple[Any, ...]:
         return tuple(None if _unset(key, value) else check_choice(key, value) for value in values)
     if key in KEYS:
         return tuple(typed(key, value) for value in values)
+    if f"cluster.{key}" in SHORT or any(key in options("cluster", choice) for choice in choices("cluster")):
+        raise ConfigError(f"unknown key {key!r}; did you mean 'cluster.{key}'?")
     raise unknown("key", key, [*GROUPS, *KEYS])
 
 
@@ -155,7 +157,7 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
             raise ConfigError(f"glob() chooses files and components, and {key} is a number or a word; write {key}=a,b")
         values = tuple(value.filter(list(choices(key))))
         if not values:
-            raise ConfigError(f"{word!r} fits no {key}; choose some of: {', '.join(choices(key))}")
+            raise ConfigError(f"{word!r} fits no {key}; choose some of: {some_of(choices(key))}")
         return key, values
     values = tuple(override.sweep_iterator()) if override.is_sweep_override() else (value,)
     return override.key_or_group, tuple(_plain(one) for one in values)

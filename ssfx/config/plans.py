@@ -11,7 +11,7 @@ from ssfx.core.doing import doing
 from ssfx.core.errors import ConfigError
 from ssfx.memories import memories
 from ssfx.perf_model.cluster import Cluster
-from ssfx.perf_model.devices import device_names
+from ssfx.perf_model.devices import has_sheet
 from ssfx.perf_model.given_time import lasting
 from ssfx.perf_model.operator_counts import is_counted
 from ssfx.perf_model.plan_costs import costs_on, nominal_costs
@@ -102,7 +102,7 @@ def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
     model, on, precision = planned.model, planned.cluster.device, planned.precision
     if is_saved(model):
         profile = saved_profile(model, on, precision=precision)
-    elif precision != "fp32" or (is_counted(model) and on in device_names()):
+    elif precision != "fp32" or (is_counted(model) and has_sheet(on)):
         profile = profile_on(model, on, precision=precision)
     else:
         profile = load_shipped(model)

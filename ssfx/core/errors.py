@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 REQUEUE_EXIT_CODE = 75
 """What a command exits with after SIGUSR1: it stopped at a checkpoint, and the same command goes on from there. The
 number is EX_TEMPFAIL of sysexits.h, "try again later"."""
+
+
+_MOST_NAMES = 10
 
 
 class SsfxError(Exception):
@@ -41,8 +44,14 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
 
 
 def unknown(kind: str, word: str, choices: Iterable[str]) -> ConfigError:
-    """Return the error for a name that is none of `choices`, naming the nearest one, or all when none is near."""
+    """Return the error for a name that is none of `choices`, naming the nearest one, or the first when none is near."""
     choices = sorted(choices)
     close = nearest(word, choices)
-    hint = f"did you mean {close!r}?" if close else "choose one of: " + ", ".join(choices)
+    hint = f"did you mean {close!r}?" if close else "choose one of: " + some_of(choices)
     return ConfigError(f"unknown {kind} {word!r}; {hint}")
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return names in a row; after the tenth, how many more there are."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f", and {more} more" if more > 0 else "")

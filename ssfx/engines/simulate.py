@@ -22,7 +22,7 @@ from ssfx.core.files import own_folder, write_atomic, write_json
 from ssfx.core.origin import Origin
 from ssfx.engines.base import Engine, engines
 from ssfx.perf_model.devices import device as data_sheet
-from ssfx.perf_model.devices import device_names
+from ssfx.perf_model.devices import has_sheet
 from ssfx.perf_model.memory_footprint import memory_bytes
 from ssfx.perf_model.recorded_times import measured_on
 from ssfx.perf_model.target import Target
@@ -139,7 +139,7 @@ def _row(case: Case, target: Target, step: Simulated, started_with: dict[str, ob
     }  # fmt: skip
     metrics = step.metrics(case.world_size * case.batch_size * case.accumulate)
     if (
-        profile.device in device_names() and data_sheet(profile.device).pcie_gbps
+        has_sheet(profile.device) and data_sheet(profile.device).pcie_gbps
     ):  # a host's memory is shared with more than training
         needed = memory_bytes(
             case.model, case.batch_size, case.optimizer, residual_copies=_residuals(case), fused_attention=True,

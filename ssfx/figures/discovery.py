@@ -97,12 +97,31 @@ def _fits(found: object, wanted: Any) -> bool:
 def chosen(names: Sequence[str]) -> list[Figure]:
     """Return the figures of these names, all for none, in the papers' order.
 
-    A name is "ssfusion.fig11"; "fig11" where one paper alone has it; or a paper's, for all of its figures. Leading
-    zeros and a panel's letter may be there or not. ConfigError for anything else, naming the nearest.
+    A name is "ssfusion.fig11"; "fig11" where one paper alone has it; a paper's, for all of its figures; or FILE.py, the
+    script of a figure of the user's. Leading zeros and a panel's letter may be there or not. ConfigError for anything
+    else, naming the nearest.
     """
     found = sorted(discover().values(), key=lambda figure: place(figure.name))
-    wanted = {name for word in names for name in _meant(word, [figure.name for figure in found])}
-    return [figure for figure in found if not names or figure.name in wanted]
+    scripts = [word for word in names if word.endswith(".py")]
+    known = [figure.name for figure in found]
+    wanted = {name for word in names if word not in scripts for name in _meant(word, known)}
+    return [figure for figure in found if not names or figure.name in wanted] + [_own(word, known) for word in scripts]
+
+
+def _own(script: str, known: Sequence[str]) -> Figure:
+    """Return the figure of a script of the user's; ConfigError where it defines none, or one that is there already."""
+    path = Path(script).expanduser().resolve()
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path}")
+    try:
+        figure = load(path)
+    except AttributeError as error:
+        raise ConfigError(f"{path} is no figure: it must define NAME, TITLE and draw(rows, out); {error}") from None
+    except Exception as error:
+        raise ConfigError(f"{path} fails: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    if figure.name in known:
+        raise ConfigError(f"{path}: NAME = {figure.name!r} is a figure of ssfx; give yours another")
+    return figure
 
 
 def place(name: str) -> tuple[str, int, int, str]:

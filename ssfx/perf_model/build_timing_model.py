@@ -12,7 +12,7 @@ from ssfx.core.origin import Origin
 from ssfx.perf_model.cluster import MEASURABLE, Cluster
 from ssfx.perf_model.compressor_times import Rates, measured_codecs, nominal_codecs, published_codecs
 from ssfx.perf_model.contention import Contention
-from ssfx.perf_model.devices import Device, device, device_names
+from ssfx.perf_model.devices import Device, device, device_names, has_sheet
 from ssfx.perf_model.recorded_times import recorded_system
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.costs import CompressorTimes, Curve, Overheads
@@ -39,7 +39,7 @@ def system_on(cluster: Cluster) -> TimingModel:
     A cluster of CPUs on this machine has the times that were recorded on it; where there are none, nominal ones. GPUs
     here have nominal times once they are named: ConfigError for those that are only known to be there.
     """
-    if cluster.device not in device_names():
+    if not has_sheet(cluster.device):
         raise ConfigError(
             f"nothing is known about time on the {cluster.device} devices of cluster={cluster.name}, as only CPUs are "
             f"measured: say what they are with cluster.device={'|'.join(device_names())}, or use device=cpu"

@@ -1,10 +1,9 @@
 """Nominal times of every compressor on any device: what a call issues and moves, at the device's stated rates.
 
 `data/costs/counted.json` says how many kernels a call of the implementation here launches and how many bytes they read
-and write for an element, on a GPU and on the host; benchmarks/count_operators.py counts them. Nothing else is asked of
-the compressors, so none is imported. Times follow by roofline
-from the data sheets of devices; all assumptions are in docs/cluster_times.md. Published times replace them where a
-paper prints some.
+and write for an element, on a GPU and on the host; benchmarks/count_operators.py counts them. A compressor of the
+user's says it itself, by `cost()`. Times follow by roofline from the data sheets of devices; all assumptions are in
+docs/cluster_times.md. Published times replace them where a paper prints some.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from ssfx.compressors import build, compressors
 from ssfx.core.digests import loads
 from ssfx.core.files import read
 from ssfx.core.origin import Origin
@@ -71,7 +71,8 @@ def nominal_codecs(on: Device, host: Device, world_size: int) -> dict[str, Compr
     )
     origin = Origin("nominal", hardware=on.title, note=note)
     found = {}
-    for name, row in _counted().items():
+    declared = replace(origin, note=f"{note}; calls and bytes as the compressor itself says, not counted")
+    for name, row in _known().items():
         default, copies = row["rank"], 1 if row["additive"] else world_size
         for rank in (default,) if default is None else sorted({default, *RANKS}):
             encode = rates.affine(row[side], rank)
@@ -80,7 +81,7 @@ def nominal_codecs(on: Device, host: Device, world_size: int) -> dict[str, Compr
                 encode,
                 host_rates.affine(row["host"], rank),
                 rates.affine(row[side]["decode"], rank, copies),
-                origin,
+                origin if name in _counted() else declared,
                 segment_s=further_s,
                 piece_s=further_s,
             )
@@ -130,7 +131,7 @@ def published_codecs(paper: str, nominal: Mapping[str, CompressorTimes], world_s
         name = spec.partition("(")[0]
         one = None if name in curves else calls.get(name, table.get("other_calls"))
         if one is not None:
-            found[spec] = _with_calls(codec, one, origin, 1 if _counted()[name]["additive"] else world_size)
+            found[spec] = _with_calls(codec, one, origin, 1 if _known()[name]["additive"] else world_size)
     return found
 
 
@@ -150,6 +151,22 @@ def _with_calls(codec: CompressorTimes, one: Mapping[str, Any], origin: Origin, 
         decode=starting(codec.decode, copies * one["decode_s"]) if "decode_s" in one else codec.decode,
         origin=replace(origin, note=note) if one["printed"] else replace(codec.origin, note=note),
     )
+
+
+def _known() -> dict[str, Any]:
+    """Return the counts of compressors here, and of the user's own that say what they cost, in the same form."""
+    found = dict(_counted())
+    for name in compressors.names():
+        if name in found:
+            continue
+        one = build(name)
+        if cost := one.cost():
+            decode = {"calls": cost.decode_calls, "nbytes": cost.decode_nbytes}
+            side = {
+                "calls": cost.calls, "segment_calls": cost.segment_calls, "nbytes": cost.nbytes, "decode": decode,
+            }  # fmt: skip
+            found[name] = {"additive": one.additive, "rank": None, "device": side, "host": side}
+    return found
 
 
 @cache

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.files import read
 from ssfx.core.paths import data_dir
+from ssfx.core.yaml_file import check_keys, read_yaml
 
 TENSOR_CONV_EFFICIENCY = 0.3
 """Share of the tensor cores' peak in convolutions: the one assumed of TF32, where it is torch's default."""
@@ -18,8 +20,17 @@ TENSOR_CONV_EFFICIENCY = 0.3
 TENSOR_MATMUL_EFFICIENCY = 0.8
 """The same in matrix products: the one assumed of float32, because no better source is known."""
 
-SIXTEEN_BIT = ("bf16", "fp16")
-"""Precisions in which activations have two bytes."""
+_MUST = ("conv_flops", "matmul_flops", "memory_bytes_s", "memory_gib", "pcie_gbps")
+_USUAL = {
+    "conv_efficiency": 0.7, "matmul_efficiency": 0.8, "memory_efficiency": 0.75, "launch_s": 4e-6,
+    "inside": {"pcie": "pcie4_peer"},
+}  # fmt: skip
+_WORDS = ("title", "source", "assumption", "tensor_source", "tensor_flops", "inside")
+_MAY = (*_USUAL, *_WORDS)
+"""The keys that a file of a device must and may have; see docs/clusters.md."""
+
+SIXTEEN_BIT = ("bf16", "fp16", "fp8")
+"""Precisions in which activations have two bytes; fp8 has one only inside of matrix products."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,7 @@ class Device:
     assumption: str
     """What the arithmetic is."""
     tensor_flops: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """Peak dense FLOP/s of its tensor cores by precision ("tf32", "bf16", "fp16"), with float32 sums; those it has."""
+    """Peak dense FLOP/s of its tensor cores, with float32 sums, by precision: those it has of tf32, bf16, fp16, fp8."""
     tensor_source: str = ""
     """Where these rates come from."""
     inside: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -74,6 +85,8 @@ class Device:
     def at(self, precision: str) -> Device:
         """Return the device as it computes in `precision`, as runs do: tf32 in products too, bf16 and fp16 by autocast.
 
+        In fp8 are matrix products alone; everything else is in bf16 then.
+
         fp32 is the device itself. Tensor cores reach stated shares of their peak, but at least what float32 reaches
         here. ConfigError for a precision that the device has no tensor cores for.
         """
@@ -86,15 +99,18 @@ class Device:
                 f"use precision={works}"
             )
         peak = self.tensor_flops[precision]
+        conv_peak = self.tensor_flops["bf16"] if precision == "fp8" else peak
         if precision in SIXTEEN_BIT:
             what = "activations have 2 bytes; weights, gradients, messages and the optimizer's step stay float32"
         else:
             what = "everything in memory and in messages is float32"
+        if precision == "fp8":
+            what = f"all matrix products in fp8 and everything else in bf16: {what}"
         return replace(
             self,
-            conv_flops=peak,
+            conv_flops=conv_peak,
             matmul_flops=peak,
-            conv_efficiency=max(TENSOR_CONV_EFFICIENCY, self.conv_flops * self.conv_efficiency / peak),
+            conv_efficiency=max(TENSOR_CONV_EFFICIENCY, self.conv_flops * self.conv_efficiency / conv_peak),
             matmul_efficiency=max(TENSOR_MATMUL_EFFICIENCY, self.matmul_flops * self.matmul_efficiency / peak),
             source=f"{self.source}; tensor cores: {self.tensor_source}",
             assumption=f"precision={precision}: tensor cores in convolutions and matrix products; {what}",
@@ -114,11 +130,24 @@ class Device:
 
 
 def device(name: str) -> Device:
-    """Return the device called `name`; ConfigError with the nearest known one."""
+    """Return the device called `name`, as in the table in any case and punctuation, or the one in the YAML file `name`.
+
+    ConfigError with the nearest of the table, or for a file that describes no device.
+    """
+    if _is_file(name):
+        return _device_of(Path(name).expanduser())
     table = _table()
-    if name not in table:
-        raise unknown("device", name, table)
-    return Device(name=name, **table[name])
+    plain = {_letters(sheet): sheet for sheet in table}
+    sheet = name if name in table else plain.get(_letters(name), sheet_named(name))
+    if sheet is None:
+        error = unknown("device", name, table)
+        raise ConfigError(f"{error}; or describe yours in FILE.yaml: {', '.join(_MUST)}")
+    return Device(name=sheet, **table[sheet])
+
+
+def has_sheet(name: str) -> bool:
+    """Return whether `name` is a device of the table or a file of one."""
+    return name in _table() or _is_file(name)
 
 
 def device_names() -> list[str]:
@@ -141,6 +170,35 @@ def _models(words: set[str]) -> set[str]:
 
 def _words(name: str) -> set[str]:
     return set(name.lower().replace("-", " ").replace(",", " ").split()) - {"nvidia", "geforce", "tesla"}
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith((".yaml", ".yml"))
+
+
+def _device_of(path: Path) -> Device:
+    """Return the device that a file of the user's describes; shares that it leaves out are those of GPUs here."""
+    said = dict(read_yaml(path))
+    check_keys(said, dict.fromkeys((*_MUST, *_MAY)), path)
+    if missing := [key for key in _MUST if key not in said]:
+        raise ConfigError(f"{path} has no {missing[0]}, without which it describes no device")
+    for key, value in said.items():
+        if key not in _WORDS and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ConfigError(f"{path}: {key} must be a number, got {value!r}")
+    flops = said.get("tensor_flops") or {}
+    if not isinstance(flops, Mapping) or not all(isinstance(rate, int | float) and rate > 0 for rate in flops.values()):
+        raise ConfigError(f"{path}: tensor_flops must hold precision: FLOP/s lines, got {flops!r}")
+    check_keys(flops, dict.fromkeys(("tf32", *SIXTEEN_BIT)), path, "tensor_flops.")
+    given = {"title": path.stem, "source": f"the file {path}", "assumption": "as its file says", **_USUAL, **said}
+    given["tensor_source"] = given.get("tensor_source", given["source"])
+    try:
+        return Device(name=str(path), **{**given, "tensor_flops": dict(flops)})
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 @cache

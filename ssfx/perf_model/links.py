@@ -10,7 +10,7 @@ from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.files import read
 from ssfx.core.paths import data_dir
-from ssfx.perf_model.devices import device, device_names
+from ssfx.perf_model.devices import device, has_sheet
 
 FAMILIES = ("pcie", "nvlink")
 """Words for the kind of link that a device has; the device says which generation that is."""
@@ -32,7 +32,7 @@ def link_kind(name: str, on: str = "") -> dict[str, Any]:
 
 
 def _of_device(family: str, on: str) -> str:
-    if on not in device_names():
+    if not has_sheet(on):
         raise ConfigError(f"{family} is another link on every device; name the device, or one of {', '.join(_table())}")
     inside = device(on).inside
     if family not in inside:

@@ -6,6 +6,7 @@ An operator takes the longer of computing and moving its data, each at a stated 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.origin import Origin
@@ -51,6 +52,22 @@ def analytic_profile(model: str, on: str = "a100", batch_size: int | None = None
         device=on,
         step_s=round(step_s(work, target), 9),
     )
+
+
+def counted_profile(
+    model: str, on: str, batch_size: int | None = None, optimizer: str | None = None, precision: str = "fp32"
+) -> Profile:
+    """Return the analytic profile with the step of `optimizer` (None: the customary one), which knows its precision."""
+    found = analytic_profile(model, on, batch_size, precision)
+    return replace(with_step(found, optimizer or model_work(model).optimizer, precision), precision=precision)
+
+
+def with_step(profile: Profile, optimizer: str, precision: str = "fp32") -> Profile:
+    """Return an analytic profile with the step of `optimizer` in place of the customary one, and its origin says so."""
+    work = model_work(profile.model)
+    note = profile.origin.note.replace(f"step: {work.optimizer}", f"step: {optimizer}")
+    seconds = round(step_s(work, device(profile.device).at(precision), optimizer), 9)
+    return replace(profile, step_s=seconds, optimizer=optimizer, origin=replace(profile.origin, note=note))
 
 
 def row_s(row: Sequence[float], target: Device, batch_size: int) -> float:

@@ -26,14 +26,15 @@ def saved_profile(
     """Return the profile in the file `model`; ConfigError for one that is missing, damaged, or of something else.
 
     `on` is the device of the cluster that it shall stand for, `batch_size` and `optimizer` those of a step (None: any).
-    A profile that does not know its batch size is of the one that is asked for. Its precision is that of the script.
+    A profile that does not know its batch size is of the one that is asked for. Its precision is that of the script, or
+    what it was counted in, unless another `precision` than fp32 is asked for.
     """
-    if precision != "fp32":
-        raise ConfigError(f"profile={model} was measured in the precision of its script; drop precision={precision}")
     path = Path(model).expanduser()
     if not path.is_file():
         raise ConfigError(f"profile={model}: there is no file {path.resolve()}; ssfx profile writes one")
     found = _read(path, path.stat().st_mtime_ns)
+    if precision != "fp32":
+        found = found.at(precision, f"profile={model}")
     if on is not None:
         check_device(found, on, f"profile={model}")
     if batch_size is not None and found.batch_size not in (0, batch_size):

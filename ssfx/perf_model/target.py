@@ -10,11 +10,9 @@ from ssfx.core.case import Case, ClusterChoice
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_on
-from ssfx.perf_model.devices import device as data_sheet
 from ssfx.perf_model.given_time import given_time, lasting
-from ssfx.perf_model.operator_counts import model_work
 from ssfx.perf_model.recorded_times import recorded_profile, with_package
-from ssfx.perf_model.roofline import analytic_profile, step_s
+from ssfx.perf_model.roofline import analytic_profile, with_step
 from ssfx.perf_model.saved_profiles import is_saved, saved_profile
 from ssfx.perf_model.shipped_profiles import optimizer_of, profile_on
 from ssfx.perf_model.timing_model import TimingModel
@@ -82,11 +80,7 @@ def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str, p
         if optimizer_of(found) == optimizer:
             return replace(found, origin=with_package(found.origin))
         found = analytic_profile(model, cluster.device, batch_size)
-    # The roofline takes the customary optimizer's step, and says so.
-    work = model_work(model)
-    note = found.origin.note.replace(f"step: {work.optimizer}", f"step: {optimizer}")
-    seconds = round(step_s(work, data_sheet(cluster.device).at(precision), optimizer), 9)
-    return replace(found, step_s=seconds, optimizer=optimizer, origin=replace(found.origin, note=note))
+    return with_step(found, optimizer, precision)
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from ssfx.core.digests import loads
-from ssfx.core.errors import ConfigError
+from ssfx.core.errors import ConfigError, some_of
 from ssfx.core.lazy import numpy as np
 from ssfx.core.origin import Origin
 from ssfx.core.typed import typed
@@ -269,8 +269,8 @@ def times_of(spec: str, times: Mapping[str, CompressorTimes], where: str) -> Com
             if known in times:
                 return times[known]
     raise ConfigError(
-        f"no times for compressor {name} on {where}; there are some for {', '.join(sorted(times)) or 'none'}: measure "
-        "it with ssfx profile compressors"
+        f"no times for compressor {name} on {where}; there are some for {some_of(sorted(times)) or 'none'}: measure "
+        "it with ssfx profile compressors, or give a compressor of your own a cost()"
     )
 
 

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from math import inf
 from pathlib import Path
 
 from ssfx.core.digests import loads
+from ssfx.core.errors import ConfigError
 from ssfx.core.files import write_json
 from ssfx.core.old_files import up_to_date
 from ssfx.core.origin import Origin
 from ssfx.core.typed import MOST, typed
 from ssfx.planning.plan import ITEM_BYTES, TensorSpec
+
+
+@dataclass(frozen=True)
+class InPrecision:
+    """The times of a counted profile in another precision, as those of `Profile` are."""
+
+    ready_gap_s: tuple[float, ...]
+    forward_s: float
+    step_s: float
+    note: str
+    """How they were obtained."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +62,22 @@ class Profile:
     """Seconds that an iteration takes beyond forward, backward and step."""
     optimizer: str = ""
     """Whose step was timed; empty in files from before it was noted."""
+    precision: str = ""
+    """What it was counted in, outside of regions that say it themselves; empty where that is not known."""
+    in_other: Mapping[str, InPrecision] = field(default_factory=dict, hash=False)
+    """The same in the other precisions of the device; empty of what was measured."""
 
     def __post_init__(self) -> None:
         if len(self.tensors) != len(self.ready_gap_s):
             raise ValueError(f"{len(self.tensors)} tensors but {len(self.ready_gap_s)} ready gaps")
         if not self.tensors:
             raise ValueError("a profile needs at least one tensor")
-        if not all(0 <= one < inf for one in (self.forward_s, self.step_s, self.other_s, self.skew, *self.ready_gap_s)):
+        times = [self.forward_s, self.step_s, self.other_s, self.skew, *self.ready_gap_s]
+        for other in self.in_other.values():
+            if len(other.ready_gap_s) != len(self.tensors):
+                raise ValueError(f"{len(self.tensors)} tensors but {len(other.ready_gap_s)} ready gaps")
+            times += [other.forward_s, other.step_s, *other.ready_gap_s]
+        if not all(0 <= one < inf for one in times):
             raise ValueError("times must be finite and not negative")
         if self.ranks < 1:
             raise ValueError(f"a profile is of at least one rank, got {self.ranks}")
@@ -81,7 +103,29 @@ class Profile:
 
     def to_json(self) -> str:
         """Return the profile as JSON text."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        counted = ("precision", "in_other")
+        raw = {key: value for key, value in asdict(self).items() if value or key not in counted}
+        return json.dumps(raw, separators=(",", ":"))
+
+    def at(self, precision: str, what: str) -> Profile:
+        """Return the profile, called `what`, in a precision; ConfigError where it was not counted in that."""
+        if precision == self.precision:
+            return self
+        if precision in self.in_other:
+            other = self.in_other[precision]
+            return replace(
+                self, ready_gap_s=other.ready_gap_s, forward_s=other.forward_s, step_s=other.step_s,
+                origin=replace(self.origin, note=other.note), precision=precision, in_other={},
+            )  # fmt: skip
+        if self.origin.kind == "measured":
+            raise ConfigError(f"{what} was measured in the precision of its script; drop precision={precision}")
+        if not self.precision:
+            raise ConfigError(
+                f"{what} does not say in which precision it was made; make it again with ssfx profile "
+                f"FILE.py:FUNCTION --on {self.device or 'DEVICE'} precision={precision}"
+            )
+        has = " or ".join(f"precision={one}" for one in (self.precision, *self.in_other))
+        raise ConfigError(f"{what} was counted for {self.device}, which does not compute in {precision}; use {has}")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """The profile is in the file `path`, which `ssfx plan`, `simulate` and `advise` take as profile=PATH."""

@@ -9,7 +9,7 @@ from typing import Any
 from ssfx.collectives import Reducer, collectives
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
-from ssfx.perf_model.devices import SIXTEEN_BIT, device, device_names
+from ssfx.perf_model.devices import SIXTEEN_BIT, device, has_sheet
 from ssfx.perf_model.given_time import given_time
 from ssfx.perf_model.memory_footprint import OPTIMIZER_STATE
 from ssfx.perf_model.operator_counts import is_counted, model_work
@@ -124,7 +124,7 @@ def device_memory(
     `optimizer` and `batch_size` are those of the profile where they are not given. Activations are counted with fused
     attention. Of an optimizer that nobody names, two copies of the weights are assumed, as Adam keeps.
     """
-    if on not in device_names() or not device(on).pcie_gbps:
+    if not has_sheet(on) or not device(on).pcie_gbps:
         return None
     weights = sum(spec.nbytes for spec in profile.tensors)
     half = precision in SIXTEEN_BIT

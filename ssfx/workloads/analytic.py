@@ -20,6 +20,7 @@ from ssfx.core.files import write_json
 from ssfx.perf_model.operator_counts import ModelWork, work_dir
 from ssfx.planning.plan import TensorSpec
 from ssfx.workloads.as_on_gpu import as_on_gpu
+from ssfx.workloads.autocast_regions import Regions
 from ssfx.workloads.base import models
 from ssfx.workloads.samples import SAMPLES, sample_of
 from ssfx.workloads.tracing import Trace, Work
@@ -93,24 +94,38 @@ def _count(model: nn.Module, inputs: Tensor) -> Trace:
     return trace_of(model, lambda: _loss(model(inputs)))
 
 
-def trace_of(model: nn.Module, loss_of: Callable[[], Tensor]) -> Trace:
-    """Return what one forward pass, which gives the loss, and one backward pass of `model` do on the meta device."""
-    trace = Trace(model)
+def first_pass(loss_of: Callable[[], Tensor]) -> None:
+    """A forward pass was made on the meta device, in which a lazy model builds the rest of itself."""
+    trace = Trace(nn.Module())
+    with as_on_gpu(trace), torch.device("meta"), trace:
+        loss_of()
+
+
+def trace_of(
+    model: nn.Module, loss_of: Callable[[], Tensor], *, all_have: bool = True, regions: Regions | None = None
+) -> Trace:
+    """Return what one forward pass, which gives the loss, and one backward pass of `model` do on the meta device.
+
+    Tensors that get no gradient are refused, or else (`all_have` false) the last in order, as nobody waits for them.
+    """
+    trace = Trace(model, regions)
     handles = [
-        p.register_post_accumulate_grad_hook(lambda _, name=name: trace.ready(name))
+        p.register_post_accumulate_grad_hook(lambda p, name=name: trace.ready(name, p.grad))
         for name, p in model.named_parameters()
         if p.requires_grad
     ]
     model.zero_grad()
     with as_on_gpu(trace), torch.device("meta"), trace:
-        with torch.autograd.graph.saved_tensors_hooks(trace.keep, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(trace.keep, trace.take):
             loss = loss_of()
         with trace.backward():
             loss.backward()
     for handle in handles:
         handle.remove()
-    if missing := [n for n, p in model.named_parameters() if p.requires_grad and n not in trace.order]:
+    missing = [n for n, p in model.named_parameters() if p.requires_grad and n not in trace.order]
+    if missing and (all_have or not trace.order):
         raise RuntimeError(f"no gradient for {missing[0]}")
+    trace.order += missing
     return trace
 
 

@@ -24,12 +24,15 @@ def as_on_gpu(trace: Trace) -> Iterator[None]:
 
     def attention(
         query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-        is_causal: bool = False, scale: float | None = None, **_: Any,
+        is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, **_: Any,
     ) -> Tensor:  # fmt: skip
         trace.in_attention = True
+        if enable_gqa:
+            groups = query.shape[-3] // key.shape[-3]
+            key, value = (one.repeat_interleave(groups, -3) for one in (key, value))
         scores = query @ key.mT * (scale or query.shape[-1] ** -0.5)
         if is_causal:
-            attn_mask = torch.ones(scores.shape[-2:])
+            attn_mask = torch.ones(scores.shape[-2:], dtype=scores.dtype)
         if attn_mask is not None:
             scores = scores + attn_mask
         out = dropout(scores.softmax(-1), dropout_p) @ value

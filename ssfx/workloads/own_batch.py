@@ -11,22 +11,25 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
 from ssfx.core.own_code import own_code
 from ssfx.kernels import accelerator
+from ssfx.perf_model.devices import Device
 from ssfx.perf_model.devices import device as data_sheet
-from ssfx.perf_model.roofline import STEP_TRAFFIC, row_s
+from ssfx.perf_model.roofline import STEP_TRAFFIC, UNSCALE_TRAFFIC, row_s
 from ssfx.planning.plan import TensorSpec
-from ssfx.planning.profile import Profile
+from ssfx.planning.profile import InPrecision, Profile
 from ssfx.results.manifest import describe, hardware
-from ssfx.workloads.analytic import trace_of
+from ssfx.workloads.analytic import first_pass, trace_of
+from ssfx.workloads.autocast_regions import autocast_regions
 from ssfx.workloads.clock import Clock, Mark
+from ssfx.workloads.on_meta import batch_to, to_meta
 from ssfx.workloads.step import make_optimizer
-from ssfx.workloads.tracing import Work
+from ssfx.workloads.tracing import Trace, Work
 
 Loss = Callable[[nn.Module, Any], Tensor]
 
@@ -44,12 +47,27 @@ class OwnBatch:
     @property
     def batch_size(self) -> int:
         """Samples of the batch: the first dimension of its first tensor."""
-        return next((len(leaf) for leaf in tree_leaves(self.batch) if isinstance(leaf, Tensor) and leaf.ndim), 1)
+        plain = dict(self.batch) if isinstance(self.batch, Mapping) else self.batch
+        return next((len(leaf) for leaf in tree_leaves(plain) if isinstance(leaf, Tensor) and leaf.ndim), 1)
 
     def to(self, device: str) -> OwnBatch:
         """Return the same on another device."""
-        moved = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, self.batch)
-        return OwnBatch(self.name, self.model.to(device), moved, self.loss)
+        model = to_meta(self.model) if device == "meta" else self.model.to(device)
+        return OwnBatch(self.name, model, batch_to(self.batch, device), self.loss)
+
+    def built(self, device: str) -> OwnBatch:
+        """Return the same on a device, after a forward pass there, in which a lazy model builds the rest of itself.
+
+        ConfigError where no parameter is trained then.
+        """
+        moved = self.to(device)
+        if device == "meta":
+            first_pass(moved.one_loss)
+        else:
+            moved.one_loss()
+        if not _trained(moved.model):
+            raise ConfigError(f"{self.name.partition('#')[0]}: no parameter of the model is trained")
+        return moved
 
     def one_loss(self) -> Tensor:
         """Return the loss of the batch; ConfigError when the model cannot take it."""
@@ -88,14 +106,12 @@ def own_batch(name: str) -> OwnBatch:
     loss = made[2] if len(made) == 3 else _own_loss
     if not callable(loss):
         raise ConfigError(f"{plain}: the third thing it returns must be a function loss(model, batch)")
-    if not any(p.requires_grad for p in made[0].parameters()):
-        raise ConfigError(f"{plain}: no parameter of the model is trained")
     return OwnBatch(code.name, made[0].train(), made[1], loss)
 
 
 def timed_batch(name: str, device: str, optimizer: str = "sgd", iterations: int = 20, warmup: int = 5) -> Profile:
     """Return the profile of an own model on `device` (cpu or cuda), each time the median over iterations, one rank."""
-    own = own_batch(name).to(device)
+    own = own_batch(name).built(device)
     case = Case("profile", own.name, "", "ddp", ClusterChoice("local"), 1, own.batch_size, optimizer=optimizer, lr=1e-9)
     stepping, clock = make_optimizer(case, own.model), Clock(torch.device(device))
     ready: dict[str, Mark] = {}
@@ -140,35 +156,64 @@ def timed_batch(name: str, device: str, optimizer: str = "sgd", iterations: int 
     )  # fmt: skip
 
 
-def counted_batch(name: str, on: str, optimizer: str = "sgd") -> Profile:
+def counted_batch(name: str, on: str, optimizer: str = "sgd", precision: str = "fp32") -> Profile:
     """Return the nominal profile of an own model on device `on`, from the operators of one step on its batch.
 
-    They are counted on torch's meta device, which computes nothing; each takes what the roofline says. ConfigError for
-    a model that looks at the values of its data, which that device does not have.
+    They are counted on torch's meta device, which computes nothing; each takes what the roofline says, in the precision
+    of the region of autocast that it is in, or in `precision` outside of all. The times in the other precisions of the
+    device are kept with it. ConfigError for a model that looks at the values of its data, which that device does not
+    have, and for a precision that `on` does not have.
     """
     target = data_sheet(on)
-    own = own_batch(name).to("meta")
-    try:
-        trace = trace_of(own.model, own.one_loss)
-    except ConfigError as error:
-        raise ConfigError(f"{error}; so it cannot be counted for {on}: measure it where such a device is") from None
-    except (RuntimeError, NotImplementedError) as error:
-        raise ConfigError(f"{name} cannot be counted: {' '.join(str(error).split())}") from None
-    seconds = {key: _seconds(work, on) for key, work in trace.work.items()}
-    numel = sum(p.numel() for p in _trained(own.model).values())
-    moved = STEP_TRAFFIC[optimizer] * 4 * numel / (target.memory_bytes_s * target.memory_efficiency)
-    origin = Origin(
-        "nominal", target.title, "",
-        f"roofline, not measured: operators of one step on the batch of {name}, counted on the meta device, at "
-        f"{target.efficiency}; {target.assumption}; {target.source}; step: {optimizer}; data loading is left out",
-        {"torch": torch.__version__},
-    )  # fmt: skip
+    on = target.name
+    target.at(precision)
+    with autocast_regions() as regions:
+        try:
+            own = own_batch(name).built("meta")
+            trace = trace_of(own.model, own.one_loss, all_have=False, regions=regions)
+        except ConfigError as error:
+            raise ConfigError(f"{error}; so it cannot be counted for {on}: measure it where such a device is") from None
+        except (RuntimeError, NotImplementedError) as error:
+            raise ConfigError(f"{name} cannot be counted: {' '.join(str(error).split())}") from None
+    times = {one: _times(name, own, trace, target, optimizer, one) for one in ("fp32", *target.tensor_flops)}
+    asked = times.pop(precision)
+    origin = Origin("nominal", target.title, "", asked.note, {"torch": torch.__version__})
     return Profile(
-        own.name, _specs(own.model, trace.order),
+        own.name, _specs(own.model, trace.order), asked.ready_gap_s, asked.forward_s, origin, own.batch_size, on,
+        step_s=asked.step_s, optimizer=optimizer, precision=precision, in_other=times,
+    )  # fmt: skip
+
+
+def _times(name: str, own: OwnBatch, trace: Trace, target: Device, optimizer: str, precision: str) -> InPrecision:
+    """Return what the operators of `trace` take on a device, in `precision` where they are in no region of autocast."""
+    trained = _trained(own.model).values()
+    copies = STEP_TRAFFIC[optimizer] + (UNSCALE_TRAFFIC if precision == "fp16" else 0)
+    moved = copies * sum(p.numel() * p.element_size() for p in trained)
+    seconds = {
+        key: sum(_seconds(work, target.at(_inside(region, precision))) for region, work in every.items())
+        for key, every in trace.by_precision.items()
+    }
+    regions = sorted({region for every in trace.by_precision.values() for region in every if region})
+    said = f", {' and '.join(regions)} where the model says so" if regions else ""
+    computing = target.at(precision)
+    note = (
+        f"roofline, not measured: operators of one step on the batch of {name}, counted on the meta device, at "
+        f"{computing.efficiency}; {computing.assumption}{said}; {computing.source}; step: {optimizer}; data loading is "
+        "left out"
+    )
+    return InPrecision(
         tuple(round(seconds.get(("backward", key), 0.0), 9) for key in trace.order),
         round(sum(value for (passed, _), value in seconds.items() if passed == "forward"), 9),
-        origin, own.batch_size, on, step_s=round(moved + target.launch_s, 9), optimizer=optimizer,
-    )  # fmt: skip
+        round(moved / (target.memory_bytes_s * target.memory_efficiency) + target.launch_s, 9),
+        note,
+    )
+
+
+def _inside(region: str, outside: str) -> str:
+    """Return the precision of operators in a region of autocast, "" for none, where `outside` is that of the others."""
+    if region == "fp32":
+        return "tf32" if outside == "tf32" else "fp32"
+    return outside if not region or outside == "fp8" else region
 
 
 def ready_order(name: str) -> tuple[TensorSpec, ...]:
@@ -176,7 +221,7 @@ def ready_order(name: str) -> tuple[TensorSpec, ...]:
 
     Tensors without a gradient are left out.
     """
-    own = own_batch(name)
+    own = own_batch(name).built("cpu")
     order: list[str] = []
     for key, p in _trained(own.model).items():
         p.register_post_accumulate_grad_hook(lambda _, key=key: order.append(key))
@@ -213,9 +258,11 @@ def _gaps(ready_s: list[float]) -> tuple[float, ...]:
     return tuple(round(max(0.0, later - earlier), 9) for earlier, later in zip([0.0, *ready_s], ready_s, strict=False))
 
 
-def _seconds(work: Work, on: str) -> float:
-    moved = (work.conv_bytes, work.matmul_bytes, work.other_bytes)
-    return row_s((work.kernels, work.conv_flops, work.matmul_flops, *moved, 0, 0, 0), data_sheet(on), 1)
+def _seconds(work: Work, target: Device) -> float:
+    still = (work.conv_still, work.matmul_still, work.other_still)
+    every = (work.conv_bytes, work.matmul_bytes, work.other_bytes)
+    moved = [most - part for most, part in zip(every, still, strict=True)]
+    return row_s((work.kernels, work.conv_flops, work.matmul_flops, *moved, *still), target, 1)
 
 
 def _kind(made: Any) -> str:
