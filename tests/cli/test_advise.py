@@ -151,8 +151,12 @@ def test_the_answer_comes_first(some, capsys):
 
 
 @pytest.mark.parametrize(("error", "word"), [(0.0001, "yes"), (0.9, "too close to call")])
-def test_the_answer_depends_on_the_error_of_the_simulator(some, capsys, monkeypatch, error, word):
-    monkeypatch.setattr("ssfx.advice.ranking.trust_in", lambda kind: Trust("published", error, 0.95, 12))
+def test_the_answer_depends_on_the_error_of_the_simulator(capsys, monkeypatch, error, word):
+    names = ["powersgd", "ddp"]
+    monkeypatch.setattr(type(schemes), "names", lambda registry: names if registry is schemes else list(registry))
+    monkeypatch.setattr(
+        "ssfx.advice.ranking.trust_in_sending", lambda *_: Trust("published", error, 0.95, 12, sent="low-rank sums")
+    )
     slow = ("cluster.inter.gbps=0.01", "--json")
     found = json.loads((main(["advise", *WORDS, *slow]), capsys.readouterr().out)[1])
     assert max(entry["speedup_vs_dense"] for entry in found["schemes"]) > 1.1
@@ -162,3 +166,38 @@ def test_the_answer_depends_on_the_error_of_the_simulator(some, capsys, monkeypa
 def test_the_answer_is_no_where_nothing_can_be_won(some, capsys):
     found = json.loads((main(["advise", *WORDS, "cluster.inter.gbps=100000", "--json"]), capsys.readouterr().out)[1])
     assert found["answer"] == "no"
+
+
+def answered(capsys, *words):
+    assert main(["advise", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_an_answer_names_only_schemes_of_validated_error_and_recorded_quality(monkeypatch, capsys):
+    """S2 Reducer is the fastest by these times, 400 % off where it was checked, and of no recorded run."""
+    names = ["s2reducer", "micro", "powersgd", "ddp_fp16", "ddp"]
+    monkeypatch.setattr(type(schemes), "names", lambda registry: names if registry is schemes else list(registry))
+    words = ("model=bert_base", "cluster=box", "cluster.nodes=8", "cluster.device=rtx3090", "cluster.link=25gbe_tcp")
+    found = answered(capsys, *words)
+    entries = {one["scheme"]: one for one in found["schemes"]}
+    assert entries["s2reducer"]["iteration_s"] < entries["powersgd"]["iteration_s"]
+    assert found["reason"].startswith("powersgd makes a step")
+    assert (entries["s2reducer"]["more_steps"], entries["micro"]["more_steps"]) == (None, None)
+    assert entries["powersgd"]["options"] == {"compressor": "powersgd(rank=16)"}
+    assert {"s2reducer", "micro"} == set(found["unproven"])
+    assert main(["advise", *words]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "faster by these times, quality unknown or worse: s2reducer" in out
+    error = entries["powersgd"]["error"]
+    assert (error["sent"], error["network"]) == ("low-rank sums", "GPUs over TCP")
+    assert f"low-rank sums on GPUs over TCP, as powersgd sends, are {error['mean']:.0%} off on average" in out
+    assert f"(at worst {error['max']:.0%}, n = {error['count']})" in out
+
+
+def test_without_a_scheme_of_recorded_quality_none_is_named(monkeypatch, capsys):
+    names = ["s2reducer", "micro", "ddp"]
+    monkeypatch.setattr(type(schemes), "names", lambda registry: names if registry is schemes else list(registry))
+    found = answered(capsys, "model=bert_base", "cluster=acpsgd_10gbe")
+    assert found["answer"] == "no"
+    assert found["reason"].startswith("No scheme with a validated time and a record of quality compresses here;")
+    assert set(found["unproven"]) == {"s2reducer", "micro"}
