@@ -38,7 +38,7 @@ def first_screen(advice: Advice) -> list[Line]:
     return [
         Line(
             f"{setting.profile.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks at "
-            f"{setting.cluster.bottleneck_text}, {batch}, density {setting.density:g} "
+            f"{setting.cluster.network_text}, {batch}, density {setting.density:g} "
             f"(simulated, {setting.system.origin.kind} times)",
             "  ", bold=True,
         ),

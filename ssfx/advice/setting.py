@@ -9,7 +9,7 @@ from typing import Any
 
 from ssfx.advice.sending import recorded_spec
 from ssfx.perf_model.build_timing_model import system_on
-from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.cluster import Cluster, Link
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan, Segment
 from ssfx.planning.profile import Profile
@@ -83,15 +83,19 @@ class Setting:
 
     @property
     def gbps(self) -> float:
-        """Line rate of the bottleneck link in Gbit/s."""
-        return self.cluster.bottleneck.gbps
+        """Line rate of one network card in Gbit/s; of the link inside a node where there is only one node."""
+        return self._link.gbps
+
+    @property
+    def _link(self) -> Link:
+        return self.cluster.inter if self.cluster.nodes > 1 else self.cluster.intra
 
     def at(self, gbps: float) -> Setting:
-        """Return the same setting with another rate of the bottleneck link, measured exchanges in proportion."""
-        link = replace(self.cluster.bottleneck, gbps=gbps)
+        """Return the same setting with another rate of that link, measured exchanges in proportion."""
+        link = replace(self._link, gbps=gbps)
         tables = tuple(one.at_rate(gbps / self.gbps) for one in self.cluster.tables)
         cluster = replace(self.cluster, tables=tables)
-        cluster = replace(cluster, intra=link) if cluster.slowest_inside else replace(cluster, inter=link)
+        cluster = replace(cluster, inter=link) if cluster.nodes > 1 else replace(cluster, intra=link)
         return replace(self, cluster=cluster)
 
     def variants(self, scheme: str) -> list[dict[str, Any]]:

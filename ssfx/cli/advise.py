@@ -175,7 +175,7 @@ def _break_evens(advice: Advice) -> None:
     from ssfx.advice import break_evens
 
     width = max(len(entry.scheme) for entry in advice.entries)
-    rate, found = advice.setting.cluster.bottleneck_text.replace(" Gbit/s", ""), False
+    rate, found = f"{advice.setting.gbps:g}", False
     for scheme, one in break_evens(advice):
         if not found:
             click.secho(

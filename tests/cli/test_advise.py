@@ -83,9 +83,9 @@ def test_options_of_the_cluster_count(run_advise):
 def test_options_of_the_cluster_are_in_its_name(run_advise):
     words = ("model=resnet_tiny", "cluster=64gpu", "cluster.nodes=2", "cluster.nics_per_node=4")
     name = "64gpu(nics_per_node=4,nodes=2)"
-    assert run_advise(*words).startswith(f"resnet_tiny on {name}: 8 ranks at 252 Gbit/s inside a node, batch 32 each")
+    assert run_advise(*words).startswith(f"resnet_tiny on {name}: 8 ranks at 4 x 200 Gbit/s between nodes (slower")
     found = json.loads(run_advise(*words, "--json"))
-    assert (found["cluster"], found["world_size"], found["gbps"]) == (name, 8, 252)
+    assert (found["cluster"], found["world_size"], found["gbps"]) == (name, 8, 200)
 
 
 def test_other_nodes_than_were_recorded_are_nominal(run_advise):
@@ -201,3 +201,22 @@ def test_without_a_scheme_of_recorded_quality_none_is_named(monkeypatch, capsys)
     assert found["answer"] == "no"
     assert found["reason"].startswith("No scheme with a validated time and a record of quality compresses here;")
     assert set(found["unproven"]) == {"s2reducer", "micro"}
+
+
+@pytest.mark.parametrize(
+    ("words", "network"),
+    [
+        (["cluster.device=h100", "cluster.link=ib_rdma_400", "cluster.inside=nvlink"], "8 x 400 Gbit/s"),
+        (["cluster.device=h200", "cluster.link=ib_rdma_400", "cluster.devices_per_node=4"], "4 x 400 Gbit/s"),
+        (["cluster.device=h100", "cluster.link=ib_rdma_400", "cluster.nics_per_node=1"], "400 Gbit/s"),
+        (["cluster.link=ib_rdma_200"], "8 x 200 Gbit/s"),
+        (["cluster.device=v100", "cluster.link=ib_rdma_100"], "4 x 100 Gbit/s"),
+        (["cluster.device=h100", "cluster.link=100gbe_tcp"], "100 Gbit/s"),
+        (["cluster.device=rtx3090", "cluster.link=ib_rdma_200"], "200 Gbit/s"),
+    ],
+)
+def test_a_node_has_the_cards_of_its_kind_and_the_network_between_nodes_heads_the_answer(some, capsys, words, network):
+    assert main(["advise", "model=resnet_tiny", "cluster=box", "cluster.nodes=8", *words]) == 0
+    head = capsys.readouterr().out.splitlines()[0]
+    assert f" ranks at {network}" in head
+    assert "inside a node" not in head
