@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -128,7 +129,9 @@ def _artifact(
     shown = "".join(_figure(figure, rows, pictures, artifact["id"]) for figure in own)
     missing = "" if own else '<p class="why">ssfx has no figure of it.</p>'
     claims = [claim for claim in ledger.claims if claim.artifact == artifact["id"]]
-    lines = "".join(_claim(claim, by_claim[claim.id], counted[claim.id], ledger.paper) for claim in claims)
+    lines = "".join(
+        _claim(claim, by_claim[claim.id], counted[claim.id], ledger.paper, artifact["title"]) for claim in claims
+    )
     table = f'<table class="claims"><tr><th>claim<th>paper<th>here<th>verdict{lines}</table>' if claims else ""
     head = f"<h3>{artifact['id']}</h3><p>In the paper: {_text(artifact['title'])}.</p>"
     body = f'<div class="pair"><div>{shown}{missing}</div>{table}</div>'
@@ -180,18 +183,27 @@ def _commit(row: Row) -> str:
     return str(code.get("commit", ""))[:9]
 
 
-def _claim(claim: PaperClaim, several: Sequence[Verdict], counted: Verdict, paper: str) -> str:
+def _claim(claim: PaperClaim, several: Sequence[Verdict], counted: Verdict, paper: str, heading: str) -> str:
     outcome = counted.outcome.replace(" ", "-")
     others = "".join(f"<li>{_said(one)}" for one in several)
     facts = " ".join(f"{key}: {value}." for key, value in claim.conditions.items())
     said = f"{claim.locator}. {facts}"
     why = f'<div class="why">{_text(counted.reason)}</div>' if counted.reason else ""
     return (
-        f'<tr id="{claim.id}" data-paper="{paper}" data-verdict="{counted.outcome}" data-origin="{counted.source}">'
+        f'<tr id="{claim.id}" data-words="{_text(_words(claim, paper, heading))}" data-paper="{paper}" '
+        f'data-verdict="{counted.outcome}" data-origin="{counted.source}">'
         f"<td>{_text(claim.statement)}{why}<details><summary>{claim.id}</summary>{_text(said)} {kind(claim)}."
         f"<ul>{others}</ul></details><td>{_text(paper_says(claim))}<td>{_text(counted.ours) or '-'}"
         f'<div class="why">{source(counted)}</div><td class="{outcome}">{counted.outcome}'
     )
+
+
+def _words(claim: PaperClaim, paper: str, heading: str) -> str:
+    """Return what a claim is searched by beside what it says: paper, figure, heading, and sections marked as such."""
+    sections = [part.strip().split()[0] for part in re.split(r"[;,]", claim.locator) if part.strip()]
+    marked = " ".join(f"\u00a7{one}" for one in sections if re.fullmatch(r"[IVX]+(-[A-Z])?|\d+(\.\d+)*", one))
+    parts = (papers()[paper], claim.artifact, heading, claim.subject, claim.baseline or "", marked)
+    return " ".join(map(str, parts))
 
 
 def _said(one: Verdict) -> str:
