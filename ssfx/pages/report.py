@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import io
 import re
@@ -23,6 +24,8 @@ from ssfx.results.rows import Row
 
 PIXELS = 1500
 """Widest a picture is kept: its text is sharp on a screen, and the page stays below ten megabytes."""
+PACKED = ".packed"
+"""Folder beside the pictures that keeps them as the page has them."""
 ROWS_SHOWN = 200
 """Rows of a figure that are listed; their number is said in any case."""
 NUMBERS = ("iteration_s", "throughput_samples_per_s", "sparsify_s", "exposed_comm_s", "sent_bytes", "top1", "f1")
@@ -218,17 +221,44 @@ def _picture(pictures: Path, name: str) -> str:
 
 
 def _data(path: Path) -> str:
-    """Return a picture as a data URL: WebP without loss, which keeps every colour and takes a third of the bytes."""
+    """Return a picture as a data URL: WebP without loss, which keeps every colour and takes a third of the bytes.
+
+    Packing takes most of the page's time, so that what was packed is kept beside the pictures, by what it was made of.
+    """
+    content = path.read_bytes()
+    kept = path.parent / PACKED / f"{path.stem}.{hashlib.sha256(content).hexdigest()[:32]}.{PIXELS}.webp"
+    try:
+        packed = kept.read_bytes()
+    except OSError:
+        packed = _packed(content)
+        _keep(kept, packed, f"{path.stem}.{'?' * 32}.*.webp")
+    return f"data:image/webp;base64,{base64.b64encode(packed).decode()}"
+
+
+def _packed(content: bytes) -> bytes:
     from PIL import Image
 
     packed = io.BytesIO()
-    with Image.open(path) as image:
+    with Image.open(io.BytesIO(content)) as image:
         flat = image.convert("RGB")
         if flat.width > PIXELS:
             size = PIXELS, round(flat.height * PIXELS / flat.width)
             flat = flat.resize(size, Image.Resampling.LANCZOS)
         flat.save(packed, "WEBP", lossless=True, method=4)
-    return f"data:image/webp;base64,{base64.b64encode(packed.getvalue()).decode()}"
+    return packed.getvalue()
+
+
+def _keep(path: Path, packed: bytes, others: str) -> None:
+    """Write what was packed in place of what older pictures were packed to; a read-only folder stays as it is."""
+    try:
+        path.parent.mkdir(exist_ok=True)
+        for old in path.parent.glob(others):
+            old.unlink()
+        partial = path.with_suffix(".partial")
+        partial.write_bytes(packed)
+        partial.replace(path)
+    except OSError:
+        return
 
 
 def _is_of(figure: Figure, artifact: str) -> bool:

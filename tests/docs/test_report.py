@@ -17,6 +17,7 @@ from PIL import Image
 from ssfx.claims.every_claim import headlines
 from ssfx.claims.ledger import ledgers
 from ssfx.figures.discovery import discover
+from ssfx.pages import report
 from ssfx.pages.readme import reference_rows
 from ssfx.pages.report import report_page
 from ssfx.pages.step_timeline import chosen_row, step_timeline
@@ -223,3 +224,18 @@ def test_an_empty_result_says_where_there_are_some(searched):
     assert (found, none) == ([], [])
     assert re.search(r'nothing fits; with the filters at "all": \d+ in ACP-SGD', said)
     assert "ask for a figure" in nothing
+
+
+def test_only_pictures_that_changed_are_packed_again(tmp_path, monkeypatch):
+    for name, colour in (("ssfusion.fig11", "#0072b2"), ("ssfusion.fig13", "#d55e00")):
+        Image.new("RGB", (400, 100), colour).save(tmp_path / f"{name}.png")
+    packed, real = [], report._packed
+    monkeypatch.setattr(report, "_packed", lambda content: packed.append(content) or real(content))
+    first = [report._picture(tmp_path, name) for name in ("ssfusion.fig11", "ssfusion.fig13")]
+    assert len(packed) == 2
+    assert [report._picture(tmp_path, name) for name in ("ssfusion.fig11", "ssfusion.fig13")] == first
+    assert len(packed) == 2
+    Image.new("RGB", (400, 100), "#009e73").save(tmp_path / "ssfusion.fig13.png")
+    again = [report._picture(tmp_path, name) for name in ("ssfusion.fig11", "ssfusion.fig13")]
+    assert (len(packed), again[0] == first[0], again[1] == first[1]) == (3, True, False)
+    assert len(list((tmp_path / report.PACKED).iterdir())) == 2
