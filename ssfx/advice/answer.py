@@ -10,6 +10,7 @@ from typing import Literal
 from ssfx.advice.break_even import BreakEven, BreakEvens
 from ssfx.advice.ranking import Advice, Entry
 from ssfx.advice.setting import TUNED
+from ssfx.schemes import schemes
 
 WORTH = 0.01
 """A gain below this share of the step is none."""
@@ -22,16 +23,18 @@ Word = Literal["yes", "no", "too close to call"]
 
 @dataclass(frozen=True)
 class Answer:
-    """`best` is the fastest scheme that compresses, None where every scheme stayed dense.
+    """`best` is the fastest scheme that compresses and has a validated error and a record of quality; None without one.
 
     `most` is the share of dense DDP's step that anything could win, by a device alone. `break_even` is that of `best`,
-    None where exchanges were measured and so are no function of a bandwidth.
+    None where exchanges were measured and so are no function of a bandwidth, and where `best` chooses dense itself.
     """
 
     word: Word
     best: Entry | None
     most: float
     break_even: BreakEven | None
+    unproven: tuple[Entry, ...]
+    """Schemes that are faster than tuned dense by their times, of unknown quality or with times that nobody checked."""
     faster: tuple[Entry, ...]
     unclear: tuple[Entry, ...]
     slower: tuple[Entry, ...]
@@ -41,6 +44,8 @@ class Answer:
         """One or two sentences: what dense training loses, what the best scheme gains."""
         most = f"nothing can make a step more than {self.most:.1%} shorter than tuned dense does"
         if self.best is None:
+            if self.unproven:
+                return f"No scheme with a validated time and a record of quality compresses here; {most}."
             return f"Every scheme decided to send all gradients dense; {most}."
         gain = 1 - 1 / self.best.speedup_vs_dense
         if self.word == "yes":
@@ -52,8 +57,10 @@ class Answer:
 
     def bandwidth(self, gbps: float) -> str:
         """Return for which bandwidth the answer would change; `gbps` is the rate here."""
+        if self.best is not None and schemes[self.best.scheme].chooses:
+            return f"{self.best.scheme} chooses at every bandwidth, dense included: it is never slower by these times."
         if self.break_even is None or self.best is None:
-            return "Exchanges here were measured, so nothing is known about other bandwidths."
+            return "" if self.best is None else "Exchanges here were measured, so other bandwidths have no answer."
         name, even = self.best.scheme, self.break_even.gbps
         if even == 0:
             return f"{name} is not faster than dense at any bandwidth."
@@ -64,8 +71,12 @@ class Answer:
 
 def answer_of(advice: Advice) -> Answer:
     """Return what the ranking comes to: yes where the best scheme that compresses is surely faster than tuned dense."""
-    dense, best = advice.dense, advice.compressing[0] if advice.compressing else None
-    others = [entry for entry in advice.entries if entry is not dense]
+    dense, best = advice.dense, advice.recommendable[0] if advice.recommendable else None
+    unproven = tuple(
+        one for one in advice.compressing
+        if one not in advice.recommendable and one.iteration_s < dense.iteration_s and not _same(one, dense)
+    )  # fmt: skip
+    others = [entry for entry in advice.entries if entry is not dense and entry not in unproven]
     unclear = tuple(one for one in others if advice.unclear(one) or _same(one, dense))
     rest = [one for one in others if one not in unclear]
     gain = 1 - 1 / best.speedup_vs_dense if best else 0.0
@@ -73,11 +84,11 @@ def answer_of(advice: Advice) -> Answer:
     if best is not None and gain >= WORTH:
         word = "too close to call" if advice.unclear(best) else "yes"
     even = None
-    if best is not None:
+    if best is not None and not schemes[best.scheme].chooses:
         found = BreakEvens(advice.setting, [one.scheme for one in advice.entries if one.scheme in TUNED])
         even = found.of(best.scheme) if found.possible else None
     return Answer(
-        word, best, max(0.0, 1 - advice.setting.profile.alone_s() / dense.iteration_s), even,
+        word, best, max(0.0, 1 - advice.setting.profile.alone_s() / dense.iteration_s), even, unproven,
         tuple(one for one in rest if one.iteration_s < dense.iteration_s), unclear,
         tuple(one for one in rest if one.iteration_s >= dense.iteration_s),
     )  # fmt: skip

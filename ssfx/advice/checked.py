@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ssfx.perf_model.cluster import Cluster
 
+CPUS = "CPUs"
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -23,7 +25,7 @@ CHECKED = (
     Checked("GPUs of one machine", 2, 8, "MergeComp"),
     Checked("GPUs over TCP", 8, 64, "ACP-SGD, S2 Reducer", (1.0, 10.0)),
     Checked("GPUs over RDMA", 32, 32, "ACP-SGD Fig. 13", (100.0, 100.0)),
-    Checked("CPUs", 2, 4, "recorded runs"),
+    Checked(CPUS, 2, 4, "recorded runs"),
 )
 """What `ssfx validate` scores; a test holds them against its groups."""
 
@@ -31,7 +33,7 @@ CHECKED = (
 def network_of(cluster: Cluster) -> str:
     """Return the kind of network that the ranks of a cluster exchange over."""
     if cluster.device == "cpu":
-        return "CPUs"
+        return CPUS
     if cluster.nodes == 1:
         return "GPUs of one machine"
     if cluster.tables:

@@ -32,6 +32,7 @@ def _verdict(advice: Advice) -> Iterator[str]:
         yield f"compression gains less than {_WORTH - 1:.0%} here: the best scheme is {best.scheme}, against {baseline}"
     else:
         but = ", which is less than the error of the simulator" if advice.unclear(best) else ""
+        but += "" if best in advice.recommendable else "; its quality, or the error of its times, is unknown"
         yield (
             f"the best scheme that compresses is {best.scheme}, {best.speedup_vs_dense:.2f}x as fast as {baseline}{but}"
         )

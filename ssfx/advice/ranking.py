@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ssfx.advice.break_even import BreakEven, BreakEvens
+from ssfx.advice.checked import network_of
+from ssfx.advice.sending import more_steps, ways
 from ssfx.advice.setting import TUNED, Setting, Trial
-from ssfx.advice.trust import Trust, trust_in
+from ssfx.advice.trust import Trust, trust_in, trust_in_sending
 from ssfx.compressors import build
 from ssfx.core.doing import doing
 from ssfx.core.errors import ConfigError
@@ -18,7 +21,8 @@ from ssfx.schemes import schemes
 class Entry:
     """One scheme. `rank` is the range of places that its time may have, its error and those of the others considered.
 
-    `scaling` is the time of one device alone over that of a step; `speedup_vs_dense` is over tuned dense.
+    `scaling` is the time of one device alone over that of a step; `speedup_vs_dense` is over tuned dense. `trust` is
+    the error of steps that send alike on such a network, None where none were scored.
     """
 
     trial: Trial
@@ -26,6 +30,7 @@ class Entry:
     throughput_samples_per_s: float
     scaling: float
     speedup_vs_dense: float
+    trust: Trust | None = None
 
     @property
     def scheme(self) -> str:
@@ -41,6 +46,11 @@ class Entry:
     def compressors(self) -> tuple[str, ...]:
         """Compressors that its plan uses; none where everything stayed dense."""
         return tuple(sorted({str(one.compressor) for one in self.trial.compressed}))
+
+    @cached_property
+    def more_steps(self) -> float | None:
+        """How many more steps recorded runs of its methods needed, as a share; None where its quality is unknown."""
+        return more_steps(self.trial.plan)
 
     @property
     def leaves_tensors_out(self) -> bool:
@@ -71,12 +81,18 @@ class Advice:
     def unclear(self, entry: Entry) -> bool:
         """Return whether the error of the simulator leaves open which is faster, `entry` or tuned dense."""
         first_s, second_s = sorted((entry.iteration_s, self.dense.iteration_s))
-        return self.trust is not None and not surely_less(first_s, second_s, self.trust.mean)
+        trust = entry.trust or self.trust
+        return trust is not None and not surely_less(first_s, second_s, trust.mean)
 
     @property
     def compressing(self) -> tuple[Entry, ...]:
         """The entries whose plans compress something, fastest first."""
         return tuple(entry for entry in self.entries if entry.compressors)
+
+    @property
+    def recommendable(self) -> tuple[Entry, ...]:
+        """Those of them that an answer may name: with a validated error and a record of quality, fastest first."""
+        return tuple(one for one in self.compressing if one.trust is not None and one.more_steps is not None)
 
     @property
     def codec_kinds(self) -> dict[str, list[str]]:
@@ -100,7 +116,7 @@ class Advice:
 def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | None = None) -> Advice:
     """Return the schemes `names` (None: all) compared; tuned dense is always among them.
 
-    `trust` None takes what validation found for the kind of system. ConfigError when there is nothing to compare: one
+    `trust` None takes what validation found for systems of this kind. ConfigError when there is nothing to compare: one
     device alone, or a system on which no dense scheme can be simulated.
     """
     if setting.cluster.world_size == 1:
@@ -127,7 +143,8 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
         if why.startswith("does not fit"):
             raise ConfigError(f"{setting.profile.model} on cluster={setting.cluster.name} {why}")
         raise ConfigError(f"no dense scheme can be simulated on cluster={setting.cluster.name}: {why}")
-    trust = trust or trust_in(setting.system.origin.kind)
+    kind, network = setting.system.origin.kind, network_of(setting.cluster)
+    given, trust = trust, trust or trust_in(kind)
     places = ranges([one.iteration_s for one in trials], trust.mean if trust else 0.0)
     samples = setting.profile.batch_size * setting.cluster.world_size
     entries = [
@@ -137,6 +154,7 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
             samples / one.iteration_s,
             setting.profile.alone_s() / one.iteration_s,
             dense.iteration_s / one.iteration_s,
+            given or trust_in_sending(kind, ways(one.plan), network),
         )
         for one, rank in zip(trials, places, strict=True)
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ssfx.advice.answer import SIXTEEN_BIT, Answer, answer_of, listed
 from ssfx.advice.checked import where_checked
-from ssfx.advice.ranking import Advice
+from ssfx.advice.ranking import Advice, Entry
 from ssfx.perf_model.cautions import cautions
 
 WIDTH = 100
@@ -34,23 +34,26 @@ def first_screen(advice: Advice) -> list[Line]:
         "" if setting.precision == "fp32" else f" in {setting.precision}"
     )
     groups = (("faster", answer.faster), ("indistinguishable", answer.unclear), ("slower", answer.slower))
+    bandwidth = answer.bandwidth(setting.gbps)
     return [
         Line(
             f"{setting.profile.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks at "
-            f"{setting.cluster.bottleneck_text}, {batch}, density {setting.density:g} "
+            f"{setting.cluster.network_text}, {batch}, density {setting.density:g} "
             f"(simulated, {setting.system.origin.kind} times)",
             "  ", bold=True,
         ),
         Line(answer.reason, _IN, f"{'ANSWER':8}{answer.word.capitalize()}. ", bold=True),
-        Line(answer.bandwidth(setting.gbps), _IN, _IN),
+        *([Line(bandwidth, _IN, _IN)] if bandwidth else []),
         *_sixteen_bit(answer, advice),
         *_memory(answer, advice),
         Line(f"Checked: {where_checked(setting.cluster)}.", _IN, _IN),
         *([Line(f"Exchanges: {setting.cluster.exchange_text}.", _IN, _IN)] if setting.cluster.tables else []),
-        Line(f"How sure: {_how_sure(advice)}. A faster step says nothing about convergence.", _IN, _IN),
+        Line(f"How sure: {_how_sure(answer.best or dense)}.", _IN, _IN),
+        *([Line(f"Quality: {_quality(answer.best)}.", _IN, _IN)] if answer.best else []),
         Line(""),
         Line(f"{dense.trial.title}, {1e3 * dense.iteration_s:.1f} ms a step", _GROUP, f"{'tuned dense':19}"),
         *(Line(listed(group), _GROUP, f"{name:19}") for name, group in groups),
+        *_unproven(answer),
         *(Line(f"beware: {line}", "  ", warns=True) for line in cautions(setting.profile, setting.cluster)),
         *(Line(f"extrapolated: {line}", "  ", warns=True) for line in advice.extrapolated),
     ]  # fmt: skip
@@ -76,11 +79,28 @@ def _memory(answer: Answer, advice: Advice) -> list[Line]:
     return [Line(f"Memory: {needed.text} with tuned dense{also}.", _IN, _IN)]
 
 
-def _how_sure(advice: Advice) -> str:
-    if advice.trust is None:
-        return "unknown: the simulator was never checked against times of this kind"
-    borrowed = ", and systems of this kind were never checked" if advice.trust.borrowed else ""
-    return f"simulated times are {advice.trust.mean:.0%} off on average (at worst {advice.trust.maximum:.0%}){borrowed}"
+def _how_sure(entry: Entry) -> str:
+    """Return the error of steps that send like `entry` on this kind of network, or on the nearest that was scored."""
+    trust = entry.trust
+    if trust is None:
+        return f"unknown: the simulator was never checked against times of {entry.scheme}, or of what sends alike"
+    about = f"{trust.sent} on {trust.network}" if trust.sent else f"the {trust.group} group"
+    borrowed = ", and costs of this kind were never checked" if trust.borrowed else ""
+    return (
+        f"simulated times of {about}, as {entry.scheme} sends, are {trust.mean:.0%} off on average (at worst "
+        f"{trust.maximum:.0%}, n = {trust.count}){borrowed}"
+    )
+
+
+def _quality(best: Entry) -> str:
+    more = f"{max(best.more_steps or 0.0, 0.0):.0%} more steps than dense training"
+    return f"what {best.scheme} sends needed {more} in recorded runs of four small tasks, none of your size"
+
+
+def _unproven(answer: Answer) -> list[Line]:
+    if not answer.unproven:
+        return []
+    return [Line(listed(answer.unproven), _GROUP, "faster by these times, quality unknown or worse: ")]
 
 
 def _sixteen_bit(answer: Answer, advice: Advice) -> list[Line]:

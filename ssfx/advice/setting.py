@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from ssfx.advice.sending import recorded_spec
 from ssfx.perf_model.build_timing_model import system_on
-from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.cluster import Cluster, Link
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan, Segment
 from ssfx.planning.profile import Profile
@@ -52,6 +53,8 @@ class Trial:
     @property
     def title(self) -> str:
         """The scheme and what it was tuned to."""
+        if compressor := self.options.get("compressor"):
+            return f"{self.scheme}, {compressor}"
         cap = self.options.get("bucket_cap_bytes")
         return f"{self.scheme}, {cap >> 20} MiB buckets" if cap else self.scheme
 
@@ -80,15 +83,19 @@ class Setting:
 
     @property
     def gbps(self) -> float:
-        """Line rate of the bottleneck link in Gbit/s."""
-        return self.cluster.bottleneck.gbps
+        """Line rate of one network card in Gbit/s; of the link inside a node where there is only one node."""
+        return self._link.gbps
+
+    @property
+    def _link(self) -> Link:
+        return self.cluster.inter if self.cluster.nodes > 1 else self.cluster.intra
 
     def at(self, gbps: float) -> Setting:
-        """Return the same setting with another rate of the bottleneck link, measured exchanges in proportion."""
-        link = replace(self.cluster.bottleneck, gbps=gbps)
+        """Return the same setting with another rate of that link, measured exchanges in proportion."""
+        link = replace(self._link, gbps=gbps)
         tables = tuple(one.at_rate(gbps / self.gbps) for one in self.cluster.tables)
         cluster = replace(self.cluster, tables=tables)
-        cluster = replace(cluster, intra=link) if cluster.slowest_inside else replace(cluster, inter=link)
+        cluster = replace(cluster, inter=link) if cluster.nodes > 1 else replace(cluster, intra=link)
         return replace(self, cluster=cluster)
 
     def variants(self, scheme: str) -> list[dict[str, Any]]:
@@ -98,8 +105,11 @@ class Setting:
             return [{"bucket_cap_bytes": cap << 20, **node} for cap in BUCKET_CAPS_MIB]
         if schemes[scheme].chooses:
             nodes = self.cluster.devices_per_node if self.cluster.nodes > 1 else 0
-            return [{"density": self.density, "ranks_per_node": nodes}]
+            return [{"quality": "normal", "ranks_per_node": nodes}]
         defaults = schemes[scheme].defaults
+        usual = getattr(defaults, "compressor", None)
+        if usual is not None and (recorded := recorded_spec(usual)) != usual:
+            return [{"compressor": recorded}]
         takes_density = isinstance(defaults, CompressOptions) and keeps_fraction(defaults.compressor)
         return [{"density": self.density} if takes_density else {}]
 
@@ -109,7 +119,7 @@ class Setting:
 
     def trial(self, scheme: str, given: Mapping[str, Any]) -> Trial:
         """Return `scheme` planned and simulated with the options `given`."""
-        compressor = getattr(schemes[scheme].defaults, "compressor", None)
+        compressor = given.get("compressor", getattr(schemes[scheme].defaults, "compressor", None))
         costs = self.system.planning_costs(compressor, given.get("density"))
         plan = make_plan(scheme, self.profile, costs, dict(given))
         return Trial(scheme, given, simulate(plan, self.profile, self.system))

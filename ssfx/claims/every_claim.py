@@ -143,7 +143,7 @@ def _simulated(figure: Judging, rows: Sequence[Row]) -> list[Verdict]:
 
 def _from_judged(one: Judged, command: str) -> Verdict:
     outcome = OUTCOMES.get(one.verdict, "not comparable")
-    why = one.why
+    why = one.why or one.because
     if not why and outcome != "agrees":
         why = f"simulated with {one.calibration} times: {one.here}; the paper: {one.there}"
     return Verdict(one.claim.id, outcome, one.here, "simulated", one.calibration, why, command, SIMULATED_COST)

@@ -12,6 +12,7 @@ from math import isfinite
 
 from ssfx.claims.calibration_inputs import USED, used_by
 from ssfx.claims.evidence import MODELS, compare
+from ssfx.claims.explained import explained, too_close
 from ssfx.claims.ledger import PaperClaim, claims_of
 from ssfx.claims.values import METHODS, values
 from ssfx.results.rows import Row
@@ -45,6 +46,8 @@ class Judged:
     why: str
     tolerance: float = 0.0
     as_printed: bool = False
+    because: str = ""
+    """Why the values are what they are, and what of an ordering is too close to call; "" where no sentence is known."""
 
     @property
     def verdict(self) -> str:
@@ -101,7 +104,8 @@ def judged(artifact: str, rows: Sequence[Row]) -> list[Judged]:
                 tolerance = FITTED if _is_growth(claim) else 0.0
                 why = USED if used_by(calibration, claim) else _why_not(claim)
                 why = why or (NO_RATIO if not isfinite(min(given)) else "")
-                found.append(Judged(claim, calibration, _stated(claim), given, why, tolerance, changed))
+                because = too_close(claim, there) or explained(claim, there)
+                found.append(Judged(claim, calibration, _stated(claim), given, why, tolerance, changed, because))
     return found
 
 

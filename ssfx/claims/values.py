@@ -41,14 +41,14 @@ def values(claim: PaperClaim, cells: Sequence[Cell]) -> list[float]:
 
 
 def _speedup(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
-    for cell, subject, baseline in _pairs(claim, cells):
+    for cell, subject, baseline in pairs(claim, cells):
         yield cell.value(subject, SPEED) / cell.value(baseline, SPEED) - 1
 
 
 def _reduction(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     # Four parts make up the paper's iteration, so its communication is what computing does not hide.
     part = "exposed_comm_s" if ".comm." in claim.id else "sparsify_s"
-    for cell, subject, baseline in _pairs(claim, cells):
+    for cell, subject, baseline in pairs(claim, cells):
         if cell.value(baseline, part) < LEAST * cell.value(baseline, "iteration_s"):
             yield -inf
         else:
@@ -119,7 +119,7 @@ def _more_on_slow_networks(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[flo
 
 
 def _close(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
-    for cell, subject, baseline in _pairs(claim, cells):
+    for cell, subject, baseline in pairs(claim, cells):
         yield float(abs(cell.value(subject, "sparsify_s") / cell.value(baseline, "sparsify_s") - 1) <= CLOSE)
 
 
@@ -138,7 +138,7 @@ def _between(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
         yield float(joint <= selective < each)
 
 
-def _pairs(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[tuple[Cell, str, str]]:
+def pairs(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[tuple[Cell, str, str]]:
     """Yield every cell with the subject and one baseline of the claim, where both were simulated and fit."""
     subject = METHODS.get(claim.subject, "")
     every = BASELINES if (claim.baseline or "").startswith("all") else (claim.baseline or "").split("|")

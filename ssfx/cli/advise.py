@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ssfx.advice import Advice, Entry, Setting
     from ssfx.advice.break_even import BreakEven
     from ssfx.advice.time_to_quality import Estimate, TimeToQuality
+    from ssfx.advice.trust import Trust
 
 
 @click.command(short_help="Rank all schemes for a model on a cluster.")
@@ -129,6 +130,11 @@ def _answer(advice: Advice, overrides: tuple[str, ...]) -> None:
     )
     if answer.best is not None:
         best = answer.best.scheme
+        if best == "auto":
+            # There a density is a budget without any promise of quality; the answer is under quality=normal.
+            words = " ".join(word for word in overrides if not word.startswith("density="))
+        if compressor := answer.best.trial.options.get("compressor"):
+            words += f" 'compressor={compressor}'"
         say(f"ssfx simulate {words} scheme=ddp,{best} --why (where the time goes)", "  ", "      ")
 
 
@@ -169,7 +175,7 @@ def _break_evens(advice: Advice) -> None:
     from ssfx.advice import break_evens
 
     width = max(len(entry.scheme) for entry in advice.entries)
-    rate, found = advice.setting.cluster.bottleneck_text.replace(" Gbit/s", ""), False
+    rate, found = f"{advice.setting.gbps:g}", False
     for scheme, one in break_evens(advice):
         if not found:
             click.secho(
@@ -213,10 +219,7 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str])
         "gbps": setting.gbps,
         "origin": "simulated", "calibration": system.kind, "single_iteration_s": setting.profile.alone_s(),
         "costs": asdict(system), "profile": asdict(profile),
-        "error_bar": trust and {
-            "group": trust.group, "mean": trust.mean, "max": trust.maximum, "count": trust.count,
-            "borrowed": trust.borrowed,
-        },
+        "error_bar": trust and _plain_trust(trust), "unproven": [one.scheme for one in answer.unproven],
         "compressor_times": advice.codec_kinds,
         "checked": where_checked(setting.cluster),
         "memory": needed and needed.plain(), "exchanges": setting.cluster.exchange_text,
@@ -226,10 +229,18 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str])
     }  # fmt: skip
 
 
+def _plain_trust(trust: Trust) -> dict[str, Any]:
+    return {
+        "group": trust.group, "mean": trust.mean, "max": trust.maximum, "count": trust.count,
+        "borrowed": trust.borrowed, "sent": trust.sent, "network": trust.network,
+    }  # fmt: skip
+
+
 def _plain_entry(entry: Entry, found: Mapping[str, BreakEven]) -> dict[str, Any]:
     step, even = entry.trial.simulated, found.get(entry.scheme)
     return {
         "scheme": entry.scheme, "options": dict(entry.trial.options), "compressors": list(entry.compressors),
+        "more_steps": entry.more_steps, "error": entry.trust and _plain_trust(entry.trust),
         "rank": list(entry.rank), "iteration_s": entry.iteration_s,
         "throughput_samples_per_s": entry.throughput_samples_per_s, "scaling_factor": entry.scaling,
         "speedup_vs_dense": entry.speedup_vs_dense, "exposed_comm_s": step.exposed_comm_s,

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from ssfx.cli.terminal import print_table
+from ssfx.cli.terminal import print_table, say
 
 
 @click.command(short_help="Show what is here, and what would run.")
@@ -30,9 +30,9 @@ def doctor(as_json: bool) -> None:
     for check in found.checks:
         colour = "green" if check.runs else "red" if check.required else "yellow"
         mark = "runs" if check.runs else "does not run"
-        click.secho(f"{check.what}: {mark}{f', {check.why}' if check.why else ''}", fg=colour)
+        say(f"{check.what}: {mark}{f', {check.why}' if check.why else ''}", "    ", "", fg=colour)
     click.echo()
     if broken:
-        click.secho(f"ssfx run cannot work here before this does: {', '.join(broken)}", fg="red", bold=True)
+        say(f"ssfx run cannot work here before this does: {', '.join(broken)}", "    ", "", fg="red", bold=True)
         raise click.exceptions.Exit(1)
     click.secho("all that ssfx run needs is here; start with: ssfx run", bold=True)

@@ -22,6 +22,7 @@ CORE_PACKAGES = ("ssfx", "torch", "numpy", "hydra-core", "matplotlib")
 OTHER_PACKAGES = ("torchvision", "transformers", "datasets", "wandb")
 TORCH_TIMEOUT_S = 120
 FREE_BYTES_WANTED = 2**30
+ANY_MODEL = "resnet_tiny"
 
 _ASK_TORCH = """
 import json, torch, torch.distributed as dist
@@ -147,7 +148,9 @@ def _datasets() -> list[tuple[str, str]]:
         if not entry.cls.here:
             continue
         try:
-            datasets.build(entry.name).fingerprint()
+            # Random samples have the shapes of a model: that of any will do.
+            spec = f"{entry.name}(model={ANY_MODEL})" if hasattr(entry.options, "model") else entry.name
+            datasets.build(spec).fingerprint()
             found.append((entry.name, ""))
         except SsfxError as error:
             found.append((entry.name, str(error)))

@@ -109,7 +109,8 @@ def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
     from ssfx.engines import engines
 
     if job.engine != "simulate":
-        check_plans(job.cases, job.cluster)
+        # What only lists or prints answers at once; plans that take a search are checked when runs start.
+        check_plans(job.cases, job.cluster, searched=not (asked.printed or asked.dry_run))
     states = {case.run_id: store.status(case) for case in job.cases}
     wanted = ("failed",) if asked.only_failed else ("failed", "half", "new")
     todo = [case for case in job.cases if states[case.run_id] in wanted]

@@ -26,11 +26,12 @@ from ssfx.schemes.make_plan import check_memory, make_plan
 from ssfx.schemes.search.measured_search import most_probes
 
 
-def check_plans(cases: Sequence[Case], cluster: Cluster) -> None:
+def check_plans(cases: Sequence[Case], cluster: Cluster, *, searched: bool = True) -> None:
     """Raise ConfigError when the plan of any case is impossible, or its timing would include the search for one.
 
     Of cases that differ in density only, the least and the most dense are planned: what is possible for both is
     possible between them. A model without a shipped profile cannot be planned for, so its cases are not checked.
+    `searched` False leaves out schemes that search for their plan, as that may take a minute.
     """
     densities: dict[str, set[float]] = {}
     for case in cases:
@@ -40,7 +41,8 @@ def check_plans(cases: Sequence[Case], cluster: Cluster) -> None:
         for case in cases:
             _check_warmup(case)
             left = unplanned[_but_density(case)]
-            if _density(case) in left and is_shipped(case.model):
+            at_once = not schemes[case.scheme].profiled
+            if _density(case) in left and is_shipped(case.model) and (searched or at_once):
                 with doing(f"planning {case.label}"):
                     plan = make_plan(case.scheme, load_shipped(case.model), nominal_costs(cluster), case.plan_options)
                 if case.memory is not None:

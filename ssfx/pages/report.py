@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import io
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -22,6 +24,8 @@ from ssfx.results.rows import Row
 
 PIXELS = 1500
 """Widest a picture is kept: its text is sharp on a screen, and the page stays below ten megabytes."""
+PACKED = ".packed"
+"""Folder beside the pictures that keeps them as the page has them."""
 ROWS_SHOWN = 200
 """Rows of a figure that are listed; their number is said in any case."""
 NUMBERS = ("iteration_s", "throughput_samples_per_s", "sparsify_s", "exposed_comm_s", "sent_bytes", "top1", "f1")
@@ -128,7 +132,9 @@ def _artifact(
     shown = "".join(_figure(figure, rows, pictures, artifact["id"]) for figure in own)
     missing = "" if own else '<p class="why">ssfx has no figure of it.</p>'
     claims = [claim for claim in ledger.claims if claim.artifact == artifact["id"]]
-    lines = "".join(_claim(claim, by_claim[claim.id], counted[claim.id], ledger.paper) for claim in claims)
+    lines = "".join(
+        _claim(claim, by_claim[claim.id], counted[claim.id], ledger.paper, artifact["title"]) for claim in claims
+    )
     table = f'<table class="claims"><tr><th>claim<th>paper<th>here<th>verdict{lines}</table>' if claims else ""
     head = f"<h3>{artifact['id']}</h3><p>In the paper: {_text(artifact['title'])}.</p>"
     body = f'<div class="pair"><div>{shown}{missing}</div>{table}</div>'
@@ -180,18 +186,27 @@ def _commit(row: Row) -> str:
     return str(code.get("commit", ""))[:9]
 
 
-def _claim(claim: PaperClaim, several: Sequence[Verdict], counted: Verdict, paper: str) -> str:
+def _claim(claim: PaperClaim, several: Sequence[Verdict], counted: Verdict, paper: str, heading: str) -> str:
     outcome = counted.outcome.replace(" ", "-")
     others = "".join(f"<li>{_said(one)}" for one in several)
     facts = " ".join(f"{key}: {value}." for key, value in claim.conditions.items())
     said = f"{claim.locator}. {facts}"
     why = f'<div class="why">{_text(counted.reason)}</div>' if counted.reason else ""
     return (
-        f'<tr id="{claim.id}" data-paper="{paper}" data-verdict="{counted.outcome}" data-origin="{counted.source}">'
+        f'<tr id="{claim.id}" data-words="{_text(_words(claim, paper, heading))}" data-paper="{paper}" '
+        f'data-verdict="{counted.outcome}" data-origin="{counted.source}">'
         f"<td>{_text(claim.statement)}{why}<details><summary>{claim.id}</summary>{_text(said)} {kind(claim)}."
         f"<ul>{others}</ul></details><td>{_text(paper_says(claim))}<td>{_text(counted.ours) or '-'}"
         f'<div class="why">{source(counted)}</div><td class="{outcome}">{counted.outcome}'
     )
+
+
+def _words(claim: PaperClaim, paper: str, heading: str) -> str:
+    """Return what a claim is searched by beside what it says: paper, figure, heading, and sections marked as such."""
+    sections = [part.strip().split()[0] for part in re.split(r"[;,]", claim.locator) if part.strip()]
+    marked = " ".join(f"\u00a7{one}" for one in sections if re.fullmatch(r"[IVX]+(-[A-Z])?|\d+(\.\d+)*", one))
+    parts = (papers()[paper], claim.artifact, heading, claim.subject, claim.baseline or "", marked)
+    return " ".join(map(str, parts))
 
 
 def _said(one: Verdict) -> str:
@@ -206,17 +221,44 @@ def _picture(pictures: Path, name: str) -> str:
 
 
 def _data(path: Path) -> str:
-    """Return a picture as a data URL: WebP without loss, which keeps every colour and takes a third of the bytes."""
+    """Return a picture as a data URL: WebP without loss, which keeps every colour and takes a third of the bytes.
+
+    Packing takes most of the page's time, so that what was packed is kept beside the pictures, by what it was made of.
+    """
+    content = path.read_bytes()
+    kept = path.parent / PACKED / f"{path.stem}.{hashlib.sha256(content).hexdigest()[:32]}.{PIXELS}.webp"
+    try:
+        packed = kept.read_bytes()
+    except OSError:
+        packed = _packed(content)
+        _keep(kept, packed, f"{path.stem}.{'?' * 32}.*.webp")
+    return f"data:image/webp;base64,{base64.b64encode(packed).decode()}"
+
+
+def _packed(content: bytes) -> bytes:
     from PIL import Image
 
     packed = io.BytesIO()
-    with Image.open(path) as image:
+    with Image.open(io.BytesIO(content)) as image:
         flat = image.convert("RGB")
         if flat.width > PIXELS:
             size = PIXELS, round(flat.height * PIXELS / flat.width)
             flat = flat.resize(size, Image.Resampling.LANCZOS)
         flat.save(packed, "WEBP", lossless=True, method=4)
-    return f"data:image/webp;base64,{base64.b64encode(packed.getvalue()).decode()}"
+    return packed.getvalue()
+
+
+def _keep(path: Path, packed: bytes, others: str) -> None:
+    """Write what was packed in place of what older pictures were packed to; a read-only folder stays as it is."""
+    try:
+        path.parent.mkdir(exist_ok=True)
+        for old in path.parent.glob(others):
+            old.unlink()
+        partial = path.with_suffix(".partial")
+        partial.write_bytes(packed)
+        partial.replace(path)
+    except OSError:
+        return
 
 
 def _is_of(figure: Figure, artifact: str) -> bool:

@@ -157,6 +157,15 @@ class Cluster:
         return f"{self.bottleneck.gbps:g} Gbit/s{' inside a node' if self.nodes > 1 and self.slowest_inside else ''}"
 
     @property
+    def network_text(self) -> str:
+        """The line rate that ranks exchange at, in words: between nodes, with the number of cards, if there are any."""
+        if self.nodes == 1:
+            return f"{self.intra.gbps:g} Gbit/s"
+        cards = f"{self.nics_per_node} x " if self.nics_per_node > 1 else ""
+        inside = f" between nodes (slower inside: {self.intra.gbps:g})" if self.slowest_inside else ""
+        return f"{cards}{self.inter.gbps:g} Gbit/s{inside}"
+
+    @property
     def trees(self) -> bool:
         """Whether an all-reduce may go along a tree: between nodes of GPUs, where NCCL chooses by size."""
         return self.nodes > 1 and self.device != "cpu"

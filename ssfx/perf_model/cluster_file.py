@@ -120,10 +120,13 @@ def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> 
     try:
         links = {key: _link(key, node[key], kind) for key in ("intra", "inter")}
         busbw, small_us, call_ms = (_given(name, node.get(name)) for name in MEASURABLE)
+        nics = node["nics_per_node"]
+        if nics == "auto":
+            nics = usual_nics(kind, links["inter"], _count("devices_per_node", per_node))
         cluster = Cluster(
             node["name"], node["summary"], nodes,
             _count("devices_per_node", per_node), kind, links["intra"], links["inter"], node["source"],
-            _count("nics_per_node", node["nics_per_node"]), _factors(node.get("factors")), node["calibration"],
+            _count("nics_per_node", nics), _factors(node.get("factors")), node["calibration"],
             node.get("codec_times") or "", busbw, small_us, call_ms,
             tables_of(node.get("exchanges")),
         )  # fmt: skip
@@ -144,6 +147,20 @@ def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> 
     if not here and device not in ("auto", "cpu" if kind == "cpu" else "cuda"):
         raise ConfigError(f"cluster={cluster.name} has {kind} devices, so device={device} does not fit; drop it")
     return cluster
+
+
+def usual_nics(device: str, link: Link, devices_per_node: int) -> int:
+    """Return how many network cards a node of such devices usually has, where the link is that of one card.
+
+    One a GPU in HGX and DGX nodes from A100 on (8 x 200G in DGX A100, 8 x 400G in DGX H100, H200 and B200), four
+    100G EDR in DGX-1 of V100, by NVIDIA's data sheets; one where the network is Ethernet without RDMA, or slower.
+    """
+    family = device.partition("_")[0]
+    if link.rdma and family in ("a100", "h100", "h200", "b200") and link.gbps >= (200 if family == "a100" else 400):
+        return devices_per_node
+    if link.rdma and family == "v100" and link.gbps >= 100:
+        return max(1, devices_per_node // 2)
+    return 1
 
 
 def local_device(device: str) -> str:

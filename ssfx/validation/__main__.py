@@ -4,24 +4,43 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir, reference_dir, results_dir
 from ssfx.results.store import Store
 from ssfx.validation.groups import load
 from ssfx.validation.recorded import EXPERIMENT, PLANS, write_plans
-from ssfx.validation.scores import score
+from ssfx.validation.scores import Pair, score
 
 
-def scores() -> dict[str, dict[str, float]]:
-    """Return what `ssfx advise` draws error bars from: recorded runs, and published times and ratios of iterations."""
-    recorded = load("recorded")[0].total
-    steps = [pair for group in load("published") if group.whole_steps for pair in group.pairs if pair.whole_step]
-    found = {"recorded": recorded, "published": score(steps)}
+def scores() -> dict[str, dict[str, Any]]:
+    """Return what `ssfx advise` draws error bars from: recorded runs, and published times and ratios of iterations.
+
+    Of each, and of each kind of network and way of sending in it: {mean, max, count}; "ways" has those of the latter.
+    A ratio of two steps counts for the ways of both but for dense sums, which only ratios of dense steps count for.
+    """
+    recorded, published = load("recorded")[0], load("published")
+    steps = [pair for group in published if group.whole_steps for pair in group.pairs if pair.whole_step]
+    every = {"recorded": list(recorded.pairs), "published": [pair for group in published for pair in group.pairs]}
     return {
-        name: {"mean": round(one.mean, 4), "max": round(one.maximum, 4), "count": one.count}
-        for name, one in found.items()
+        name: {**_scored(pairs), "ways": _ways(pair for pair in every[name] if pair.whole_step)}
+        for name, pairs in (("recorded", list(recorded.pairs)), ("published", steps))
     }
+
+
+def _ways(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
+    found: dict[tuple[str, str], list[Pair]] = {}
+    for pair in pairs:
+        for way in pair.sent:
+            found.setdefault((way, pair.network), []).append(pair)
+    return [{"sent": way, "network": network, **_scored(found[way, network])} for way, network in sorted(found)]
+
+
+def _scored(pairs: Sequence[Pair]) -> dict[str, float]:
+    one = score(pairs)
+    return {"mean": round(one.mean, 4), "max": round(one.maximum, 4), "count": one.count}
 
 
 def main(words: list[str]) -> None:

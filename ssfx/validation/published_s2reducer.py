@@ -43,7 +43,7 @@ def ratios() -> Iterator[Prediction]:
         ("allgather", "s2reducer.appB2.resnet50.allgather"),
         ("omnireduce", "s2reducer.fig3.d.comm"),
     ):
-        yield Prediction(claim_id, "communication left by S2 Reducer", f"of {name}", _left(name), remainder)
+        yield Prediction(claim_id, "communication left by S2 Reducer", f"of {name}", _left(name), remainder, False)
     for name in ("sparcml", "allgather"):
         claim_id = f"s2reducer.fig3.d.resnet50.{name}"
         yield Prediction(claim_id, "gain of S2 Reducer", f"over {name}", over(timed(name), timed("s2reducer")))

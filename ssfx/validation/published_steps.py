@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ssfx.advice.checked import network_of
+from ssfx.advice.sending import DENSE, ways
 from ssfx.claims.ledger import claims_by_id
 from ssfx.core.case import ClusterChoice
 from ssfx.perf_model.target import Target, target_at
@@ -73,6 +75,10 @@ class Step:
     comm_s: float
     sparsify_s: float
     extrapolated: bool = False
+    sent: tuple[str, ...] = ()
+    """The ways in which it sends gradients, as `ssfx.advice.sending` names them."""
+    network: str = ""
+    """The kind of network that its ranks exchange over."""
 
 
 class Steps(Protocol):
@@ -102,7 +108,13 @@ class Simulations:
             one = simulate(plan, on.profile, on.system)
             parts = one.metrics(1)
             self.found[method, at] = Step(
-                one.iteration_s, one.exposed_comm_s, one.comm_s, parts["sparsify_s"] or 0.0, bool(one.outside)
+                one.iteration_s,
+                one.exposed_comm_s,
+                one.comm_s,
+                parts["sparsify_s"] or 0.0,
+                bool(one.outside),
+                ways(plan),
+                network_of(on.cluster),
             )
         return self.found[method, at]
 
@@ -134,10 +146,29 @@ class Prediction:
     def pair(self, steps: Steps) -> Pair:
         """Return the predicted and the published value."""
         known = [steps.step(*one).extrapolated for one in self.settings]
+        watched = _Watched(steps)
+        value = self.value(watched)
+        sent = {way for one in watched.asked for way in one.sent}
         return Pair(
-            self.panel, self.label, self.value(steps), self.stated(self.claim), extrapolated=any(known),
-            claim=self.claim, whole_step=self.whole_step,
+            self.panel, self.label, value, self.stated(self.claim), extrapolated=any(known), claim=self.claim,
+            whole_step=self.whole_step, sent=tuple(sorted(sent - {DENSE} or sent)),
+            network=max((one.network for one in watched.asked), default=""),
         )  # fmt: skip
+
+
+@dataclass
+class _Watched:
+    """Steps, and which of them a prediction asked for."""
+
+    steps: Steps
+    asked: list[Step] = field(default_factory=list)
+
+    def step(self, method: Method, at: Setting) -> Step:
+        self.asked.append(self.steps.step(method, at))
+        return self.asked[-1]
+
+    def alone_s(self, at: Setting) -> float:
+        return self.steps.alone_s(at)
 
 
 def over(slower: tuple[Method, Setting], faster: tuple[Method, Setting]) -> Callable[[Steps], float]:

@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
+from ssfx.advice.checked import CPUS
+from ssfx.advice.sending import ways
 from ssfx.core.case import Case
 from ssfx.core.digests import loads
 from ssfx.core.errors import RunError
@@ -104,7 +106,10 @@ class Comparison:
         predicted_s = simulated.iteration_s
         if by == "steps":
             predicted_s = actual_s * median(step.predicted_s / step.actual_s for step in self.steps)
-        return Pair(self.panel, self.row.case.scheme, predicted_s, actual_s, spread, bool(simulated.outside))
+        return Pair(
+            self.panel, self.row.case.scheme, predicted_s, actual_s, spread, bool(simulated.outside),
+            sent=ways(simulated.plan), network=CPUS,
+        )  # fmt: skip
 
     def beyond_compute(self, by: Literal["calibration", "steps"] = "calibration") -> Pair | None:
         """Return how long an iteration takes beyond a forward and backward pass that exchanges nothing, in seconds.

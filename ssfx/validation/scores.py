@@ -18,7 +18,8 @@ class Pair:
 
     `panel` names what may be compared with each other, such as one model on one cluster; `label` is the scheme in it.
     `spread` is the actual value's own relative spread where it is known (p90 - p10 over the median), `claim` the id of
-    the claim that states it, if one does. whole_step: it is about iterations, not about a part of them.
+    the claim that states it, if one does. whole_step: it is about iterations, not about a part of them. `sent` are the
+    ways in which its steps sent gradients (`ssfx.advice.sending`), `network` the kind of network; empty if not said.
     """
 
     panel: str
@@ -29,6 +30,8 @@ class Pair:
     extrapolated: bool = False
     claim: str = ""
     whole_step: bool = True
+    sent: tuple[str, ...] = ()
+    network: str = ""
 
     @property
     def error(self) -> float:

@@ -9,8 +9,9 @@ from advice.settings import setting
 from ssfx.advice import Advice, Entry, advise, break_evens, sentences
 from ssfx.advice.break_even import BreakEvens
 from ssfx.advice.ranking import ranges
+from ssfx.advice.sending import recorded_spec
 from ssfx.advice.setting import TUNED
-from ssfx.advice.trust import Trust, trust_in
+from ssfx.advice.trust import Trust, trust_in, trust_in_sending
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
 from ssfx.schemes import schemes
@@ -185,3 +186,30 @@ def test_trust_is_that_of_the_group_of_the_same_kind(tmp_path):
     path.write_text(json.dumps({"published": {"mean": 0.04, "max": 0.2, "count": 192}}))
     assert trust_in("published", path) == Trust("published", 0.04, 0.2, 192)
     assert trust_in("nominal", path) == Trust("published", 0.04, 0.2, 192, borrowed=True)
+
+
+def test_trust_in_a_way_of_sending_is_of_its_network_or_the_nearest(tmp_path):
+    path = tmp_path / "validation.json"
+
+    def scored(sent, network, mean):
+        return {"sent": sent, "network": network, "mean": mean, "max": 2 * mean, "count": 3}
+
+    ways = [scored("low-rank sums", "GPUs over TCP", 0.2), scored("dense sums", "GPUs over TCP", 0.05)]
+    total = {"mean": 0.1, "max": 0.4, "count": 6}
+    near = {**total, "ways": [scored("low-rank sums", "CPUs", 0.07), scored("micro", "CPUs", 0.3)]}
+    path.write_text(json.dumps({"published": {**total, "ways": ways}, "recorded": near}))
+    told = [trust_in_sending("published", names, "GPUs over TCP", path) for names in (["low-rank sums"], ["micro"])]
+    assert [(one.mean, one.network, one.borrowed) for one in told] == [
+        (0.2, "GPUs over TCP", False), (0.3, "CPUs", True)
+    ]  # fmt: skip
+    assert trust_in_sending("published", ["dense sums", "low-rank sums"], "GPUs over TCP", path).mean == 0.2
+    assert trust_in_sending("published", ["low-rank sums", "s2_sketch"], "GPUs over TCP", path) is None
+
+
+def test_a_quality_is_recorded_of_methods_at_their_density_only():
+    entries = {one.scheme: one for one in advise(setting(gbps=1.0), ["ddp_fp16", "topk", "ddp"]).entries}
+    assert (entries["ddp"].more_steps, entries["topk"].more_steps) == (0.0, None)
+    assert 0 < entries["ddp_fp16"].more_steps <= 0.05
+    assert (recorded_spec("powersgd"), recorded_spec("acpsgd"), recorded_spec("topk")) == (
+        "powersgd(rank=16)", "acpsgd", "topk"
+    )  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from processes import HANG_S
 
 from ssfx.cli import examine as doctor
-from ssfx.cli import main
+from ssfx.cli import main, terminal
 
 
 @pytest.fixture
@@ -75,3 +75,21 @@ def test_torch_answers(monkeypatch):
     assert problem == ""
     assert said["gloo"]
     assert {type(said[name]) for name in ("bf16", "bf16_lstm")} == {bool}
+
+
+def test_random_samples_run_for_any_model():
+    found = dict(doctor._datasets())
+    assert found["synthetic"] == ""
+    assert all("''" not in why for why in found.values())
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_no_line_is_wider_than_the_terminal(monkeypatch, capsys, width):
+    long = "data is missing: " + "put it where it belongs, " * 12
+    monkeypatch.setattr(doctor, "_datasets", lambda: [("digits", ""), ("text", long)])
+    monkeypatch.setattr(doctor, "ask_torch", answer)
+    monkeypatch.setattr(terminal, "columns", lambda wide=False: width)
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert "dataset=text: does not run, data is missing:" in " ".join(line.strip() for line in lines)

@@ -224,3 +224,17 @@ def test_the_engine_is_told_to_end_at_the_first_failure_and_how_many_run_at_a_ti
     monkeypatch.setattr("ssfx.core.machine.own_cores", lambda: list(range(8)))
     assert main(["run", "scheme=wfbp", "jobs=3", "--fail-fast"]) == 0
     assert (engine.jobs, engine.fail_fast) == (3, True)
+
+
+@pytest.mark.parametrize("flag", ["--dry-run", "--print"])
+def test_what_only_lists_or_prints_searches_no_plan(monkeypatch, capsys, flag):
+    """Searching the plans of all models of an experiment takes minutes; they are searched when runs start."""
+    from ssfx.config import plans
+
+    planned = []
+    real = plans.make_plan
+    monkeypatch.setattr(plans, "make_plan", lambda scheme, *rest: planned.append(scheme) or real(scheme, *rest))
+    words = ["run", "experiment=throughput", "engine=slurm", "cluster=16gpu", "scheme=ddp,ssfusion_oi,mergecomp"]
+    assert main([*words, flag]) == 0
+    assert "12 runs" in capsys.readouterr().out
+    assert set(planned) == {"ddp"}

@@ -3,8 +3,12 @@
 import base64
 import gzip
 import json
+import re
+import shutil
+import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib.resources import files
 
 import pytest
 from figures.synthetic_clusters import clusters
@@ -13,6 +17,7 @@ from PIL import Image
 from ssfx.claims.every_claim import headlines
 from ssfx.claims.ledger import ledgers
 from ssfx.figures.discovery import discover
+from ssfx.pages import report
 from ssfx.pages.readme import reference_rows
 from ssfx.pages.report import report_page
 from ssfx.pages.step_timeline import chosen_row, step_timeline
@@ -114,3 +119,123 @@ def test_a_simulated_step_is_drawn_and_its_trace_can_be_saved():
     other = replace(row, metrics={**row.metrics, "iteration_s": 2 * row.metrics["iteration_s"]})
     assert step_timeline(other) == ""
     assert chosen_row([]) is None
+
+
+BROWSER = """
+const rows = %s;
+const options = [{ value: "acpsgd", textContent: "ACP-SGD" }];
+const field = (id) => ({ id, value: "", addEventListener() {}, options });
+const parts = Object.fromEntries(["paper", "verdict", "origin", "search", "shown"].map((id) => [id, field(id)]));
+globalThis.document = {
+  getElementById: (id) => parts[id],
+  querySelectorAll: (what) => (what === ".claims tr[id]" ? rows : []),
+};
+%s
+const found = {};
+for (const [paper, asked] of %s) {
+  parts.paper.value = paper;
+  parts.search.value = asked;
+  apply();
+  found[`${paper}|${asked}`] = [rows.filter((row) => !row.hidden).map((row) => row.id), parts.shown.textContent];
+}
+console.log(JSON.stringify(found));
+"""
+"""As much of a browser as the page's script asks for."""
+
+
+class Lines(HTMLParser):
+    """The claims of the page as the script sees them: id, data and text."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.deep = [], 0
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        if tag == "tr":
+            self.deep = "data-verdict" in found
+            if self.deep:
+                data = {name.removeprefix("data-"): value for name, value in found.items() if name.startswith("data-")}
+                self.rows.append({"id": found["id"], "dataset": data, "textContent": ""})
+
+    def handle_endtag(self, tag):
+        if tag == "table":
+            self.deep = False
+
+    def handle_data(self, data):
+        if self.deep:
+            self.rows[-1]["textContent"] += data
+
+
+@pytest.fixture(scope="module")
+def searched(parsed, tmp_path_factory):
+    """Return a function from (paper, words) to the ids that the page shows and what it says of their number."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("needs node, which runs the page's script")
+    lines = Lines()
+    lines.feed(parsed[0])
+    work = files("ssfx.pages").joinpath("report.js").read_text(encoding="utf-8")
+    path = tmp_path_factory.mktemp("script") / "page.js"
+
+    def run(*asked):
+        path.write_text(BROWSER % (json.dumps(lines.rows), work, json.dumps(asked)), encoding="utf-8")
+        out = subprocess.run([node, path], capture_output=True, text=True, check=True).stdout
+        return [json.loads(out)[f"{paper}|{words}"] for paper, words in asked]
+
+    return run
+
+
+def of(artifact):
+    return {claim.id for ledger in ledgers() for claim in ledger.claims if claim.artifact == artifact}
+
+
+def test_a_figure_is_found_by_every_way_to_write_its_name(searched):
+    names = ("Fig. 11", "fig11", "Figure 11", "ssfusion.fig11", "FIG 11")
+    for found, _ in searched(*(("ssfusion", name) for name in names)):
+        assert of("ssfusion.fig11") <= set(found)
+    artifacts = {claim.artifact for ledger in ledgers() for claim in ledger.claims}
+    figures = sorted(one for one in artifacts if re.fullmatch(r"\w+\.(fig|table)\d+", one))
+    assert len(figures) > 20
+    parts = [one.partition(".") for one in figures]
+    asked = [(paper, re.sub(r"(\d)", r" \1", name, count=1).capitalize()) for paper, _, name in parts]
+    for figure, (found, _) in zip(figures, searched(*asked), strict=True):
+        assert of(figure) <= set(found), figure
+
+
+def test_numbers_names_sections_and_experiments_are_found_however_they_are_written(searched):
+    same = [
+        ("106.7%", "106.7 %"), ("Ok-Topk", "oktopk"), ("\u00a7V-B", "section V-B"), ("experiment 1", "exp1"),
+        ("resnet-152", "resnet152"), ("Fig. 5(a)", "figure 5 (a)"), ("Table V", "table 5"),
+    ]  # fmt: skip
+    for one, two in same:
+        (first, _), (second, _) = searched(("", one), ("", two))
+        assert first == second, (one, two)
+        assert first, one
+    ((section, _),) = searched(("ssfusion", "\u00a7V-B"))
+    assert all("V-B" in claim.locator for ledger in ledgers() for claim in ledger.claims if claim.id in section)
+    ((experiment, _),) = searched(("ssfusion", "Experiment 1"))
+    assert {one for one in of("ssfusion.fig11") if ".exp1." in one} <= set(experiment)
+    assert not any("exp10" in one or "exp2." in one for one in experiment)
+
+
+def test_an_empty_result_says_where_there_are_some(searched):
+    (found, said), (none, nothing) = searched(("mergecomp", "Power-SGD BERT-Large"), ("", "no such words"))
+    assert (found, none) == ([], [])
+    assert re.search(r'nothing fits; with the filters at "all": \d+ in ACP-SGD', said)
+    assert "ask for a figure" in nothing
+
+
+def test_only_pictures_that_changed_are_packed_again(tmp_path, monkeypatch):
+    for name, colour in (("ssfusion.fig11", "#0072b2"), ("ssfusion.fig13", "#d55e00")):
+        Image.new("RGB", (400, 100), colour).save(tmp_path / f"{name}.png")
+    packed, real = [], report._packed
+    monkeypatch.setattr(report, "_packed", lambda content: packed.append(content) or real(content))
+    first = [report._picture(tmp_path, name) for name in ("ssfusion.fig11", "ssfusion.fig13")]
+    assert len(packed) == 2
+    assert [report._picture(tmp_path, name) for name in ("ssfusion.fig11", "ssfusion.fig13")] == first
+    assert len(packed) == 2
+    Image.new("RGB", (400, 100), "#009e73").save(tmp_path / "ssfusion.fig13.png")
+    again = [report._picture(tmp_path, name) for name in ("ssfusion.fig11", "ssfusion.fig13")]
+    assert (len(packed), again[0] == first[0], again[1] == first[1]) == (3, True, False)
+    assert len(list((tmp_path / report.PACKED).iterdir())) == 2
