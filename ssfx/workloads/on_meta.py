@@ -45,9 +45,9 @@ def batch_to(batch: Any, device: str) -> Any:
 
 
 def _moved(tensor: Tensor) -> Tensor:
-    if isinstance(tensor, UninitializedParameter):
-        return UninitializedParameter(tensor.requires_grad, "meta", tensor.dtype)
-    if isinstance(tensor, UninitializedBuffer):
-        return UninitializedBuffer(tensor.requires_grad, "meta", tensor.dtype)
+    for kind in (UninitializedParameter, UninitializedBuffer):
+        if isinstance(tensor, kind):
+            build: Any = kind  # the stubs have the arguments of the class above it
+            return build(tensor.requires_grad, "meta", tensor.dtype)  # type: ignore[no-any-return]
     there = tensor.detach().to("meta")
     return nn.Parameter(there, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else there

@@ -10,6 +10,7 @@ import pytest
 from docs.markdown import ROOT
 from processes import finished
 
+from ssfx.cli import main
 from ssfx.compressors import Cost
 from ssfx.core.errors import ConfigError
 from ssfx.figures.discovery import chosen, discover
@@ -33,7 +34,7 @@ def test_a_thesis_is_done_in_one_folder(tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run, draw = COMMANDS
+    run, draw, charged = COMMANDS
     said = ssfx(run)
     for scheme in ("ddp", "ssfusion_oi", "halves"):
         assert re.search(rf"^{scheme} +[\d.]+ ", said, re.MULTILINE), said
@@ -42,6 +43,10 @@ def test_a_thesis_is_done_in_one_folder(tmp_path):
         lines = {line["scheme"]: float(line["step_ms"]) for line in csv.DictReader(file)}
     assert set(lines) == {"ddp", "ssfusion_oi", "halves"}
     assert all(step_ms > 0 for step_ms in lines.values())
+
+    shown = ssfx(charged)
+    assert re.search(r"^int8_thesis +0\.016", shown, re.MULTILINE)  # four kernels of 4 us
+    assert "calls and bytes as the compressor itself says" in shown
 
     plan = "plan --plugin thesis/parts.py model=gpt2 cluster=64gpu scheme=halves compressor=int8_thesis"
     assert "no predicted time" not in ssfx(plan)
@@ -69,3 +74,12 @@ def test_a_script_that_is_no_figure_is_refused_in_a_line(tmp_path):
     assert [figure.name for figure in chosen([str(tmp_path / "mine.py"), "ssfusion.fig11"])] == [
         "ssfusion.fig11", "mine.one",
     ]  # fmt: skip
+
+
+def test_compressors_are_charged_by_a_data_sheet_without_measuring(capsys):
+    assert main(["profile", "compressors", "topk", "--on", "A100"]) == 0
+    out = capsys.readouterr().out
+    assert "nominal on NVIDIA A100 80GB PCIe" in out
+    assert [line.split()[0] for line in out.splitlines()[2:-1]] == ["topk"]
+    assert main(["profile", "compressors", "topkk", "--on", "a100"]) == 2
+    assert "did you mean 'topk'" in capsys.readouterr().err
