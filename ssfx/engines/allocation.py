@@ -50,7 +50,7 @@ class NodesLaunch(Launch):
         for gpu in found:
             if cluster.device.partition("_")[0] not in gpu.replace(" ", "").lower():
                 raise RunError(
-                    f"cluster={cluster.name} has {cluster.device} devices, and the nodes have {gpu}; choose other nodes "
+                    f"cluster={cluster.name} has {cluster.device} devices, and the nodes have {gpu}; choose others "
                     "with SBATCH_CONSTRAINT or SBATCH_PARTITION, or another cluster.device"
                 )
         hardware = f"{nodes} x ({row.origin.hardware})" if nodes > 1 else row.origin.hardware
