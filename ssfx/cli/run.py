@@ -133,7 +133,7 @@ def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
     """Run what is missing, print how it came out, and return the figures that were drawn; or only list the cases."""
     from ssfx.cli.outcome import print_outcome
     from ssfx.cli.slurm_run import print_scripts, slurm_engine, submit_and_leave
-    from ssfx.config.plans import check_plans, check_simulations
+    from ssfx.config.plans import check_plans, check_simulations, without_room
     from ssfx.core.errors import RunError
     from ssfx.engines import engines
 
@@ -146,6 +146,8 @@ def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
     failed = f", {counts['failed']} failed" if counts["failed"] else ""
     click.echo(f"{_how(job)}: {len(job.cases)} runs, {counts['finished']} finished{failed}, {len(todo)} to do")
     _explain(job, todo)
+    for line in without_room(todo, job.cluster) if job.engine != "simulate" else ():
+        say(f"beware: {line}", fg="yellow")
     if asked.printed:
         print_scripts(job, todo, store)
         return []
