@@ -99,7 +99,10 @@ def components(config: Mapping[str, Any], density: float | None, *, asked: bool)
     given = {key: value for key, value in config["scheme"].items() if key != "name"}
     usual = defaults("scheme", scheme.name)
     changed = {key: value for key, value in given.items() if value != usual[key]}
-    scheme.options(changed)  # refuses wrong types and values
+    options = scheme.options(changed)  # refuses wrong types and values
+    # Ids of runs hold an int where a float is meant as it was written; what a text spells is its number.
+    read = {key: value if isinstance(value, int) else getattr(options, key) for key, value in changed.items()}
+    changed = {key: value for key, value in read.items() if value != usual[key]}
     compressor = _node_spec(compressors, config.get("compressor"))
     if compressor is None and scheme.chooses:
         return _chosen_later(scheme, changed, config, density, asked)

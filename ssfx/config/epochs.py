@@ -12,6 +12,7 @@ from ssfx.config.overrides import Request
 from ssfx.config.schema import Settings
 from ssfx.core.component_file import path_of
 from ssfx.core.errors import ConfigError
+from ssfx.core.numbers import numeric
 from ssfx.core.yaml_file import read_yaml
 from ssfx.perf_model.cluster_file import cluster_of
 
@@ -65,5 +66,5 @@ def with_steps(config: Mapping[str, Any]) -> dict[str, Any]:
     settings = Settings.of({**config, "steps": config["warmup_steps"] + 1})
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
     global_batch = cluster.world_size * settings.batch_size * settings.accumulate
-    per_epoch = max(1, workload["train_samples"] // global_batch)
-    return {**config, "steps": ceil(workload["epochs"] * per_epoch)}
+    per_epoch = max(1, numeric(workload["train_samples"]) // global_batch)
+    return {**config, "steps": ceil(numeric(workload["epochs"]) * per_epoch)}

@@ -14,6 +14,7 @@ from ssfx.core.cluster_keys import CLUSTER_KEYS, OTHER_NAMES
 from ssfx.core.component_file import leaves_folder, outside, path_of
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import text_of
+from ssfx.core.numbers import numeric
 from ssfx.core.yaml_file import Keys, check_keys, read_yaml
 
 AXES = ("sweep", "simulated", "real")
@@ -110,7 +111,7 @@ def _check_axes(said: Mapping[str, Any], path: Path) -> None:
 
 def _check_epochs(said: Mapping[str, Any], path: Path) -> None:
     """Raise ConfigError unless a workload that says for how many epochs it is trained says of how many samples."""
-    epochs, samples, dataset = (said.get(key) for key in ("epochs", "train_samples", "trained_on"))
+    epochs, samples, dataset = (numeric(said.get(key)) for key in ("epochs", "train_samples", "trained_on"))
     numbers = (isinstance(one, int | float) and not isinstance(one, bool) for one in (epochs, samples))
     if not (all(numbers) and 0 < epochs < 10**6 and 1 <= samples < 10**12 and isinstance(dataset, str)):  # type: ignore[operator]
         raise ConfigError(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ssfx.config.cases import Planned
+from ssfx.core import machine
 from ssfx.core.case import Case
 from ssfx.core.doing import doing
 from ssfx.core.errors import ConfigError
 from ssfx.memories import memories
 from ssfx.perf_model.cluster import Cluster
-from ssfx.perf_model.devices import has_sheet
+from ssfx.perf_model.devices import device_names, has_sheet, sheet_named
 from ssfx.perf_model.given_time import lasting
 from ssfx.perf_model.operator_counts import is_counted
 from ssfx.perf_model.plan_costs import costs_on, nominal_costs
@@ -21,6 +23,7 @@ from ssfx.perf_model.target import target_of
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
+from ssfx.pricing.device_memory import device_memory
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
 from ssfx.schemes.search.measured_search import most_probes
@@ -63,6 +66,27 @@ def check_simulations(cases: Sequence[Case]) -> None:
                 plan = make_plan(case.scheme, target.profile, costs, case.plan_options)
                 if case.memory is not None:
                     check_memory(plan, memories.build(case.memory))
+
+
+def without_room(cases: Sequence[Case], cluster: Cluster) -> list[str]:
+    """Return a line for every model and batch of real runs that cannot fit into the GPUs they run on.
+
+    What compressors keep is left out, so that no scheme needs less. Nothing is said of a model without a shipped
+    profile, nor of GPUs without a data sheet.
+    """
+    on = cluster.device if cluster.device in device_names() else sheet_named(next(iter(machine.gpus()), ""))
+    settings = {(one.model, one.optimizer, one.precision, one.batch_size): one for one in cases if one.device == "cuda"}
+    found = []
+    for case in settings.values() if on else ():
+        if is_shipped(case.model):
+            profile = load_shipped(case.model)
+            plan = make_plan("ddp", profile, nominal_costs(replace(cluster, device=on)), {})
+            needed = device_memory(
+                profile, plan, on, optimizer=case.optimizer, precision=case.precision, batch_size=case.batch_size
+            )
+            if needed is not None and not needed.fits:
+                found.append(f"{case.model} on {on} {needed.text}")
+    return found
 
 
 def _but_density(case: Case) -> str:

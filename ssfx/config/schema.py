@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ssfx.core.case import Schedule
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.numbers import numeric
 
 MOST = {
     "batch_size": 10**7, "world_size": 10**6, "threads": 1024, "steps": 10**9, "repeats": 10**4, "seed": 2**32 - 1,
@@ -126,6 +127,7 @@ def typed(key: str, value: Any) -> Any:
     if value is None and type(None) in kinds:
         return None
     kind = kinds[0]
+    value = numeric(value) if kind in (int, float) else value
     if isinstance(value, float) and not isfinite(value):
         raise ConfigError(f"{key} must be a finite number, got {value:g}")
     if isinstance(value, bool) == (kind is bool):
@@ -153,7 +155,7 @@ def _texts(key: str, value: Any) -> tuple[str, ...]:
 
 
 def _numbers(key: str, value: Any) -> tuple[float, ...]:
-    listed = isinstance(value, list | tuple)
-    if not listed or any(isinstance(one, bool) or not isinstance(one, int | float) for one in value):
+    found = [numeric(one) for one in value] if isinstance(value, list | tuple) else None
+    if found is None or any(isinstance(one, bool) or not isinstance(one, int | float) for one in found):
         raise ConfigError(f"{key} must be a list of numbers, as [0.5,0.75], got {value!r}")
-    return tuple(float(one) for one in value)
+    return tuple(float(one) for one in found)

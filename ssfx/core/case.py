@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from ssfx.core.digests import loads
+from ssfx.core.numbers import whole
 from ssfx.core.old_files import up_to_date
 
 Device = Literal["cpu", "cuda"]
@@ -49,8 +50,7 @@ class ClusterChoice:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        whole = {key: int(v) if isinstance(v, float) and v.is_integer() else v for key, v in self.options.items()}
-        object.__setattr__(self, "options", dict(sorted(whole.items())))
+        object.__setattr__(self, "options", {key: whole(value) for key, value in sorted(self.options.items())})
 
     def __hash__(self) -> int:
         return hash(str(self))

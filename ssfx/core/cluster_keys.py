@@ -11,11 +11,18 @@ REQUIRED = (
 """What the file must say, with the files that it continues."""
 
 OTHER_NAMES = {
-    **dict.fromkeys(("gpus_per_node", "ranks_per_node", "cards_per_node", "gpus"), "devices_per_node"),
-    **dict.fromkeys(("bandwidth", "bandwidth_gbps", "rate"), "gbps"),
-    **dict.fromkeys(("nics", "cards"), "nics_per_node"),
-    "gpu": "device", "latency": "latency_s",
-}  # fmt: skip
+    **dict.fromkeys(
+        ("gpus_per_node", "ranks_per_node", "cards_per_node", "gpus", "devices", "gpus_per_host", "num_gpus"),
+        "devices_per_node",
+    ),
+    **dict.fromkeys(("bandwidth", "bandwidth_gbps", "rate", "bw", "speed", "gbit", "line_rate"), "gbps"),
+    **dict.fromkeys(("nics", "cards", "nics_per_host", "num_nics"), "nics_per_node"),
+    **dict.fromkeys(("num_nodes", "hosts", "machines", "servers"), "nodes"),
+    **dict.fromkeys(("network", "interconnect", "internode", "inter_node"), "inter"),
+    **dict.fromkeys(("intranode", "intra_node", "inside", "nvlink"), "intra"),
+    **dict.fromkeys(("gpu", "accelerator", "gpu_type"), "device"),
+    **dict.fromkeys(("latency", "latency_us", "latency_ms", "alpha"), "latency_s"),
+}
 """What people call some of the keys, and their names."""
 
 _LINK: Keys = dict.fromkeys(("link", "gbps", "efficiency", "latency_s", "rdma", "switch_efficiency"))

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.numbers import whole
 
 PREFIX = "slurm."
 """How an option of a cluster begins that is for Slurm."""
@@ -166,7 +167,7 @@ def from_word(name: str, text: str) -> Any:
     if text == "null":
         return None
     if name in ("throttle", "warning_s"):
-        return int(text) if re.fullmatch(r"-?\d+", text) else text
+        return whole(text)
     if name == "modules":
         words = [_without_quotes(word) for word in text.removeprefix("[").removesuffix("]").split(",")]
         return [int(word) if word.isascii() and word.isdigit() else word for word in words]
@@ -208,9 +209,10 @@ def _variables(text: str) -> dict[str, str]:
 
 def _typed(name: str, value: Any) -> Any:
     if name in ("throttle", "warning_s"):
-        if isinstance(value, bool) or not isinstance(value, int):
+        count = whole(value)
+        if isinstance(count, bool) or not isinstance(count, int):
             raise ConfigError(f"cluster.slurm.{name} must be a whole number, got {value!r}")
-        return value
+        return count
     if name == "modules":
         listed = [value] if isinstance(value, str) else value
         if not isinstance(listed, list | tuple) or not all(isinstance(one, str) and one for one in listed):

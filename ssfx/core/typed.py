@@ -8,6 +8,8 @@ from functools import cache
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ssfx.core.errors import unknown
+
 T = TypeVar("T")
 
 MOST = 1e18
@@ -55,7 +57,7 @@ def _dataclass(kind: Any, raw: Any, where: str) -> Any:
     hints = _hints(kind)
     names = [one.name for one in fields(kind)]
     if odd := [key for key in raw if key not in names]:
-        raise TypeError(f"{where}.{odd[0]} is unknown".lstrip("."))
+        raise TypeError(f"{unknown(f'key under {where}' if where else 'key', str(odd[0]), names)}")
     return kind(**{key: _typed(hints[key], value, f"{where}.{key}".lstrip(".")) for key, value in raw.items()})
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ssfx.core.digests import Changed, check_yaml
-from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.errors import ConfigError, nearest, unknown
 from ssfx.core.files import refusal, text_of
 
 NO_NAMES: Mapping[str, str] = {}
@@ -45,8 +45,10 @@ def check_keys(said: Any, keys: Keys, path: Path, above: str = "", meant: Mappin
         raise ConfigError(f"{path}: {above.rstrip('.')} must hold key: value lines, got {said!r}")
     for key, value in said.items():
         if key not in keys:
-            hint = f"unknown key {key!r}; did you mean {meant.get(key)!r}?"
-            error = hint if meant.get(key) in keys else unknown("key", str(key), keys)
+            fitting = {**{name: other for name, other in meant.items() if other in keys}, **{one: one for one in keys}}
+            close = nearest(str(key).lower(), fitting)
+            hint = f"unknown key {key!r}; did you mean {fitting[close]!r}?" if close else ""
+            error = hint or unknown("key", str(key), keys)
             raise ConfigError(f"{path}: {f'under {above.rstrip(chr(46))}: ' if above else ''}{error}")
         below = keys[key]
         if below is not None and value is not None:

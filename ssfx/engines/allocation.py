@@ -50,12 +50,15 @@ class NodesLaunch(Launch):
         for gpu in found:
             if cluster.device.partition("_")[0] not in gpu.replace(" ", "").lower():
                 raise RunError(
-                    f"cluster={cluster.name} has {cluster.device} devices, and Slurm gave {gpu}; choose other nodes "
+                    f"cluster={cluster.name} has {cluster.device} devices, and the nodes have {gpu}; choose others "
                     "with SBATCH_CONSTRAINT or SBATCH_PARTITION, or another cluster.device"
                 )
-        said = {"job": os.environ["SLURM_JOB_ID"], "nodes": nodes}  # not their names: rows are published
         hardware = f"{nodes} x ({row.origin.hardware})" if nodes > 1 else row.origin.hardware
-        return replace(row, manifest={**row.manifest, "slurm": said}, origin=replace(row.origin, hardware=hardware))
+        return replace(row, manifest={**row.manifest, **self._where()}, origin=replace(row.origin, hardware=hardware))
+
+    def _where(self) -> dict[str, Any]:
+        """Return what a row says of the job; not the names of nodes: rows are published."""
+        return {"slurm": {"job": os.environ["SLURM_JOB_ID"], "nodes": self._nodes()}}
 
     def _commands(self, batch: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
         case, nodes = self._jobs[0].case, self._nodes()

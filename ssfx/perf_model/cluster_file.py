@@ -10,6 +10,7 @@ from ssfx.core import machine, slurm_site
 from ssfx.core.case import ClusterChoice
 from ssfx.core.component_file import component_file
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.numbers import numeric, whole
 from ssfx.perf_model import devices
 from ssfx.perf_model.cluster import MEASURABLE, Calibration, Cluster, Link
 from ssfx.perf_model.exchange_tables import tables_of
@@ -99,11 +100,11 @@ def changes(node: Mapping[str, Any], option: str, value: Any) -> bool:
     recorded is no line rate, so that even the one in the file is another description.
     """
     if option in _SHAPE:
-        return node[option] not in ("auto", value)
+        return numeric(node[option]) not in ("auto", numeric(value))
     if node["calibration"] == "recorded":
         return True
     link, dot, field = option.rpartition(".")
-    return bool((node[link].get(field) if dot else node.get(option)) != value)
+    return bool(numeric(node[link].get(field) if dot else node.get(option)) != numeric(value))
 
 
 def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> Cluster:
@@ -178,9 +179,10 @@ def local_ranks(device: str) -> int:
 
 
 def _count(key: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    count = whole(value)
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ConfigError(f"cluster.{key} must be a whole number of at least 1, got {value!r}")
-    return value
+    return count
 
 
 def _share(world_size: int, nodes: int) -> int:
@@ -194,9 +196,7 @@ def _share(world_size: int, nodes: int) -> int:
 
 
 def _given(name: str, value: Any) -> float | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-        raise ConfigError(f"cluster.{name} must be a number, got {value!r}")
-    return None if value is None else float(value)
+    return None if value is None else _number(name, value)
 
 
 def _link(key: str, node: Mapping[str, Any], on: str) -> Link:
@@ -215,10 +215,11 @@ def _link(key: str, node: Mapping[str, Any], on: str) -> Link:
 
 def _number(key: str, value: Any) -> float:
     """Return a number of a cluster's file, which may be in quotes; `rdma` is true or false."""
-    if isinstance(value, int | float | str) and (key.endswith(".rdma") or not isinstance(value, bool)):
+    number = numeric(value)
+    if isinstance(number, int | float) and (key.endswith(".rdma") or not isinstance(number, bool)):
         try:
-            return float(value)
-        except (ValueError, OverflowError):
+            return float(number)
+        except OverflowError:
             pass
     raise ConfigError(f"cluster.{key} must be a number, got {value!r}")
 

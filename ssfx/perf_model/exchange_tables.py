@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Any
 
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.numbers import numeric, whole
 from ssfx.planning.costs import Curve
 from ssfx.planning.measured_curve import measured
 
@@ -142,16 +143,17 @@ def _list(one: Mapping[str, Any], key: str) -> Sequence[Any]:
 
 
 def _whole(one: Mapping[str, Any], key: str) -> int:
-    value = one.get(key)
+    value = whole(one.get(key))
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"cluster.exchanges: {key} must be a whole number, got {value!r}")
     return value
 
 
 def _positive(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    number = numeric(value)
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
         raise ConfigError(f"cluster.exchanges: us must be numbers, got {value!r}")
-    return float(value)
+    return float(number)
 
 
 def held_out(table: ExchangeTable) -> list[tuple[int, float]]:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.numbers import numeric, whole
 from ssfx.core.registry import Registry
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
@@ -128,14 +129,22 @@ class Scheme:
                     f"scheme={self.name} compresses gradients, so it needs a compressor; "
                     "choose compressor=dgc, or scheme=ddp to send every gradient dense"
                 )
-            if not _fits(value, hints[key]):
+            chosen[key] = _as_number(value, hints[key])
+            if not _fits(chosen[key], hints[key]):
                 raise ConfigError(f"option {key} of scheme {self.name} must be {_text(hints[key])}, got {value!r}")
-            if hints[key] is float:
-                chosen[key] = float(value)  # 1 and 1.0 are one plan with one digest
         try:
             return replace(self.defaults, **chosen)
         except ValueError as error:
             raise ConfigError(f"scheme {self.name}: {error}") from None
+
+
+def _as_number(value: Any, hint: Any) -> Any:
+    """Return a value as the number that its option holds, so that 1 and 1.0 are one plan with one digest."""
+    kinds = {hint, *get_args(hint)}
+    if isinstance(value, bool) or str in kinds or get_origin(hint) is Literal:
+        return value
+    found = whole(value) if int in kinds else numeric(value) if float in kinds else value
+    return float(found) if hint is float and isinstance(found, int) else found
 
 
 def _fits(value: Any, hint: Any) -> bool:

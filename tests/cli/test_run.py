@@ -9,6 +9,7 @@ import pytest
 from results.test_wandb_mirror import FakeRun
 
 from ssfx.cli import main
+from ssfx.core import machine
 from ssfx.core.errors import RunError
 from ssfx.core.origin import Origin
 from ssfx.engines import Engine, engines
@@ -64,6 +65,17 @@ def test_dry_run_lists_and_starts_nothing(engine, capsys):
     assert lines[0] == "measured on this machine: 2 runs, 0 finished, 2 to do"
     assert [line.split()[1:3] for line in lines[-2:]] == [["new", "resnet_tiny/ddp"], ["new", "resnet_tiny/wfbp"]]
     assert engine.ran == []
+
+
+def test_a_model_that_cannot_fit_into_the_gpus_here_is_said_before_a_real_run(engine, monkeypatch, capsys):
+    monkeypatch.setattr(machine, "gpus", lambda: ("NVIDIA GeForce RTX 2080 Ti",) * 2)
+    words = ["run", "--dry-run", "engine=torchrun", "device=cuda", "dataset=synthetic", "scheme=ddp,wfbp"]
+    assert main([*words, "model=gpt2_xl"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("beware: ")]
+    assert line.startswith("beware: gpt2_xl on rtx2080ti does not fit: ")
+    assert " of 11 GB at batch " in line
+    assert main([*words, "model=resnet50", "batch_size=2"]) == 0
+    assert "beware" not in capsys.readouterr().out
 
 
 def test_finished_cases_are_skipped_and_that_is_said(engine, capsys):

@@ -79,6 +79,10 @@ SLIPS = [
     ("cluster", CLUSTER + "gpus_per_node: 8\n", "unknown key 'gpus_per_node'; did you mean 'devices_per_node'"),
     ("cluster", CLUSTER + "nics: 8\n", "did you mean 'nics_per_node'"),
     ("cluster", CLUSTER + "inter: {latency: 8}\n", "under inter: unknown key 'latency'; did you mean 'latency_s'"),
+    ("cluster", CLUSTER + "gpu_per_nodes: 8\n", "did you mean 'devices_per_node'"),
+    ("cluster", CLUSTER + "inter: {bandwith: 8}\n", "under inter: unknown key 'bandwith'; did you mean 'gbps'"),
+    ("cluster", CLUSTER + "inter: {GBPS: 8}\n", "did you mean 'gbps'"),
+    ("cluster", CLUSTER + "interconnect: {gbps: 8}\n", "did you mean 'inter'"),
     ("cluster", CLUSTER + "published: {facters: {}}\n", "unknown key 'facters'; did you mean 'factors'"),
     ("cluster", CLUSTER + "slurm: {partion: a}\n", "under slurm: unknown key 'partion'; did you mean 'partition'"),
     ("cluster", CLUSTER + "intra:\n", "intra must hold key: value lines; drop it"),
@@ -146,3 +150,41 @@ def test_numbers_are_numbers_and_times_and_leading_zeros_are_not(own):
     job = resolve_job(["model=resnet50", "dataset=synthetic", "cluster=mine", "scheme=ddp", "engine=slurm"])
     assert (job.cluster.inter.gbps, job.cluster.inter.latency_s) == (100.0, 1e-5)
     assert (job.site.time_limit, job.site.account, job.site.limit_s()) == ("1:30:00", "0123", 5400)
+
+
+def test_numbers_in_quotes_and_whole_numbers_with_an_exponent_are_numbers_in_every_file(own):
+    sizes = "bytes: ['1e4', 1e6], us: ['1e2', 4E2]"
+    table = f"{{collective: all_reduce, ranks: 1.6e1, ranks_per_node: '2', {sizes}}}"
+    own(
+        "cluster",
+        CLUSTER + "nodes: 8e0\ndevices_per_node: '2'\nnics_per_node: 2.0\nbusbw_gbps: '5e1'\n"
+        f"inter: {{gbps: '1_00', latency_s: '1e-5'}}\nslurm: {{throttle: '4'}}\nexchanges: [{table}]\n",
+    )
+    own("scheme", "name: ddp\nbucket_cap_bytes: '1e6'\n")
+    text = WORKLOAD.replace("size: 9", "size: '9'").replace("1e-2", "'1e-2'")
+    own("workload", text + "schedule: step\nmilestones: ['5e-1', .75e0]\n")
+    words = ["workload=mine", "cluster=mine", "scheme=mine", "engine=slurm"]
+    job = resolve_job(words)
+    cluster, (case,) = job.cluster, job.cases
+    assert (cluster.nodes, cluster.devices_per_node, cluster.nics_per_node, cluster.busbw_gbps) == (8, 2, 2, 50.0)
+    assert (cluster.inter.gbps, cluster.inter.latency_s, job.site.throttle) == (100.0, 1e-5, 4)
+    assert (cluster.tables[0].ranks, cluster.tables[0].nbytes) == (16, (10**4, 10**6))
+    assert cluster.tables[0].us == (100.0, 400.0)
+    assert (case.batch_size, case.lr, case.milestones) == (9, 0.01, (0.5, 0.75))
+    assert case.scheme_options == {"bucket_cap_bytes": 10**6}
+    assert str(resolve_job([*words, "cluster.nodes=8"]).cases[0].cluster) == "mine"
+
+
+def test_epochs_and_samples_of_a_workload_may_be_in_quotes(own):
+    said = "{name: mine, summary: mine, epochs: '3', train_samples: 1e3, trained_on: digits}"
+    own("workload", WORKLOAD.replace("{name: mine, summary: mine}", said))
+    (case,) = resolve_job(["workload=mine", "preset=paper", "scheme=ddp"]).cases
+    assert case.steps == 3 * (1000 // (9 * case.world_size))
+
+
+@pytest.mark.parametrize("value", ["fast", "1e", "8 GB", "1,5", "nan", "0x", "--1", "1e5x", "true"])
+def test_a_text_that_spells_no_number_is_refused(own, capsys, value):
+    own("cluster", CLUSTER + f"inter: {{gbps: '{value}'}}\n")
+    assert "cluster.inter.gbps must be a number" in refusal(
+        capsys, "run", "--dry-run", "cluster=mine", "model=resnet50", "scheme=ddp"
+    )

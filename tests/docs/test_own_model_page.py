@@ -2,11 +2,14 @@
 
 import json
 import re
+from typing import get_args
 
 import pytest
 from docs.markdown import ROOT, python_blocks
 
+from ssfx.claims.verdicts import Outcome
 from ssfx.cli import main
+from ssfx.config.cases import resolve_plan
 
 
 @pytest.mark.slow
@@ -25,3 +28,20 @@ def test_the_commands_of_the_page_answer(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert re.search(r"^ANSWER +(Yes|No|Too close to call)\. ", out, flags=re.MULTILINE)
     assert all(f"\n{group} " in out for group in ("faster", "indistinguishable", "slower"))
+
+
+def test_the_words_for_nodes_of_eight_h100_are_sixty_four_with_a_card_each():
+    page = (ROOT / "docs/my_cluster.md").read_text().partition("## Nodes of eight H100")[2]
+    (words,) = re.findall(r"^    ssfx plan (.*)$", page, flags=re.MULTILINE)
+    cluster = resolve_plan(words.split()).cluster
+    assert (cluster.nodes, cluster.devices_per_node, cluster.nics_per_node) == (8, 8, 8)
+    assert (cluster.device, cluster.inter.gbps, cluster.intra.gbps) == ("h100", 400, 3600)
+    for name in ("aws_p5", "gcp_a3_mega", "snellius_h100"):
+        assert f"`{name}`" in page
+        assert resolve_plan(["model=gpt2", f"cluster={name}"]).cluster.device == "h100"
+
+
+def test_pages_call_verdicts_as_the_screen_does():
+    table = (ROOT / "docs/experiments.md").read_text().partition("## Verdicts on claims")[2]
+    words = re.findall(r"^\| (\w[\w ]*) \| (?!when)", table.partition("\n## ")[0], flags=re.MULTILINE)
+    assert words[:4] == [one for one in get_args(Outcome) if one != "not attempted"]
