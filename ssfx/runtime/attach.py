@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ssfx.collectives.comm import Comm
+from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.runtime.ddp_habits import check_arguments
 from ssfx.runtime.guards import check_held, is_sharded, unwrapped
@@ -84,4 +85,18 @@ def attach(
         costs=costs,
         seed=seed,
         trace=trace,
+    )
+
+
+def attach_whole(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer], **options: Any
+) -> Sync:
+    """As `attach`, for trainers' adapters and workers: ConfigError for a model that `fully_shard` has wrapped."""
+    sync = attach(model, optimizer, **options)
+    if isinstance(sync, Sync):
+        return sync
+    sync.detach()
+    raise ConfigError(
+        "ssfx's adapters of trainers take whole models, and fully_shard has wrapped this one; call ssfx.attach in a "
+        "training loop of your own, or leave the sharding plug-in out"
     )

@@ -1,4 +1,4 @@
-"""What `ssfx.attach` does with a model that `fully_shard` has wrapped: it checks, plans a group at a time, and hooks in."""
+"""What `ssfx.attach` does with a model that `fully_shard` has wrapped: it checks what cannot work, then hooks in."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def attach_sharded(
     chosen: Any = entry.options(given)
     if entry.profiled:
         raise ConfigError(
-            f"scheme={scheme} plans by ready times and costs, which are not measured under fully_shard; choose a scheme "
-            "that plans at once, such as scheme=topk, scheme=powersgd or scheme=ddp_fp16"
+            f"scheme={scheme} plans by ready times and costs, which are not measured under fully_shard; choose a "
+            "scheme that plans at once, such as scheme=topk, scheme=powersgd or scheme=ddp_fp16"
         )
     kept = memory_of(entry, chosen.compressor, memory, optimizers)
     if kept is not None and (kept.dense_momentum or kept.follows_rate):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import torch
 
 from ssfx.runtime.lane import LaneExecutor, Room, StepKey
-from ssfx.sharded.torch_fsdp import ShardGroup
+from ssfx.sharded.torch_fsdp import ShardGroup, local_shard
 
 
 class ReplicaLeg:
@@ -23,6 +23,8 @@ class ReplicaLeg:
         self.undone = 0
         self._lanes: Sequence[LaneExecutor] = ()
         self._finite: torch.Tensor | None = None
+        self._moved: torch.Tensor | int = 0
+        """How many averages of the latest exchange were not zero."""
 
     def install(self, lanes: Sequence[LaneExecutor], room: Room, key: StepKey) -> None:
         """Exchange by `lanes` from now on, from the memory that they were made with."""
@@ -50,6 +52,7 @@ class ReplicaLeg:
             lane.decode({}, self._room)
             for name in lane.lane.tensors:
                 views[name].copy_(lane.result(name))
+        self._moved = reduced.count_nonzero()
         self.open = set(self.group.names)
 
     def stepped(self, held: Collection[int]) -> None:
@@ -67,20 +70,12 @@ class ReplicaLeg:
     def _settle(self) -> set[str]:
         """Return the open parameters whose averages are still in `.grad`: their exchange goes on with this one.
 
-        An average that is gone, or was set to zeros, was thrown away: its memory is as before that exchange.
+        Averages that are gone, or were all set to zeros, were thrown away: their memory is as before that exchange.
         """
-        kept = {
-            name
-            for name, p in self.group.parameters()
-            if name in self.open and p.grad is not None and bool(_local(p.grad).count_nonzero())
-        }
-        if self.open and not kept:
+        there = {name: p.grad for name, p in self.group.parameters() if name in self.open and p.grad is not None}
+        if there and bool(self._moved) and not any(bool(local_shard(grad).count_nonzero()) for grad in there.values()):
+            there = {}
+        if self.open and not there:
             self.discarded += 1
         self.open = set()
-        return kept
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's shard of a DTensor."""
-    shard: torch.Tensor = tensor.to_local()  # type: ignore[attr-defined]
-    return shard
+        return set(there)

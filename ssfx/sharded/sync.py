@@ -68,7 +68,7 @@ class ShardedSync:
             **{f"shard of {name}": str(shape) for name, shape in self._shapes.items()},
         }  # fmt: skip
         check_agreed(comm, facts, "attach with the same model, optimizer and options on every rank")
-        local = [p.detach().to_local() for group in groups for _, p in group.parameters()]  # type: ignore[operator]
+        local = [shard for group in groups for shard in group.local_shards()]
         broadcast_model(torch.nn.Module(), comm, 0, [*local, *model.buffers()])
         self._legs = [ReplicaLeg(group) for group in groups]
         self._sent_bytes = [0] * len(groups)
@@ -220,7 +220,8 @@ def _plan_of(groups: list[ShardGroup], scheme: Scheme, given: dict[str, Any], re
     A scheme with byte caps sends a group as a whole unless the caps are given: torch reduces it at once.
     """
     known = asdict(scheme.options(given))
-    caps = {key: _WHOLE_GROUP_BYTES for key in ("first_bucket_bytes", "bucket_cap_bytes") if key in known}
+    capped = {"first_bucket_bytes", "bucket_cap_bytes"} & known.keys()
+    caps: dict[str, Any] = dict.fromkeys(capped, _WHOLE_GROUP_BYTES)
     tensors: list[TensorSpec] = []
     buckets: list[Bucket] = []
     owner: list[int] = []

@@ -138,6 +138,10 @@ class ShardGroup:
         for name, one in self._members:
             yield name, one.sharded_param
 
+    def local_shards(self) -> list[torch.Tensor]:
+        """Return this rank's part of every trainable parameter, without padding; to write to it changes the weights."""
+        return [local_shard(p) for _, p in self.parameters()]
+
     def views(self, reduced: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the shards in the buffer that torch has reduced, by name; RunError if it does not hold all of them."""
         expected = sum(torch.Size(shape).numel() for shape in self.shapes.values())
@@ -168,6 +172,12 @@ class ShardGroup:
         self._raw.mesh_info = self._native_info
         self._raw._all_reduce_hook = None
         self._raw._reduce_scatter_comm = self._native_comm
+
+
+def local_shard(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a sharded parameter or gradient, outside of autograd."""
+    shard: torch.Tensor = tensor.detach().to_local()  # type: ignore[attr-defined]
+    return shard
 
 
 def _this_rank_alone() -> Any:

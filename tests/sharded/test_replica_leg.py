@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from sharded.conftest import Run
 
 Options = dict[str, Any]
 TOPK: Options = {"scheme": "topk", "density": 0.05}
+POWERSGD: Options = {"scheme": "powersgd", "compressor": "powersgd(rank=1)"}
 EVERYTHING: Options = {"scheme": "topk", "density": 1.0}
 
 
@@ -47,8 +49,8 @@ def test_one_shard_of_all_is_torch_bit_for_bit(ranks: Run, world: int, shape: tu
         {"scheme": "topk", "density": 0.05, "compressor": "topk(value_dtype=float16)"},
         {"scheme": "per_tensor", "compressor": "dgc", "density": 0.05},
         {"scheme": "fused_all", "compressor": "block_topk(block=8)", "density": 0.2},
-        {"scheme": "powersgd"},
-        {"scheme": "acpsgd"},
+        POWERSGD,
+        {"scheme": "acpsgd", "compressor": "acpsgd(rank=1)"},
         {"scheme": "cltk", "density": 0.05},
         {"scheme": "oktopk", "density": 0.05},
         {"scheme": "gtopk", "density": 0.05},
@@ -72,7 +74,7 @@ def test_every_method_keeps_replicas_equal_and_resumes(ranks: Run, options: Opti
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"scheme": "ddp_fp16"}, TOPK, {"scheme": "per_tensor", "compressor": "qsgd(bits=8)"}, {"scheme": "powersgd"}],
+    [{}, {"scheme": "ddp_fp16"}, TOPK, {"scheme": "per_tensor", "compressor": "qsgd(bits=8)"}, POWERSGD],
     ids=["ddp", "fp16", "topk", "qsgd", "powersgd"],
 )
 def test_bytes_sent_are_bytes_planned(ranks: Run, world: int, options: Options) -> None:
@@ -90,7 +92,7 @@ def test_nothing_of_the_replicas_travels_beside_what_is_counted(ranks: Run) -> N
         assert counted
 
 
-@pytest.mark.parametrize("options", [{}, TOPK, {"scheme": "powersgd"}], ids=["ddp", "topk", "powersgd"])
+@pytest.mark.parametrize("options", [{}, TOPK, POWERSGD], ids=["ddp", "topk", "powersgd"])
 def test_a_bad_number_that_the_script_skips_leaves_no_trace(ranks: Run, options: Options) -> None:
     for seen, changed, same, discarded in ranks(work.bad_number, 4, options):
         assert seen
@@ -177,3 +179,15 @@ def test_the_rest_is_refused_in_one_line(ranks: Run, shape: Any, options: Option
         assert "\n" not in text
         for word in words:
             assert word in text
+
+
+def test_every_rank_has_a_state_file_of_its_own(ranks: Run, tmp_path: Path) -> None:
+    results = ranks(work.saved_files, 4, str(tmp_path))
+    assert len({name for name, _ in results}) == 4
+    assert all(same for _, same in results)
+
+
+def test_adapters_of_trainers_refuse(ranks: Run) -> None:
+    for text in ranks(work.in_an_adapter, 4):
+        assert "whole models" in text
+        assert "\n" not in text

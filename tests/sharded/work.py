@@ -11,6 +11,8 @@ from torch import nn
 
 import ssfx
 from ssfx.core.errors import ConfigError, RunError
+from ssfx.integrations.state_files import load_state, save_state
+from ssfx.runtime.attach import attach_whole
 
 Options = dict[str, Any]
 
@@ -253,6 +255,7 @@ def evaluated_between(group: Any, rank: int, world: int) -> float:
         _step(model, mine, rank, step, "")
         with torch.no_grad():
             loss_of(model, rank, 50)
+        model.reshard()
         _step(twin, theirs, rank, step, "")
     sync.detach()
     return _distance(model, twin)
@@ -280,7 +283,7 @@ def refused_late(group: Any, rank: int, world: int, what: str) -> str:
         if what == "frozen later":
             model.blocks[0].up.bias.requires_grad_(False)
         else:
-            model.set_gradient_divide_factor(3.0)
+            model.set_gradient_divide_factor(2.0)
         loss_of(model, rank, 0).backward()
     except RunError as error:
         return str(error)
@@ -307,3 +310,29 @@ def all_reduces_of_torch(group: Any, rank: int, world: int, options: Options) ->
     counted = sync.stats()["sent_bytes"] == sync.stats()["planned_bytes"]
     sync.detach()
     return sizes, bool(counted)
+
+
+def saved_files(group: Any, rank: int, world: int, folder: str) -> tuple[str, bool]:
+    """Save and load a state beside a checkpoint; return the file's name and whether the memory came back."""
+    model = build(mesh_of(2, 2))
+    optimizer = adam(model)
+    sync = ssfx.attach(model, optimizer, scheme="topk", density=0.05)
+    _step(model, optimizer, rank, 0, "")
+    path, before = save_state(sync, folder), _memory(sync)
+    _step(model, optimizer, rank, 1, "")
+    changed = not _equal(before, _memory(sync))
+    load_state(sync, folder)
+    same = changed and _equal(before, _memory(sync))
+    sync.detach()
+    return path.name, same
+
+
+def in_an_adapter(group: Any, rank: int, world: int) -> str:
+    """Return the text with which what adapters call refuses, once nothing is attached any more."""
+    model = build(mesh_of(2, 2))
+    try:
+        attach_whole(model, adam(model))
+    except ConfigError as error:
+        ssfx.attach(model, adam(model)).detach()
+        return str(error)
+    return ""
