@@ -336,3 +336,10 @@ def in_an_adapter(group: Any, rank: int, world: int) -> str:
         ssfx.attach(model, adam(model)).detach()
         return str(error)
     return ""
+
+
+def script(group: Any, rank: int, world: int, source: str) -> tuple[list[torch.Tensor], bool]:
+    """Run a user's script; return this rank's weights at its end, and whether replicas are equal."""
+    names: dict[str, Any] = {}
+    exec(compile(source, "script", "exec"), names)
+    return shards_of(names["model"]), _equal_replicas(names["model"], names["mesh"])
