@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from typing import Any
+from weakref import finalize, ref
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ssfx.collectives import collectives
 from ssfx.collectives.comm import Comm
@@ -75,7 +77,9 @@ class ShardedSync:
         self._install()
         for number, leg in enumerate(self._legs):
             leg.group.replace_all_reduce(partial(self._exchange, number))
-        self._handles = [one.register_step_post_hook(self._stepped) for one in optimizers]
+        # Of all optimizers: a script may make another one later. Torch keeps what listens, so it must not keep this.
+        listens = register_optimizer_step_post_hook(partial(_has_stepped, ref(self)))
+        self._stop_listening = finalize(self, listens.remove)
         claim_model(model)
 
     def __repr__(self) -> str:
@@ -158,9 +162,7 @@ class ShardedSync:
 
     def detach(self) -> None:
         """Torch's own exchange is back; what was kept back and not sent is lost."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        self._stop_listening()
         for leg in self._legs:
             leg.group.restore()
         release_model(self._model)
@@ -174,7 +176,7 @@ class ShardedSync:
             self._legs[number].exchange(reduced)
             self._sent_bytes[number] = self.comm.sent.sent_bytes - before
 
-    def _stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _stepped(self, optimizer: torch.optim.Optimizer) -> None:
         skipped = getattr(optimizer, "found_inf", None)  # a fused optimizer decides by itself what GradScaler found
         if skipped is not None and bool(skipped):
             return
@@ -207,6 +209,13 @@ class ShardedSync:
         return {
             "world_size": self.comm.world_size, "rank": self.comm.rank, "shards": shards.size(), "shard": shards.rank(),
         }  # fmt: skip
+
+
+def _has_stepped(sync: ref[ShardedSync], optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Tell an exchange that an optimizer, of its own parameters or of others, has stepped."""
+    there = sync()
+    if there is not None:
+        there._stepped(optimizer)
 
 
 def _profile(tensors: tuple[TensorSpec, ...]) -> Profile:

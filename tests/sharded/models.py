@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.utils.checkpoint import checkpoint
 
 WORDS, WIDTH, LENGTH = 31, 12, 6
 
@@ -15,12 +16,16 @@ WORDS, WIDTH, LENGTH = 31, 12, 6
 class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        self.checkpointed = False
         self.norm = nn.LayerNorm(WIDTH)
         self.attention = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
         self.up = nn.Linear(WIDTH, 3 * WIDTH + 1)
         self.down = nn.Linear(3 * WIDTH + 1, WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(self.inner, x, use_reentrant=False) if self.checkpointed else self.inner(x)
+
+    def inner(self, x: torch.Tensor) -> torch.Tensor:
         y = self.norm(x)
         x = x + self.attention(y, y, y, need_weights=False)[0]
         return x + self.down(torch.tanh(self.up(x)))

@@ -9,13 +9,16 @@ import pytest
 from sharded import work
 from sharded.conftest import Run
 
+from ssfx.core.errors import ConfigError
+from ssfx.sharded import torch_fsdp
+
 Options = dict[str, Any]
 TOPK: Options = {"scheme": "topk", "density": 0.05}
 POWERSGD: Options = {"scheme": "powersgd", "compressor": "powersgd(rank=1)"}
 EVERYTHING: Options = {"scheme": "topk", "density": 1.0}
 
 
-@pytest.mark.parametrize("habit", ["", "clip", "accumulated", "no sync", "no all-reduce"])
+@pytest.mark.parametrize("habit", ["", "clip", "accumulated", "no sync", "no all-reduce", "checkpointed"])
 @pytest.mark.parametrize("options", [{}, EVERYTHING], ids=["ddp", "topk-1"])
 def test_density_one_is_torch_bit_for_bit(ranks: Run, habit: str, options: Options) -> None:
     for distance, equal, _ in ranks(work.beside_native, 4, (2, 2), habit, "", options):
@@ -191,3 +194,14 @@ def test_adapters_of_trainers_refuse(ranks: Run) -> None:
     for text in ranks(work.in_an_adapter, 4):
         assert "whole models" in text
         assert "\n" not in text
+
+
+def test_an_optimizer_made_after_attach_commits_like_the_first(ranks: Run) -> None:
+    for weights, memory in ranks(work.later_optimizer, 4):
+        assert weights
+        assert memory
+
+
+def test_an_unknown_form_of_torchs_classes_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"object\.shards of fully_shard in another form"):
+        torch_fsdp._expected(object(), "shards")

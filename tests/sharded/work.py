@@ -19,7 +19,10 @@ Options = dict[str, Any]
 
 def _step(model: Any, optimizer: Any, rank: int, step: int, habit: str) -> None:
     optimizer.zero_grad()
-    passes = 1 if habit in ("", "clip") else 3
+    if habit == "checkpointed":
+        for block in model.blocks:
+            block.checkpointed = True
+    passes = 1 if habit in ("", "clip", "checkpointed") else 3
     for part in range(passes):
         if habit == "no sync":
             model.set_requires_gradient_sync(part == passes - 1)
@@ -343,3 +346,20 @@ def script(group: Any, rank: int, world: int, source: str) -> tuple[list[torch.T
     names: dict[str, Any] = {}
     exec(compile(source, "script", "exec"), names)
     return shards_of(names["model"]), _equal_replicas(names["model"], names["mesh"])
+
+
+def later_optimizer(group: Any, rank: int, world: int) -> tuple[bool, bool]:
+    """Make another optimizer after a step; return whether weights and memory are those of attaching with it."""
+    mesh = mesh_of(2, 2)
+    model, twin = build(mesh), build(mesh)
+    first, theirs = adam(model), adam(twin)
+    options: Options = {"scheme": "topk", "density": 0.05}
+    sync, other = ssfx.attach(model, first, **options), ssfx.attach(twin, theirs, **options)
+    second = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for step in range(3):
+        _step(model, second, rank, step, "")
+        _step(twin, theirs, rank, step, "")
+    found = _distance(model, twin) == 0, _equal(_memory(sync), _memory(other))
+    sync.detach()
+    other.detach()
+    return found
