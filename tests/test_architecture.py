@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("schemes",),
     ("results",),
     ("workloads", "simulator"),
-    ("runtime",),
+    ("runtime", "sharded"),
     ("calibration", "integrations"),
     ("engines",),
     ("claims", "advice", "validation"),
@@ -36,6 +36,7 @@ UPWARD = {
 """Modules that still import from above, and what."""
 USES_TORCH = {
     "runtime",
+    "sharded",
     "integrations",
     "calibration",
     "workloads",

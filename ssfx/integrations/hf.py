@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 
 from ssfx.core.errors import ConfigError
 from ssfx.integrations.state_files import load_state, save_state
-from ssfx.runtime.attach import attach
+from ssfx.runtime.attach import attach_whole
 from ssfx.runtime.sync import Sync
 
 
@@ -44,7 +44,7 @@ class SsfxCallback(TrainerCallback):  # type: ignore[misc]
                 "the Trainer made a new accelerator, which wrapped the model in DistributedDataParallel; add the "
                 "SsfxCallback after whatever does that (auto_find_batch_size is one)"
             )
-        self.sync = attach(kwargs["model"], kwargs["optimizer"], **self._options)
+        self.sync = attach_whole(kwargs["model"], kwargs["optimizer"], **self._options)
         if state.global_step:
             load_state(self.sync, self._resume_from or Path(args.output_dir, f"checkpoint-{state.global_step}"))
 
@@ -71,7 +71,7 @@ def prepare(
     _without_ddp(accelerator)
     prepared = accelerator.prepare(model, optimizer, *others)
     model, optimizer = prepared[:2]
-    return attach(model, optimizer, **options), *prepared
+    return attach_whole(model, optimizer, **options), *prepared
 
 
 def _without_ddp(accelerator: Any) -> None:

@@ -15,7 +15,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 
 from ssfx.integrations.state_files import load_state, save_state
-from ssfx.runtime.attach import attach
+from ssfx.runtime.attach import attach_whole
 from ssfx.runtime.sync import Sync
 
 
@@ -41,7 +41,7 @@ class SsfxStrategy(DDPStrategy):  # type: ignore[misc]
         """Attach to the model and its optimizers, and continue from the checkpoint that is being resumed."""
         super().setup(trainer)
         if trainer.state.fn == TrainerFn.FITTING:
-            self.sync = attach(self.model, self.optimizers, **self._options)
+            self.sync = attach_whole(self.model, self.optimizers, **self._options)
             if self._resume_from is not None:
                 load_state(self.sync, self._resume_from)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 from ssfx.core.errors import ConfigError, SsfxError
 from ssfx.core.files import replacing
 from ssfx.runtime.sync import Sync
+from ssfx.sharded.sync import ShardedSync
 from ssfx.workloads.checkpoint import read_state
 
 
@@ -18,17 +20,17 @@ def state_file(checkpoint: str | Path, rank: int) -> Path:
     return path / f"ssfx-rank{rank}.pt" if path.is_dir() else path.with_name(f"{path.name}.ssfx-rank{rank}.pt")
 
 
-def save_state(sync: Sync, checkpoint: str | Path) -> Path:
+def save_state(sync: Sync | ShardedSync, checkpoint: str | Path) -> Path:
     """Write this rank's state beside `checkpoint` and return its path; a reader never sees half a file."""
-    path = state_file(checkpoint, sync.comm.rank)
+    path = state_file(checkpoint, _rank(sync))
     with replacing(path, "wb") as file:
         torch.save(sync.state_dict(), file)
     return path
 
 
-def load_state(sync: Sync, checkpoint: str | Path) -> None:
+def load_state(sync: Sync | ShardedSync, checkpoint: str | Path) -> None:
     """Continue from the state beside `checkpoint`; ConfigError when this rank has none, RunError for another file."""
-    path = state_file(checkpoint, sync.comm.rank)
+    path = state_file(checkpoint, _rank(sync))
     if not path.exists():
         raise ConfigError(
             f"{path} is not there, so residuals would start from nothing; resume from a checkpoint that was written "
@@ -39,3 +41,8 @@ def load_state(sync: Sync, checkpoint: str | Path) -> None:
         sync.load_state_dict(state)
     except SsfxError as error:
         raise type(error)(f"{path}: {error}") from None
+
+
+def _rank(sync: Sync | ShardedSync) -> int:
+    """Return the number that this rank's file has: its place among the replicas of a shard would not be unique."""
+    return sync.comm.rank if isinstance(sync, Sync) else dist.get_rank()

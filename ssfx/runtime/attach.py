@@ -9,19 +9,23 @@ optimizer work as usual. Nothing is subclassed or wrapped; `sync.detach()` remov
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ssfx.collectives.comm import Comm
+from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.runtime.ddp_habits import check_arguments
-from ssfx.runtime.guards import check_held, unwrapped
+from ssfx.runtime.guards import check_held, is_sharded, unwrapped
 from ssfx.runtime.online import parameter_names
 from ssfx.runtime.process_group import check_group
 from ssfx.runtime.setup import check_model, memory_of, model_device, notice_voting_zeros, scheme_options
 from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes
+
+if TYPE_CHECKING:
+    from ssfx.sharded.sync import ShardedSync
 
 
 def attach(
@@ -38,7 +42,7 @@ def attach(
     seed: int = 0,
     trace: bool = False,
     **options: Any,
-) -> Sync:
+) -> Sync | ShardedSync:
     """Exchange the model's gradients by `scheme` at the end of every backward pass from now on; return the handle.
 
     Call it on every rank, after the model is on its device and the process group is up (without one, or with one rank,
@@ -48,10 +52,18 @@ def attach(
     and residual error feedback.
     `scaler`: pass the GradScaler if you use one, so that residuals follow its scale. `costs`: planning input for
     profiled schemes; None measures it when planning. `process_group`: None makes one of all ranks for the exchange
-    alone; a group that is given must not be used by anything else during backward. Raises ConfigError when the
-    combination cannot work.
+    alone; a group that is given must not be used by anything else during backward. A model that `fully_shard` has
+    wrapped over a mesh of two dimensions exchanges shards between replicas, and returns a ShardedSync. Raises
+    ConfigError when the combination cannot work.
     """
     check_group(process_group)
+    if is_sharded(model):
+        from ssfx.sharded.attach_sharded import attach_sharded  # late: most programs never load torch's fully_shard
+
+        return attach_sharded(
+            model, optimizer, scheme=scheme, compressor=compressor, density=density, memory=memory, scaler=scaler,
+            seed=seed, options=options, process_group=process_group, costs=costs, trace=trace,
+        )  # fmt: skip
     check_model(model)
     optimizers = unwrapped(optimizer)
     check_held(parameter_names(model), optimizers)
@@ -73,4 +85,18 @@ def attach(
         costs=costs,
         seed=seed,
         trace=trace,
+    )
+
+
+def attach_whole(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer], **options: Any
+) -> Sync:
+    """As `attach`, for trainers' adapters and workers: ConfigError for a model that `fully_shard` has wrapped."""
+    sync = attach(model, optimizer, **options)
+    if isinstance(sync, Sync):
+        return sync
+    sync.detach()
+    raise ConfigError(
+        "ssfx's adapters of trainers take whole models, and fully_shard has wrapped this one; call ssfx.attach in a "
+        "training loop of your own, or leave the sharding plug-in out"
     )

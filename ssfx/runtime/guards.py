@@ -20,11 +20,17 @@ from ssfx.runtime.saved_state import check_types
 OWN_EXCHANGE = {
     "DistributedDataParallel": "attach to the bare module instead, and do not wrap it",
     "FullyShardedDataParallel": "it shards parameters, which ssfx does not; train the unwrapped module",
-    "FSDPModule": "fully_shard() shards parameters, which ssfx does not; attach to a model without it",
 }
 STATE_FORMAT = 1
 
 Optimizers = tuple[torch.optim.Optimizer, ...]
+
+
+def is_sharded(model: object) -> bool:
+    """Return whether torch's `fully_shard` has wrapped `model` or a part of it."""
+    return isinstance(model, torch.nn.Module) and any(
+        kind.__name__ == "FSDPModule" for part in model.modules() for kind in type(part).__mro__
+    )
 
 
 def check_module(model: object) -> None:

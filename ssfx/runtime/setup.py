@@ -39,6 +39,11 @@ def model_device(model: torch.nn.Module) -> torch.device:
 def check_model(model: torch.nn.Module) -> None:
     """Refuse what is no bare module, and models that already exchange gradients."""
     check_module(model)
+    check_free(model)
+
+
+def check_free(model: torch.nn.Module) -> None:
+    """Raise ConfigError if an exchange is attached to `model`."""
     if model in _attached:
         raise ConfigError("this model has an exchange attached already; detach() that one first")
 

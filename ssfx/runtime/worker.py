@@ -31,7 +31,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-import ssfx
 from ssfx.core import machine
 from ssfx.core.case import Case
 from ssfx.core.digests import loads
@@ -39,6 +38,7 @@ from ssfx.core.errors import RunError
 from ssfx.core.files import created, of_writing, own_folder, read, write_json
 from ssfx.kernels import accelerator
 from ssfx.results.manifest import busy_s, now
+from ssfx.runtime.attach import attach_whole
 from ssfx.runtime.faults import Injector
 from ssfx.runtime.heartbeat import Heartbeat
 from ssfx.runtime.stop import StopRequests
@@ -158,7 +158,7 @@ class Task:
 
     def _attach(self, model: Any, optimizer: Any, **options: Any) -> Any:
         """ssfx.attach, with the phases, the plan and the trace kept for this attempt."""
-        self._sync = ssfx.attach(model, optimizer, trace=self.case.trace, **options)
+        self._sync = attach_whole(model, optimizer, trace=self.case.trace, **options)
         self._handles = observe_phases(model, optimizer, self.set_phase)
         self._save_plan()
         return self._sync

@@ -186,7 +186,7 @@ def test_a_model_with_nothing_to_train_is_refused() -> None:
         ("sparse gradient", ["weight", "sparse=False"]),
         ("inside ddp, made before", ["DistributedDataParallel", "detach"]),
         ("inside ddp, made after", ["DistributedDataParallel", "detach"]),
-        ("fully_shard", ["FSDPModule", "fully_shard"]),
+        ("fully_shard", ["one dimension", "two dimensions"]),
         ("optimizer of another model", ["none of the model's parameters"]),
         ("optimizer of a part", ["does not hold parameter", "list"]),
         ("no optimizer", ["torch.optim.Optimizer"]),

@@ -1,0 +1,187 @@
+"""The only module that knows the private classes of torch's `fully_shard`, and looks whether they are as it expects.
+
+A group is what `fully_shard` gathers and reduces at once: the parameters of one wrapped module. On a mesh of two
+dimensions (HSDP) torch reduces a group's gradients over its shards, and then sums each shard over its replicas. The
+second sum is what ssfx replaces: torch keeps its own steps around it, with a group of one rank for the sum.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
+
+from ssfx.core.errors import ConfigError, RunError
+
+Hook = Callable[[torch.Tensor], None]
+
+_GROUP = (
+    "fsdp_params", "mesh_info", "mp_policy", "offload_policy", "gradient_divide_factor", "_all_reduce_hook",
+    "_reduce_scatter_comm",
+)  # fmt: skip
+_PARAM = ("sharded_param", "padded_sharded_param_size", "is_dtensor")
+_MESH = ("mesh", "shard_mesh_dim", "replicate_mesh_dim")
+
+_alone: list[tuple[Any, Any]] = []
+"""The default group and the group of this rank alone that was made under it; kept, because groups are never closed."""
+
+
+def groups_of(model: torch.nn.Module) -> list[ShardGroup]:
+    """Return the groups of a model that have trainable parameters, in the order of its modules.
+
+    ConfigError where torch keeps them in another form, or where an exchange would be wrong: several groups in a module,
+    tensor parallelism, parameters on the CPU or in no group.
+    """
+    wrapped = [(name, part) for name, part in model.named_modules() if isinstance(part, FSDPModule)]
+    for _, part in wrapped:
+        part.reshard()  # else parameters of the root may still be whole after an evaluation
+    names = {id(p): name.replace("_orig_mod.", "") for name, p in model.named_parameters()}
+    groups, seen = [], set()
+    for name, part in wrapped:
+        state = _expected(part, "_get_fsdp_state")()
+        if id(state) in seen:
+            continue
+        seen.add(id(state))
+        raw = _expected(state, "_fsdp_param_groups")
+        if len(raw) > 1:
+            raise ConfigError(
+                f"module {name or 'root'} has several groups of parameters (shard_placement_fn with meshes of its own),"
+                " for which torch takes no exchange; wrap the modules of each mesh by a fully_shard of their own"
+            )
+        for one in raw:
+            group = ShardGroup(part, name or "root", one, names)
+            if group.names:
+                groups.append(group)
+    taken = {name for group in groups for name in group.names}
+    for name, p in model.named_parameters():
+        if p.requires_grad and name.replace("_orig_mod.", "") not in taken:
+            raise ConfigError(f"parameter {name} is in no fully_shard group; call fully_shard(model) on the root, too")
+    if not groups:
+        raise ConfigError("the model has no trainable parameters")
+    return groups
+
+
+def _expected(owner: Any, *names: str) -> Any:
+    """Return the first of these attributes; ConfigError if torch has come to keep any of them elsewhere."""
+    missing = [name for name in names if not hasattr(owner, name)]
+    if missing:
+        raise ConfigError(
+            f"torch {torch.__version__} keeps {type(owner).__name__}.{missing[0]} of fully_shard in another form than "
+            "2.14, which ssfx knows; use torch 2.14"
+        )
+    return getattr(owner, names[0])
+
+
+class ShardGroup:
+    """One group of `fully_shard`: names and padded shapes of its trainable shards, and the places to hook into.
+
+    The buffer that torch reduces holds the shards one after the other, each padded to the size of the first rank's, so
+    that shapes and offsets are the same on all ranks. Padding is zeros.
+    """
+
+    def __init__(self, module: FSDPModule, name: str, raw: Any, names: dict[int, str]) -> None:
+        _expected(raw, *_GROUP)
+        self.name = name
+        self._module, self._raw = module, raw
+        self._native_info, self._native_comm = raw.mesh_info, raw._reduce_scatter_comm
+        _expected(raw.mesh_info, *_MESH)
+        self._members = []
+        for one in raw.fsdp_params:
+            _expected(one, *_PARAM)
+            if one.is_dtensor:
+                raise ConfigError(
+                    f"parameter {names.get(id(one.sharded_param), '')} was split before fully_shard (tensor or expert "
+                    "parallelism), which ssfx does not exchange; train with fully_shard alone"
+                )
+            if one.sharded_param.is_meta:
+                raise ConfigError(
+                    f"parameter {names.get(id(one.sharded_param), '')} is on the meta device and has no values; call "
+                    "model.to_empty(device=...) and fill it, then attach"
+                )
+            if one.sharded_param.requires_grad:
+                self._members.append((names[id(one.sharded_param)], one))
+        self.names = [member for member, _ in self._members]
+        self.shapes = {member: tuple(one.padded_sharded_param_size) for member, one in self._members}
+        if isinstance(raw.offload_policy, CPUOffloadPolicy):
+            raise ConfigError(f"group {name} keeps its shards on the CPU (CPUOffloadPolicy); leave offload_policy out")
+        if raw.gradient_divide_factor is not None:
+            raise ConfigError(
+                f"group {name} has a gradient_divide_factor, and ssfx always divides by the number of ranks; scale the "
+                "loss instead"
+            )
+        if raw._all_reduce_hook is not None:
+            raise ConfigError(f"group {name} has an all_reduce_hook already; leave it out, or train without ssfx")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype that gradients are reduced in."""
+        policy = self._raw.mp_policy
+        dtype: torch.dtype = policy.reduce_dtype or policy.param_dtype or self._members[0][1].sharded_param.dtype
+        return dtype
+
+    @property
+    def replicas(self) -> Any:
+        """The process group of the ranks that hold this rank's shard; None on a mesh of one dimension."""
+        return self._native_info.replicate_process_group if self._native_info.replicate_mesh_dim is not None else None
+
+    @property
+    def shards(self) -> Any:
+        """The process group over which the group is sharded; None where every rank holds all of it."""
+        return self._native_info.shard_process_group if self._native_info.shard_mesh_dim is not None else None
+
+    def parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """Yield name and sharded parameter, as they are now: torch may put others in their place."""
+        for name, one in self._members:
+            yield name, one.sharded_param
+
+    def local_shards(self) -> list[torch.Tensor]:
+        """Return this rank's part of every trainable parameter, without padding; to write to it changes the weights."""
+        return [local_shard(p) for _, p in self.parameters()]
+
+    def views(self, reduced: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the shards in the buffer that torch has reduced, by name; RunError if it does not hold all of them."""
+        expected = sum(torch.Size(shape).numel() for shape in self.shapes.values())
+        if reduced.numel() != expected or reduced.dtype != self.dtype:
+            raise RunError(
+                f"group {self.name} reduced {reduced.numel()} numbers in {reduced.dtype} instead of {expected} in "
+                f"{self.dtype}: a parameter had no gradient, or was frozen after attach; call "
+                "model.set_reduce_scatter_unused_params(True), or detach and attach again"
+            )
+        if self._raw.gradient_divide_factor is not None:
+            raise RunError(f"group {self.name} got a gradient_divide_factor after attach; scale the loss instead")
+        views, offset = {}, 0
+        for name, shape in self.shapes.items():
+            size = torch.Size(shape)
+            views[name] = reduced[offset : offset + size.numel()].view(size)
+            offset += size.numel()
+        return views
+
+    def replace_all_reduce(self, hook: Hook) -> None:
+        """`hook` is called with the reduced shards, in the stream of torch's own all-reduce, which sends nothing."""
+        info = copy.copy(self._native_info)
+        info.replicate_process_group = _this_rank_alone()
+        self._raw.mesh_info = info
+        self._module.set_all_reduce_hook(hook)
+
+    def restore(self) -> None:
+        """Torch's own exchange is back."""
+        self._raw.mesh_info = self._native_info
+        self._raw._all_reduce_hook = None
+        self._raw._reduce_scatter_comm = self._native_comm
+
+
+def local_shard(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a sharded parameter or gradient, outside of autograd."""
+    shard: torch.Tensor = tensor.detach().to_local()  # type: ignore[attr-defined]
+    return shard
+
+
+def _this_rank_alone() -> Any:
+    world = dist.group.WORLD
+    if not _alone or _alone[0][0] is not world:
+        _alone[:] = [(world, dist.new_group([dist.get_rank()], use_local_synchronization=True))]
+    return _alone[0][1]

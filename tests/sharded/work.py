@@ -1,0 +1,365 @@
+"""What the ranks run: a sharded model with ssfx beside the same one with torch's own exchange."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from sharded.models import adam, build, loss_of, mesh_of, shards_of
+from torch import nn
+
+import ssfx
+from ssfx.core.errors import ConfigError, RunError
+from ssfx.integrations.state_files import load_state, save_state
+from ssfx.runtime.attach import attach_whole
+
+Options = dict[str, Any]
+
+
+def _step(model: Any, optimizer: Any, rank: int, step: int, habit: str) -> None:
+    optimizer.zero_grad()
+    if habit == "checkpointed":
+        for block in model.blocks:
+            block.checkpointed = True
+    passes = 1 if habit in ("", "clip", "checkpointed") else 3
+    for part in range(passes):
+        if habit == "no sync":
+            model.set_requires_gradient_sync(part == passes - 1)
+        if habit == "no all-reduce":
+            model.set_requires_all_reduce(part == passes - 1)
+        (loss_of(model, rank, 10 * step + part) / passes).backward()
+    if habit == "clip":
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    optimizer.step()
+
+
+def _distance(a: nn.Module, b: nn.Module) -> float:
+    pairs = zip(shards_of(a), shards_of(b), strict=True)
+    return max(float((x - y).abs().max()) for x, y in pairs if x.numel())
+
+
+def _equal_replicas(model: nn.Module, mesh: Any) -> bool:
+    group, same = mesh.get_group("replicas"), True
+    for mine in shards_of(model):
+        first = mine.clone()
+        dist.broadcast(first, dist.get_global_rank(group, 0), group=group)
+        same &= torch.equal(first, mine)
+    return same
+
+
+def beside_native(
+    group: Any, rank: int, world: int, shape: tuple[int, int], habit: str, precision: str, options: Options
+) -> tuple[float, bool, dict[str, Any]]:
+    """Train with ssfx and without; return the largest difference of weights, whether replicas agree, and stats."""
+    mesh = mesh_of(*shape)
+    model, twin = build(mesh, precision), build(mesh, precision)
+    mine, theirs = adam(model), adam(twin)
+    sync = ssfx.attach(model, mine, **options)
+    for step in range(4):
+        _step(model, mine, rank, step, habit)
+        _step(twin, theirs, rank, step, habit)
+    stats = sync.stats()
+    sync.detach()
+    return _distance(model, twin), _equal_replicas(model, mesh), stats
+
+
+def refusal(group: Any, rank: int, world: int, shape: tuple[int, int], options: Options) -> str:
+    """Return the text with which attach refuses."""
+    model = build(mesh_of(*shape))
+    optimizer = adam(model)
+    try:
+        sync = ssfx.attach(model, optimizer, **options)
+    except ConfigError as error:
+        return str(error)
+    sync.detach()
+    return ""
+
+
+def _memory(sync: Any) -> dict[str, torch.Tensor]:
+    state = sync.state_dict()["memory"]
+    return {f"{name} {key}": value for name, held in state.items() for key, value in held.items()}
+
+
+def _equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def resumed(group: Any, rank: int, world: int, shape: tuple[int, int], options: Options) -> tuple[bool, bool, bool]:
+    """Stop after 3 of 6 steps, go on in new objects; return whether weights, memory and replicas are equal."""
+    mesh = mesh_of(*shape)
+    whole, first, second = build(mesh), build(mesh), build(mesh)
+    optimizers = [adam(model) for model in (whole, first, second)]
+    sync = ssfx.attach(whole, optimizers[0], **options)
+    for step in range(6):
+        _step(whole, optimizers[0], rank, step, "")
+    cut = ssfx.attach(first, optimizers[1], **options)
+    for step in range(3):
+        _step(first, optimizers[1], rank, step, "")
+    state = cut.state_dict()
+    cut.detach()
+    again = ssfx.attach(second, optimizers[2], **options)
+    second.load_state_dict(first.state_dict())
+    optimizers[2].load_state_dict(optimizers[1].state_dict())
+    again.load_state_dict(state)
+    for step in range(3, 6):
+        _step(second, optimizers[2], rank, step, "")
+    found = _distance(whole, second) == 0, _equal(_memory(sync), _memory(again)), _equal_replicas(second, mesh)
+    sync.detach()
+    again.detach()
+    return found
+
+
+def bad_number(group: Any, rank: int, world: int, options: Options) -> tuple[bool, bool, bool, int]:
+    """One rank's loss is NaN in a step that the script skips by the norm; then training goes on.
+
+    Return whether all ranks saw it, the memory is as before, later steps are those of a run without it, and how many
+    exchanges were thrown away.
+    """
+    mesh = mesh_of(2, 2)
+    model, clean = build(mesh), build(mesh)
+    mine, theirs = adam(model), adam(clean)
+    sync, other = ssfx.attach(model, mine, **options), ssfx.attach(clean, theirs, **options)
+    for step in range(2):
+        _step(model, mine, rank, step, "")
+        _step(clean, theirs, rank, step, "")
+    before = _memory(sync)
+    mine.zero_grad()
+    (loss_of(model, rank, 90) * (float("nan") if rank == 1 else 1.0)).backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    seen = not bool(torch.isfinite(norm.full_tensor() if hasattr(norm, "full_tensor") else norm))
+    _step(model, mine, rank, 3, "")
+    _step(clean, theirs, rank, 3, "")
+    same = _distance(model, clean) == 0 and _equal(_memory(sync), _memory(other))
+    changed = not _equal(before, _memory(sync))
+    discarded = int(sync.stats()["discarded_exchanges"])
+    sync.detach()
+    other.detach()
+    return seen, changed, same, discarded
+
+
+def stepped_with_bad_number(group: Any, rank: int, world: int) -> tuple[bool, int]:
+    """Step with NaN, as torch would; return whether the memory is finite and as before where NaN was, and undone."""
+    model = build(mesh_of(2, 2))
+    optimizer = adam(model)
+    sync = ssfx.attach(model, optimizer, scheme="topk", density=0.1)
+    _step(model, optimizer, rank, 0, "")
+    optimizer.zero_grad()
+    (loss_of(model, rank, 1) * (float("nan") if rank == 0 else 1.0)).backward()
+    before = _memory(sync)
+    optimizer.step()
+    same = _equal(before, _memory(sync)) and all(bool(torch.isfinite(value).all()) for value in before.values())
+    undone = int(sync.stats()["undone_exchanges"])
+    sync.detach()
+    return same, undone
+
+
+def scaled(group: Any, rank: int, world: int) -> tuple[float, bool]:
+    """Train with a loss scale that overflows at first, beside no scale; return the distance and whether it skipped."""
+    mesh = mesh_of(2, 2)
+    model, twin = build(mesh), build(mesh)
+    mine, theirs = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(twin.parameters(), lr=0.1)
+    options: Options = {"scheme": "topk", "density": 0.1}
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**126, backoff_factor=2.0**-120)
+    sync, other = ssfx.attach(model, mine, scaler=scaler, **options), ssfx.attach(twin, theirs, **options)
+    for step in (0, 0, 1, 2):
+        mine.zero_grad()
+        scaler.scale(100 * loss_of(model, rank, step)).backward()
+        scaler.step(mine)
+        scaler.update()
+    for step in (0, 1, 2):
+        theirs.zero_grad()
+        (100 * loss_of(twin, rank, step)).backward()
+        theirs.step()
+    skipped = scaler.get_scale() < 2.0**100
+    found = _distance(model, twin), skipped and sync.stats()["steps"] == 3
+    sync.detach()
+    other.detach()
+    return found
+
+
+def thrown_away(group: Any, rank: int, world: int, clear: str) -> tuple[bool, bool, int]:
+    """Throw one gradient away between steps; return whether weights and memory are those of a run without it."""
+    mesh = mesh_of(2, 2)
+    model, twin = build(mesh), build(mesh)
+    mine, theirs = adam(model), adam(twin)
+    options: Options = {"scheme": "topk", "density": 0.05}
+    sync, other = ssfx.attach(model, mine, **options), ssfx.attach(twin, theirs, **options)
+    for step in range(4):
+        if step == 2:
+            mine.zero_grad()
+            loss_of(model, rank, 77).backward()
+            mine.zero_grad(set_to_none=clear == "none")
+            if clear == "zeros":
+                loss_of(model, rank, 10 * step).backward()
+                mine.step()
+                _step(twin, theirs, rank, step, "")
+                continue
+        _step(model, mine, rank, step, "")
+        _step(twin, theirs, rank, step, "")
+    found = _distance(model, twin) == 0, _equal(_memory(sync), _memory(other)), int(sync.stats()["discarded_exchanges"])
+    sync.detach()
+    other.detach()
+    return found
+
+
+def mass(group: Any, rank: int, world: int, habit: str) -> float:
+    """Return how far applied plus kept is from the sum of torch's averages, relative, over SGD steps at rate 1.
+
+    Weights must not move for gradients to be comparable, so the optimizer's rate is 0 and `.grad` is added up.
+    """
+    mesh = mesh_of(2, 2)
+    model, twin = build(mesh), build(mesh)
+    mine, theirs = torch.optim.SGD(model.parameters(), lr=0.0), torch.optim.SGD(twin.parameters(), lr=0.0)
+    sync = ssfx.attach(model, mine, scheme="topk", density=0.05)
+    applied: dict[str, torch.Tensor] = {}
+    native: dict[str, torch.Tensor] = {}
+    for step in range(3):
+        for one, optimizer, total in ((model, mine, applied), (twin, theirs, native)):
+            _step(one, optimizer, rank, step, habit)
+            for name, p in one.named_parameters():
+                if p.grad is not None:
+                    total[name] = total.get(name, 0) + p.grad.to_local().clone()
+    kept = sync.state_dict()["memory"]
+    worst = 0.0
+    for name, total in native.items():
+        left = kept[name]["residual"].clone()
+        dist.all_reduce(left, group=mesh.get_group("replicas"))
+        left = left[: total.shape[0]] / 2
+        if total.numel():
+            worst = max(worst, float((applied[name] + left - total).abs().max()))
+    sync.detach()
+    return worst
+
+
+def native_again(group: Any, rank: int, world: int) -> float:
+    """Attach and detach; return how far training is then from a model that never was attached."""
+    mesh = mesh_of(2, 2)
+    model, twin = build(mesh), build(mesh)
+    mine, theirs = adam(model), adam(twin)
+    ssfx.attach(model, mine, scheme="topk", density=0.05).detach()
+    sync = ssfx.attach(model, mine, scheme="ddp")
+    sync.detach()
+    for step in range(3):
+        _step(model, mine, rank, step, "")
+        _step(twin, theirs, rank, step, "")
+    return _distance(model, twin)
+
+
+def evaluated_between(group: Any, rank: int, world: int) -> float:
+    """Evaluate before attach and between steps; return the distance to torch's result without evaluation."""
+    mesh = mesh_of(2, 2)
+    model, twin = build(mesh), build(mesh)
+    mine, theirs = adam(model), adam(twin)
+    with torch.no_grad():
+        loss_of(model, rank, 50)
+    sync = ssfx.attach(model, mine)
+    for step in range(3):
+        _step(model, mine, rank, step, "")
+        with torch.no_grad():
+            loss_of(model, rank, 50)
+        model.reshard()
+        _step(twin, theirs, rank, step, "")
+    sync.detach()
+    return _distance(model, twin)
+
+
+def changed_state(group: Any, rank: int, world: int, key: str, value: Any) -> str:
+    """Return the text with which a state is refused whose `key` is `value`."""
+    model = build(mesh_of(2, 2))
+    sync = ssfx.attach(model, adam(model), scheme="topk", density=0.05)
+    state = sync.state_dict() | {key: value}
+    try:
+        sync.load_state_dict(state)
+    except ConfigError as error:
+        return str(error)
+    finally:
+        sync.detach()
+    return ""
+
+
+def refused_late(group: Any, rank: int, world: int, what: str) -> str:
+    """Return the text of the error of a step in which a parameter of a group has no gradient, or is frozen."""
+    model = build(mesh_of(2, 2))
+    sync = ssfx.attach(model, adam(model), scheme="topk", density=0.05)
+    try:
+        if what == "frozen later":
+            model.blocks[0].up.bias.requires_grad_(False)
+        else:
+            model.set_gradient_divide_factor(2.0)
+        loss_of(model, rank, 0).backward()
+    except RunError as error:
+        return str(error)
+    finally:
+        sync.detach()
+    return ""
+
+
+def all_reduces_of_torch(group: Any, rank: int, world: int, options: Options) -> tuple[set[int], bool]:
+    """Return the sizes of the groups in which torch itself all-reduces in a backward pass, and whether ssfx counts."""
+    model = build(mesh_of(2, 2))
+    sync = ssfx.attach(model, adam(model), **options)
+    sizes, native = set(), dist.all_reduce
+
+    def noted(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        sizes.add(dist.get_world_size(kwargs.get("group")))
+        return native(tensor, *args, **kwargs)
+
+    dist.all_reduce = noted
+    try:
+        loss_of(model, rank, 0).backward()
+    finally:
+        dist.all_reduce = native
+    counted = sync.stats()["sent_bytes"] == sync.stats()["planned_bytes"]
+    sync.detach()
+    return sizes, bool(counted)
+
+
+def saved_files(group: Any, rank: int, world: int, folder: str) -> tuple[str, bool]:
+    """Save and load a state beside a checkpoint; return the file's name and whether the memory came back."""
+    model = build(mesh_of(2, 2))
+    optimizer = adam(model)
+    sync = ssfx.attach(model, optimizer, scheme="topk", density=0.05)
+    _step(model, optimizer, rank, 0, "")
+    path, before = save_state(sync, folder), _memory(sync)
+    _step(model, optimizer, rank, 1, "")
+    changed = not _equal(before, _memory(sync))
+    load_state(sync, folder)
+    same = changed and _equal(before, _memory(sync))
+    sync.detach()
+    return path.name, same
+
+
+def in_an_adapter(group: Any, rank: int, world: int) -> str:
+    """Return the text with which what adapters call refuses, once nothing is attached any more."""
+    model = build(mesh_of(2, 2))
+    try:
+        attach_whole(model, adam(model))
+    except ConfigError as error:
+        ssfx.attach(model, adam(model)).detach()
+        return str(error)
+    return ""
+
+
+def script(group: Any, rank: int, world: int, source: str) -> tuple[list[torch.Tensor], bool]:
+    """Run a user's script; return this rank's weights at its end, and whether replicas are equal."""
+    names: dict[str, Any] = {}
+    exec(compile(source, "script", "exec"), names)
+    return shards_of(names["model"]), _equal_replicas(names["model"], names["mesh"])
+
+
+def later_optimizer(group: Any, rank: int, world: int) -> tuple[bool, bool]:
+    """Make another optimizer after a step; return whether weights and memory are those of attaching with it."""
+    mesh = mesh_of(2, 2)
+    model, twin = build(mesh), build(mesh)
+    first, theirs = adam(model), adam(twin)
+    options: Options = {"scheme": "topk", "density": 0.05}
+    sync, other = ssfx.attach(model, first, **options), ssfx.attach(twin, theirs, **options)
+    second = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for step in range(3):
+        _step(model, second, rank, step, "")
+        _step(twin, theirs, rank, step, "")
+    found = _distance(model, twin) == 0, _equal(_memory(sync), _memory(other))
+    sync.detach()
+    other.detach()
+    return found
