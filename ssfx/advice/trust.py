@@ -49,7 +49,7 @@ def trust_in(kind: Kind, path: Path | None = None) -> Trust | None:
     """
     group = GROUPS.get(kind, "")
     found = _scores(path).get(group)
-    return found and Trust(group, found["mean"], found["max"], found["count"], kind in BORROWED)
+    return Trust(group, found["mean"], found["max"], found["count"], kind in BORROWED) if found else None
 
 
 def trust_in_sending(kind: Kind, ways: Sequence[str], network: str, path: Path | None = None) -> Trust | None:
