@@ -113,7 +113,7 @@ def _check_epochs(said: Mapping[str, Any], path: Path) -> None:
     """Raise ConfigError unless a workload that says for how many epochs it is trained says of how many samples."""
     epochs, samples, dataset = (numeric(said.get(key)) for key in ("epochs", "train_samples", "trained_on"))
     numbers = (isinstance(one, int | float) and not isinstance(one, bool) for one in (epochs, samples))
-    if not (all(numbers) and 0 < epochs < 10**6 and 1 <= samples < 10**12 and isinstance(dataset, str)):  # type: ignore[operator]
+    if not (all(numbers) and 0 < epochs < 10**6 and 1 <= samples < 10**12 and isinstance(dataset, str)):
         raise ConfigError(
             f"{path}: workload.epochs goes with train_samples, both positive numbers, and with trained_on, a data set"
         )

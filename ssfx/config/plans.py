@@ -75,9 +75,11 @@ def without_room(cases: Sequence[Case], cluster: Cluster) -> list[str]:
     profile, nor of GPUs without a data sheet.
     """
     on = cluster.device if cluster.device in device_names() else sheet_named(next(iter(machine.gpus()), ""))
+    if on is None:
+        return []
     settings = {(one.model, one.optimizer, one.precision, one.batch_size): one for one in cases if one.device == "cuda"}
     found = []
-    for case in settings.values() if on else ():
+    for case in settings.values():
         if is_shipped(case.model):
             profile = load_shipped(case.model)
             plan = make_plan("ddp", profile, nominal_costs(replace(cluster, device=on)), {})

@@ -44,9 +44,11 @@ class Nodes:
         self._said = 0
         self._store: Any = None
         if nodes > 1:
-            from torch.distributed import TCPStore  # late: a job of one node needs no store
+            import torch.distributed as dist  # late: a job of one node needs no store
 
-            self._store = TCPStore(address, port, nodes, rank == 0, timeout=MEETING)
+            self._store = dist.TCPStore(  # type: ignore[attr-defined]
+                address, port, nodes, rank == 0, timeout=MEETING
+            )
             self._store.set_timeout(PATIENCE)
 
     def say(self, word: bytes) -> None:
