@@ -79,7 +79,7 @@ def _no_cluster(name: str) -> ConfigError:
     if gpus := re.fullmatch(r"(\d+)[x_-]?(?:gpus?|(?P<device>[a-z]+\d+\w*))", name.lower()):
         device = gpus["device"] or "a100"
         close = nearest(name, choices("cluster"))
-        meant = f"did you mean {close!r}? " if close else ""
+        meant = f"did you mean {close!r}? " if close and not gpus["device"] else ""
         return ConfigError(
             f"unknown cluster {name!r}; {meant}to describe {gpus[1]} GPUs in one machine write "
             f"cluster=box cluster.nodes=1 cluster.devices_per_node={gpus[1]} cluster.device={device} "

@@ -118,3 +118,4 @@ def test_words_of_clusters_are_answered_with_theirs(capsys):
     said = refusal(capsys, *ask, "cluster=8xh100")
     assert "cluster=box cluster.nodes=1 cluster.devices_per_node=8 cluster.device=h100" in said
     assert len(said) < 300
+    assert "did you mean" not in said  # a cluster of other devices
