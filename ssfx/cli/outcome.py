@@ -72,7 +72,8 @@ def _print_panel(panel: Panel, wide: bool) -> None:
             if not found.clear:
                 doubtful.append(label)
         lines.append(
-            (label, _ms(runs), _number(_median(runs, "throughput_samples_per_s"), ",.1f"),
+            (f"{label} (sent dense)" if sent_dense(runs) else label, _ms(runs),
+             _number(_median(runs, "throughput_samples_per_s"), ",.1f"),
              against or ("1.00x" if runs is dense else "-"), _number(_median(runs, "sent_bytes"), ",.2f", 1e-6),
              _quality(runs))
         )  # fmt: skip
@@ -82,6 +83,11 @@ def _print_panel(panel: Panel, wide: bool) -> None:
     print_table(header, lines, right=set(header) - {"scheme", "quality"}, wide=wide)
     if doubtful:
         say(f"within noise of dense: {', '.join(doubtful)}; more steps or repeats would tell", "  ", "")
+    if any("(" in line[3] for line in lines):  # no simulated time has an interval
+        say(
+            "ranges: of iteration ms, the 10th to 90th percentile of a run's steps; of against dense, the 95 % "
+            "interval of dense's median step over the scheme's, by bootstrap over runs and their steps", "  ", "",
+        )  # fmt: skip
     if panel.background_cores > BUSY_CORES:
         say(
             f"the machine was busy: other programs used up to {panel.background_cores:.1f} cores during these runs, so "
@@ -89,6 +95,14 @@ def _print_panel(panel: Panel, wide: bool) -> None:
         )  # fmt: skip
     if panel.case.calibration and any(map(panel.extrapolated, panel.bars)):
         say("some of these times rest on costs beyond the range that they are known for", "  ", "", fg="yellow")
+
+
+def sent_dense(rows: Sequence[Row]) -> bool:
+    """Return whether runs that asked for a part of the elements sent all of them, as their plan decided."""
+    return all(
+        row.case.density is not None and row.case.density < 1 and row.metrics.get("achieved_density") == 1
+        for row in rows
+    )
 
 
 def _ms(rows: Sequence[Row]) -> str:

@@ -131,3 +131,25 @@ def test_show_says_what_the_plan_of_a_run_sent_and_why(tmp_path, capsys):
     first, second = capsys.readouterr().out.splitlines()
     assert first == f"plan {plan.digest}: 1 messages; dense by all_gather, dgc by all_gather"
     assert second == "tried: 3 plans: ..."
+
+
+def test_an_interval_says_of_what_it_is(capsys):
+    print_outcome([timed("ddp", 20.0, 0.1), timed("topk", 10.0, 0.1)])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "of against dense, the 95 % interval of dense's median step over the scheme's, by bootstrap" in said
+    exact = [replace(one, samples={}) for one in (timed("ddp", 20.0, 0.1), timed("topk", 10.0, 0.1))]
+    for one in exact:
+        one.metrics.pop("iteration_p10_s")
+    print_outcome(exact)
+    assert "95 % interval" not in capsys.readouterr().out
+
+
+def test_a_scheme_whose_plan_sent_everything_says_so_in_its_row(capsys):
+    sparse = timed("topk", 10.0, 0.1)
+    case = replace(sparse.case, compressor="topk", density=0.05)
+    asked = replace(sparse, case=case, run_id=case.run_id)
+    for achieved, told in ((1.0, True), (0.05, False)):
+        print_outcome(
+            [timed("ddp", 20.0, 0.1), replace(asked, metrics={**asked.metrics, "achieved_density": achieved})]
+        )
+        assert ("(sent dense)" in capsys.readouterr().out) is told
