@@ -205,3 +205,10 @@ def test_an_optimizer_made_after_attach_commits_like_the_first(ranks: Run) -> No
 def test_an_unknown_form_of_torchs_classes_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"object\.shards of fully_shard in another form"):
         torch_fsdp._expected(object(), "shards")
+
+
+def test_replicas_that_ask_for_different_things_are_refused(ranks: Run) -> None:
+    for text in ranks(work.disagreeing, 4):
+        assert "0.05" in text
+        assert "0.1" in text
+        assert "\n" not in text

@@ -363,3 +363,13 @@ def later_optimizer(group: Any, rank: int, world: int) -> tuple[bool, bool]:
     sync.detach()
     other.detach()
     return found
+
+
+def disagreeing(group: Any, rank: int, world: int) -> str:
+    """Return the text with which attach refuses where the second replica asks for another density."""
+    model = build(mesh_of(2, 2))
+    try:
+        ssfx.attach(model, adam(model), scheme="topk", density=0.05 if rank < 2 else 0.1)
+    except ConfigError as error:
+        return str(error)
+    return ""
