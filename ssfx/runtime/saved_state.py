@@ -77,13 +77,14 @@ class _State:
     profile: str
     costs: str | None
     observed: tuple[tuple[Mapping[str, float], ...], tuple[float, ...]] | None
+    steps: int = 0
     probe_times_s: tuple[float, ...] | None = None
     kept_back: _KeptBack | None = None
     plan_watch: _PlanWatch | None = None
     trial: _Trial | None = None
 
     def __post_init__(self) -> None:
-        if min(self.step, self.skipped_steps) < 0:
+        if min(self.step, self.skipped_steps, self.steps) < 0:
             raise ValueError("a number of steps is negative")
         if not (math.isfinite(self.scale) and self.scale > 0):
             raise ValueError(f"the loss scale is {self.scale:g}")
