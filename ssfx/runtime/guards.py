@@ -174,8 +174,9 @@ def check_state(state: Any, mine: Mapping[str, Any], shapes: Mapping[str, tuple[
 
     `mine` are entries that must be equal; `shapes` are those of the trainable parameters.
     """
-    keys = {"format", "plan", "profile", "step", "skipped_steps", "scale", "rates", "memory", "costs", "observed"}
-    if not isinstance(state, Mapping) or not keys | mine.keys() <= state.keys():
+    keys = {"format", "plan", "profile", "step", "steps", "skipped_steps", "scale", "rates", "memory"}
+    keys |= {"costs", "observed", *mine}
+    if not isinstance(state, Mapping) or not keys <= state.keys():
         raise ConfigError("this is not a state of ssfx: load what sync.state_dict() returned on this rank")
     if isinstance(state["format"], int) and state["format"] != STATE_FORMAT:
         raise ConfigError(

@@ -212,7 +212,7 @@ class Planner:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken."""
         self.profile = Profile.from_json(state["profile"])
-        self._steps = state.get("steps", 0)
+        self._steps = state["steps"]
         if self._comm.world_size == 1:
             return
         self._stop_observing()

@@ -70,6 +70,7 @@ class _State:
     plan: str
     step: int
     skipped_steps: int
+    steps: int
     seed: int
     scale: float
     rates: _Rates | None
@@ -77,7 +78,6 @@ class _State:
     profile: str
     costs: str | None
     observed: tuple[tuple[Mapping[str, float], ...], tuple[float, ...]] | None
-    steps: int = 0
     probe_times_s: tuple[float, ...] | None = None
     kept_back: _KeptBack | None = None
     plan_watch: _PlanWatch | None = None
