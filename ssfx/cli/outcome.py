@@ -28,7 +28,7 @@ def print_outcome(rows: Sequence[Row], wide: bool = False) -> None:
     """Print a table for every workload and cluster of `rows`, the fastest scheme first, and what to beware of."""
     for panel in panels(rows):
         click.echo()
-        _print_panel(panel, wide)
+        print_panel(panel, wide)
 
 
 def plain_outcome(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -58,7 +58,8 @@ def _plain_bar(panel: Panel, label: str, runs: Sequence[Row]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _print_panel(panel: Panel, wide: bool) -> None:
+def print_panel(panel: Panel, wide: bool) -> None:
+    """Print the table of one setting, the fastest scheme first, and what to beware of."""
     where = f"{panel.workload}, {panel.world_size} ranks, {panel.conditions}"
     say(f"{where}: {panel.how}" + ("" if panel.case.calibration else f" on {panel.hardware}"), "  ", "", bold=True)
     dense = panel.dense

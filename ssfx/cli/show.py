@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 _PARTS = ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s")
 
 
-def finished(experiment: str | None = None) -> list[Row]:
-    """Return the rows of this folder's runs and the committed ones, of one experiment if named."""
+def finished() -> list[Row]:
+    """Return the rows of this folder's runs and the committed ones."""
     from ssfx.core.paths import results_dir
     from ssfx.results.store import Store
 
     store = Store(results_dir())
-    return [*store.rows(experiment), *store.reference_rows(experiment)]
+    return [*store.rows(), *store.reference_rows()]
 
 
 def found_run(run: str) -> Row:

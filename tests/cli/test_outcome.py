@@ -90,14 +90,29 @@ def test_show_and_compare(capsys):
         == 0
     )
     capsys.readouterr()
-    assert main(["compare", "ssfusion_oi", "--experiment", "throughput"]) == 0
+    narrow = ["experiment=throughput", "model=resnet152", "cluster=16gpu"]
+    assert main(["compare", "ssfusion_oi", "ddp", *narrow]) == 0
     out = capsys.readouterr().out
     assert "resnet152 / imagenet" in out
-    assert "ddp" in out
+    assert "ssfusion_oi trains at " in out
+    assert "the speed of ddp" in out
+    assert main(["compare", "ssfusion_oi", "ddp", "modle=resnet152"]) == 2
+    assert capsys.readouterr().err == "ssfx: unknown key 'modle'; did you mean 'model'?\n"
+    assert main(["compare", "ssfusion_oi", "model=nosuch"]) == 2
+    assert "no finished run has model=nosuch; there are " in capsys.readouterr().err
+    assert main(["compare", *narrow]) == 2
+    assert "name a scheme or a run to compare" in capsys.readouterr().err
     assert main(["compare", "nosuch"]) == 2
     assert "neither a scheme nor a finished run" in capsys.readouterr().err
     assert main(["show", "zzzz"]) == 2
     assert "no finished run with an id that begins with zzzz" in capsys.readouterr().err
+
+
+def test_a_comparison_of_many_settings_fits_a_screen_and_says_how_to_narrow_it(capsys):
+    assert main(["compare", "ddp"]) == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) < 50
+    assert " more settings: narrow them with model=" in out.splitlines()[-2] + out.splitlines()[-1]
 
 
 def test_show_says_what_a_run_was(capsys):
