@@ -165,8 +165,10 @@ class Sync(Uneven):
     def __repr__(self) -> str:
         options: Any = self.scheme.options(self.given)
         compressor = f", {options.compressor} at density {options.density:g}" if options.compressor else ""
-        lanes = sum(1 for _ in self.plan.lanes())
-        state = "profiling" if self.settling else f"plan {self.plan.digest} with {lanes} messages"
+        lanes = [lane for _, lane in self.plan.lanes()]
+        state = "profiling" if self.settling else f"plan {self.plan.digest} with {len(lanes)} messages"
+        if compressor and not self.settling and all(segment.dense for lane in lanes for segment in lane.segments):
+            state += ", all sent dense"
         return (
             f"<ssfx.Sync: {self.scheme.name}{compressor} on {self.comm.world_size} ranks; "
             f"{len(self._params)} tensors, {state}, step {self.step}>"

@@ -301,6 +301,9 @@ def test_wrapped_optimizers_are_seen_through(pool: Pool) -> None:
 
 
 def test_a_handle_says_what_it_does(pool: Pool) -> None:
-    for text in pool.run(work.handle_text, 2):
+    for text in pool.run(work.handle_text, 2, work.SPARSE, 1):
         assert text.startswith("<ssfx.Sync: per_tensor, topk at density 0.05 on 2 ranks; ")
-        assert text.endswith("step 1>")
+        assert text.endswith(" messages, step 1>")
+    small = {"scheme": "hipress", "density": 0.05, "rule": "threshold", "compress_min_elems": 10**6}
+    for text in pool.run(work.handle_text, 2, small, 7):
+        assert text.endswith(" messages, all sent dense, step 7>")

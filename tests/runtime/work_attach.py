@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from runtime.models import batch, build, loss_of
-from runtime.work import costs_for
+from runtime.work import costs_for, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -341,11 +341,12 @@ def wrapped_optimizer(group: Any, rank: int, world: int) -> tuple[int, bool]:
     return steps, same_on_all_ranks(group, model)
 
 
-def handle_text(group: Any, rank: int, world: int) -> str:
-    """Return what a handle's repr says after one step."""
+def handle_text(group: Any, rank: int, world: int, options: Options, steps: int) -> str:
+    """Return what a handle's repr says after some steps."""
     model = build("mlp")
-    sync = ssfx.attach(model, sgd(model.parameters()), process_group=group, **SPARSE)
-    loss_of(model, rank, 0, "mlp").backward()
+    optimizer = sgd(model.parameters())
+    sync = ssfx.attach(model, optimizer, process_group=group, **options)
+    train(model, optimizer, rank, range(steps))
     text = repr(sync)
     sync.detach()
     return text
