@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cache
 from math import ceil
 from typing import Any
 
@@ -150,10 +151,16 @@ def device_memory(
 
 def _same(profile: Profile, model: str) -> bool:
     """Return whether the profile is of the counted model and not of another one of that name."""
+    return _elements(model) == sum(profile.numel)
+
+
+@cache
+def _elements(model: str) -> int | None:
+    """Return the parameters' elements of a model, None where it cannot be counted: trying starts a process each time."""
     try:
-        return model_work(model).numel == sum(profile.numel)
+        return model_work(model).numel
     except ConfigError:
-        return False
+        return None
 
 
 def scheme_bytes(plan: Plan) -> tuple[int, int]:

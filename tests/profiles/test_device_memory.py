@@ -6,7 +6,9 @@ import pytest
 
 from ssfx.cli import main
 from ssfx.config.simulations import resolve_simulations
+from ssfx.core.errors import ConfigError
 from ssfx.perf_model.operator_counts import model_work
+from ssfx.pricing import device_memory as memory_module
 from ssfx.pricing.device_memory import GB, device_memory
 from ssfx.simulator.cases import simulate_case
 
@@ -89,3 +91,21 @@ def test_of_several_cases_those_that_fit_have_times(capsys):
     assert any(line.startswith("topk") and line.endswith("does not fit") for line in out.splitlines())
     assert "memory: fits: 79 of 80 GB" in out
     assert rows
+
+
+def test_a_model_that_cannot_be_counted_is_tried_once(tmp_path, monkeypatch):
+    tries = []
+
+    def refused(model):
+        tries.append(model)
+        raise ConfigError("no batch")
+
+    monkeypatch.setattr(memory_module, "model_work", refused)
+    monkeypatch.setattr(memory_module, "is_counted", lambda model: True)
+    (case,) = resolve_simulations(["model=gpt2_xl", "cluster=64gpu", "scheme=ddp"])
+    target, step = simulate_case(case)
+    own = replace(target.profile, model=str(tmp_path / "mine.py:model"))
+    first, second = (memory_module.device_memory(own, step.plan, "a100") for _ in range(2))
+    assert first == second
+    assert first.sample is None
+    assert len(tries) == 1
