@@ -156,7 +156,7 @@ def _same(profile: Profile, model: str) -> bool:
 
 @cache
 def _elements(model: str) -> int | None:
-    """Return the parameters' elements of a model, None where it cannot be counted: trying starts a process each time."""
+    """Return the number of elements of a model, None where it cannot be counted: each try starts a process."""
     try:
         return model_work(model).numel
     except ConfigError:
