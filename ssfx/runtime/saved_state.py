@@ -50,6 +50,7 @@ class _Trial:
     visits_s: tuple[float, ...]
     timed: int
     skipped: int
+    seen_s: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
         for text in self.plans:
