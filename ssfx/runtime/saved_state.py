@@ -42,7 +42,7 @@ class _PlanWatch:
 @dataclass(frozen=True)
 class _Trial:
     plans: tuple[str, ...]
-    times_s: tuple[float | None, ...]
+    seen_s: tuple[tuple[float, ...], ...]
     left: tuple[int, ...]
     round: int
     at: int
@@ -50,13 +50,12 @@ class _Trial:
     visits_s: tuple[float, ...]
     timed: int
     skipped: int
-    seen_s: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
         for text in self.plans:
             Plan.from_json(text)
         places = range(len(self.plans))
-        if len(self.times_s) != len(self.plans) or not set(self.left) <= set(places) or self.at not in places:
+        if len(self.seen_s) != len(self.plans) or not set(self.left) <= set(places) or self.at not in places:
             raise ValueError("a trial of plans that are not in it")
 
 
