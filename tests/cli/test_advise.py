@@ -19,7 +19,8 @@ WORDS = ("model=resnet_tiny", "cluster=acpsgd_10gbe", "density=0.02")
 def some(monkeypatch):
     """A few schemes are enough for what is printed."""
     names = ["topk", "per_tensor", "parallax", "ddp"]
-    monkeypatch.setattr(type(schemes), "names", lambda registry: names if registry is schemes else [one.name for one in registry])
+    of_all = type(schemes).names
+    monkeypatch.setattr(type(schemes), "names", lambda registry: names if registry is schemes else of_all(registry))
 
 
 @pytest.fixture
@@ -153,7 +154,8 @@ def test_the_answer_comes_first(some, capsys):
 @pytest.mark.parametrize(("error", "word"), [(0.0001, "yes"), (0.9, "too close to call")])
 def test_the_answer_depends_on_the_error_of_the_simulator(capsys, monkeypatch, error, word):
     names = ["powersgd", "ddp"]
-    monkeypatch.setattr(type(schemes), "names", lambda registry: names if registry is schemes else [one.name for one in registry])
+    of_all = type(schemes).names
+    monkeypatch.setattr(type(schemes), "names", lambda registry: names if registry is schemes else of_all(registry))
     monkeypatch.setattr(
         "ssfx.advice.ranking.trust_in_sending", lambda *_: Trust("published", error, 0.95, 12, sent="low-rank sums")
     )
@@ -176,7 +178,8 @@ def answered(capsys, *words):
 def test_an_answer_names_only_schemes_of_validated_error_and_recorded_quality(monkeypatch, capsys):
     """S2 Reducer is the fastest by these times, 400 % off where it was checked, and of no recorded run."""
     names = ["s2reducer", "micro", "powersgd", "ddp_fp16", "ddp"]
-    monkeypatch.setattr(type(schemes), "names", lambda registry: names if registry is schemes else [one.name for one in registry])
+    of_all = type(schemes).names
+    monkeypatch.setattr(type(schemes), "names", lambda registry: names if registry is schemes else of_all(registry))
     words = ("model=bert_base", "cluster=box", "cluster.nodes=8", "cluster.device=rtx3090", "cluster.link=25gbe_tcp")
     found = answered(capsys, *words)
     entries = {one["scheme"]: one for one in found["schemes"]}
@@ -196,7 +199,8 @@ def test_an_answer_names_only_schemes_of_validated_error_and_recorded_quality(mo
 
 def test_without_a_scheme_of_recorded_quality_none_is_named(monkeypatch, capsys):
     names = ["s2reducer", "micro", "ddp"]
-    monkeypatch.setattr(type(schemes), "names", lambda registry: names if registry is schemes else [one.name for one in registry])
+    of_all = type(schemes).names
+    monkeypatch.setattr(type(schemes), "names", lambda registry: names if registry is schemes else of_all(registry))
     found = answered(capsys, "model=bert_base", "cluster=acpsgd_10gbe")
     assert found["answer"] == "no"
     assert found["reason"].startswith("No scheme with a validated time and a record of quality compresses here;")
