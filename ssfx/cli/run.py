@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     "--multirun",
     is_flag=True,
     expose_value=False,
-    help="Accepted for Hydra's sake: a comma list is a sweep in any case.",
+    help="As in Hydra; a comma list is a sweep anyway.",
 )
 @click.option("--only-failed", is_flag=True, help="Run those whose last attempt failed, and no other.")
 @click.option("--fail-fast", is_flag=True, help="End all runs as soon as one fails.")
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--emit", type=click.Choice(["sky", "kubeflow"]), help="Write files for SkyPilot or Kubeflow; start nothing."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print cases, comparisons and figures as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print cases, comparisons and figures as JSON.")
 def run(
     overrides: tuple[str, ...], dry_run: bool, cfg: str | None, only_failed: bool, fail_fast: bool, printed: bool,
     no_wait: bool, emit: str | None, as_json: bool,

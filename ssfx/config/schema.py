@@ -102,8 +102,8 @@ class Settings:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Settings:
-        """Return the settings among `values`; ConfigError for a wrong type or an impossible value."""
-        return cls(**{key: typed(key, values[key]) for key in TYPES})
+        """Return the settings among `values`, of files too; ConfigError for a wrong type or an impossible value."""
+        return cls(**{key: typed(key, _as_spelt(key, values[key])) for key in TYPES})
 
 
 TYPES: dict[str, Any] = get_type_hints(Settings)
@@ -127,7 +127,6 @@ def typed(key: str, value: Any) -> Any:
     if value is None and type(None) in kinds:
         return None
     kind = kinds[0]
-    value = numeric(value) if kind in (int, float) else value
     if isinstance(value, float) and not isfinite(value):
         raise ConfigError(f"{key} must be a finite number, got {value:g}")
     if isinstance(value, bool) == (kind is bool):
@@ -139,6 +138,14 @@ def typed(key: str, value: Any) -> Any:
             return int(value)
     optional = " or null" if type(None) in kinds else ""
     raise ConfigError(f"{key} must be {_WORDS[kind]}{optional}, got {value!r}")
+
+
+def _as_spelt(key: str, value: Any) -> Any:
+    """Return the numbers that texts of a file spell, where the key holds numbers."""
+    hint = TYPES[key]
+    if not {int, float} & {hint, *get_args(hint)}:
+        return value
+    return [numeric(one) for one in value] if isinstance(value, list | tuple) else numeric(value)
 
 
 def word_choices(key: str) -> tuple[str, ...]:
@@ -155,7 +162,8 @@ def _texts(key: str, value: Any) -> tuple[str, ...]:
 
 
 def _numbers(key: str, value: Any) -> tuple[float, ...]:
-    found = [numeric(one) for one in value] if isinstance(value, list | tuple) else None
-    if found is None or any(isinstance(one, bool) or not isinstance(one, int | float) for one in found):
+    if not isinstance(value, list | tuple) or any(
+        isinstance(one, bool) or not isinstance(one, int | float) for one in value
+    ):
         raise ConfigError(f"{key} must be a list of numbers, as [0.5,0.75], got {value!r}")
-    return tuple(float(one) for one in found)
+    return tuple(float(one) for one in value)

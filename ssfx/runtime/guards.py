@@ -174,7 +174,7 @@ def check_state(state: Any, mine: Mapping[str, Any], shapes: Mapping[str, tuple[
 
     `mine` are entries that must be equal; `shapes` are those of the trainable parameters.
     """
-    keys = {"format", "plan", "profile", "step", "steps", "skipped_steps", "scale", "rates", "memory"}
+    keys = {"format", "plan", "profile", "step", "skipped_steps", "scale", "rates", "memory"}
     keys |= {"costs", "observed", *mine}
     if not isinstance(state, Mapping) or not keys <= state.keys():
         raise ConfigError("this is not a state of ssfx: load what sync.state_dict() returned on this rank")

@@ -81,7 +81,7 @@ class Planner:
 
     def end_step(self, stats: StepStats) -> bool:
         """Take note of a finished step; return whether another plan was put into use."""
-        self._steps += 1
+        self._steps = stats.step + 1
         stats.observed = self._scheme.profiled and not self.settled
         seconds = self._clock.end_step() if self._clock is not None else 0.0
         if self.observer is not None:
@@ -206,13 +206,11 @@ class Planner:
             "kept_back": self.kept_back.state_dict() if self.kept_back else None,
             "plan_watch": self.watch.state_dict() if self.watch else None,
             "trial": self._trial.state_dict() if self._trial else None,
-            "steps": self._steps,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken."""
         self.profile = Profile.from_json(state["profile"])
-        self._steps = state["steps"]
         if self._comm.world_size == 1:
             return
         self._stop_observing()

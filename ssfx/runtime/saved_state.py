@@ -70,7 +70,6 @@ class _State:
     plan: str
     step: int
     skipped_steps: int
-    steps: int
     seed: int
     scale: float
     rates: _Rates | None
@@ -84,7 +83,7 @@ class _State:
     trial: _Trial | None = None
 
     def __post_init__(self) -> None:
-        if min(self.step, self.skipped_steps, self.steps) < 0:
+        if min(self.step, self.skipped_steps) < 0:
             raise ValueError("a number of steps is negative")
         if not (math.isfinite(self.scale) and self.scale > 0):
             raise ValueError(f"the loss scale is {self.scale:g}")

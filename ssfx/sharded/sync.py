@@ -136,7 +136,6 @@ class ShardedSync:
             "plan": self.plan.to_json(),
             "profile": _profile(self.plan.tensors).to_json(),
             "step": self.step,
-            "steps": self.step,
             "skipped_steps": 0,
             "seed": self.seed,
             "scale": self.store.loss_scale,

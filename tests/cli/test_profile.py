@@ -108,7 +108,7 @@ def test_a_model_is_measured_as_in_the_workload_that_trains_it():
         (["density=0.1"], "a profile does not depend on density; it takes model, workload"),
         (["model=resnet_tiny,lstm_tiny"], "got 2 values of model; choose model=resnet_tiny"),
         (["model=resnt_tiny"], "unknown model 'resnt_tiny'; did you mean 'resnet_tiny'?"),
-        (["resnet_tiny"], "did you mean model=resnet_tiny?"),
+        (["resnt_tiny"], "unknown model 'resnt_tiny'; did you mean 'resnet_tiny'?"),
         (["modle", "model=resnet_tiny"], "unknown thing to profile 'modle'; did you mean 'model'?"),
         (
             ["model=resnet50"],

@@ -16,6 +16,8 @@ from ssfx.perf_model.roofline import analytic_profile
 from ssfx.simulator.cases import simulate_case
 
 WORDS = ["model=resnet50", "cluster=16gpu"]
+MEASURED = r"measured in the precision of its script; drop precision=bf16$"
+NOT_SAID = r"does not say in which precision it was made; make it again with ssfx profile .* precision=bf16$"
 
 
 def test_every_command_rests_on_the_profile_of_that_precision():
@@ -52,15 +54,24 @@ def test_a_measured_iteration_overrides_it():
 def test_a_device_without_tensor_cores_and_a_saved_profile_refuse(resolve, tmp_path):
     with pytest.raises(ConfigError, match=r"device p100 has not; use precision=fp32$"):
         resolve([*WORDS, "cluster.device=p100", "precision=fp16"])
-    saved = tmp_path / "mine.json"
-    saved.write_text(analytic_profile("resnet50", "a100", 32).to_json())
-    with pytest.raises(ConfigError, match=r"measured in the precision of its script; drop precision=bf16$"):
-        resolve([f"profile={saved}", "cluster=16gpu", "precision=bf16"])
+    saved, counted = tmp_path / "mine.json", analytic_profile("resnet50", "a100", 32)
+    for profile, why in (
+        (replace(counted, origin=replace(counted.origin, kind="measured")), MEASURED),
+        (counted, NOT_SAID),
+    ):
+        saved.write_text(profile.to_json())
+        with pytest.raises(ConfigError, match=why):
+            resolve([f"profile={saved}", "cluster=16gpu", "precision=bf16"])
 
 
 def test_advice_on_a_profile_has_the_precision_of_that_profile():
-    with pytest.raises(ConfigError, match=r"measured in; drop precision=bf16$"):
-        advise_on(analytic_profile("resnet50", "a100", 32), "16gpu", precision="bf16")
+    counted = analytic_profile("resnet50", "a100", 32)
+    for profile, why in (
+        (replace(counted, origin=replace(counted.origin, kind="measured")), MEASURED),
+        (counted, NOT_SAID),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            advise_on(profile, "16gpu", precision="bf16")
 
 
 def test_the_commands_say_it(capsys):

@@ -191,7 +191,7 @@ REFUSED = [
     (as_text(table()).replace("on   node1 device  3", "on   node0 device  3"), "nodes have 3 to 5 ranks"),
     (as_text(table()).replace("all_reduce_perf", "all_gather_perf"), "is of another collective or cut together"),
     (as_text(table(ranks=1000, per_node=4), ranks=False), "how many ranks were tested is not in it"),
-    (as_text(table(), device="AMD Instinct MI300X"), "no data sheet is known of AMD Instinct MI300X"),
+    (as_text(table(), device="AMD Instinct MI210"), "no data sheet is known of AMD Instinct MI210"),
     (as_json(table())[:-40], "is no whole JSON file"),
     ('{"results": [], "busBw": 1}', "has no row of"),
     (TOPO.replace("NV4\t X \tNV4\tNV4", "NV4\tNV4"), "no whole table of nvidia-smi topo"),
