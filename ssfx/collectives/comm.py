@@ -101,7 +101,7 @@ def _own_group(device: torch.device) -> _Own:
     import torch.distributed as dist
 
     world = dist.group.WORLD
-    if _made and _made[0].world is not world:  # torch.distributed was shut down and set up again meanwhile
+    if _made and _made[0].world is not world:  # torch.distributed was shut down and set up again
         _made.clear()
     if _made:
         free = torch.tensor([one.free for one in _made], dtype=torch.int32, device=device)

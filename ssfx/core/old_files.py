@@ -17,7 +17,6 @@ GONE: Mapping[str, tuple[str, ...]] = {
 RENAMED: Mapping[str, Mapping[str, str]] = {
     "TimingModel": {"beside": "under_compute_s", "cpu": "under_compute_cpu_s"},
     "Case": {"control": "time_compute_only"},
-    "Sync": {"told": "probe_times_s"},
 }
 """Class -> old name of a field -> its name now."""
 

@@ -65,7 +65,7 @@ class Site:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that all processes of a task have."""
     warning_s: int = WARNING_S
-    """Seconds before the time limit at which a task is told to write a checkpoint and be requeued; 0: never."""
+    """Seconds before the time limit at which a task gets the signal to write a checkpoint and be requeued; 0: never."""
 
     def __post_init__(self) -> None:
         for name in (*_DIRECTIVES, "container"):

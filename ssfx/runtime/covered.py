@@ -104,7 +104,7 @@ class Covered:
 
     def _refuse(self, optimizer: torch.optim.Optimizer) -> None:
         moved = [text for text, p in self._not_exchanged(optimizer) if p.grad is not None]
-        if not moved:  # another model was attached meanwhile
+        if not moved:  # another model that has them was attached after the last look
             self._sizes.pop(optimizer)
             return
         self._stepping = None

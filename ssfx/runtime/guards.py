@@ -1,4 +1,4 @@
-"""What makes an exchange wrong without an error of its own: a second exchange, other parameters, a damaged state."""
+"""What makes an exchange wrong without an error of its own: a second one, other parameters, other models."""
 
 from __future__ import annotations
 
@@ -13,15 +13,11 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ssfx.core.errors import ConfigError
-from ssfx.core.files import DAMAGED
-from ssfx.planning.plan import Plan
-from ssfx.runtime.saved_state import check_types
 
 OWN_EXCHANGE = {
     "DistributedDataParallel": "attach to the bare module instead, and do not wrap it",
     "FullyShardedDataParallel": "it shards parameters, which ssfx does not; train the unwrapped module",
 }
-STATE_FORMAT = 1
 
 Optimizers = tuple[torch.optim.Optimizer, ...]
 
@@ -167,59 +163,6 @@ def _remove(handles: Sequence[Any]) -> None:
 
 def _count(*_: object) -> None:
     ParameterWatch._registrations += 1
-
-
-def check_state(state: Any, mine: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise ConfigError unless `state` is one that `Sync.state_dict` gave, of this exchange, and finite.
-
-    `mine` are entries that must be equal; `shapes` are those of the trainable parameters.
-    """
-    keys = {"format", "plan", "profile", "step", "skipped_steps", "scale", "rates", "memory"}
-    keys |= {"costs", "observed", *mine}
-    if not isinstance(state, Mapping) or not keys <= state.keys():
-        raise ConfigError("this is not a state of ssfx: load what sync.state_dict() returned on this rank")
-    if isinstance(state["format"], int) and state["format"] != STATE_FORMAT:
-        raise ConfigError(
-            f"this state has format {state['format']}, and this version of ssfx reads {STATE_FORMAT}; "
-            "load it with the version that saved it"
-        )
-    check_types(state)
-    for key, value in mine.items():
-        if state[key] != value:
-            raise ConfigError(f"this state was saved with {key}={state[key]}, not {value}; resume with the same {key}")
-    for name, buffers in state["memory"].items():
-        if name not in shapes:
-            raise ConfigError(f"this state was saved for another model: it has a memory of {name}, which is not here")
-        for buffer, value in buffers.items():
-            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-                raise ConfigError(
-                    f"the {buffer} of {name} in this state is not finite, and every step would be skipped; "
-                    "resume from an earlier checkpoint"
-                )
-
-
-def plan_in(state: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Plan:
-    """Return the plan in a state; ConfigError when it cannot be read or is that of another model."""
-    try:
-        plan = Plan.from_json(state["plan"])
-    except DAMAGED as error:
-        raise ConfigError(f"the plan in this state cannot be read ({error}); resume from another file") from None
-    if {spec.name: spec.shape for spec in plan.tensors} != shapes:
-        raise ConfigError("this state was saved for another model: parameter names or shapes differ")
-    return plan
-
-
-def check_buffer_shapes(
-    memory: Mapping[str, Mapping[str, torch.Tensor]], shapes: Mapping[str, tuple[int, ...]], buffers: Sequence[str]
-) -> None:
-    """Raise ConfigError for a memory buffer whose number of elements is not that of its parameter."""
-    for name, held in memory.items():
-        for buffer in buffers:
-            if buffer in held and held[buffer].numel() != torch.Size(shapes[name]).numel():
-                raise ConfigError(
-                    f"the {buffer} of {name} in this state has shape {tuple(held[buffer].shape)}, the parameter "
-                    f"{shapes[name]}; it was saved for another model"
-                )
 
 
 def _names(names: Sequence[str]) -> str:

@@ -78,7 +78,7 @@ class Peers:
         return self._read(f"left/{rank}")
 
     def leave(self, why: str) -> None:
-        """Tell the others that this rank takes part in no further exchange, unless that is told already."""
+        """Write for the others, once, that this rank takes part in no further exchange."""
         if not self._left:
             self._left = True
             note = {"rank": self._comm.rank, "why": why, "exchanges": self.exchanges}

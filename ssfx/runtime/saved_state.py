@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 import torch
@@ -12,9 +12,13 @@ import torch
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import DAMAGED
 from ssfx.core.typed import typed
+from ssfx.memories import Memory, memories
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
+from ssfx.schemes import Scheme
+
+STATE_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,66 @@ class _State:
             Costs.from_json(self.costs)
 
 
-def check_types(state: Mapping[str, Any]) -> None:
+def identity(scheme: Scheme, given: dict[str, Any], memory: Memory | None) -> dict[str, str]:
+    """Return what determines an exchange besides the model, as text."""
+    return {
+        "scheme": scheme.name,
+        "options": repr(sorted(asdict(scheme.options(given)).items())),
+        "memory_kind": str(memory and memories.canonical(memory.name, asdict(memory.options))),
+    }
+
+
+def plan_of_state(
+    state: Any, mine: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], memory: Memory | None,
+    frozen: Mapping[str, tuple[int, ...]] | None = None,
+) -> Plan:  # fmt: skip
+    """Return the plan in a state; ConfigError unless `state_dict` gave it, of this exchange, and it is finite.
+
+    `mine` are entries that must be equal; `shapes` are those of the parameters in the plan, and `frozen` of others that
+    may have a memory.
+    """
+    keys = {one.name for one in fields(_State) if one.default is MISSING} | mine.keys()
+    if not isinstance(state, Mapping) or not keys <= state.keys():
+        raise ConfigError("this is not a state of ssfx: load what sync.state_dict() returned on this rank")
+    if isinstance(state["format"], int) and state["format"] != STATE_FORMAT:
+        raise ConfigError(
+            f"this state has format {state['format']}, and this version of ssfx reads {STATE_FORMAT}; "
+            "load it with the version that saved it"
+        )
+    _check_types(state)
+    for key, value in mine.items():
+        if state[key] != value:
+            raise ConfigError(f"this state was saved with {key}={state[key]}, not {value}; resume with the same {key}")
+    _check_memory(state["memory"], {**shapes, **(frozen or {})}, memory.buffers if memory is not None else ())
+    try:
+        plan = Plan.from_json(state["plan"])
+    except DAMAGED as error:
+        raise ConfigError(f"the plan in this state cannot be read ({error}); resume from another file") from None
+    if {spec.name: spec.shape for spec in plan.tensors} != shapes:
+        raise ConfigError("this state was saved for another model: parameter names or shapes differ")
+    return plan
+
+
+def _check_memory(
+    kept: Mapping[str, Mapping[str, torch.Tensor]], shapes: Mapping[str, tuple[int, ...]], buffers: Sequence[str]
+) -> None:
+    for name, held in kept.items():
+        if name not in shapes:
+            raise ConfigError(f"this state was saved for another model: it has a memory of {name}, which is not here")
+        for buffer, value in held.items():
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                raise ConfigError(
+                    f"the {buffer} of {name} in this state is not finite, and every step would be skipped; "
+                    "resume from an earlier checkpoint"
+                )
+            if buffer in buffers and value.numel() != torch.Size(shapes[name]).numel():
+                raise ConfigError(
+                    f"the {buffer} of {name} in this state has shape {tuple(value.shape)}, the parameter "
+                    f"{shapes[name]}; it was saved for another model"
+                )
+
+
+def _check_types(state: Mapping[str, Any]) -> None:
     """Raise ConfigError for a field of another type, or that cannot be; fields of others are left alone."""
     names = {one.name for one in fields(_State)}
     try:

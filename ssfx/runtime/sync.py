@@ -16,8 +16,7 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
-from ssfx.core.old_files import up_to_date
-from ssfx.memories import Memory, memories
+from ssfx.memories import Memory
 from ssfx.memories.rates import Rates
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
@@ -28,20 +27,13 @@ from ssfx.runtime.covered import Covered
 from ssfx.runtime.ddp_habits import DdpHabits
 from ssfx.runtime.dropped import when_dropped
 from ssfx.runtime.exchange import Exchange, Slot
-from ssfx.runtime.guards import (
-    STATE_FORMAT,
-    Optimizers,
-    ParameterWatch,
-    check_buffer_shapes,
-    check_state,
-    plan_in,
-    refuse_inside_ddp,
-)
+from ssfx.runtime.guards import Optimizers, ParameterWatch, refuse_inside_ddp
 from ssfx.runtime.online import parameter_names, registration_profile
 from ssfx.runtime.outcome import Outcome
 from ssfx.runtime.peers import Peers
 from ssfx.runtime.planner import Planner
 from ssfx.runtime.process_group import LoneRank
+from ssfx.runtime.saved_state import STATE_FORMAT, identity, plan_of_state
 from ssfx.runtime.setup import (
     attached_parameters,
     broadcast_model,
@@ -146,9 +138,11 @@ class Sync(Uneven):
 
     def _agree_on_model(self, has_costs: bool, optimizers: Optimizers) -> None:
         """Give all ranks rank 0's model; ConfigError where ranks were attached to different things."""
-        options = {f"option {key}": repr(value) for key, value in self._options()}
+        mine = identity(self.scheme, self.given, self.memory)
+        options = sorted(asdict(self.scheme.options(self.given)).items())
         facts = {
-            "scheme": self.scheme.name, **options, "memory": self._memory_kind(), "seed": str(self.seed),
+            "scheme": mine["scheme"], **{f"option {key}": repr(value) for key, value in options},
+            "memory": mine["memory_kind"], "seed": str(self.seed),
             "argument costs": "given" if has_costs else "None", "GradScaler": scaler_fact(self._scaler),
             **model_facts(self._model, optimizers),
         }  # fmt: skip
@@ -269,7 +263,7 @@ class Sync(Uneven):
             "format": STATE_FORMAT,
             "world_size": self.comm.world_size,
             "rank": self.comm.rank,
-            **self._identity(),
+            **identity(self.scheme, self.given, self.memory),
             "plan": self.plan.to_json(),
             "step": self.step,
             "skipped_steps": self.skipped_steps,
@@ -287,10 +281,10 @@ class Sync(Uneven):
         together; RunError where another rank loads none. Nothing has been loaded then.
         """
         if self.comm.world_size == 1:
-            state, plan = self._readable(state)
+            plan = self._plan_of(state)
         else:
             with self._peers.loading() as facts:
-                state, plan = self._readable(state)
+                plan = self._plan_of(state)
                 facts |= load_facts(state, plan)
         if self.comm.world_size > 1:
             self._outcome.forget()
@@ -305,20 +299,19 @@ class Sync(Uneven):
         else:
             self._install(plan)
 
-    def _readable(self, state: dict[str, Any]) -> tuple[dict[str, Any], Plan]:
-        """Return a state in the present format, and its plan; ConfigError if it is none of this exchange."""
-        mine = {"world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed, **self._identity()}
+    def _plan_of(self, state: Any) -> Plan:
+        mine = {
+            "world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed,
+            **identity(self.scheme, self.given, self.memory),
+        }  # fmt: skip
         shapes = {spec.name: spec.shape for spec in self._base.tensors}
-        if isinstance(state, dict):  # check_state refuses anything else
-            state = up_to_date("Sync", state)
-        check_state(state, mine, shapes | {name: tuple(p.shape) for name, p in self._frozen.items()})
+        frozen = {name: tuple(p.shape) for name, p in self._frozen.items()}
+        plan = plan_of_state(state, mine, shapes, self.memory, frozen)
         if self._rates is not None and state["rates"] is None:
             raise ConfigError(
                 "this state has no learning rates, which memory=lr_scaled needs; resume from another file"
             )
-        if self.memory is not None:
-            check_buffer_shapes(state["memory"], shapes, self.memory.buffers)
-        return state, plan_in(state, shapes)
+        return plan
 
     def detach(self) -> None:
         """Remove every hook and stop the threads; gradients stay local from now on."""
@@ -337,16 +330,6 @@ class Sync(Uneven):
             self._alone.close()
         self._habits.close()
         release_model(self._model)
-
-    def _identity(self) -> dict[str, str]:
-        """Return what determines the exchange besides the model, as text."""
-        return {"scheme": self.scheme.name, "options": repr(self._options()), "memory_kind": self._memory_kind()}
-
-    def _options(self) -> list[tuple[str, Any]]:
-        return sorted(asdict(self.scheme.options(self.given)).items())
-
-    def _memory_kind(self) -> str:
-        return str(self.memory and memories.canonical(self.memory.name, asdict(self.memory.options)))
 
     def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
         self.plan = plan

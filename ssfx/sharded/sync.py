@@ -16,14 +16,15 @@ from ssfx.collectives import collectives
 from ssfx.collectives.comm import Comm
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
-from ssfx.memories import Memory, memories
+from ssfx.memories import Memory
 from ssfx.planning.plan import Bucket, Plan, TensorSpec, launch_in_order
 from ssfx.planning.profile import Profile
 from ssfx.pricing.message_sizes import lane_rounds
 from ssfx.runtime.agreement import check_agreed, optimizer_facts, scaler_fact
 from ssfx.runtime.exchange import make_lane
-from ssfx.runtime.guards import STATE_FORMAT, Optimizers, check_buffer_shapes, check_state, plan_in
+from ssfx.runtime.guards import Optimizers
 from ssfx.runtime.lane import Room, StepKey
+from ssfx.runtime.saved_state import STATE_FORMAT, identity, plan_of_state
 from ssfx.runtime.setup import broadcast_model, claim_model, placeholder_costs, release_model
 from ssfx.runtime.store import Store
 from ssfx.schemes import Scheme
@@ -65,7 +66,7 @@ class ShardedSync:
             check_memory(self.plan, memory)
         self._shapes = {spec.name: spec.shape for spec in self.plan.tensors}
         facts = {
-            **{key: str(value) for key, value in self._identity().items()}, "seed": str(seed),
+            **identity(scheme, given, memory), "seed": str(seed),
             "GradScaler": scaler_fact(self._scaler), **optimizer_facts(optimizers),
             **{f"shard of {name}": str(shape) for name, shape in self._shapes.items()},
         }  # fmt: skip
@@ -132,7 +133,7 @@ class ShardedSync:
         """
         return {
             "format": STATE_FORMAT,
-            **self._identity(),
+            **identity(self.scheme, self.given, self.memory),
             "plan": self.plan.to_json(),
             "profile": _profile(self.plan.tensors).to_json(),
             "step": self.step,
@@ -151,10 +152,8 @@ class ShardedSync:
 
         ConfigError, with nothing loaded, for another rank, mesh, scheme or model.
         """
-        check_state(state, {"seed": self.seed, **self._place(), **self._identity()}, self._shapes)
-        if self.memory is not None:
-            check_buffer_shapes(state["memory"], self._shapes, self.memory.buffers)
-        if plan_in(state, self._shapes) != self.plan:
+        mine = {"seed": self.seed, **self._place(), **identity(self.scheme, self.given, self.memory)}
+        if plan_of_state(state, mine, self._shapes, self.memory) != self.plan:
             raise ConfigError("this state was saved with other groups of fully_shard; wrap the same modules")
         self.store.load_state_dict(state["memory"], self.comm.device)
         self.step, self.store.loss_scale = state["step"], state["scale"]
@@ -196,12 +195,6 @@ class ShardedSync:
             lanes[self._group_of_bucket[bucket]].append(made)
         for leg, mine in zip(self._legs, lanes, strict=True):
             leg.install(mine, room, key)
-
-    def _identity(self) -> dict[str, Any]:
-        """Return what determines the exchange besides the model and this rank's place."""
-        kind = self.memory and memories.canonical(self.memory.name, asdict(self.memory.options))
-        options = repr(sorted(asdict(self.scheme.options(self.given)).items()))
-        return {"scheme": self.scheme.name, "options": options, "memory_kind": str(kind)}
 
     def _place(self) -> dict[str, int]:
         """Return where this rank is on the mesh."""

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from refusals import refusal
 
 from ssfx.cli import main
 from ssfx.config.compose import compose
@@ -36,13 +37,6 @@ def mine(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(MODEL)
     (tmp_path / "mine.yaml").write_text(DEVICE)
     monkeypatch.chdir(tmp_path)
-
-
-def refusal(capsys, *words):
-    assert main(list(words)) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    return said
 
 
 def test_model_is_function_is_counted_as_the_function_alone_is():

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from refusals import refusal
 
 from ssfx.advice.ranking import advise
 from ssfx.cli import main
@@ -38,13 +39,6 @@ NAMES = ["2.bias", "2.weight", "0.bias", "0.weight"]
 def mine(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(MODEL)
     monkeypatch.chdir(tmp_path)
-
-
-def refusal(capsys, *words):
-    assert main(list(words)) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    return said
 
 
 @pytest.mark.parametrize("function", ["build_model", "with_loss"])

@@ -1,8 +1,8 @@
 """What nothing reads in a file of the user's own is refused with the nearest key, and no name leaves its folder."""
 
 import pytest
+from refusals import refusal
 
-from ssfx.cli import main
 from ssfx.config import resolve_job
 from ssfx.config.groups import GROUPS
 from ssfx.core import machine
@@ -40,13 +40,6 @@ def own(tmp_path):
         return path
 
     return write
-
-
-def refusal(capsys, *words):
-    assert main([*words]) == 2
-    captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1
-    return captured.err
 
 
 SLIPS = [

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 from runtime.fake_device import FakeDevice
 from runtime.models import parameters
 from runtime.work import attached, train
 
 from ssfx.kernels import plain_torch
+from ssfx.runtime.online import Observer
 
 Options = dict[str, Any]
+
+
+@contextmanager
+def equal_times() -> Iterator[None]:
+    """All gradients are ready together by what is observed, so that a scheme plans alike each time it is run."""
+    with mock.patch.object(Observer, "_since", return_value=1e-3):
+        yield
 
 
 def trained(group: Any, rank: int, world: int, options: Options, steps: int, removed: Collection[str] = ()) -> Any:
     """Train on the fake device; return races, lines that wait, and the parameters."""
     fake = FakeDevice(removed)
-    with fake.training():
+    with equal_times(), fake.training():
         model, optimizer, sync = attached("mlp", group, world, options)
         train(model, optimizer, rank, range(steps))
         sync.detach()
@@ -27,7 +37,7 @@ def trained(group: Any, rank: int, world: int, options: Options, steps: int, rem
 
 def on_cpu(group: Any, rank: int, world: int, options: Options, steps: int) -> dict[str, Any]:
     """Train on the CPU by the plain-torch path; return the parameters."""
-    with plain_torch():
+    with equal_times(), plain_torch():
         model, optimizer, sync = attached("mlp", group, world, options)
         train(model, optimizer, rank, range(steps))
         sync.detach()
