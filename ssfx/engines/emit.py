@@ -10,6 +10,7 @@ Nothing of either is imported.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -68,7 +69,8 @@ def emit(launcher: str, cases: Sequence[Case], folder: Path, stall_timeout_s: fl
 def sweep_text(cases: Sequence[Case], stall_timeout_s: float | None) -> str:
     """Return what `ssfx.engines.every_node` reads: one line of JSON."""
     said = {
-        "root": RESULTS, "train": TRAIN, "stall_timeout_s": stall_timeout_s, "cases": [asdict(case) for case in cases],
+        "root": RESULTS, "train": TRAIN, "stall_timeout_s": stall_timeout_s, "key": secrets.token_hex(16),
+        "cases": [asdict(case) for case in cases],
     }  # fmt: skip
     return json.dumps(said)
 

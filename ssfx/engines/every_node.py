@@ -7,6 +7,7 @@ at HOST and P, what to start. Ranks of several nodes meet at P + 1.
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import subprocess
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ssfx.core.case import Case
-from ssfx.core.errors import SsfxError
+from ssfx.core.errors import RunError, SsfxError
 from ssfx.core.files import read_json
 from ssfx.engines.allocation import NodesLaunch
 from ssfx.engines.launch import worker
@@ -34,13 +35,18 @@ PATIENCE = timedelta(days=7)
 LEAVING = timedelta(minutes=1)
 """How long the first node keeps the store for others that have not heard the end yet."""
 END = b"end"
+_SIGNATURE_BYTES = 32
 
 
 class Nodes:
-    """The nodes of this job, and the word that the first one gives to the others."""
+    """The nodes of this job, and the words that the first one gives to the others.
 
-    def __init__(self, nodes: int, rank: int, address: str, port: int) -> None:
+    A word is a command, and whoever reaches the store can write to it: words are signed with the key of the sweep.
+    """
+
+    def __init__(self, nodes: int, rank: int, address: str, port: int, key: str) -> None:
         self.nodes, self.rank, self.address, self.port = nodes, rank, address, port
+        self._key = key.encode()
         self._said = 0
         self._store: Any = None
         if nodes > 1:
@@ -54,14 +60,20 @@ class Nodes:
     def say(self, word: bytes) -> None:
         """Every other node hears `word` next."""
         if self._store is not None:
-            self._store.set(f"word-{self._said}", word)
+            self._store.set(f"word-{self._said}", self._signature(word) + word)
         self._said += 1
 
     def hear(self) -> bytes:
-        """Return the next word of the first node, once it is said."""
+        """Return the next word of the first node, once it is said; RunError for one that it did not sign."""
+        signed: bytes = self._store.get(f"word-{self._said}")
+        signature, word = signed[:_SIGNATURE_BYTES], signed[_SIGNATURE_BYTES:]
+        if not hmac.compare_digest(signature, self._signature(word)):
+            raise RunError("what to start is not signed with the key of this sweep; nothing was started")
         self._said += 1
-        word: bytes = self._store.get(f"word-{self._said - 1}")
         return word
+
+    def _signature(self, word: bytes) -> bytes:
+        return hmac.digest(self._key, b"%d " % self._said + word, "sha256")
 
     def leave(self) -> None:
         """Return on the first node, which has the store, when all have come to this."""
@@ -120,16 +132,19 @@ def main(arguments: list[str]) -> int:
     for name, kind in (("nodes", int), ("rank", int), ("address", str), ("port", int)):
         parser.add_argument(f"--{name}", type=kind, required=True)
     given = parser.parse_args(arguments)
-    nodes = Nodes(given.nodes, given.rank, given.address, given.port)
+    sweep = read_json(given.sweep)
+    nodes = Nodes(given.nodes, given.rank, given.address, given.port, sweep["key"])
     if nodes.rank:
         try:
             follow(nodes)
             nodes.leave()
+        except RunError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return error.exit_code
         except RuntimeError:  # of the store
             print(f"error: the first node, at {given.address}, has gone", file=sys.stderr)
             return 1
         return 0
-    sweep = read_json(given.sweep)
     cases = [Case.of(one) for one in sweep["cases"]]
     engine = EveryNode(sweep["train"], nodes)
     try:
