@@ -146,7 +146,8 @@ class Comm:
         """Raises if a peer will never come; called about once a second while this rank waits."""
 
     def release(self) -> None:
-        """Give a group of its own back for the next Comm; nothing may be under way."""
+        """Give a group of its own back for the next Comm, and look for nobody any more; nothing may be under way."""
+        self.look = _see_nothing
         if self._own is not None:
             self._own.free = True
             self._own = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from pathlib import Path
 
 from ssfx.core.case import Case, ClusterChoice
 from ssfx.perf_model.build_timing_model import system_on
@@ -46,15 +47,35 @@ def target_of(case: Case) -> Target:
     )
 
 
-@lru_cache(maxsize=256)
 def target_at(
     choice: ClusterChoice, world_size: int | None, device: str, model: str, batch_size: int, optimizer: str,
     precision: str = "fp32",
 ) -> Target:  # fmt: skip
-    """Return the target of a model at `batch_size` per rank and in `precision` on a cluster."""
-    cluster, system = _on(choice, world_size, device)
+    """Return the target of a model at `batch_size` per rank and in `precision` on a cluster.
+
+    Made once for files as they are now: those of a cluster, a device or a profile may be the user's, and change.
+    """
+    files = tuple(map(_as_it_is, (choice.name, str(choice.options.get("device", "")), model)))
+    return _target_at(files, choice, world_size, device, model, batch_size, optimizer, precision)
+
+
+@lru_cache(maxsize=256)
+def _target_at(
+    files: tuple[str, ...], choice: ClusterChoice, world_size: int | None, device: str, model: str, batch_size: int,
+    optimizer: str, precision: str,
+) -> Target:  # fmt: skip
+    cluster, system = _on(files[:2], choice, world_size, device)
     profile = profile_for(model, cluster, batch_size, optimizer, precision)
     return Target(cluster, system, profile)
+
+
+def _as_it_is(name: str) -> str:
+    """Return what tells the file of that name from others, and from itself changed; "" where there is none."""
+    path = Path(name).expanduser()
+    if path.suffix not in (".yaml", ".yml", ".json") or not path.is_file():
+        return ""
+    found = path.stat()
+    return f"{path.resolve()} {found.st_mtime_ns} {found.st_size}"
 
 
 def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str, precision: str = "fp32") -> Profile:
@@ -84,6 +105,8 @@ def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str, p
 
 
 @lru_cache(maxsize=64)
-def _on(choice: ClusterChoice, world_size: int | None, device: str) -> tuple[Cluster, TimingModel]:
+def _on(
+    _files: tuple[str, ...], choice: ClusterChoice, world_size: int | None, device: str
+) -> tuple[Cluster, TimingModel]:
     cluster = cluster_on(choice, world_size, device)
     return cluster, system_on(cluster)

@@ -120,6 +120,8 @@ def test_a_file_is_a_cluster(tmp_path, monkeypatch):
     for name in ("mine.yaml", str(tmp_path / "mine.yaml")):
         cluster = resolve_setting(["model=resnet50", f"cluster={name}"]).cluster
         assert (cluster.name, cluster.world_size, cluster.device) == (name, 12, "a100")
+    (tmp_path / "mine.yaml").write_text("defaults: [16gpu, _self_]\nsummary: mine\nnodes: 30\n")
+    assert resolve_setting(["model=resnet50", "cluster=mine.yaml"]).cluster.world_size == 120
     with pytest.raises(ConfigError, match=r"there is no file .*other\.yaml"):
         resolve_setting(["model=resnet50", "cluster=other.yaml"])
 

@@ -26,7 +26,7 @@ def here(monkeypatch, tmp_path):
 
 
 def forget():
-    targets.target_at.cache_clear()
+    targets._target_at.cache_clear()
     targets._on.cache_clear()
 
 

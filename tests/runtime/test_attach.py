@@ -300,6 +300,10 @@ def test_wrapped_optimizers_are_seen_through(pool: Pool) -> None:
         assert same
 
 
+def test_who_has_detached_may_be_waited_for_outside_of_the_exchange(pool: Pool) -> None:
+    assert pool.run(work.comm_after_detach, 2) == [2.0, 2.0]
+
+
 def test_a_handle_says_what_it_does(pool: Pool) -> None:
     for text in pool.run(work.handle_text, 2, work.SPARSE, 1):
         assert text.startswith("<ssfx.Sync: per_tensor, topk at density 0.05 on 2 ranks; ")

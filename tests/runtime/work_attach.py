@@ -341,6 +341,16 @@ def wrapped_optimizer(group: Any, rank: int, world: int) -> tuple[int, bool]:
     return steps, same_on_all_ranks(group, model)
 
 
+def comm_after_detach(group: Any, rank: int, world: int) -> float:
+    """Go on with the Comm of an exchange that has ended, whose ranks left word that they take part in no other."""
+    model = build("mlp")
+    sync = ssfx.attach(model, sgd(model.parameters()), process_group=group, **SPARSE)
+    loss_of(model, rank, 0, "mlp").backward()
+    sync.detach()
+    sync.comm.look()  # a rank that waits for a second calls it
+    return float(sync.comm.all_reduce(torch.ones(1, dtype=torch.float32)).wait())
+
+
 def handle_text(group: Any, rank: int, world: int, options: Options, steps: int) -> str:
     """Return what a handle's repr says after some steps."""
     model = build("mlp")
