@@ -12,7 +12,7 @@ from typing import Any
 from ssfx.core import slurm_site
 from ssfx.core.component_file import component_file, file_names, is_file, leaves_folder, outside, path_of
 from ssfx.core.errors import ConfigError, nearest, unknown
-from ssfx.core.files import text_of
+from ssfx.core.files import as_it_is, text_of
 from ssfx.core.paths import conf_dirs
 
 YAML_GROUPS = ("cluster", "experiment", "preset", "workload")
@@ -111,12 +111,12 @@ def node(group: str, choice: str) -> Mapping[str, Any]:
 
     Options that a file does not name are the component's defaults. ConfigError for one that the component has not.
     """
-    return _node(group, choice, conf_dirs())
+    path = path_of(group, choice)
+    return _node(group, choice, path, as_it_is(path) if path else "", conf_dirs())
 
 
 @cache
-def _node(group: str, choice: str, _folders: tuple[Path, ...]) -> Mapping[str, Any]:
-    path = path_of(group, choice)
+def _node(group: str, choice: str, path: Path | None, _as_it_is: str, _folders: tuple[Path, ...]) -> Mapping[str, Any]:
     said = component_file(group, choice) if path else {"name": choice}
     if group == "cluster":
         return {**said, "name": choice}

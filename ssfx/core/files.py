@@ -65,6 +65,15 @@ def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
         raise
 
 
+def as_it_is(path: Path) -> str:
+    """Return what tells a file from others, and from itself once it was changed; "" where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ""
+    return f"{path.resolve()} {found.st_mtime_ns} {found.st_size}"
+
+
 def write_atomic(path: Path, text: str) -> None:
     """Make `path` hold exactly `text`; a crash at any moment leaves the old file or the new one, never a part.
 

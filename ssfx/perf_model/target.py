@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from ssfx.core.case import Case, ClusterChoice
+from ssfx.core.files import as_it_is
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_on
@@ -55,7 +56,8 @@ def target_at(
 
     Made once for files as they are now: those of a cluster, a device or a profile may be the user's, and change.
     """
-    files = tuple(map(_as_it_is, (choice.name, str(choice.options.get("device", "")), model)))
+    names = (choice.name, str(choice.options.get("device", "")), model)
+    files = tuple(as_it_is(Path(name).expanduser()) for name in names if name.endswith((".yaml", ".yml", ".json")))
     return _target_at(files, choice, world_size, device, model, batch_size, optimizer, precision)
 
 
@@ -64,18 +66,9 @@ def _target_at(
     files: tuple[str, ...], choice: ClusterChoice, world_size: int | None, device: str, model: str, batch_size: int,
     optimizer: str, precision: str,
 ) -> Target:  # fmt: skip
-    cluster, system = _on(files[:2], choice, world_size, device)
+    cluster, system = _on(files, choice, world_size, device)
     profile = profile_for(model, cluster, batch_size, optimizer, precision)
     return Target(cluster, system, profile)
-
-
-def _as_it_is(name: str) -> str:
-    """Return what tells the file of that name from others, and from itself changed; "" where there is none."""
-    path = Path(name).expanduser()
-    if path.suffix not in (".yaml", ".yml", ".json") or not path.is_file():
-        return ""
-    found = path.stat()
-    return f"{path.resolve()} {found.st_mtime_ns} {found.st_size}"
 
 
 def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str, precision: str = "fp32") -> Profile:

@@ -12,7 +12,6 @@ from ssfx.advice.ranking import advise
 from ssfx.cli import main
 from ssfx.config.advice_question import resolve_setting
 from ssfx.perf_model.profiler_trace import profile_of_trace
-from ssfx.perf_model.target import target_at
 from ssfx.planning.profile import Profile
 
 MODEL = """
@@ -262,7 +261,6 @@ def traced(exchange, computing=20.0):
 )
 def test_waiting_for_exchanges_of_the_model_is_said_with_the_busy_part(exchange, capsys):
     traced(exchange)
-    target_at.cache_clear()  # by the path, which other tests have, too
     assert main(["profile", "trace=trace.json", "batch_size=4", "--out", "p.json"]) == 0
     kind = exchange.split("_")[1]
     said = "backward takes 0.55 ms, in which kernels compute for 0.04 ms and exchanges of the model's own run alone for"
@@ -305,7 +303,6 @@ def test_a_trace_of_gpus_without_their_kernels_is_not_taken_for_a_cpu(capsys):
 def test_a_profile_of_another_gpu_is_said_in_every_answer(hardware, cluster, other, capsys):
     profile = profile_of_trace(traced("ncclDevKernel_AllReduce", computing=500.0), batch_size=4)
     replace(profile, origin=replace(profile.origin, hardware=hardware)).save("p.json")
-    target_at.cache_clear()  # by the path, which other tests have, too
     on = hardware or "a GPU that it does not name"
     for words in (["advise"], ["simulate", "scheme=ddp"], ["simulate", "scheme=ddp,wfbp"], ["plan", "scheme=ddp"]):
         assert main([*words, "profile=p.json", f"cluster={cluster}"]) == 0

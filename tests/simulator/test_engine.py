@@ -44,7 +44,7 @@ def recalibrated(monkeypatch):
     """From now on, every system has slower copies to the host than the one before."""
 
     def forget():
-        targets.target_at.cache_clear()
+        targets._target_at.cache_clear()
         targets._on.cache_clear()
 
     system_on = targets.system_on
