@@ -20,7 +20,7 @@ from ssfx.config.groups import _choices, _node
 from ssfx.core.digests import with_digest
 from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
 from ssfx.perf_model.shipped_profiles import load_shipped
-from ssfx.perf_model.target import _on, target_at
+from ssfx.perf_model.target import _on, _target_at
 
 SEED = 20261125
 MUTATIONS = 60
@@ -148,7 +148,7 @@ def mutated(kind: Kind, random_: random.Random) -> bytes:
 
 
 def forgotten() -> None:
-    for cached in (target_at, _on, joined, _choices, _node):
+    for cached in (_target_at, _on, joined, _choices, _node):
         cached.cache_clear()
 
 

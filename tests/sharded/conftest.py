@@ -9,7 +9,7 @@ from runtime.pool import Pool
 Run = Callable[..., list[Any]]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ranks() -> Iterator[Run]:
     """Return run(work, world, *args); a mesh is of all ranks of a process group, so each world has a pool."""
     pools: dict[int, Pool] = {}

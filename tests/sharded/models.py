@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -48,7 +49,9 @@ class Transformer(nn.Module):
         return self.head(self.norm(x))
 
 
+@cache
 def mesh_of(replicas: int, shards: int) -> DeviceMesh:
+    """Return the mesh, one for all tests: a group has threads of its own, which go on looking for messages."""
     if not replicas:
         return init_device_mesh("cpu", (shards,))
     return init_device_mesh("cpu", (replicas, shards), mesh_dim_names=("replicas", "shards"))
