@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.acpsgd_panels import COLOURS, LABELS, bar
-from ssfx.evaluation.judging import complete
+from ssfx.evaluation.judging import absent, complete
 from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions, prediction_bars
 from ssfx.evaluation.step_plots import Bars, draw_panels
 from ssfx.results.rows import Row
@@ -22,6 +22,7 @@ COMMAND = "ssfx run experiment=acpsgd_fusion"
 METHODS = ("ssgd", "powersgd-star", "acpsgd")
 MODELS = ("ResNet-152", "BERT-Large")
 VARIANTS = {"(naive)": "naive", "(WFBP)": "WFBP", "": "WFBP\n+TF"}
+ONE_PLAN = "Power-SGD* waits for the device at the end of every bucket here, so that both variants are one plan"
 SENTENCES = ("acpsgd.fig9.", "acpsgd.headline.sysopt", "acpsgd.intro.ssgd_naive")
 
 
@@ -44,7 +45,8 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
 def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return verdicts on the gains of the text and on their order."""
     own = [one for one in ratios() if one.claim.startswith(SENTENCES)]
-    return complete(NAME, [*judge_predictions(rows, own), *judge_orders(rows, ORDERS)], COMMAND)
+    one_plan = absent("acpsgd.fig9.power_wfbp", ONE_PLAN, "not comparable")
+    return complete(NAME, [one_plan, *judge_predictions(rows, own), *judge_orders(rows, ORDERS)], COMMAND)
 
 
 def _power_most(steps: Steps) -> tuple[bool, str]:
@@ -52,7 +54,7 @@ def _power_most(steps: Steps) -> tuple[bool, str]:
         name: mean([over(timed(f"{name}(WFBP)", Setup(m)), timed(name, Setup(m))) for m in MODELS])(steps)
         for name in METHODS
     }
-    holds = gains["powersgd-star"] > gains["acpsgd"] > gains["ssgd"]
+    holds = gains["powersgd-star"] > max(gains["acpsgd"], gains["ssgd"])
     return holds, ", ".join(f"{LABELS[name]} {gain:.2f}x" for name, gain in gains.items())
 
 

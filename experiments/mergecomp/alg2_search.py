@@ -37,7 +37,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         NAME,
         [
             held("mergecomp.alg2.iters", max(probes(optimum) for optimum in (1, 100, 157, 312))),
-            says("mergecomp.alg2.params", stops, f"stops at the first gain below alpha = {ALPHA:g}"),
+            says("mergecomp.alg2.params", stops, f"stops at the first gain below alpha = {ALPHA:g}", source="restated"),
         ],
         COMMAND,
     )

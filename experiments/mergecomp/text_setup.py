@@ -49,7 +49,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     setup = [one for one in judge_setup(NAME, here, why) if one.claim != "mergecomp.def.sf"]
     definition = says(
         "mergecomp.def.sf", "agrees", "T_n / (n T_1)",
-        "a definition, used here as it stands: throughput over n times that of one device alone",
+        "a definition, used here as it stands: throughput over n times that of one device alone", source="restated",
     )  # fmt: skip
     assert len(setup) + 1 == len(claims_of(NAME))
     return complete(NAME, [*setup, definition], COMMAND)

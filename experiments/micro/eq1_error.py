@@ -40,7 +40,8 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return the verdict on the definition."""
     last = run("micro").history[-1][2]
     why = "a definition, used here as it stands; the paper swaps the indices of worker and step (MI-03)"
-    return complete(NAME, [says("micro.eq1.form", "agrees", f"{last:.3g} in the last step drawn", why)], COMMAND)
+    found = says("micro.eq1.form", "agrees", f"{last:.3g} in the last step drawn", why, source="restated")
+    return complete(NAME, [found], COMMAND)
 
 
 def finding(rows: list[Row]) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean, pstdev
 
-from ssfx.claims.verdicts import Verdict
+from ssfx.claims.verdicts import Outcome, Verdict
 from ssfx.evaluation.judging import absent, complete, says
 from ssfx.evaluation.micro_runs import COLOURS, GROUP, method
 from ssfx.evaluation.quality_curves import SCALE, curve, draw_curves, grouped
@@ -17,6 +18,8 @@ NEEDS = {"experiment": "micro_quality", "calibration": ""}
 COMMAND = "ssfx run experiment=micro_quality"
 
 METHODS = ("Top-k", "hard threshold")
+STEADY = 0.1
+"""Standard deviation of an error over its mean, in the second half of training, up to which it counts as steady."""
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
@@ -25,7 +28,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
-    """Return in how many steps the error of hard threshold is lower."""
+    """Return in how many steps the error of hard threshold is lower, and whether it is steady."""
     found = [absent("micro.fig2.gpus", f"ours ran on {GROUP} CPU workers")]
     for methods in shown(rows).values():
         if set(METHODS) <= set(methods):
@@ -36,11 +39,20 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
                 if a is not None and b is not None
             ]
             if pairs:
-                share = sum(a < b for a, b in pairs) / len(pairs)
-                text = f"lower in {100 * share:.0f} % of the measured steps"
-                found.append(says("micro.fig2.order", share > 0.5, text, f"{SCALE}: {text}", source="measured"))
+                lower = sum(a < b for a, b in pairs) / len(pairs)
+                varies = max(_varies(row) for row in methods["hard threshold"])
+                text = f"lower in {100 * lower:.0f} % of the measured steps; varies by {100 * varies:.0f} % at the end"
+                below, steady = lower > 0.5, varies <= STEADY
+                outcome: Outcome = "agrees" if below and steady else "partly" if below or steady else "disagrees"
+                found.append(says("micro.fig2.order", outcome, text, f"{SCALE}: {text}", source="measured"))
                 break
     return complete(NAME, found, COMMAND, cost="minutes on two cores")
+
+
+def _varies(row: Row) -> float:
+    errors = [value for value in curve(row).get("error_norm", []) if value is not None]
+    late = errors[len(errors) // 2 :]
+    return pstdev(late) / fmean(late)
 
 
 def shown(rows: list[Row]) -> dict[str, dict[str, list[Row]]]:

@@ -50,7 +50,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     found = []
     if own := chosen(rows):
         scale = "the rescaling of the figure is done as the text says: sum of thresholds over sum of errors"
-        found.append(says("micro.fig8.scale", "agrees", "applied in the figure", scale, source="measured"))
+        found.append(says("micro.fig8.scale", "agrees", "applied in the figure", scale, source="restated"))
         ranks = [follows(row) for row in own]
         text = f"rank correlation {min(ranks):.2f} to {max(ranks):.2f}"
         found.append(says("micro.fig8.track", min(ranks) > 0, text, f"{SCALE}: {text}", source="measured"))

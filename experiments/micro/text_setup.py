@@ -45,9 +45,10 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     numel = model_work("resnet18_cifar10").numel
     k = build("topk").layout(numel, DENSITY).values
     found += [
-        says("micro.def.density", abs(k / numel - DENSITY) < 1 / numel, f"k = {k:,} of {numel:,} elements"),
+        says("micro.def.density", abs(k / numel - DENSITY) < 1 / numel, f"k = {k:,} of {numel:,} elements",
+             source="restated"),
         says("micro.setup.delta0", "partly", f"{threshold_for(k):.3g} for hard threshold, counted here",
              "the paper prints no rule, the authors' code has 1 / (2 sqrt k) for both; MiCRO takes that here only with "
-             "delta0, because runs of 100 steps end before half a percent a step has corrected it"),
+             "delta0, because runs of 100 steps end before half a percent a step has corrected it", source="restated"),
     ]  # fmt: skip
     return complete(NAME, found, COMMAND)

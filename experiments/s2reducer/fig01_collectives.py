@@ -75,7 +75,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     parts = len(split_sizes(WORKERS, WORKERS))
     holds = steps == WORKERS - 1 == len(ring()) - 1 and parts == complete_parts == WORKERS
     ours = f"{parts} parts, {steps} steps for {WORKERS} workers"
-    return complete(NAME, [says("s2reducer.ii.ring_parts", holds, ours)], COMMAND)
+    return complete(NAME, [says("s2reducer.ii.ring_parts", holds, ours, source="restated")], COMMAND)
 
 
 def finding(rows: list[Row]) -> str:

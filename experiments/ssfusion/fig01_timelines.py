@@ -27,7 +27,7 @@ def judge(rows: list[Row]) -> list[Verdict]:
     return [
         as_printed("ssfusion.fig1.tensors", 4, len(EXAMPLE.tensors), 0, command=COMMAND),
         Verdict("ssfusion.fig1.order", "agrees" if holds else "disagrees", "holds" if holds else "does not hold",
-                "computed", reason=said, command=COMMAND, cost="seconds on one core"),
+                "restated", reason=said, command=COMMAND, cost="seconds on one core"),
     ]  # fmt: skip
 
 

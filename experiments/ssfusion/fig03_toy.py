@@ -62,8 +62,8 @@ def judge(rows: list[Row]) -> list[Verdict]:
     return [
         as_printed("ssfusion.fig3.elements", 8, elements, 0, command=COMMAND),
         as_printed("ssfusion.fig3.density", 0.25, DENSITY, 2, command=COMMAND),
-        as_printed("ssfusion.fig3.per", 1, least, 0, command=COMMAND),
-        as_printed("ssfusion.fig3.multi", 0, left, 0, command=COMMAND),
+        as_printed("ssfusion.fig3.per", 1, least, 0, source="restated", command=COMMAND),
+        as_printed("ssfusion.fig3.multi", 0, left, 0, source="restated", command=COMMAND),
     ]
 
 

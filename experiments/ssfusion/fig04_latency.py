@@ -70,7 +70,7 @@ def judge(rows: list[Row]) -> list[Verdict]:
     growths = {codec: _growth(found, 1_000) for codec, found in seconds.items()}
     known = {codec: growth for codec, growth in growths.items() if growth}
     flat = [codec for codec, growth in known.items() if growth < FLAT]
-    outcome: Outcome = "agrees" if len(flat) == len(CODECS) else "partly" if flat else "disagrees"
+    outcome: Outcome = "agrees" if len(flat) == len(CODECS) else "disagrees"
     here = ", ".join(f"{codec} {growth:.1f}x" for codec, growth in known.items())
     said = "Time for 10 KB over that for 1 KB, on this CPU; constant is less than twice."
     return [

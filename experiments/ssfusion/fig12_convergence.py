@@ -138,7 +138,8 @@ def _order(claim: str, relative: Mapping[str, Sequence[float]], rivals: Sequence
     ours = relative[OWN[-1]]
     above = [rival for rival in rivals if median(ours) > median(relative[rival])]
     clear = [rival for rival in above if min(ours) > max(relative[rival])]
-    outcome: Outcome = "agrees" if len(clear) == len(rivals) else "partly" if above else "disagrees"
+    below = any(max(ours) < min(relative[rival]) for rival in rivals)
+    outcome: Outcome = "agrees" if len(clear) == len(rivals) else "partly" if above and not below else "disagrees"
     here = f"above {len(above)} of {len(rivals)}, beyond the seeds in {len(clear)}"
     said = f"Small model and data; the rivals that were run: {', '.join(map(scheme_name, rivals))}."
     return Verdict(claim, outcome, here, "measured", "", said, COMMAND, COST)
@@ -146,7 +147,7 @@ def _order(claim: str, relative: Mapping[str, Sequence[float]], rivals: Sequence
 
 def _equal(claim: str, gaps: Sequence[float], what: str) -> Verdict:
     close = [gap for gap in gaps if abs(gap) <= CLOSE]
-    outcome: Outcome = "agrees" if len(close) == len(gaps) else "partly" if close else "disagrees"
+    outcome: Outcome = "agrees" if len(close) == len(gaps) else "disagrees"
     here = f"{100 * min(gaps):+.1f} to {100 * max(gaps):+.1f} %"
     said = f"SSFusion's quality over {what}, on small models and data; equal within {100 * CLOSE:g} %."
     return Verdict(claim, outcome, here, "measured", "", said, COMMAND, COST)

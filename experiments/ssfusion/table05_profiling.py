@@ -85,7 +85,7 @@ def judge(rows: list[Row]) -> list[Verdict]:
         elif claim.id.endswith("negligible") and len(ours) == len(MODELS):
             shares = [one["percent"] for one in ours.values()]
             below = sum(value < NEGLIGIBLE for value in shares)
-            outcome: Outcome = "agrees" if below == len(shares) else "partly" if below else "disagrees"
+            outcome: Outcome = "agrees" if below == len(shares) else "disagrees"
             words = f"{below} of {len(shares)} below {NEGLIGIBLE:g} %: {min(shares):.2g} to {max(shares):.2g} %"
             calibration = next(iter(ours.values()))["calibration"]
             found.append(Verdict(claim.id, outcome, words, "simulated", calibration, SAID, COMMAND, COST))

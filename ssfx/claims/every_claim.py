@@ -20,6 +20,7 @@ from ssfx.results.rows import Row
 
 OUTCOMES: Mapping[str, Outcome] = {"agree": "agrees", "partial": "partly", "disagree": "disagrees"}
 """Outcomes of a comparison of ranges, in the words of a Verdict."""
+CONTRADICTED = "contradicts other numbers of the paper"
 SIMULATED_COST = "about a minute on one core"
 REAL_COST = "minutes on this machine"
 
@@ -69,7 +70,7 @@ def verdicts(figures: Iterable[Judging], rows: Sequence[Row]) -> list[Verdict]:
         for one in given:
             if one.claim not in found:
                 raise ValueError(f"{figure.name} judges {one.claim!r}, which is in no ledger")
-            checked = _unless_used(one, known[one.claim])
+            checked = _as_it_counts(one, known[one.claim])
             if checked not in found[one.claim]:
                 found[one.claim].append(checked)
     for ledger in ledgers():
@@ -115,10 +116,18 @@ def _models(claim: PaperClaim) -> list[str]:
     return [named] if isinstance(named, str) else [str(name) for name in named or []]
 
 
-def _unless_used(one: Verdict, claim: PaperClaim) -> Verdict:
-    """Return the verdict, not comparable where the calibration was made from the claim."""
+def _as_it_counts(one: Verdict, claim: PaperClaim) -> Verdict:
+    """Return the verdict, "restated" for set-ups; not comparable where the calibration was made from the claim.
+
+    Nor does a run compare with a number that contradicts other numbers of its paper. What is computed from those other
+    numbers does: it shows the contradiction.
+    """
+    if one.source == "computed":
+        return replace(one, source="restated") if claim.type == "setup" else one
     if one.outcome in OUTCOMES.values() and used_by(one.calibration, claim):
         return replace(one, outcome="not comparable", reason=USED)
+    if one.outcome in OUTCOMES.values() and one.source != "restated" and claim.verified == "disagree":
+        return replace(one, outcome="not comparable", reason=f"{CONTRADICTED} ({claim.issue})")
     return one
 
 

@@ -51,10 +51,12 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        """One of agree, partial, disagree, not comparable."""
+        """One of agree, partial, disagree, not comparable; an ordering agrees where it holds in every setting."""
         if self.why:
             return "not comparable"
         low, high = self.stated
+        if self.claim.metric == "ordering":
+            return "agree" if all(self.values) else "disagree"
         return compare(((1 - self.tolerance) * low, (1 + self.tolerance) * high), min(self.values), max(self.values))
 
     @property
@@ -160,8 +162,6 @@ def _quoted(growth: PaperClaim, model: str, gpus: int) -> float:
 
 
 def _why_not(claim: PaperClaim) -> str:
-    if claim.verified == "disagree":
-        return f"contradicts other numbers of the paper ({claim.issue})"
     if claim.reproducible_by not in ("simulation", "static"):
         return "asks for a run on the paper's GPUs"
     if claim.artifact == "ssfusion.fig9" and claim.metric == "time_s":

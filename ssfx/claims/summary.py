@@ -11,8 +11,10 @@ from ssfx.claims.verdicts import Outcome, Verdict, span
 
 Kind = Literal["orderings", "ranges", "numbers", "set-ups and formulas"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+Column = Outcome | Literal["restated"]
 JUDGED: tuple[Outcome, ...] = ("agrees", "partly", "disagrees")
+COLUMNS: tuple[Column, ...] = (*JUDGED, "restated", "not comparable", "not attempted")
+"""What claims are counted under: the outcome, or "restated" for those that could hardly have come out otherwise."""
 PAPERS = {
     "ssfusion": "SSFusion", "acpsgd": "ACP-SGD", "mergecomp": "MergeComp", "micro": "MiCRO", "s2reducer": "S2 Reducer",
 }  # fmt: skip
@@ -41,43 +43,53 @@ def papers() -> dict[str, str]:
     return {name: PAPERS.get(name, name) for name in sorted({ledger.paper for ledger in ledgers()}, key=_place)}
 
 
-def counts(claims: Iterable[PaperClaim], verdicts: Mapping[str, Verdict]) -> Counter[Outcome]:
-    """Return how many of the claims have which outcome."""
-    return Counter(verdicts[claim.id].outcome for claim in claims)
+def column(one: Verdict) -> Column:
+    """Return what a claim is counted under."""
+    return "restated" if one.source == "restated" and one.outcome in JUDGED else one.outcome
 
 
-def by_paper(verdicts: Mapping[str, Verdict]) -> dict[str, Counter[Outcome]]:
+def counts(claims: Iterable[PaperClaim], verdicts: Mapping[str, Verdict]) -> Counter[Column]:
+    """Return how many of the claims are counted under which column."""
+    return Counter(column(verdicts[claim.id]) for claim in claims)
+
+
+def by_paper(verdicts: Mapping[str, Verdict]) -> dict[str, Counter[Column]]:
     """Return the counts of every paper's claims."""
     claims = {ledger.paper: ledger.claims for ledger in ledgers()}
     return {paper: counts(claims[paper], verdicts) for paper in papers()}
 
 
-def by_kind(verdicts: Mapping[str, Verdict]) -> dict[Kind, Counter[Outcome]]:
+def by_kind(verdicts: Mapping[str, Verdict]) -> dict[Kind, Counter[Column]]:
     """Return the counts of orderings, ranges, numbers and set-ups, of all papers."""
     every = claims_by_id().values()
     return {one: counts([claim for claim in every if kind(claim) == one], verdicts) for one in KINDS}
 
 
-def by_source(verdicts: Mapping[str, Verdict]) -> dict[str, Counter[Outcome]]:
-    """Return the counts of the judged claims by where our value comes from; simulated ones with their calibration."""
-    found: dict[str, Counter[Outcome]] = {}
+def by_source(verdicts: Mapping[str, Verdict]) -> dict[str, Counter[Column]]:
+    """Return the counts of the tested claims by where our value comes from; simulated ones with their calibration."""
+    found: dict[str, Counter[Column]] = {}
     for one in verdicts.values():
-        if one.outcome in JUDGED:
+        if column(one) in JUDGED:
             source = f"{one.source} ({one.calibration})" if one.calibration else one.source
             found.setdefault(source, Counter())[one.outcome] += 1
     return dict(sorted(found.items()))
 
 
-def sentence(found: Counter[Outcome]) -> str:
-    """Return counts in words: how many of the judged claims agree, partly and not, and how many were not judged."""
-    judged = sum(found[outcome] for outcome in JUDGED)
+def tested(found: Counter[Column]) -> int:
+    """Return how many claims were held against a value of ours that could have come out otherwise."""
+    return sum(found[outcome] for outcome in JUDGED)
+
+
+def sentence(found: Counter[Column]) -> str:
+    """Return counts in words: how many of the tested claims agree, partly and not, and how many were not tested."""
     return (
-        f"{found['agrees']} of {judged} judged claims agree, {found['partly']} partly, {found['disagrees']} disagree; "
+        f"{found['agrees']} of {tested(found)} tested claims agree, {found['partly']} partly, "
+        f"{found['disagrees']} disagree; {found['restated']} restate a set-up or a definition, "
         f"{found['not comparable']} not comparable, {found['not attempted']} not attempted"
     )
 
 
-def total(verdicts: Mapping[str, Verdict]) -> Counter[Outcome]:
+def total(verdicts: Mapping[str, Verdict]) -> Counter[Column]:
     """Return the counts of all claims."""
     return sum(by_paper(verdicts).values(), Counter())
 

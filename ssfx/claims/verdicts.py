@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 Outcome = Literal["agrees", "partly", "disagrees", "not comparable", "not attempted"]
-Source = Literal["computed", "measured", "emulated", "simulated", "published", "none"]
-"""Where our value comes from: "computed" is exact, from shapes or formulas, and needs no run; "none" has no value."""
+Source = Literal["computed", "measured", "emulated", "simulated", "published", "restated", "none"]
+"""Where our value comes from: "computed" is exact, from shapes or formulas, and needs no run; "none" has no value.
+
+"restated": a setting, a definition or an example made after the paper, so that our value could hardly be another.
+"""
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,14 @@ def compared(
 
 
 def as_printed(
-    claim: str, stated: float, ours: float, decimals: int, *, unit: str = "", reason: str = "", command: str = "",
-    cost: str = "seconds on one core",
+    claim: str, stated: float, ours: float, decimals: int, *, unit: str = "", source: Source = "computed",
+    reason: str = "", command: str = "", cost: str = "seconds on one core",
 ) -> Verdict:  # fmt: skip
     """Return the verdict on a number that is computed exactly: agrees where it rounds to what the paper prints."""
     half = 0.5 * 10.0**-decimals * (1 + 1e-9)
-    found = compared(claim, (stated - half, stated + half), (ours, ours), unit=unit, reason=reason, command=command)
+    found = compared(
+        claim, (stated - half, stated + half), (ours, ours), unit=unit, source=source, reason=reason, command=command
+    )
     why = reason or (
         "" if found.outcome == "agrees" else f"ours is {span(ours, ours, unit)}, the paper prints {stated:g}"
     )
@@ -97,7 +102,7 @@ def headline(verdicts: Sequence[Verdict]) -> Mapping[str, Verdict]:
     Of simulated ones the nominal calibration counts, whatever others give: choosing by outcome would be choosing the
     result. A source that could not compare does not stand before one that could.
     """
-    rank = {"measured": 0, "emulated": 1, "computed": 2, "simulated": 3, "published": 4, "none": 5}
+    rank = {"measured": 0, "emulated": 1, "computed": 2, "simulated": 3, "published": 4, "restated": 5, "none": 6}
 
     def key(one: Verdict) -> tuple[bool, int, bool, str]:
         compared = one.outcome not in ("not comparable", "not attempted")

@@ -13,7 +13,8 @@ import click
 from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
-    from ssfx.claims.verdicts import Outcome, Verdict
+    from ssfx.claims.summary import Column
+    from ssfx.claims.verdicts import Verdict
     from ssfx.results.store import Store
 
 
@@ -83,12 +84,12 @@ def _integrity(paper: str | None, as_json: bool, verify: bool, bless: tuple[Path
 
 
 def _summary(verdicts: Mapping[str, Verdict]) -> None:
-    from ssfx.claims.summary import OUTCOMES, by_kind, by_paper, by_source, papers, sentence, total
+    from ssfx.claims.summary import COLUMNS, by_kind, by_paper, by_source, papers, sentence, total
 
     names = papers()
     found = total(verdicts)
     click.secho(f"{found.total()} claims of {len(names)} papers: {sentence(found)}", bold=True)
-    head = ("claims", *OUTCOMES)
+    head = ("claims", *COLUMNS)
     for first, counted in (
         ("paper", {names[paper]: counts for paper, counts in by_paper(verdicts).items()}),
         ("kind of claim", dict(by_kind(verdicts))),
@@ -103,10 +104,10 @@ def _plain(paper: str | None, verdicts: Mapping[str, Verdict], store: Store) -> 
     """Print claims by paper and outcome and runs by experiment, or every claim of one paper."""
     from ssfx.claims.evidence import run_counts
     from ssfx.claims.ledger import ledgers
-    from ssfx.claims.summary import OUTCOMES, by_paper
+    from ssfx.claims.summary import COLUMNS, by_paper
 
     if paper is None:
-        counted = {name: {one: counts[one] for one in OUTCOMES} for name, counts in by_paper(verdicts).items()}
+        counted = {name: {one: counts[one] for one in COLUMNS} for name, counts in by_paper(verdicts).items()}
         runs = {name: dict(counts) for name, counts in run_counts(store).items()}
         click.echo(json.dumps({"claims": counted, "runs": runs}))
         return
@@ -118,10 +119,10 @@ def _plain(paper: str | None, verdicts: Mapping[str, Verdict], store: Store) -> 
     click.echo(json.dumps({"paper": paper, "claims": found}))
 
 
-def _line(name: str, counts: Counter[Outcome]) -> list[str]:
-    from ssfx.claims.summary import OUTCOMES
+def _line(name: str, counts: Counter[Column]) -> list[str]:
+    from ssfx.claims.summary import COLUMNS
 
-    return [name, str(counts.total()), *(str(counts[outcome]) for outcome in OUTCOMES)]
+    return [name, str(counts.total()), *(str(counts[outcome]) for outcome in COLUMNS)]
 
 
 def _claims(paper: str, verdicts: Mapping[str, Verdict]) -> None:

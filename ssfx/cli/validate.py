@@ -71,14 +71,15 @@ def _summary(groups: Sequence[Group]) -> None:
                 "  ", "", bold=how == "blind",
             )  # fmt: skip
     if printed := published(groups):
-        columns = ("published", "n", "mean error", "largest", "orderings right")
+        columns = ("published", "n", "mean error", "of no effect", "largest", "orderings right")
         rows = [
-            (name, str(total.count), f"{100 * total.mean:.1f} %", f"{100 * total.maximum:.0f} %",
-             f"{total.ordered} of {total.orderings}")
-            for name, total in ((group.name, group.total) for group in printed)
+            (group.name, str(total.count), f"{100 * total.mean:.1f} %", _percent(group.no_effect()),
+             f"{100 * total.maximum:.0f} %", f"{total.ordered} of {total.orderings}")
+            for group, total in ((group, group.total) for group in printed)
         ]  # fmt: skip
         click.echo()
         print_table(columns, rows, right=set(columns[1:]))
+        say("of no effect: the mean error of a simulator in which no method changes a step", "  ", "")
     if named := goals(groups):
         click.echo()
         click.secho("goals", bold=True)
@@ -88,7 +89,10 @@ def _summary(groups: Sequence[Group]) -> None:
 
 def _plain(group: Group) -> dict[str, Any]:
     """Return the scores of a group and of its sets as what JSON can hold."""
-    sets = {name: _plain_scores(scores, group.beyond(name)) for name, scores in group.scores()}
+    sets = {
+        name: {**_plain_scores(scores, group.beyond(name)), "no_effect": group.no_effect(name)}
+        for name, scores in group.scores()
+    }
     return {
         "name": group.name, "title": group.title, "calibrated_on": group.calibrated_on, "tested_on": group.tested_on,
         "unit": group.unit, **sets.pop("all"), "sets": sets, "notes": list(group.notes),
@@ -123,8 +127,8 @@ def _show(group: Group) -> None:
     print_table(
         ("panel", "what", "simulated", "actual", "error", "", "claim"), rows, right={"simulated", "actual", "error"}
     )
-    columns = ("set", "n", "mean", "beyond compute", "median", "max", "bias", "tau", "orderings right")
-    lines = [_line(name, scores, group.beyond(name)) for name, scores in group.scores()]
+    columns = ("set", "n", "mean", "of no effect", "beyond compute", "median", "max", "bias", "tau", "orderings right")
+    lines = [_line(name, scores, group.no_effect(name), group.beyond(name)) for name, scores in group.scores()]
     print_table(columns, lines, right=set(columns[1:]))
     total = group.total
     click.echo(f"  worst: {total.worst.panel}, {total.worst.label}: {100 * total.worst.error:+.1f} %")
@@ -152,12 +156,26 @@ def _show_parts(group: Group) -> None:
     print_table(("panel", "scheme", *headings), rows, right=set(headings))
 
 
-def _line(name: str, scores: Scores, beyond: Scores | None) -> Sequence[str]:
+def _line(name: str, scores: Scores, no_effect: float | None, beyond: Scores | None) -> Sequence[str]:
     tau = "-" if scores.tau is None else f"{scores.tau:.2f}"
-    part = "-" if beyond is None else f"{100 * beyond.mean:.1f} %"
+    part = _percent(None if beyond is None else beyond.mean)
     mean, *others = (f"{100 * value:.1f} %" for value in (scores.mean, scores.median, scores.maximum))
     right = f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-"
-    return (name, str(scores.count), mean, part, *others, f"{100 * scores.bias:+.1f} %", tau, right)
+    return (
+        name,
+        str(scores.count),
+        mean,
+        _percent(no_effect),
+        part,
+        *others,
+        f"{100 * scores.bias:+.1f} %",
+        tau,
+        right,
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
 
 
 def _value(value: float, unit: str) -> str:

@@ -148,7 +148,8 @@ def _word(column: str | Callable[[Row], str], methods: Mapping[str, Sequence[Row
 def judged_order(claim: str, pairs: Sequence[tuple[str, str, str, str]]) -> Verdict:
     """Return the verdict on an order from pairs of methods: (what is compared, word, difference, wanted word).
 
-    "equal" is met by differences within the noise; with one seed nothing can be said.
+    "equal" is met by differences within the noise; with one seed nothing can be said. One pair that is clearly another
+    than wanted contradicts the order; a pair that should differ and does not stand out of the noise leaves it open.
     """
     text = "; ".join(f"{what} {said}" for what, _, said, _ in pairs)
     if any(word == "unknown" for _, word, _, _ in pairs):
@@ -156,5 +157,6 @@ def judged_order(claim: str, pairs: Sequence[tuple[str, str, str, str]]) -> Verd
             claim, "not comparable", text, "measured", reason="too few seeds to tell a difference from noise"
         )
     holds = [word == wanted for _, word, _, wanted in pairs]
-    outcome: Outcome = "agrees" if all(holds) else "partly" if any(holds) else "disagrees"
+    contradicted = any(word not in (wanted, "equal") for _, word, _, wanted in pairs)
+    outcome: Outcome = "agrees" if all(holds) else "partly" if any(holds) and not contradicted else "disagrees"
     return Verdict(claim, outcome, text, "measured", reason=f"{SCALE}: {text}")

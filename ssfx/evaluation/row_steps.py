@@ -125,13 +125,16 @@ def ours_as_stated(claim_id: str, value: float) -> float:
 
 CLOSE = 0.05
 """Relative difference within which a simulated number counts as the printed one, of a gain the ratio of times."""
+HALF = 0.5
+"""Share of a stated gain by which ours may differ: a method without any effect never has the gain that is stated."""
 
 
 def judge_predictions(rows: Sequence[Row], predictions: Iterable[Prediction]) -> list[Verdict]:
     """Return, for each calibration, a verdict on every prediction whose rows are there.
 
     A claim of several predictions, as a gain over either of two, is held with the range of them. A simulated number
-    agrees if it is within CLOSE of the printed one; of a gain, the ratio of times is what must be.
+    agrees if it is within CLOSE of the printed one; of a gain, the ratio of times is what must be, and the gain must be
+    within HALF of the stated one.
     """
     listed = list(predictions)
     found = []
@@ -146,11 +149,21 @@ def judge_predictions(rows: Sequence[Row], predictions: Iterable[Prediction]) ->
         for claim_id, own in values.items():
             low, high = sorted(ours_as_stated(claim_id, value) for value in (min(own), max(own)))
             stated = next(one.stated(claim_id) for one in listed if one.claim == claim_id)
-            shown = abs(ours_as_stated(claim_id, stated)) or 1.0
-            slack = CLOSE * stated * (1e3 if claims_by_id()[claim_id].unit == "ms" else 1) / shown
-            slack *= 100 if claims_by_id()[claim_id].unit == "percent" else 1
-            found.append(held(claim_id, (low, high), tolerance=slack, source="simulated", calibration=calibration))
+            found.append(
+                held(claim_id, (low, high), tolerance=_slack(claim_id, stated), source="simulated",
+                     calibration=calibration)
+            )  # fmt: skip
     return found
+
+
+def _slack(claim_id: str, stated: float) -> float:
+    """Return the relative difference from the printed number within which ours agrees."""
+    claim = claims_by_id()[claim_id]
+    slack = CLOSE * stated
+    if claim.unit != "ms" and claim.metric != "scaling_factor":
+        slack = min(slack, HALF * abs(stated - 1))
+    slack *= {"ms": 1e3, "percent": 100.0}.get(claim.unit or "", 1.0)
+    return slack / (abs(ours_as_stated(claim_id, stated)) or 1.0)
 
 
 Rule = Callable[[Steps], tuple[bool, str]]

@@ -49,8 +49,8 @@ KEPT = (".png", ".csv")
 """What the repository keeps of a figure; the rest is drawn in seconds."""
 
 _SCORES = (
-    "| what | n | mean | mean of the part beyond compute | median | maximum | bias | tau | inverted by > 5 % | "
-    "orderings right |"
+    "| what | n | mean | of no effect | mean of the part beyond compute | median | maximum | bias | tau "
+    "| inverted by > 5 % | orderings right |"
 )
 
 FIRST = "ssfusion.fig16"
@@ -149,9 +149,9 @@ def answer_block() -> str:
 def scores_block() -> str:
     """Return what `ssfx validate` finds: one line for each group and for each of its sets, and its notes."""
     groups = [*load("recorded"), *load("published")]
-    lines = [_SCORES, "| --- " * 10 + "|"]
+    lines = [_SCORES, "| --- " * 11 + "|"]
     lines += [
-        _scores_line(f"**{group.title}**" if name == "all" else name, scores, group.beyond(name))
+        _scores_line(f"**{group.title}**" if name == "all" else name, scores, group.no_effect(name), group.beyond(name))
         for group in groups
         for name, scores in reversed(group.scores())
     ]
@@ -159,14 +159,14 @@ def scores_block() -> str:
     return "\n".join([*lines, "", *notes])
 
 
-def _scores_line(name: str, scores: Scores, beyond: Scores | None) -> str:
+def _scores_line(name: str, scores: Scores, no_effect: float | None, beyond: Scores | None) -> str:
     shares = (scores.mean, scores.median, scores.maximum)
     percent = [f"{100 * share:.3g} %" for share in shares] + [f"{100 * scores.bias:+.2g} %"]
     tau = "-" if scores.tau is None else f"{scores.tau:.2f}"
-    part = "-" if beyond is None else f"{100 * beyond.mean:.3g} %"
+    null, part = ("-" if one is None else f"{100 * one:.3g} %" for one in (no_effect, beyond and beyond.mean))
     mean, *others = percent
     orders = str(len(scores.telling)), f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-"
-    return f"| {' | '.join((name, str(scores.count), mean, part, *others, tau, *orders))} |"
+    return f"| {' | '.join((name, str(scores.count), mean, null, part, *others, tau, *orders))} |"
 
 
 if __name__ == "__main__":

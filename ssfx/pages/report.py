@@ -15,8 +15,8 @@ from typing import Any
 
 from ssfx.claims.every_claim import verdicts
 from ssfx.claims.ledger import Ledger, PaperClaim, ledgers
-from ssfx.claims.summary import OUTCOMES, by_kind, by_paper, by_source, kind, paper_says, papers, sentence, total
-from ssfx.claims.verdicts import Outcome, Verdict, headline
+from ssfx.claims.summary import COLUMNS, Column, by_kind, by_paper, by_source, kind, paper_says, papers, sentence, total
+from ssfx.claims.verdicts import Verdict, headline
 from ssfx.figures.discovery import Figure, discover, place
 from ssfx.pages.reproduction import obtained, source
 from ssfx.pages.step_timeline import chosen_row, step_timeline
@@ -29,7 +29,7 @@ PACKED = ".packed"
 ROWS_SHOWN = 200
 """Rows of a figure that are listed; their number is said in any case."""
 NUMBERS = ("iteration_s", "throughput_samples_per_s", "sparsify_s", "exposed_comm_s", "sent_bytes", "top1", "f1")
-ORIGINS = ("computed", "measured", "emulated", "simulated", "published", "none")
+ORIGINS = ("computed", "measured", "emulated", "simulated", "published", "restated", "none")
 
 
 def report_page(rows: Sequence[Row], pictures: Path) -> str:
@@ -78,10 +78,10 @@ def _summary(counted: Mapping[str, Verdict]) -> str:
     )
 
 
-def _counts(first: str, counted: Mapping[str, Counter[Outcome]]) -> str:
-    heads = "".join(f"<th>{word}" for word in (first, "claims", *OUTCOMES))
+def _counts(first: str, counted: Mapping[str, Counter[Column]]) -> str:
+    heads = "".join(f"<th>{word}" for word in (first, "claims", *COLUMNS))
     lines = "".join(
-        f"<tr><td>{name}<td>{counts.total()}" + "".join(f"<td>{counts[outcome] or ''}" for outcome in OUTCOMES)
+        f"<tr><td>{name}<td>{counts.total()}" + "".join(f"<td>{counts[column] or ''}" for column in COLUMNS)
         for name, counts in counted.items()
     )
     return f'<table class="counts"><tr>{heads}{lines}</table>'
@@ -90,7 +90,7 @@ def _counts(first: str, counted: Mapping[str, Counter[Outcome]]) -> str:
 def _filters() -> str:
     choices: dict[str, list[tuple[str, str]]] = {
         "paper": list(papers().items()),
-        "verdict": [(outcome, outcome) for outcome in OUTCOMES],
+        "verdict": [(outcome, outcome) for outcome in COLUMNS if outcome != "restated"],
         "origin": [(origin, origin) for origin in ORIGINS],
     }
     fields = "".join(

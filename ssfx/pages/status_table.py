@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ssfx.claims.every_claim import headlines
-from ssfx.claims.summary import JUDGED, OUTCOMES, by_kind, by_paper, by_source, papers, total
-from ssfx.claims.verdicts import Outcome, Verdict
+from ssfx.claims.summary import COLUMNS, Column, by_kind, by_paper, by_source, papers, tested, total
+from ssfx.claims.verdicts import Verdict
 from ssfx.figures.discovery import discover
 from ssfx.pages.markdown import table
 from ssfx.results.rows import Row
 
 PAGE = "docs/reproduction.md"
-HEAD = ("paper", "claims", *OUTCOMES)
+HEAD = ("paper", "claims", *COLUMNS)
 
 
 def status_block(rows: Sequence[Row]) -> str:
@@ -26,28 +26,26 @@ def status_block(rows: Sequence[Row]) -> str:
 
 
 def summary(verdicts: Mapping[str, Verdict], rows: Sequence[Row]) -> str:
-    """Return what came of the claims: how many were judged, from which source, by kind, and whether a GPU was used."""
+    """Return what came of the claims: how many were tested, from which source, by kind, and whether a GPU was used."""
     found = total(verdicts)
-    judged = sum(found[outcome] for outcome in JUDGED)
+    restated = [one for one in verdicts.values() if one.source == "restated"]
+    as_stated = sum(one.outcome == "agrees" for one in restated)
     sources = "; ".join(f"{name}: {_agree(counts)}" for name, counts in by_source(verdicts).items())
-    kinds = "; ".join(f"{name}: {_agree(counts)}" for name, counts in by_kind(verdicts).items() if _judged(counts))
+    kinds = "; ".join(f"{name}: {_agree(counts)}" for name, counts in by_kind(verdicts).items() if tested(counts))
     return (
-        f"**Of {found.total()} claims of {len(papers())} papers, {judged} were judged: {found['agrees']} agree, "
+        f"**Of {found.total()} claims of {len(papers())} papers, {tested(found)} were tested: {found['agrees']} agree, "
         f"{found['partly']} partly, {found['disagrees']} disagree.** By source, {sources}. By kind, {kinds}. "
-        f"{_on_gpus(rows)}"
+        f"{len(restated)} more restate a set-up or a definition, {as_stated} as the paper has them; they could hardly "
+        f"have come out otherwise. {_on_gpus(rows)}"
     )
 
 
-def _judged(counts: Counter[Outcome]) -> int:
-    return sum(counts[outcome] for outcome in JUDGED)
+def _agree(counts: Counter[Column]) -> str:
+    return f"{counts['agrees']} of {tested(counts)} agree"
 
 
-def _agree(counts: Counter[Outcome]) -> str:
-    return f"{counts['agrees']} of {_judged(counts)} agree"
-
-
-def _line(name: str, counts: Counter[Outcome]) -> Sequence[str]:
-    return [name, str(counts.total()), *(str(counts[outcome]) for outcome in OUTCOMES)]
+def _line(name: str, counts: Counter[Column]) -> Sequence[str]:
+    return [name, str(counts.total()), *(str(counts[column]) for column in COLUMNS)]
 
 
 def _on_gpus(rows: Sequence[Row]) -> str:

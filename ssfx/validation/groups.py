@@ -8,6 +8,7 @@ from functools import cached_property
 from statistics import median
 from typing import Literal
 
+from ssfx.claims.ledger import claims_by_id
 from ssfx.core.errors import RunError, unknown
 from ssfx.core.paths import results_dir
 from ssfx.results.rows import Row
@@ -62,6 +63,20 @@ class Group:
         belongs = dict(self.sets).get(name)
         chosen = [pair for pair in self.beyond_compute if belongs is None or belongs(pair)]
         return score(chosen) if chosen else None
+
+    def no_effect(self, name: str = "all") -> float | None:
+        """Return the mean error of a simulator in which no method has any effect, over the ratios of times in a set.
+
+        Each of its ratios is 1. None where the set has no ratios of times; a scaling factor is none.
+        """
+        belongs, known = dict(self.sets).get(name), claims_by_id()
+        chosen = [
+            replace(pair, predicted=1.0)
+            for pair in self.pairs
+            if self.unit == "x" and pair.claim and known[pair.claim].metric != "scaling_factor"
+            and (belongs is None or belongs(pair))
+        ]  # fmt: skip
+        return score(chosen).mean if chosen else None
 
 
 def load(name: str) -> list[Group]:

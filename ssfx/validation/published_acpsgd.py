@@ -140,8 +140,6 @@ def _optimizations() -> Iterator[Prediction]:
     setups = [Setup("ResNet-152"), Setup("BERT-Large")]
     early = [_speedup(at, f"{name}(naive)", f"{name}(WFBP)") for name in ("ssgd", "acpsgd") for at in setups]
     yield Prediction("acpsgd.fig9.wfbp", "Fig. 9 gain of WFBP", "ssgd and acpsgd", mean(early))
-    late = [_speedup(at, "powersgd-star(WFBP)", "powersgd-star(naive)") for at in setups]
-    yield Prediction("acpsgd.fig9.power_wfbp", "Fig. 9 loss by WFBP", "powersgd-star", mean(late))
     for name in ("ssgd", "powersgd-star", "acpsgd"):
         fused = mean([_speedup(at, f"{name}(WFBP)", name) for at in setups])
         yield Prediction(f"acpsgd.fig9.tf.{name}", "Fig. 9 gain of fusion", name, fused)

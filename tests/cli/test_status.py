@@ -81,7 +81,7 @@ def test_status_is_one_screen(capsys):
     out = capsys.readouterr().out
     assert len(out.splitlines()) <= 40
     assert out.startswith("657 claims of 5 papers: ")
-    assert "judged claims agree" in out.splitlines()[0]
+    assert "tested claims agree" in out.splitlines()[0]
     assert {"SSFusion", "orderings", "computed"} <= {line.split()[0] for line in out.splitlines() if line.strip()}
 
 

@@ -8,7 +8,7 @@ from figures.synthetic_clusters import clusters
 
 from ssfx.claims.every_claim import headlines
 from ssfx.claims.ledger import claims_by_id, ledgers
-from ssfx.claims.summary import OUTCOMES, by_kind, by_source, counts, kind, paper_says, total
+from ssfx.claims.summary import COLUMNS, by_kind, by_source, counts, kind, paper_says, total
 from ssfx.claims.verdicts import Verdict
 from ssfx.figures.discovery import discover
 from ssfx.pages.status_table import status_block
@@ -35,8 +35,8 @@ def test_every_paper_has_one_line_whose_counts_add_up(simulated):
         paper = re.search(r"#(\w+)\)", name)[1]
         assert int(claims) == sizes[paper] == sum(map(int, outcomes))
     verdicts = headlines(discover().values(), simulated)
-    columns = [sum(int(line[2 + place]) for line in table) for place in range(len(OUTCOMES))]
-    assert columns == [total(verdicts)[outcome] for outcome in OUTCOMES]
+    columns = [sum(int(line[2 + place]) for line in table) for place in range(len(COLUMNS))]
+    assert columns == [total(verdicts)[column] for column in COLUMNS]
 
 
 def test_the_sentence_counts_sources_and_kinds_apart(simulated):
