@@ -25,6 +25,6 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return verdicts on the reductions of communication; those of GNMT are not attempted."""
-    best = next(one for one in ratios() if one.claim == "s2reducer.fig3.d.comm")
-    found = judge_communication(NAME, rows, replace(best, claim="s2reducer.headline.comm"))
+    best = [replace(one, claim="s2reducer.headline.comm") for one in ratios() if one.claim == "s2reducer.fig3.d.comm"]
+    found = judge_communication(NAME, rows, *best)
     return complete(NAME, found, COMMAND)

@@ -18,7 +18,10 @@ def setting() -> Setting:
 
 
 def filled() -> float:
-    """Return the share of blocks that some rank sends when ranks choose independently: the paper prints no overlap."""
+    """Return the share of blocks that some rank sends when ranks choose independently, the most that it can be.
+
+    The paper prints no overlap; the least is the rate itself, of ranks that all choose alike.
+    """
     ranks = cluster_on(ClusterChoice(CLUSTER), None, "auto").world_size
     return 1 - (1 - number("s2reducer.setup.rate")) ** ranks
 
@@ -28,6 +31,7 @@ METHODS: dict[str, Callable[[float], Method]] = {
     "allgather": lambda rate: method("fused_all", compressor="block_topk", density=rate),
     "sparcml": lambda rate: method("sparcml", density=rate),
     "omnireduce": lambda _: method("omnireduce", filled=filled()),
+    "omnireduce, ranks alike": lambda rate: method("omnireduce", filled=rate),
 }
 
 
@@ -42,6 +46,7 @@ def ratios() -> Iterator[Prediction]:
         ("sparcml", "s2reducer.appB2.resnet50.sparcml"),
         ("allgather", "s2reducer.appB2.resnet50.allgather"),
         ("omnireduce", "s2reducer.fig3.d.comm"),
+        ("omnireduce, ranks alike", "s2reducer.fig3.d.comm"),
     ):
         yield Prediction(claim_id, "communication left by S2 Reducer", f"of {name}", _left(name), remainder, False)
     for name in ("sparcml", "allgather"):
