@@ -59,7 +59,10 @@ def _constant(steps: Steps) -> tuple[bool, str]:
     times = [steps.step(*timed("topk", MODEL, DENSITY, workers)) for workers in WORKERS]
     apart = max(one.sparsify_s for one in times) / min(one.sparsify_s for one in times) - 1
     share = times[-1].sparsify_s / times[-1].iteration_s
-    return apart < CONSTANT and share > LARGE, f"differs by {100 * apart:.0f} %, {100 * share:.0f} % of the iteration on 16 workers"
+    return (
+        apart < CONSTANT and share > LARGE,
+        f"differs by {100 * apart:.0f} %, {100 * share:.0f} % of the iteration on 16 workers",
+    )
 
 
 def _grows(steps: Steps) -> tuple[bool, str]:
