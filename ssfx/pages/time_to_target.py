@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
+from ssfx.advice.time_to_quality import way
 from ssfx.pages.markdown import table
 from ssfx.results.rows import Row
 from ssfx.validation.scores import Pair, score
@@ -25,6 +26,10 @@ def time_to_target_block(rows: Sequence[Row]) -> str:
         f"{near} of {len(pairs)} are predicted within 15 %; the mean error is {100 * found.mean:.0f} %, "
         f"Kendall's tau of all {len(pairs)} is {together.tau or 0.0:.2f}."
     )
+    cells = {(row.case.model, way(row.case)) for row in rows if row.case.experiment == REAL}
+    if missing := sorted(cells - {(pair.panel, pair.label) for pair in pairs}):
+        named = ", ".join(f"{model} with {scheme}" for model, scheme in missing)
+        sentence += f" Not among them: {named}, whose runs mostly miss the target."
     return f"{sentence}\n\n{table(HEADER, list(map(_cells, pairs)))}"
 
 

@@ -19,7 +19,7 @@ from ssfx.pages.readme import reference_rows
 from ssfx.results.rows import Row
 
 SPREADS = 4 * (1.5, 3.0, 6.0)
-"""Of each time that all rows are shaken, the standard deviation of the logarithm of what a number is multiplied with."""
+"""Of each draw, the standard deviation of the logarithm of what every number is multiplied with."""
 LOW = 1e-2
 """What a zero is taken for, which no factor could move."""
 
