@@ -163,7 +163,7 @@ def _scores_line(name: str, scores: Scores, no_effect: float | None, beyond: Sco
     shares = (scores.mean, scores.median, scores.maximum)
     percent = [f"{100 * share:.3g} %" for share in shares] + [f"{100 * scores.bias:+.2g} %"]
     tau = "-" if scores.tau is None else f"{scores.tau:.2f}"
-    null, part = ("-" if one is None else f"{100 * one:.3g} %" for one in (no_effect, beyond and beyond.mean))
+    null, part = ("-" if one is None else f"{100 * one:.3g} %" for one in (no_effect, beyond.mean if beyond else None))
     mean, *others = percent
     orders = str(len(scores.telling)), f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-"
     return f"| {' | '.join((name, str(scores.count), mean, null, part, *others, tau, *orders))} |"
