@@ -76,7 +76,7 @@ def judge(rows: list[Row]) -> list[Verdict]:
         said = f"{NOTES[0].partition('. ')[0]}." if model == WHOLE else "Our BERT-large has narrower tensors."
         if len(at) > 1:
             found.append(_trend(claim, ours, said))
-        elif here == (0.0, 0.0):
+        elif claim.bounds == (0.0, 0.0):
             one = compared(claim.id, claim.bounds, here, unit="%", source="measured")
             found.append(replace(one, reason=said, command=COMMAND, cost=COST))
         else:

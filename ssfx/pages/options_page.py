@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 from ssfx.collectives import collectives
@@ -13,6 +13,7 @@ from ssfx.config.option_text import added, described, layers, types, value
 from ssfx.memories import memories
 from ssfx.pages.markdown import NOTE, anchor, code, table
 from ssfx.schemes import schemes
+from ssfx.schemes.capabilities import HEADER, capabilities
 
 INTRODUCTION = """\
 Schemes, compressors, memories and collectives, from their registries: what `ssfx list` shows, and the options.
@@ -25,6 +26,11 @@ In Python, options of a scheme are further arguments of `ssfx.attach`; those of 
 name: `ssfx.attach(model, optimizer, scheme="spardl", teams=2, compressor="topk(value_dtype=float16)")`. Collectives are
 chosen by schemes, which have the options of theirs that matter. An option that would have no effect is refused.
 `density` is the fraction of gradient elements that is sent, in (0, 1]."""
+
+
+GLANCE = """\
+What one compressor call of a scheme handles, which compressors it takes (its default in brackets), how messages become
+one sum, and what is kept between steps:"""
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,12 @@ def options_page() -> str:
         "Collectives": [Component(one.name, one.summary, one.cls.source, one.options) for one in collectives],
     }
     sections = [_section(kind, found) for kind, found in kinds.items()]
-    return "\n\n".join([f"# Options\n\n<!-- {NOTE} -->\n\n{INTRODUCTION}", *sections]) + "\n"
+    return "\n\n".join([f"# Options\n\n<!-- {NOTE} -->\n\n{INTRODUCTION}", GLANCE, _glance(), *sections]) + "\n"
+
+
+def _glance() -> str:
+    """Return the table of what every scheme can do, without what only a listing has room for."""
+    return table(HEADER[:-1], [astuple(line)[:-1] for line in capabilities()])
 
 
 def _section(kind: str, found: Sequence[Component]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
 from pathlib import Path
 
 from ssfx.advice import advise
@@ -17,7 +16,7 @@ from ssfx.pages.auto_page import steps_block, why_block
 from ssfx.pages.auto_target import auto_target_block, points_block
 from ssfx.pages.conditions import conditions_block
 from ssfx.pages.emulated import emulated_block
-from ssfx.pages.markdown import NOTE, table
+from ssfx.pages.markdown import NOTE
 from ssfx.pages.models import analytic_block, models_block
 from ssfx.pages.options_page import options_page
 from ssfx.pages.reproduction import reproduction_page
@@ -25,7 +24,6 @@ from ssfx.pages.status_table import status_block
 from ssfx.pages.time_to_target import time_to_target_block
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
-from ssfx.schemes.capabilities import HEADER, capabilities
 from ssfx.validation.groups import load
 from ssfx.validation.scores import Scores
 
@@ -100,7 +98,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
 
 def updated(readme: str, rows: Sequence[Row]) -> str:
     """Return the README's text with its blocks as `rows` and the registered schemes give them."""
-    return with_blocks(readme, {"figure": figure_block(rows), "status": status_block(rows), "schemes": schemes_block()})
+    return with_blocks(readme, {"figure": figure_block(rows), "status": status_block(rows)})
 
 
 def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
@@ -133,11 +131,6 @@ def caption(rows: Sequence[Row]) -> str:
     repeats = len({row.case.repeat for row in rows})
     parts.append(f"Ranges are over {repeats} repeats." if repeats > 1 else "One run each, so there are no ranges.")
     return " ".join(parts)
-
-
-def schemes_block() -> str:
-    """Return the capability table of all schemes, without what only a listing has room for."""
-    return table(HEADER[:-1], [astuple(line)[:-1] for line in capabilities()])
 
 
 def answer_block() -> str:
