@@ -70,6 +70,75 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
                 yield from ((f"ssfx.{alias.name}", node not in later) for alias in node.names)
 
 
+LAZY_CIRCLES = {
+    frozenset({"ssfx", "ssfx.runtime.attach", "ssfx.runtime.sync"}),
+    frozenset({"ssfx.advice.answer", "ssfx.advice.ranking", "ssfx.advice.screen"}),
+    frozenset({"ssfx.cli.component_tables", "ssfx.cli.listing"}),
+    frozenset(
+        {"ssfx.workloads.base", "ssfx.workloads.on_disk.base", "ssfx.workloads.own", "ssfx.workloads.own_dataset"}
+    ),
+}
+"""Modules that import each other when a function runs: a handle's and an answer's own words, listings without torch."""
+
+
+def circles() -> set[frozenset[str]]:
+    """Return every largest set of modules that reach each other by imports, those inside functions too."""
+    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+             for path in modules()}  # fmt: skip
+    asked = {name: {one for one in needed(path) if one in names and one != name} for name, path in names.items()}
+    order: list[str] = []
+
+    def visit(start: str, edges: dict[str, set[str]], done: set[str], found: list[str]) -> None:
+        waiting = [(start, iter(sorted(edges[start])))]
+        done.add(start)
+        while waiting:
+            _, others = waiting[-1]
+            for other in others:
+                if other not in done:
+                    done.add(other)
+                    waiting.append((other, iter(sorted(edges[other]))))
+                    break
+            else:
+                found.append(waiting.pop()[0])
+
+    seen: set[str] = set()
+    for name in asked:
+        if name not in seen:
+            visit(name, asked, seen, order)
+    back: dict[str, set[str]] = {name: set() for name in asked}
+    for name, others in asked.items():
+        for other in others:
+            back[other].add(name)
+    seen, together = set(), set()
+    for name in reversed(order):
+        if name not in seen:
+            one: list[str] = []
+            visit(name, back, seen, one)
+            together |= {frozenset(one)} if len(one) > 1 else set()
+    return together
+
+
+def needed(path: Path) -> Iterator[str]:
+    """Yield the modules that a file imports anywhere but for types, and what it imports from as one of its own."""
+    tree = ast.parse(path.read_text())
+    types = {inner for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+             for inner in ast.walk(node)}  # fmt: skip
+    for node in ast.walk(tree):
+        if node in types:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = PACKAGE.parent.joinpath(*node.module.split("."), alias.name)
+                own = inner.with_suffix(".py").exists() or inner.joinpath("__init__.py").exists()
+                yield f"{node.module}.{alias.name}" if own else node.module
+
+
+def test_no_modules_import_each_other_but_the_named_ones_late() -> None:
+    assert circles() == LAZY_CIRCLES
+
+
 def room(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0]
 

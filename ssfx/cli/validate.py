@@ -32,7 +32,7 @@ def validate(groups: tuple[str, ...], detail: bool, parts: bool, as_json: bool) 
     """
     from ssfx.core.errors import ConfigError, unknown
     from ssfx.validation.goals import goals
-    from ssfx.validation.groups import NAMES, load
+    from ssfx.validation.ground_truth import NAMES, load
 
     for name in groups:
         if name not in NAMES:

@@ -24,7 +24,7 @@ from ssfx.pages.status_table import status_block
 from ssfx.pages.time_to_target import time_to_target_block
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
-from ssfx.validation.groups import load
+from ssfx.validation.ground_truth import load
 from ssfx.validation.scores import Scores
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from typing import Any
 from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir, reference_dir, results_dir
 from ssfx.results.store import Store
-from ssfx.validation.groups import load
+from ssfx.validation.ground_truth import load
 from ssfx.validation.recorded import EXPERIMENT, PLANS, write_plans
 from ssfx.validation.scores import Pair, score
 

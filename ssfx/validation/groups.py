@@ -9,14 +9,12 @@ from statistics import median
 from typing import Literal
 
 from ssfx.claims.ledger import claims_by_id
-from ssfx.core.errors import RunError, unknown
+from ssfx.core.errors import RunError
 from ssfx.core.paths import results_dir
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
 from ssfx.validation.recorded import EXPERIMENT, Comparison, comparisons, recorded_plans
 from ssfx.validation.scores import Pair, Scores, score
-
-NAMES = ("recorded", "published")
 
 
 @dataclass(frozen=True)
@@ -73,21 +71,10 @@ class Group:
         chosen = [
             replace(pair, predicted=1.0)
             for pair in self.pairs
-            if self.unit == "x" and pair.claim and known[pair.claim].metric != "scaling_factor"
+            if self.unit == "x" and pair.claim in known and known[pair.claim].metric != "scaling_factor"
             and (belongs is None or belongs(pair))
         ]  # fmt: skip
         return score(chosen).mean if chosen else None
-
-
-def load(name: str) -> list[Group]:
-    """Return the groups called `name`, one of NAMES; RunError when there is no ground truth for them."""
-    if name not in NAMES:
-        raise unknown("group", name, NAMES)
-    if name == "recorded":
-        return recorded()
-    from ssfx.validation.published import published
-
-    return published()
 
 
 def recorded() -> list[Group]:

@@ -21,7 +21,7 @@ RATIOS = Group(
 
 @pytest.fixture
 def made_up(monkeypatch):
-    monkeypatch.setattr("ssfx.validation.groups.load", lambda name: [TIMES, RATIOS])
+    monkeypatch.setattr("ssfx.validation.ground_truth.load", lambda name: [TIMES, RATIOS])
 
 
 def test_the_summary_stands_first_and_says_which_goals_are_met(monkeypatch, capsys):
@@ -29,7 +29,9 @@ def test_the_summary_stands_first_and_says_which_goals_are_met(monkeypatch, caps
         "recorded: runs", "nothing", "one run", (Pair("m", "ddp", 1.02, 1.0),),
         beyond_compute=(Pair("m", "ddp", 0.08, 0.1),),
     )  # fmt: skip
-    monkeypatch.setattr("ssfx.validation.groups.load", lambda name: {"recorded": [runs]}.get(name, [TIMES, RATIOS]))
+    monkeypatch.setattr(
+        "ssfx.validation.ground_truth.load", lambda name: {"recorded": [runs]}.get(name, [TIMES, RATIOS])
+    )
     assert main(["validate"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == (

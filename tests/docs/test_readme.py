@@ -16,7 +16,7 @@ from ssfx.pages.conditions import conditions_block
 from ssfx.pages.emulated import RECORD, emulated_block
 from ssfx.pages.models import Published, analytic_block, models_block
 from ssfx.perf_model.roofline import analytic_profile
-from ssfx.validation.groups import load
+from ssfx.validation.ground_truth import load
 from ssfx.workloads.base import models
 
 AGAIN = "run `make docs` and commit what it changed"

@@ -53,7 +53,8 @@ def test_no_scored_number_is_named_by_a_calibration(groups):
     """The source of a cluster lists the claims that it was fitted to."""
     scored = [pair.claim for group in groups.values() for pair in group.pairs]
     assert set(scored) <= set(claims_by_id())
-    assert len(scored) == len(set(scored)) + 1  # the gain of 50 % in Fig. 10 is stated of two buffer sizes
+    twice = {claim for claim in scored if scored.count(claim) > 1}  # two buffer sizes; ranks alike or not
+    assert twice == {"acpsgd.fig10.default_gain", "s2reducer.fig3.d.comm"}
     fitted = set()
     for name in (*acpsgd.NETWORKS.values(), *mergecomp.NETWORKS.values(), "s2reducer_1gbe", "64gpu"):
         source = cluster_on(ClusterChoice(name, {"calibration": "published"}), None, "auto").source

@@ -20,7 +20,8 @@ from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import SelectionStats, simulate
 from ssfx.validation import __main__ as validation
 from ssfx.validation import recorded
-from ssfx.validation.groups import load, middle_runs, repeatability
+from ssfx.validation.ground_truth import load
+from ssfx.validation.groups import middle_runs, repeatability
 from ssfx.validation.recorded import (
     EXPERIMENT,
     ComputeTime,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from numba import carray
 
-from ssfx.kernels import COPY, DGC, READY, RESIDUAL
 from ssfx.kernels.cpu.jit import compiled
 from ssfx.kernels.cpu.vector import floats_at
+from ssfx.kernels.interface import COPY, DGC, READY, RESIDUAL
 
 KIND, ADDRESS, START, LENGTH = range(4)
 """Columns of the table of pieces: how it is accumulated, where its gradient lies, and its part of the flat vector."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ssfx.core.lazy import torch
-from ssfx.kernels import Moments, Rule, Tail
 from ssfx.kernels.cpu import select as compiled
 from ssfx.kernels.cpu import statistics
 from ssfx.kernels.cpu.accumulate import CHUNK
@@ -19,6 +18,7 @@ from ssfx.kernels.cpu.random_keys import signed
 from ssfx.kernels.cpu.sampling import ID_STEP, RUN, sample_of
 from ssfx.kernels.cpu.source import point
 from ssfx.kernels.cpu.take import SPARE
+from ssfx.kernels.interface import Moments, Rule, Tail
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ssfx.kernels import Bound, Rule
+from ssfx.kernels.interface import Bound, Rule
 
 RUN = 16
 """Consecutive floats of one run: a cache line."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 import numpy as np
 from numba import carray
 
-from ssfx.kernels import READY
 from ssfx.kernels.cpu.accumulate import ADDRESS, CHUNK, KIND, LENGTH, START, accumulate, accumulate_chunk
 from ssfx.kernels.cpu.jit import compiled
 from ssfx.kernels.cpu.random_keys import key as random_key
 from ssfx.kernels.cpu.sampling import RUN
 from ssfx.kernels.cpu.take import MAGNITUDE, aligned, take_chunk
 from ssfx.kernels.cpu.vector import floats_at
+from ssfx.kernels.interface import READY
 
 LO, NUMEL, SLOT, CAPACITY, LEAST, WANTED, MOST, FLOOR, STRIDE, RUNS, RANK, PIECE, PIECE_END = range(13)
 SHIFT, ROTATE, COUNT = range(13, 16)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ssfx.core.lazy import torch
-from ssfx.kernels import READY, Form
 from ssfx.kernels.cpu.accumulate import ADDRESS, KIND, LENGTH, START
+from ssfx.kernels.interface import READY, Form
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,10 +20,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ssfx.kernels import COPY, DGC, READY, RESIDUAL
 from ssfx.kernels.cpu.accumulate import ADDRESS, KIND, START, accumulate_chunk
 from ssfx.kernels.cpu.jit import compiled
 from ssfx.kernels.cpu.vector import INT32, WHOLE, WIDTH, all_equal, append, floats_at, positions_from
+from ssfx.kernels.interface import COPY, DGC, READY, RESIDUAL
 
 MAGNITUDE = np.int32(0x7FFFFFFF)
 SPARE = WIDTH

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ssfx.core.lazy import torch
-from ssfx.kernels import Bound, Moments, Rule, Tail
 from ssfx.kernels.cpu.sampling import ID_STEP, RUN, jitter, sample_of
+from ssfx.kernels.interface import Bound, Moments, Rule, Tail
 from ssfx.kernels.reference.blocks import block_norms as block_norms
 from ssfx.kernels.reference.blocks import take_blocks as take_blocks
 from ssfx.kernels.reference.chunks import largest_of_chunks as largest_of_chunks

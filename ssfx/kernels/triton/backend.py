@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ssfx.core.lazy import torch
-from ssfx.kernels import READY, Moments, Rule, Tail, accelerator
+from ssfx.kernels import accelerator
+from ssfx.kernels.interface import READY, Moments, Rule, Tail
 from ssfx.kernels.reference.blocks import block_norms as block_norms
 from ssfx.kernels.reference.blocks import take_blocks as take_blocks
 from ssfx.kernels.reference.chunks import largest_of_chunks as largest_of_chunks

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ssfx import kernels
+from ssfx.kernels import interface
 
 BLOCK = tl.constexpr(4096)
 """Elements of one program."""
@@ -20,10 +20,10 @@ PIECE = tl.constexpr(2)
 SEGMENT = tl.constexpr(3)
 BLOCK_COLUMNS = tl.constexpr(4)
 """Columns of the block table, int32 [B, 4]."""
-READY = tl.constexpr(kernels.READY)
-COPY = tl.constexpr(kernels.COPY)
-RESIDUAL = tl.constexpr(kernels.RESIDUAL)
-DGC = tl.constexpr(kernels.DGC)
+READY = tl.constexpr(interface.READY)
+COPY = tl.constexpr(interface.COPY)
+RESIDUAL = tl.constexpr(interface.RESIDUAL)
+DGC = tl.constexpr(interface.DGC)
 NOTHING = tl.constexpr(0)
 FLOAT32 = tl.constexpr(1)
 FLOAT16 = tl.constexpr(2)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from ssfx.workloads.metrics.tally import Tally
+if TYPE_CHECKING:
+    from ssfx.workloads.metrics.tally import Tally
 
 ORDER = 4
 

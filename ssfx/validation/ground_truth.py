@@ -1,0 +1,16 @@
+"""The groups of predictions that `ssfx validate` scores, by the kind of their ground truth."""
+
+from __future__ import annotations
+
+from ssfx.core.errors import unknown
+from ssfx.validation.groups import Group, recorded
+from ssfx.validation.published import published
+
+NAMES = ("recorded", "published")
+
+
+def load(name: str) -> list[Group]:
+    """Return the groups called `name`, one of NAMES; RunError when there is no ground truth for them."""
+    if name not in NAMES:
+        raise unknown("group", name, NAMES)
+    return recorded() if name == "recorded" else published()
