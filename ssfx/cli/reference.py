@@ -18,8 +18,8 @@ KEPT = (
 
 
 KEPT_OF_QUALITY = (
-    "attempt", "background_cores", "code", "dataset_fingerprint", "exit_reason", "notes", "plan_digest", "resumed_from_step",
-    "seed", "started", "versions",
+    "attempt", "background_cores", "code", "dataset_fingerprint", "exit_reason", "notes", "plan_digest",
+    "resumed_from_step", "seed", "started", "versions",
 )  # fmt: skip
 """What is kept of the manifest of a row with a curve, whose subject is quality; the time of every step is not."""
 

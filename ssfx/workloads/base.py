@@ -75,7 +75,7 @@ class Dataset(ABC):
         raise RunError(f"dataset={self.name} is nothing to download")
 
     def part(self) -> str:
-        """Return in one line which part of the published data this is; "" where it is all of it or nobody published it."""
+        """Return in one line which part of the published data this is; "" for all of it, or if nobody published it."""
         return ""
 
     @abstractmethod
