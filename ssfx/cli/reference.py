@@ -27,7 +27,8 @@ KEPT_OF_QUALITY = (
 def main(name: str, words: list[str], *, finished: bool = False) -> None:
     """Write results/reference/<name>.jsonl, a row per case of `ssfx run WORDS`; `finished`: those that there are.
 
-    RunError if one is not finished (with `finished`, if none is), or if its code is in no commit: such a row cannot be made again.
+    RunError if one is not finished (with `finished`, if none is), or if its code is in no commit: such a row cannot be
+    made again.
     """
     store = Store(results_dir())
     rows = []
