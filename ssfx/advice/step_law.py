@@ -1,7 +1,7 @@
 """How many more steps a method needs than dense training, by the length of training: a delay plus a factor.
 
-Extra steps = delay + factor x dense steps, from curves of experiment=long_quality. Error feedback gives a delay, as a
-coordinate waits until it is sent; what is lost for good gives a factor. A short task cannot tell them apart.
+Extra steps = delay + factor x dense steps, from curves of experiment=long_quality. A short task cannot tell a late
+start (error feedback sends a coordinate when its residual has grown) from progress that is slower throughout.
 """
 
 from __future__ import annotations
