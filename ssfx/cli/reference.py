@@ -1,4 +1,4 @@
-"""Copy the finished rows of one `ssfx run` into results/reference/: python -m ssfx.cli.reference NAME WORD..."""
+"""Copy the rows of one `ssfx run` into results/reference/: python -m ssfx.cli.reference [--finished] NAME WORD..."""
 
 from __future__ import annotations
 
@@ -18,31 +18,37 @@ KEPT = (
 
 
 KEPT_OF_QUALITY = (
-    "attempt", "background_cores", "code", "dataset_fingerprint", "exit_reason", "plan_digest", "resumed_from_step",
-    "seed", "started", "versions",
+    "attempt", "background_cores", "code", "dataset_fingerprint", "exit_reason", "notes", "plan_digest",
+    "resumed_from_step", "seed", "started", "versions",
 )  # fmt: skip
 """What is kept of the manifest of a row with a curve, whose subject is quality; the time of every step is not."""
 
 
-def main(name: str, words: list[str]) -> None:
-    """Write results/reference/<name>.jsonl, a row per case of `ssfx run WORDS`.
+def main(name: str, words: list[str], *, finished: bool = False) -> None:
+    """Write results/reference/<name>.jsonl, a row per case of `ssfx run WORDS`; `finished`: those that there are.
 
-    RunError if one is not finished, or if its code is in no commit: such a row cannot be made again.
+    RunError if one is not finished (with `finished`, if none is), or if its code is in no commit: such a row cannot be
+    made again.
     """
     store = Store(results_dir())
     rows = []
-    for case in resolve_job(words).cases:
+    cases = resolve_job(words).cases
+    for case in cases:
         row = store.row(case)
         if row is None:
+            if finished:
+                continue
             raise RunError(f"{case.label} repeat {case.repeat} is not finished; run: ssfx run {' '.join(words)}")
         if row.manifest["code"].get("dirty"):
             raise RunError(
                 f"{case.label} repeat {case.repeat} ran with changes that are in no commit; commit and run it again"
             )
         rows.append(_committed(row))
+    if not rows:
+        raise RunError(f"none of {len(cases)} runs is finished; run: ssfx run {' '.join(words)}")
     path = reference_dir() / f"{name}.jsonl"
     export(rows, path)
-    print(f"{path}: {len(rows)} rows")
+    print(f"{path}: {len(rows)} of {len(cases)} rows")
 
 
 def _committed(row: Row) -> Row:
@@ -57,6 +63,7 @@ def _committed(row: Row) -> Row:
 
 if __name__ == "__main__":
     try:
-        main(sys.argv[1], sys.argv[2:])
+        given = [word for word in sys.argv[1:] if word != "--finished"]
+        main(given[0], given[1:], finished="--finished" in sys.argv)
     except SsfxError as error:
         sys.exit(str(error))

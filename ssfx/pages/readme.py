@@ -21,6 +21,7 @@ from ssfx.pages.models import analytic_block, models_block
 from ssfx.pages.options_page import options_page
 from ssfx.pages.reproduction import reproduction_page
 from ssfx.pages.status_table import status_block
+from ssfx.pages.step_law import step_law_block
 from ssfx.pages.time_to_target import time_to_target_block
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
@@ -91,7 +92,11 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
         },
         VALIDATION: {"scores": scores_block()},
         EMULATION: {"benchmark": emulated_block()},
-        WORKLOADS: {"models": models_block(), "times": time_to_target_block(reference_rows())},
+        WORKLOADS: {
+            "models": models_block(),
+            "law": step_law_block(reference_rows()),
+            "times": time_to_target_block(reference_rows()),
+        },
         PROFILES: {"analytic": analytic_block()},
     }
 

@@ -74,6 +74,10 @@ class Dataset(ABC):
         """Fetch what is missing, because the user asked for it; RunError when that does not work."""
         raise RunError(f"dataset={self.name} is nothing to download")
 
+    def part(self) -> str:
+        """Return in one line which part of the published data this is; "" for all of it, or if nobody published it."""
+        return ""
+
     @abstractmethod
     def fingerprint(self) -> str:
         """Return 16 hex digits that change whenever a sample, its target or its side of the split changes."""

@@ -68,7 +68,7 @@ SAMPLES = {
     "vit_large": _imagenet("adamw"),
     **dict.fromkeys(
         ("resnet18_cifar10", "resnet50_cifar10", "resnet101_cifar10", "vgg16_cifar10", "googlenet_cifar10",
-         "senet18_cifar10"), _cifar(10)
+         "senet18_cifar10", "resnet20_cifar10", "resnet56_cifar10", "vgg_small_cifar10"), _cifar(10)
     ),
     **dict.fromkeys(
         ("resnet50_cifar100", "resnet152_cifar100", "vgg16_cifar100", "vgg19_cifar100", "densenet40_cifar100"),
@@ -76,6 +76,8 @@ SAMPLES = {
     ),
     "lstm_tiny": _text(128, "sgd", 256),
     "lstm_mini": _text(32, "adam", 256),
+    "lstm_wikitext2_small": _text(16, "adam", 4096),
+    "gpt2_small_wikitext2": _text(16, "adamw", 4096),
     "gpt2_mini": _text(32, "adamw", 256),
     "bert_mini": Sample((32,), "adamw", "span", 113),
     "gpt2_tiny": _text(128, "adamw", 256),

@@ -56,7 +56,7 @@ class TrainResult:
     first_step: int
     """0, or the step after the checkpoint that was resumed."""
     notes: tuple[str, ...]
-    """For people: layers without a fast operator on this CPU, and checkpoints that were passed over."""
+    """For people: layers without a fast operator on this CPU, checkpoints that were passed over, a part of the data."""
 
 
 def train(
@@ -103,6 +103,8 @@ def train(
         notes += loaded.skipped
         if loaded.state is not None:
             parts.load_state_dict(loaded.state)
+    if part := data.part():
+        notes += (part,)
     for note in notes:
         _log.warning("%s", note)
     first_step = parts.step

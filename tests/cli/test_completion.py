@@ -21,7 +21,7 @@ from ssfx.config.groups import choices
         (["scheme=ddp"], "scheme.b", ["scheme.bucket_cap_bytes="]),
         (["scheme", "=", "ddp"], "scheme.b", ["scheme.bucket_cap_bytes="]),
         (["preset", "="], "s", ["short", "smoke"]),
-        (["preset"], "", ["full", "mini", "paper", "short", "smoke"]),
+        (["preset"], "", ["full", "long", "mini", "paper", "short", "smoke"]),
         (["scheme=ddp", "cluster", "="], "64", ["64gpu", "64gpu_40gb"]),
         (
             [],

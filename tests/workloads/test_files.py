@@ -50,6 +50,16 @@ def test_cifar_is_read_normalised_and_augmented_by_sample(root: Path, kind: str)
     assert not torch.equal(batches[0][0], batches[1][0])
 
 
+def test_data_says_which_part_of_the_published_set_it_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_files.cifar(root, "cifar10")
+    tiny_files.wikitext(root, "wikitext-2")
+    images, words = fresh("cifar10"), fresh("wikitext2_small")
+    assert images.part() == "trained on 60 of the 50,000 published training samples or words of cifar10"
+    assert f"of the {2_088_628:,} published" in words.part()
+    monkeypatch.setattr(type(images), "published", 60)
+    assert images.part() == ""
+
+
 def test_a_batch_is_the_same_with_workers_without_and_after_a_jump(root: Path) -> None:
     tiny_files.cifar(root)
     data = fresh("cifar100")

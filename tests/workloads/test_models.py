@@ -55,6 +55,11 @@ SIZES = {
     "lstm_mini": (177_920, 11),
     "gpt2_mini": (120_576, 28),
     "bert_mini": (76_610, 39),
+    "resnet20_cifar10": (272_474, 65),
+    "resnet56_cifar10": (855_770, 173),
+    "vgg_small_cifar10": (292_938, 12),
+    "lstm_wikitext2_small": (546_304, 10),
+    "gpt2_small_wikitext2": (1_127_552, 40),
 }
 
 
@@ -131,7 +136,7 @@ def test_registries_need_no_torch() -> None:
     program = (
         "import sys\n"
         "from ssfx.workloads import check_case, datasets, models\n"
-        "assert len(models.names()) == 41\n"
+        "assert len(models.names()) == 46\n"
         "here = {'digits', 'generated_questions', 'stdlib_spans', 'stdlib_text', 'synthetic'}\n"
         "assert {d.name for d in datasets if d.cls.here} == here\n"
         "assert all(m.summary and m.source for m in models)\n"

@@ -126,6 +126,7 @@ class Cifar10(_Cifar):
     folder = "cifar-10-batches-py"
     files = (*((f"data_batch_{number}",) for number in range(1, 6)), ("test_batch",), ("batches.meta",))
     kind = "CIFAR10"
+    published = 50000
     mean, deviation = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
@@ -140,6 +141,7 @@ class Cifar100(_Cifar):
     folder = "cifar-100-python"
     files = (("train",), ("test",), ("meta",))
     kind = "CIFAR100"
+    published = 50000
     mean, deviation = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
 
 

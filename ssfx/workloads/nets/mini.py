@@ -31,11 +31,13 @@ class MiniResNet(nn.Module):
 
 
 class MiniVgg(nn.Module):
-    """3x3 convolutions on images of a quarter of the size, each halving them, and most parameters in a wide layer."""
+    """3x3 convolutions on images whose sides were divided by `pool`, each halving them, and a wide layer."""
 
-    def __init__(self, *, channels: int, stages: Sequence[int], side: int, width: int, num_classes: int) -> None:
+    def __init__(
+        self, *, channels: int, stages: Sequence[int], side: int, width: int, num_classes: int, pool: int = 4
+    ) -> None:
         super().__init__()
-        layers: list[nn.Module] = [nn.AvgPool2d(4)]
+        layers: list[nn.Module] = [nn.AvgPool2d(pool)]
         for stage in stages:
             layers += [nn.Conv2d(channels, stage, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
             channels, side = stage, side // 2
@@ -46,7 +48,7 @@ class MiniVgg(nn.Module):
         )  # fmt: skip
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return logits [N, num_classes] of images [N, channels, 4 * side, 4 * side]."""
+        """Return logits [N, num_classes] of images [N, channels, pool * side, pool * side]."""
         logits: Tensor = self.classifier(self.features(images).flatten(1))
         return logits
 

@@ -52,6 +52,8 @@ class FileDataset(SampledDataset):
     files: ClassVar[tuple[tuple[str, ...], ...]]
     hint: ClassVar[str] = ""
     """What else helps someone who has not got the files."""
+    published: ClassVar[int] = 0
+    """Training samples, or words of text, of the data set as it was published; 0: nobody said."""
 
     def __init__(self, options: Any = NoOptions()) -> None:  # noqa: B008 (frozen)
         self.options = options
@@ -71,6 +73,17 @@ class FileDataset(SampledDataset):
         needs = ", ".join(" or ".join(names) for names in absent)
         where = "" if root else f", with data.root=DIR or {DATA_VARIABLE}=DIR"
         return f"dataset={self.name} needs {needs} in {place / self.folder}{where}{self.hint}"
+
+    def training_size(self) -> int:
+        """Return the samples, or words of text, that the training part has here."""
+        return len(self.samples(train=True))
+
+    def part(self) -> str:
+        """Return which part of the published training data this is, by count; "" for all of it, or if nobody said."""
+        size = self.training_size() if self.published else 0
+        if size == self.published:
+            return ""
+        return f"trained on {size:,} of the {self.published:,} published training samples or words of {self.name}"
 
     def paths(self, number: int) -> list[Path]:
         """Return the files that stand for `wanted[number]`; RunError when there are none."""

@@ -1,0 +1,67 @@
+"""Extra steps over dense training by the length of training: a delay and a factor, told apart from curves."""
+
+from __future__ import annotations
+
+import pytest
+from results.test_store import make_row
+from workloads.fakes import make_case
+
+from ssfx.advice.step_law import fitted, step_laws
+from ssfx.pages.step_law import step_law_block
+from ssfx.results.rows import Row
+
+EVERY = range(40, 2001, 40)
+
+
+def long_row(scheme: str, seed: int, delay: float, factor: float, steps: int = 2000, **changes: object) -> Row:
+    """Return a row whose perplexity after s steps is that of dense training after (s - delay) / (1 + factor)."""
+    case = make_case(
+        experiment="long_quality", scheme=scheme, seed=seed, steps=steps, evaluate=True, evaluate_every=40,
+        target_metric="perplexity", target_value=90.0, **changes,
+    )  # fmt: skip
+    quality = [10_000 / (1000 + max(step - delay, 0.0) / (1 + factor)) for step in EVERY]
+    curve = {"step": [float(step) for step in EVERY], "perplexity": quality}
+    return Row(case.run_id, case, {}, make_row().origin, curve=curve)  # type: ignore[arg-type]
+
+
+def test_a_delay_and_a_factor_are_found_again_and_told_apart() -> None:
+    rows = [long_row("ddp", seed, 0, 0) for seed in range(3)]
+    rows += [long_row("topk", seed, 80, 0.0) for seed in range(3)]
+    rows += [long_row("powersgd", seed, 0, 0.3) for seed in range(3)]
+    late, slow = (step_laws(rows)[name] for name in ("topk", "powersgd"))
+    assert late.delay_steps == pytest.approx(80, abs=3)
+    assert late.factor == pytest.approx(0, abs=0.01)
+    assert slow.delay_steps == pytest.approx(0, abs=3)
+    assert slow.factor == pytest.approx(0.3, abs=0.01)
+    assert late.more_steps(100) > slow.more_steps(100)
+    assert late.more_steps(10_000) < slow.more_steps(10_000)  # the order turns over with the horizon
+    assert slow.unreached == pytest.approx(1 - 1 / 1.3, abs=0.02)
+    assert "powersgd | 3 | " in step_law_block(rows)
+
+
+def test_an_interval_covers_runs_that_differ_and_few_runs_have_none() -> None:
+    delays = (20, 40, 60, 80)
+    rows = [long_row("ddp", seed, 0, 0) for seed in range(4)]
+    rows += [long_row("topk", seed, delay, 0.0) for seed, delay in enumerate(delays)]
+    law = step_laws(rows)["topk"]
+    assert law.delay_interval is not None
+    assert 20 <= law.delay_interval[0] < law.delay_steps < law.delay_interval[1] <= 83
+    few = step_laws([row for row in rows if row.case.seed < 2])["topk"]
+    assert few.delay_interval is None
+    assert few.factor_interval is None
+
+
+def test_short_runs_and_runs_without_a_dense_one_say_nothing() -> None:
+    assert step_laws([long_row("ddp", 0, 0, 0, steps=500), long_row("topk", 0, 20, 0, steps=500)]) == {}
+    assert step_laws([long_row("ddp", 0, 0, 0), long_row("topk", 1, 20, 0)]) == {}
+    assert "long_quality" in step_law_block([])
+
+
+def test_one_horizon_gives_a_factor_alone() -> None:
+    assert fitted([(100.0, 20.0)]) == (0.0, 0.2)
+
+
+def test_no_training_is_shorter_than_a_step() -> None:
+    law = step_laws([long_row("ddp", 0, 0, 0), long_row("topk", 0, 20, 0)])["topk"]
+    with pytest.raises(ValueError, match="at least 1"):
+        law.more_steps(0)
