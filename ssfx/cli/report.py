@@ -17,10 +17,10 @@ def report(out: Path | None) -> None:
 
     The page needs no network: it can be mailed, or opened from a disk.
     """
-    from ssfx.core.files import check_writable, write_atomic
+    from ssfx.core.files import check_writable
     from ssfx.core.paths import results_dir
     from ssfx.figures.drawing import draw_all
-    from ssfx.pages.report import report_page
+    from ssfx.pages.report_file import write_report
     from ssfx.results.store import Store
 
     rows, unreadable = Store(results_dir()).readable()
@@ -31,5 +31,5 @@ def report(out: Path | None) -> None:
     for one in drawn:
         if one.state == "failed":
             click.secho(f"{one.name}: {one.said}", fg="red", err=True)
-    write_atomic(path, report_page(rows, folder))
-    click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {len(drawn)} figures")
+    again = write_report(rows, folder, path)
+    click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {len(drawn)} figures{'' if again else ', unchanged'}")

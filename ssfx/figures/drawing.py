@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from typing import Any, Literal
 from ssfx.core.digests import loads
 from ssfx.core.errors import RunError, SsfxError
 from ssfx.core.files import DAMAGED, check_writable, write_json
-from ssfx.core.paths import conf_dir, data_dir
+from ssfx.core.paths import conf_dir, data_dir, results_dir
 from ssfx.figures.discovery import Figure, chosen, load
 from ssfx.results.rows import Row
 from ssfx.results.store import Unreadable
@@ -56,12 +57,13 @@ def draw_all(
     results: dict[str, Drawn] = {}
     todo: list[tuple[Figure, list[Row], str]] = []
     figures = chosen(names)
+    now = Inputs(placeholders)
     for figure in figures:
         if spoilt := next((one for one in unreadable if any(map(figure.shows, one.kin))), None):
             results[figure.name] = Drawn(figure.name, "failed", said=spoilt.message)
             continue
         own = figure.select(rows)
-        inputs = _inputs(figure, own, placeholders)
+        inputs = now.of(figure, own)
         if files := _unchanged(manifest.get(figure.name), inputs, out_dir):
             state: State = "missing" if manifest[figure.name]["missing"] else "unchanged"
             results[figure.name] = Drawn(figure.name, state, files, figure.command if state == "missing" else "")
@@ -138,12 +140,47 @@ def _draw(script: Path, rows: list[Row], out_dir: Path, placeholders: bool) -> D
     return Drawn(figure.name, "missing", tuple(files), figure.command)
 
 
-def _inputs(figure: Figure, rows: Sequence[Row], placeholders: bool) -> str:
-    """Return the digest of all that the figure depends on."""
-    parts = [version("matplotlib"), figure.script.read_text(), str(placeholders), figure.command]
-    parts += sorted(row.to_json() for row in rows)
-    parts += [_style_digest() if figure.needs else _package_digest()]
-    return _digest("\0".join(parts).encode())
+class Inputs:
+    """Digests of all that figures depend on; every file and every row is read once."""
+
+    def __init__(self, placeholders: bool) -> None:
+        self._placeholders = placeholders
+        self._texts: dict[int, str] = {}
+
+    def of(self, figure: Figure, rows: Sequence[Row]) -> str:
+        """Return the digest of what one figure depends on, of which `rows` are its own."""
+        parts = [self._matplotlib, figure.script.read_text(), str(self._placeholders), figure.command]
+        parts += sorted(map(self._text, rows))
+        parts += [self._style if figure.needs else self._package]
+        return _digest("\0".join(parts).encode())
+
+    def of_all(self, figures: Sequence[Figure], rows: Sequence[Row], out_dir: Path) -> str:
+        """Return the digest of what any page of these figures depends on, with the pictures in `out_dir`."""
+        drawn = " ".join(f"{path.name} {_digest(path.read_bytes())}" for path in sorted(out_dir.glob("*.png")))
+        scripts = (figure.script.read_text() for figure in figures)
+        parts = [self._matplotlib, self._package, self._measured, drawn, *scripts, *map(self._text, rows)]
+        return _digest("\0".join(parts).encode())
+
+    def _text(self, row: Row) -> str:
+        if id(row) not in self._texts:  # hashing a row would take as long as its text
+            self._texts[id(row)] = row.to_json()
+        return self._texts[id(row)]
+
+    @cached_property
+    def _matplotlib(self) -> str:
+        return version("matplotlib")
+
+    @cached_property
+    def _style(self) -> str:
+        return _style_digest()
+
+    @cached_property
+    def _package(self) -> str:
+        return _package_digest()
+
+    @cached_property
+    def _measured(self) -> str:
+        return _of_files(list((results_dir() / "profiles").glob("*.json")))
 
 
 def _style_digest() -> str:

@@ -14,6 +14,7 @@ from ssfx.core.numbers import numeric, whole
 from ssfx.perf_model import devices
 from ssfx.perf_model.cluster import MEASURABLE, Calibration, Cluster, Link
 from ssfx.perf_model.exchange_tables import tables_of
+from ssfx.perf_model.links import full_name
 
 CALIBRATIONS: tuple[str, ...] = get_args(Calibration)
 PRINTED = ("published", "fitted")
@@ -33,12 +34,14 @@ def cluster_on(choice: ClusterChoice, world_size: int | None, device: str) -> Cl
 def choice_of(name: str, options: Mapping[str, Any]) -> ClusterChoice:
     """Return the choice of cluster `name` with `options`, keeping only those that make it another cluster.
 
-    The calibration is compared with that of the file, all else with the numbers of the calibration that is chosen.
+    The calibration is compared with that of the file, all else with the numbers of the calibration that is chosen. A
+    device and a kind of link have the names of their tables, so that two spellings are one choice and one run id.
     """
     own = component_file("cluster", name) if options else {}
     chosen = options.get("calibration", own.get("calibration"))
     base = own if chosen == own.get("calibration") else calibrated(own, {"calibration": chosen})
-    changed = {key: value for key, value in options.items() if key != "calibration" and changes(base, key, value)}
+    plain = {key: _full(key, value) for key, value in options.items()}
+    changed = {key: value for key, value in plain.items() if key != "calibration" and changes(base, key, value)}
     if base is not own:
         changed["calibration"] = chosen
     return ClusterChoice(name, changed)
@@ -104,7 +107,15 @@ def changes(node: Mapping[str, Any], option: str, value: Any) -> bool:
     if node["calibration"] == "recorded":
         return True
     link, dot, field = option.rpartition(".")
-    return bool(numeric(node[link].get(field) if dot else node.get(option)) != numeric(value))
+    said = node[link].get(field) if dot else node.get(option)
+    return bool(numeric(_full(option, said)) != numeric(_full(option, value)))
+
+
+def _full(option: str, value: Any) -> Any:
+    """Return the value of an option, a device or a kind of link by its name in the table, however it is spelt."""
+    if option == "device" and value != "auto":
+        return _device_name(value)
+    return full_name(value) if option.endswith(".link") and isinstance(value, str) else value
 
 
 def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> Cluster:

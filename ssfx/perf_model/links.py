@@ -24,11 +24,16 @@ def link_kind(name: str, on: str = "") -> dict[str, Any]:
     """
     if name in FAMILIES:
         name = _of_device(name, on)
-    if short := re.fullmatch(r"(\d+)gbe_tcp", name):  # as people say it
-        name = f"eth_{short[1]}_tcp"
+    name = full_name(name)
     if name not in _table():
         raise unknown("kind of link", name, (*FAMILIES, *_table()))
     return {"kind": name, **_table()[name]}
+
+
+def full_name(name: str) -> str:
+    """Return the name in the table for 25gbe_tcp, as people say it; any other name as it is."""
+    short = re.fullmatch(r"(\d+)gbe_tcp", name)
+    return f"eth_{short[1]}_tcp" if short else name
 
 
 def _of_device(family: str, on: str) -> str:

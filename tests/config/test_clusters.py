@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ssfx.config.advice_question import resolve_setting
+from ssfx.config.cases import resolve_job
 from ssfx.config.clusters import choice_at
 from ssfx.config.compose import compose
 from ssfx.core import machine
@@ -79,6 +80,20 @@ def test_nothing_changed_is_the_plain_name():
     assert choice_of("64gpu", {}) == ClusterChoice("64gpu")
     same = {"nodes": 16, "inter.gbps": 200.0, "calibration": "nominal"}
     assert choice_of("64gpu", same) == ClusterChoice("64gpu", {})
+
+
+def test_two_spellings_of_a_device_or_a_link_are_one_choice():
+    for said in ("H100", "h-100", "NVIDIA H100"):
+        assert choice_of("box", {"device": said}) == choice_of("box", {"device": "h100"}), said
+    assert choice_of("box", {"device": "A100"}) == choice_of("box", {"device": "a100"})
+    assert choice_of("box", {"inter.link": "25gbe_tcp"}) == choice_of("box", {"inter.link": "eth_25_tcp"})
+    words = ("model=resnet50", "dataset=synthetic", "scheme=ddp", "engine=simulate", "cluster=box")
+    ids = {
+        resolve_job([*words, f"cluster.device={on}", f"cluster.link={link}"]).cases[0].run_id
+        for on in ("H100", "h100")
+        for link in ("25gbe_tcp", "eth_25_tcp")
+    }
+    assert len(ids) == 1
 
 
 def case(cluster):

@@ -17,7 +17,7 @@ from PIL import Image
 from ssfx.claims.every_claim import headlines
 from ssfx.claims.ledger import ledgers
 from ssfx.figures.discovery import discover
-from ssfx.pages import report
+from ssfx.pages import report, report_file
 from ssfx.pages.readme import reference_rows
 from ssfx.pages.report import report_page
 from ssfx.pages.step_timeline import chosen_row, step_timeline
@@ -239,3 +239,23 @@ def test_only_pictures_that_changed_are_packed_again(tmp_path, monkeypatch):
     again = [report._picture(tmp_path, name) for name in ("ssfusion.fig11", "ssfusion.fig13")]
     assert (len(packed), again[0] == first[0], again[1] == first[1]) == (3, True, False)
     assert len(list((tmp_path / report.PACKED).iterdir())) == 2
+
+
+def test_a_page_is_made_again_only_when_something_in_it_changed(tmp_path, monkeypatch):
+    made, rows, out = [], clusters()[:3], tmp_path / "report.html"
+    monkeypatch.setattr(report_file, "report_page", lambda rows, pictures: made.append(len(rows)) or "<html></html>\n")
+
+    def again(rows):
+        return report_file.write_report(rows, tmp_path, out)
+
+    assert (again(rows), again(rows)) == (True, False)
+    first = out.read_text()
+    assert again(rows[:2])
+    assert again(rows)
+    assert out.read_text() == first
+    out.write_text(first.replace("<html>", "<html>edited"))
+    assert again(rows)
+    assert out.read_text() == first
+    Image.new("RGB", (40, 10)).save(tmp_path / "ssfusion.fig11.png")
+    assert (again(rows), again(rows)) == (True, False)
+    assert made == [3, 2, 3, 3, 3]
