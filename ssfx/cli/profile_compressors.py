@@ -25,7 +25,7 @@ def compressors(overrides: tuple[str, ...], on: str | None) -> None:
     It serves local and emulated clusters of as many ranks. Key: ranks. For example: ssfx profile compressors ranks=4
 
     With --on nothing is measured or written: what simulations charge for compressors, all or those named, on a device
-    that need not be here is printed. One of your own needs a cost(). For example:
+    that need not be here is printed. One of your own has a cost(), or its operators are counted. For example:
 
     ssfx profile compressors --plugin mine.py mixk --on a100
     """

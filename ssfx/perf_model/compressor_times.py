@@ -2,8 +2,8 @@
 
 `data/costs/counted.json` says how many kernels a call of the implementation here launches and how many bytes they read
 and write for an element, on a GPU and on the host; benchmarks/count_operators.py counts them. A compressor of the
-user's says it itself, by `cost()`. Times follow by roofline from the data sheets of devices; all assumptions are in
-docs/cluster_times.md. Published times replace them where a paper prints some.
+user's says it itself, by `cost()`, or its operators are counted on a sample. Times follow by roofline from the data
+sheets of devices; all assumptions are in docs/cluster_times.md. Published times replace them where a paper prints some.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from ssfx.compressors import build, compressors
+from ssfx.compressors import Compressor, Cost, build, compressors
 from ssfx.core.digests import loads
 from ssfx.core.files import read
 from ssfx.core.origin import Origin
@@ -71,7 +71,10 @@ def nominal_codecs(on: Device, host: Device, world_size: int) -> dict[str, Compr
     )
     origin = Origin("nominal", hardware=on.title, note=note)
     found = {}
-    declared = replace(origin, note=f"{note}; calls and bytes as the compressor itself says, not counted")
+    words = {
+        True: "calls and bytes as the compressor itself says, not counted",
+        False: "calls and bytes of its torch operators, counted on a sample, as the compressor has no cost()",
+    }
     for name, row in _known().items():
         default, copies = row["rank"], 1 if row["additive"] else world_size
         for rank in (default,) if default is None else sorted({default, *RANKS}):
@@ -81,7 +84,7 @@ def nominal_codecs(on: Device, host: Device, world_size: int) -> dict[str, Compr
                 encode,
                 host_rates.affine(row["host"], rank),
                 rates.affine(row[side]["decode"], rank, copies),
-                origin if name in _counted() else declared,
+                replace(origin, note=f"{note}; {words[row['declared']]}") if "declared" in row else origin,
                 segment_s=further_s,
                 piece_s=further_s,
             )
@@ -154,19 +157,35 @@ def _with_calls(codec: CompressorTimes, one: Mapping[str, Any], origin: Origin, 
 
 
 def _known() -> dict[str, Any]:
-    """Return the counts of compressors here, and of the user's own that say what they cost, in the same form."""
+    """Return the counts of compressors here, and in the same form what those of the user's say or do."""
     found = dict(_counted())
     for name in compressors.names():
         if name in found:
             continue
         one = build(name)
-        if cost := one.cost():
+        declared = one.cost()
+        if cost := declared or _cost_by_operators(type(one)):
             decode = {"calls": cost.decode_calls, "nbytes": cost.decode_nbytes}
             side = {
                 "calls": cost.calls, "segment_calls": cost.segment_calls, "nbytes": cost.nbytes, "decode": decode,
             }  # fmt: skip
-            found[name] = {"additive": one.additive, "rank": None, "device": side, "host": side}
+            found[name] = {
+                "additive": one.additive, "rank": None, "device": side, "host": side, "declared": declared is not None,
+            }  # fmt: skip
     return found
+
+
+@cache
+def _cost_by_operators(kind: type[Compressor]) -> Cost | None:
+    """Return what a compressor of the user's does on a sample; None where it fails there, so that it has no times."""
+    if kind.__module__.startswith("ssfx."):
+        return None  # those are in the table
+    from ssfx.compressors.count_cost import counted_cost  # late: it imports torch
+
+    try:
+        return counted_cost(build(kind.name))
+    except Exception:  # whatever code of the user's may raise; who asks for its times is told that there are none
+        return None
 
 
 @cache

@@ -3,13 +3,19 @@
 import importlib.util
 import json
 import math
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from ssfx.compressors import build, compressors
+from ssfx.cli import main
+from ssfx.compressors import Compressor, Layout, build, compressors
+from ssfx.compressors.count_cost import counted_cost
 from ssfx.core.files import read_json
 from ssfx.core.paths import data_dir
+from ssfx.perf_model import compressor_times
 from ssfx.perf_model.compressor_times import CALLS_PER_COLUMN, RANKS, Rates, nominal_codecs, published_codecs
 from ssfx.perf_model.devices import device, device_names
 
@@ -137,3 +143,37 @@ def test_compressors_named_by_published_tables_exist():
         assert len(named) == len(set(named))
         assert set(named) <= set(compressors.names())
         assert all(one["note"] for one in table["calls"])
+
+
+class Int8(Compressor):
+    """One of the user's, without a cost()."""
+
+    name, summary, source = "int8_uncounted", "8-bit integers with one scale per segment", "a test"
+
+    def layout(self, numel, density):
+        return Layout(scales=1, code_bytes=numel)
+
+    def compress(self, a, payload, ctx):
+        payload.scales.copy_(a.abs().amax() / 127)
+        payload.codes.view(torch.int8).copy_((a / payload.scales).round())
+
+    def decompress_add(self, payload, out, ctx, scale=1.0):
+        out.add_(payload.codes.view(torch.int8) * payload.scales, alpha=scale)
+
+
+def test_an_own_compressor_without_a_cost_is_counted_by_its_operators_and_says_so(monkeypatch, capsys):
+    cost = counted_cost(Int8(None))
+    assert cost.nbytes == 8 + 4 + 8 + 8 + 5 + 4  # abs, amax, a / scale, round, to codes, and the batch reads it once
+    assert (cost.decode_calls, cost.decode_nbytes) == (2, 5 + 12)
+    assert 7 <= cost.calls == cost.segment_calls
+    with pytest.raises(ValueError, match="outside of torch operators"):
+        counted_cost(build("topk"))
+
+    entries = compressors._entries  # a plugin adds to them
+    monkeypatch.setattr(compressors, "_entries", {**entries, Int8.name: SimpleNamespace(name=Int8.name)})
+    monkeypatch.setattr(compressor_times, "build", lambda spec: Int8(None) if spec == Int8.name else build(spec))
+    assert main(["profile", "compressors", Int8.name, "--on", "a100"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(rf"^{Int8.name} +{cost.calls * 4e-3:.3g}", said, re.MULTILINE)
+    assert "nominal: " in said
+    assert "counted on a sample, as the compressor has no cost()" in said
