@@ -140,7 +140,7 @@ def test_gpus_are_used_when_they_are_here(monkeypatch):
     assert (case.device, case.world_size) == ("cpu", 2)
 
 
-ON_DIGITS = ("achieved_density", "convergence", "profiling_overhead", "quickstart", "throughput")
+ON_DIGITS = ("achieved_density", "convergence", "long_quality", "profiling_overhead", "quickstart", "throughput")
 """Experiments whose workloads no author trained, so that preset=paper has nothing to say about them."""
 
 
@@ -151,7 +151,11 @@ PLANNED: set[tuple[object, ...]] = set()
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", choices("preset"))
 @pytest.mark.parametrize("experiment", choices("experiment"))
-def test_every_experiment_composes_with_every_preset(experiment, preset):
+def test_every_experiment_composes_with_every_preset(experiment, preset, tmp_path, monkeypatch):
+    for part in ("train", "valid"):
+        (tmp_path / "wikitext-2").mkdir(exist_ok=True)
+        (tmp_path / "wikitext-2" / f"wiki.{part}.tokens").write_text("a text of a few words\n")
+    monkeypatch.setenv("SSFX_DATA", str(tmp_path))
     if compose({"experiment": experiment})["cluster"]["name"] != "local":  # simulated, where a preset has no effect
         return
     if preset == "paper" and experiment in ON_DIGITS:
