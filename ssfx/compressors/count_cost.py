@@ -81,6 +81,6 @@ def _counted(work: Any, numel: int) -> tuple[int, float]:
                 moved.append(sum(part.numel() * part.element_size() for part in (*inputs, *tensors(out))))
             return out
 
-    with Counter():
+    with Counter():  # type: ignore[no-untyped-call]
         work()
     return max(1, len(moved)), round(sum(moved) / numel, 1)
