@@ -64,7 +64,8 @@ def test_forward_flops_of_an_lstm_are_two_per_parameter_and_token():
 def test_backward_takes_twice_the_flops_of_forward(name):
     """Two products for each one, except where no gradient of the input is needed: the first layer of image models."""
     forward, backward = model_work(name).flops()
-    assert 1.94 * forward <= backward <= 2 * forward
+    first_layer = {"vgg_small_cifar10": 0.08}.get(name, 0.06)  # at most this share of the forward pass
+    assert (2 - first_layer) * forward <= backward <= 2 * forward
     assert model_work(name).flops(3) == pytest.approx((3 * forward, 3 * backward))
 
 
