@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves
 import ssfx.compressors
 from ssfx.compressors import Compressor, Context, build, cast, compressors, threshold
 from ssfx.compressors.blank import blank_batch, run
+from ssfx.compressors.count_cost import DENSITY, SIDE, SORT_BYTES, VIEWS
 from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir
 from ssfx.kernels.cpu import backend as cpu
@@ -35,18 +36,8 @@ from ssfx.kernels.reference import chunks
 from ssfx.kernels.reference import pack as pack_reference
 from ssfx.memories import memories
 
-SIDE = 1024
-"""Segments are SIDE x SIDE matrices."""
-DENSITY = 0.01
 SECTOR_BYTES = 32
 """What a GPU moves for one element at a random place."""
-SORT_BYTES = 100
-"""Of a stable sort of 32-bit keys with 64-bit positions, by element: four passes of 8 bits that read and write both."""
-VIEWS = {
-    "_local_scalar_dense", "_reshape_alias", "_unsafe_view", "alias", "as_strided", "detach", "empty", "empty_like",
-    "empty_strided", "expand", "lift_fresh", "new_empty", "permute", "select", "slice", "split", "split_with_sizes",
-    "squeeze", "t", "transpose", "unbind", "unfold", "unsqueeze", "view",
-}  # fmt: skip
 READS = {"gather", "index", "index_select", "take"}
 WRITES = {"index_add_", "index_copy_", "index_put_", "scatter_", "scatter_add_"}
 GPU, HOST = "device", "host"

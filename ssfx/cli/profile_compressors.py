@@ -47,7 +47,7 @@ def compressors(overrides: tuple[str, ...], on: str | None) -> None:
 def _show_nominal(names: tuple[str, ...], on: str) -> None:
     """Print what compressors take by the data sheet of a device, and how that was obtained."""
     from ssfx.compressors import compressors as registered
-    from ssfx.perf_model.compressor_times import nominal_codecs
+    from ssfx.perf_model.compressor_times import nominal_codecs, why_uncounted
     from ssfx.perf_model.devices import device
 
     target = device(on)
@@ -55,7 +55,7 @@ def _show_nominal(names: tuple[str, ...], on: str) -> None:
     for name in names:
         if name not in registered.names():
             raise unknown("compressor", name, registered.names())
-        times_of(name, times, target.name)
+        times_of(name, times, target.name, why_uncounted(name))
     shown = names or tuple(name for name in times if "(" not in name)
     click.secho(f"nominal on {target.title}: milliseconds by elements (low-rank: times rank)", bold=True)
     sizes = (2**10, 2**14, 2**18, 2**22)

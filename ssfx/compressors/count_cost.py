@@ -9,7 +9,7 @@ from ssfx.compressors.blank import blank_batch, run
 from ssfx.core.lazy import torch
 
 SIDE = 1024
-"""The sample is a SIDE x SIDE matrix."""
+"""Segments that are counted are SIDE x SIDE matrices."""
 DENSITY = 0.01
 SORT_BYTES = 100
 """Of a sort of 32-bit keys with 64-bit positions, by element: four passes of 8 bits that read and write both."""

@@ -175,16 +175,26 @@ def _known() -> dict[str, Any]:
     return found
 
 
+_uncounted: dict[str, str] = {}
+"""Compressors of the user's that failed on the sample, and what they said; they have no times."""
+
+
+def why_uncounted(name: str) -> str:
+    """Return in words why the operators of a compressor could not be counted; "" where they were, or need not be."""
+    return f"its operators could not be counted on a sample: {why}" if (why := _uncounted.get(name)) else ""
+
+
 @cache
 def _cost_by_operators(kind: type[Compressor]) -> Cost | None:
-    """Return what a compressor of the user's does on a sample; None where it fails there, so that it has no times."""
+    """Return what a compressor of the user's does on a sample; None where it fails there, see `why_uncounted`."""
     if kind.__module__.startswith("ssfx."):
         return None  # those are in the table
     from ssfx.compressors.count_cost import counted_cost  # late: it imports torch
 
     try:
         return counted_cost(build(kind.name))
-    except Exception:  # whatever code of the user's may raise; who asks for its times is told that there are none
+    except Exception as error:  # whatever code of the user's may raise; who asks for its times is told
+        _uncounted[kind.name] = " ".join(f"{type(error).__name__}: {error}".split())
         return None
 
 

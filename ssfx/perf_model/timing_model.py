@@ -20,6 +20,7 @@ from ssfx.core.old_files import up_to_date
 from ssfx.core.origin import Origin
 from ssfx.core.typed import typed
 from ssfx.perf_model.compressor_costs import costs_of
+from ssfx.perf_model.compressor_times import why_uncounted
 from ssfx.perf_model.contention import Contention
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads, Style, times_of
 
@@ -65,7 +66,7 @@ class TimingModel:
 
     def codec(self, spec: str) -> CompressorTimes:
         """Return the times of a compressor; ConfigError names those that have some."""
-        return times_of(spec, self.codecs, self.name)
+        return times_of(spec, self.codecs, self.name, why_uncounted(spec.partition("(")[0]))
 
     @cached_property
     def _made(self) -> dict[Any, Any]:

@@ -256,8 +256,8 @@ class Costs:
         return typed(cls, loads(text))
 
 
-def times_of(spec: str, times: Mapping[str, CompressorTimes], where: str) -> CompressorTimes:
-    """Return the times of a compressor; ConfigError names those that have some.
+def times_of(spec: str, times: Mapping[str, CompressorTimes], where: str, why: str = "") -> CompressorTimes:
+    """Return the times of a compressor; ConfigError names those that have some, and says `why` this one has none.
 
     Some options change the time of a unit of work, most do not: the times are of as many of them as have some.
     """
@@ -270,7 +270,7 @@ def times_of(spec: str, times: Mapping[str, CompressorTimes], where: str) -> Com
                 return times[known]
     raise ConfigError(
         f"no times for compressor {name} on {where}; there are some for {some_of(sorted(times)) or 'none'}: measure "
-        "it with ssfx profile compressors, or give a compressor of your own a cost()"
+        f"it with ssfx profile compressors, or give a compressor of your own a cost(){why and f'; {why}'}"
     )
 
 

@@ -74,7 +74,7 @@ class _TwoParts(torch.Tensor):
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is torch.ops.aten.detach.default:
             return _TwoParts(args[0].part)
-        raise NotImplementedError(function)
+        raise TypeError(f"a tensor of two parts cannot be used in {function}")
 
 
 UNTAKABLE: dict[str, Callable[[], nn.Module]] = {

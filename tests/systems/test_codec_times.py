@@ -161,6 +161,26 @@ class Int8(Compressor):
         out.add_(payload.codes.view(torch.int8) * payload.scales, alpha=scale)
 
 
+class Broken(Int8):
+    """One that fails on any gradient."""
+
+    name = "broken_uncounted"
+
+    def compress(self, a, payload, ctx):
+        raise KeyError("no such table")
+
+
+def test_an_own_compressor_that_fails_on_the_sample_is_refused_with_what_it_said(monkeypatch, capsys):
+    monkeypatch.setattr(
+        compressors, "_entries", {**compressors._entries, Broken.name: SimpleNamespace(name=Broken.name)}
+    )
+    monkeypatch.setattr(compressor_times, "build", lambda spec: Broken(None) if spec == Broken.name else build(spec))
+    assert main(["profile", "compressors", Broken.name, "--on", "a100"]) == 1
+    said = capsys.readouterr().err
+    assert "no times for compressor broken_uncounted on a100" in said
+    assert said.strip().endswith("its operators could not be counted on a sample: KeyError: 'no such table'")
+
+
 def test_an_own_compressor_without_a_cost_is_counted_by_its_operators_and_says_so(monkeypatch, capsys):
     cost = counted_cost(Int8(None))
     assert cost.nbytes == 8 + 4 + 8 + 8 + 5 + 4  # abs, amax, a / scale, round, to codes, and the batch reads it once

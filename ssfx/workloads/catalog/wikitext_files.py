@@ -183,30 +183,24 @@ class WikiText2(_Words):
 
 
 @datasets.register(WordOptions(seq_len=16))
-class WikiText2Small(_Words):
+class WikiText2Small(WikiText2):
     """WikiText-2 in its 4,096 most frequent words; quality is measured on the first 8,192 held-out words."""
 
     name = "wikitext2_small"
     summary = "WikiText-2 in its 4,096 most frequent words from DIR/wikitext-2; perplexity per word"
-    source = "Merity et al. 2016"
     inputs = "the 4,096 most frequent words of WikiText-2"
-    folder = "wikitext-2"
     limit = 4096
     most_valid = 8192
-    published = 2088628
 
 
 @datasets.register(WordOptions(seq_len=30))
-class WikiText2PowerSgd(_Words):
+class WikiText2PowerSgd(WikiText2):
     """WikiText-2 in lower case, in the 28,869 most frequent words, as PowerSGD's language task has it."""
 
     name = "wikitext2_powersgd"
     summary = "WikiText-2 in lower-case words from DIR/wikitext-2; perplexity per word"
-    source = "Merity et al. 2016"
     inputs = "WikiText-2 words of PowerSGD's vocabulary"
-    folder = "wikitext-2"
     limit = 28869
-    published = 2088628
     lower = True
 
 
