@@ -20,7 +20,6 @@ from ssfx.results.rows import Row
 
 OUTCOMES: Mapping[str, Outcome] = {"agree": "agrees", "partial": "partly", "disagree": "disagrees"}
 """Outcomes of a comparison of ranges, in the words of a Verdict."""
-CONTRADICTED = "contradicts other numbers of the paper"
 SIMULATED_COST = "about a minute on one core"
 REAL_COST = "minutes on this machine"
 
@@ -126,8 +125,8 @@ def _as_it_counts(one: Verdict, claim: PaperClaim) -> Verdict:
         return replace(one, source="restated") if claim.type == "setup" else one
     if one.outcome in OUTCOMES.values() and used_by(one.calibration, claim):
         return replace(one, outcome="not comparable", reason=USED)
-    if one.outcome in OUTCOMES.values() and one.source != "restated" and claim.verified == "disagree":
-        return replace(one, outcome="not comparable", reason=f"{CONTRADICTED} ({claim.issue})")
+    if one.outcome in OUTCOMES.values() and one.source != "restated" and claim.contradiction:
+        return replace(one, outcome="not comparable", reason=claim.contradiction)
     return one
 
 

@@ -39,6 +39,11 @@ class PaperClaim:
     issue: str | None = None
 
     @property
+    def contradiction(self) -> str:
+        """Why no run can be held against it: other numbers of its paper contradict it; "" if they do not."""
+        return f"contradicts other numbers of the paper ({self.issue})" if self.verified == "disagree" else ""
+
+    @property
     def bounds(self) -> tuple[float, float] | None:
         """The stated value as a range, None when there is no number."""
         if self.value is None:

@@ -162,6 +162,8 @@ def _quoted(growth: PaperClaim, model: str, gpus: int) -> float:
 
 
 def _why_not(claim: PaperClaim) -> str:
+    if claim.contradiction:
+        return claim.contradiction
     if claim.reproducible_by not in ("simulation", "static"):
         return "asks for a run on the paper's GPUs"
     if claim.artifact == "ssfusion.fig9" and claim.metric == "time_s":

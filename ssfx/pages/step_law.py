@@ -9,6 +9,8 @@ from ssfx.pages.markdown import table
 from ssfx.results.rows import Row
 
 HORIZONS = (100, 1000, 10_000)
+MOST_UNREACHED = 0.5
+"""Share of levels that were never reached above which the few that were say nothing of the method."""
 HEADER = (
     "method", "runs", "delay, steps", "factor", *(f"at {steps:,} steps" for steps in HORIZONS), "levels never reached",
 )  # fmt: skip
@@ -29,10 +31,13 @@ def step_law_block(rows: Sequence[Row]) -> str:
 
 
 def _cells(law: StepLaw) -> tuple[str, ...]:
+    unreached = f"{100 * law.unreached:.0f} %"
+    if law.unreached > MOST_UNREACHED:
+        return law.method, str(law.runs), *("-" for _ in (*HORIZONS, "delay", "factor")), unreached
     return (
         law.method, str(law.runs), f"{law.delay_steps:+.0f}{_between(law.delay_interval, '.0f', 1)}",
         f"{100 * law.factor:+.1f} %{_between(law.factor_interval, '.1f', 100)}",
-        *(f"{100 * law.more_steps(steps):+.1f} %" for steps in HORIZONS), f"{100 * law.unreached:.0f} %",
+        *(f"{100 * law.more_steps(steps):+.1f} %" for steps in HORIZONS), unreached,
     )  # fmt: skip
 
 

@@ -39,6 +39,13 @@ def test_a_delay_and_a_factor_are_found_again_and_told_apart() -> None:
     assert "powersgd | 3 | " in step_law_block(rows)
 
 
+def test_a_method_that_reaches_less_than_half_of_the_levels_has_no_law_on_the_page() -> None:
+    rows = [long_row("ddp", 0, 0, 0), long_row("topk", 0, 0, 0.9), long_row("powersgd", 0, 0, 1.2)]
+    page = step_law_block(rows)
+    assert "| topk | 1 | +0 | +90.0 % |" in page
+    assert "| powersgd | 1 | - | - | - | - | - | 56 % |" in page
+
+
 def test_an_interval_covers_runs_that_differ_and_few_runs_have_none() -> None:
     delays = (20, 40, 60, 80)
     rows = [long_row("ddp", seed, 0, 0) for seed in range(4)]
