@@ -25,12 +25,21 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ssfx.collectives.comm import Comm
+from ssfx.core import lazy
 from ssfx.kernels import accelerator, plain_torch
 from ssfx.runtime.offload import HostWorker
 
 Clock = dict[str, int]
 _HOST = "host"
 _WAITS_FOR_DEVICE = {"aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::unique_consecutive"}
+
+_THREADS = {
+    ("sync.py", "_hook"): "training",
+    ("sync.py", "_end_of_graph"): "training",
+    ("queue.py", "_run"): "exchange",
+    ("exchange.py", "job"): "host",
+}
+"""Where a thread of a backward pass comes from, and what it is called."""
 
 
 def _join(clock: Clock, other: Clock) -> None:
@@ -65,6 +74,7 @@ class Event:
     at_s: float = field(default_factory=perf_counter)
 
     def synchronize(self) -> None:
+        self.fake.waited()
         if self.fake.kept("synchronize"):
             _join(self.fake.host, self.clock)
 
@@ -105,7 +115,8 @@ class FakeDevice(TorchDispatchMode):
         self.removed = removed
         self.places: set[str] = set()
         self.races: list[str] = []
-        self.host_waits: Counter[str] = Counter()
+        self.waits: Counter[tuple[str, str]] = Counter()
+        """How often the host waited for the device within a backward pass, by thread and place."""
         self.host: Clock = {}
         self.default = Stream(self, "default")
         self.network = Stream(self, "network")
@@ -129,6 +140,22 @@ class FakeDevice(TorchDispatchMode):
         place = f"{Path(frame.f_code.co_filename).name} {frame.f_code.co_qualname} {kind}"
         self.places.add(place)
         return place not in self.removed
+
+    def waited(self) -> None:
+        """Note the line of the package that makes the host wait, unless it plans or no backward pass is under way."""
+        place, frame = "", sys._getframe(1)
+        while frame is not None:
+            file, name = Path(frame.f_code.co_filename), frame.f_code.co_name
+            if "/ssfx/" in str(file):
+                if "kernels" in file.parts:  # plain torch, in the place of Triton's kernels, which wait for nothing
+                    return
+                place = place or f"{file.parent.name}/{file.name} {frame.f_code.co_qualname}"
+                if file.name == "planner.py":
+                    return
+                if (file.name, name) in _THREADS:
+                    self.waits[_THREADS[file.name, name], place] += 1
+                    return
+            frame = frame.f_back  # type: ignore[assignment]
 
     def current(self) -> Stream:
         return getattr(self._local, "stream", self.default)
@@ -154,7 +181,12 @@ class FakeDevice(TorchDispatchMode):
             return Event(self, {**here.clock})
         return Event(self, {})
 
+    def seconds(self, start: Event, end: Event) -> float:
+        self.waited()
+        return end.at_s - start.at_s
+
     def wait(self, device: torch.device) -> None:
+        self.waited()
         for stream in (self.default, self.network, self.current()):
             _join(self.host, stream.clock)
 
@@ -204,7 +236,7 @@ class FakeDevice(TorchDispatchMode):
             crosses = schema.name == "aten::copy_" and len({self._storage(t) in self._on_host for t, _ in touched}) > 1
             blocks = crosses and not (kwargs.get("non_blocking") or (len(args) > 2 and args[2]))
             if stream is not None and (blocks or schema.name in _WAITS_FOR_DEVICE):
-                self.host_waits[schema.name] += 1
+                self.waited()
                 _join(self.host, stream.clock)
         return out
 
@@ -262,11 +294,25 @@ class FakeDevice(TorchDispatchMode):
             with self._lock:
                 if self._storage(tensor) not in self._on_host:
                     self._run(self.current(), [(tensor, False)], method.__name__)
-                    self.host_waits[method.__name__] += 1
+                    self.waited()
                     _join(self.host, self.current().clock)
             return method(tensor, *args, **kwargs)
 
         return fetch
+
+    def host_unless_said(self, make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        """Return a maker of tensors: what the package makes without naming a device is on the host."""
+
+        def made(*args: Any, **kwargs: Any) -> torch.Tensor:
+            tensor = make(*args, **kwargs)
+            if "device" not in kwargs and "/ssfx/" in sys._getframe(1).f_code.co_filename:
+                with self._lock:
+                    self._keep(tensor)
+                    self._on_host.add(self._storage(tensor))
+                    self._accesses.pop(self._storage(tensor), None)
+            return tensor
+
+        return made
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -281,7 +327,7 @@ class FakeDevice(TorchDispatchMode):
             "wait": self.wait,
             "pinned": self.pinned,
             "read_by": lambda tensor, stream: None,
-            "seconds": lambda start, end: end.at_s - start.at_s,
+            "seconds": self.seconds,
         }
         submit = HostWorker.submit
 
@@ -298,6 +344,9 @@ class FakeDevice(TorchDispatchMode):
             patches.append(mock.patch.object(Comm, name, self.exchanged(getattr(Comm, name))))
         for name in ("tolist", "cpu", "numpy"):
             patches.append(mock.patch.object(torch.Tensor, name, self.read(getattr(torch.Tensor, name))))
+        makers = {name: self.host_unless_said(getattr(torch, name)) for name in ("tensor", "zeros", "ones")}
+        patches += [mock.patch.object(torch, name, maker) for name, maker in makers.items()]
+        patches.append(mock.patch.dict(lazy.torch.__dict__, makers))  # it remembers what it was asked for
         for patch in patches:
             patch.start()
         try:
