@@ -13,7 +13,7 @@ import pytest
 import torch
 from runtime import work_fake_device as work
 from runtime.cases import DENSE, SPARSE, of_scheme
-from runtime.fake_device import FakeDevice
+from runtime.fake_device import FakeDevice, use_count
 from runtime.pool import Pool
 
 STEPS = 7
@@ -98,3 +98,20 @@ def test_a_race_is_found_and_a_wait_ends_it() -> None:
         data.add_(1)
     assert fake.races == []
     assert data.tolist() == [2.0] * 4
+
+
+@pytest.mark.skipif(use_count is None, reason="this torch does not say how many hold a storage")
+@pytest.mark.parametrize("waits", [False, True])
+def test_memory_that_is_given_away_while_a_stream_reads_it_is_found(waits: bool) -> None:
+    fake = FakeDevice()
+    with fake.training():
+        side, data = fake.stream(torch.device("cpu")), torch.zeros(4, dtype=torch.float32)
+        side.wait_stream(fake.current())
+        with fake.working_on(side):
+            total = data.sum()
+        del data
+        if waits:
+            fake.current().wait_stream(side)
+        torch.zeros(4, dtype=torch.float32)
+    assert float(total) == 0
+    assert fake.races == ([] if waits else ["memory of default was given away before stream 1 was done with it"])
