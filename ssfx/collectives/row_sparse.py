@@ -106,14 +106,10 @@ def _per_owner(numbers: Sequence[int], rows: int, world_size: int) -> list[int]:
 def _to_owners(parts: list[torch.Tensor], comm: Comm) -> list[torch.Tensor]:
     """Return what every rank has for this one, in rank order; parts[r] goes to rank r."""
     device, peers = parts[0].device, [r for r in range(comm.world_size) if r != comm.rank]
-
-    def count(value: int) -> torch.Tensor:
-        return torch.tensor([value], dtype=torch.int64, device=device)
-
-    sizes = [count(part.numel()) for part in parts]
-    received = [count(0) for _ in parts]
-    comm.swap({r: sizes[r] for r in peers}, {r: received[r] for r in peers}).wait()
-    arrived = [torch.empty(int(size), dtype=torch.uint8, device=device) for size in received]
+    sizes = torch.tensor([part.numel() for part in parts], dtype=torch.int64, device=device)
+    received = torch.zeros_like(sizes)
+    comm.swap({r: sizes[r : r + 1] for r in peers}, {r: received[r : r + 1] for r in peers}).wait()
+    arrived = [torch.empty(size, dtype=torch.uint8, device=device) for size in received.tolist()]
     comm.swap({r: parts[r] for r in peers}, {r: arrived[r] for r in peers}).wait()
     arrived[comm.rank] = parts[comm.rank]
     return arrived

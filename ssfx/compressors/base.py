@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from ssfx.core.component_spec import Catalog
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
+from ssfx.kernels import accelerator
 from ssfx.planning.plan import ITEM_BYTES
 
 if TYPE_CHECKING:
@@ -253,13 +254,13 @@ class Compressor(ABC):
                 continue
             a, payload = batch.vector[part.lo : part.hi], batch.share(part)
             total = a.sum()
-            if a.device.type == "cpu" and not (torch.isfinite(total) or torch.isfinite(a).all()):
+            if not accelerator.queued(a.device) and not (torch.isfinite(total) or torch.isfinite(a).all()):
                 payload.poison()
                 continue
             self.compress(a, payload, batch.context(part))
             if self.sparse and payload.indices.numel():
                 payload.indices.add_(part.lo + batch.base)
-            if a.device.type != "cpu":  # no branch on a device value: 0 * total is 0, or NaN if total is not finite
+            if accelerator.queued(a.device):  # no branch on its value: 0 * total is 0, or NaN if total is not finite
                 payload.values.add_(total * 0)
                 payload.scales.add_(total * 0)
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors
 from ssfx.compressors.narrow import narrow
 from ssfx.core.lazy import torch
+from ssfx.kernels import accelerator
 
 BLOCK = 1 << 17
 """Elements of a piece of a long CPU tensor. Mixed-dtype operators make temporaries, which then stay in the cache;
@@ -77,7 +78,7 @@ class BF16(Cast):
 
 def blocks(x: torch.Tensor, y: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield matching views of two flat tensors of one length: pieces on the CPU, everything at once elsewhere."""
-    if x.numel() <= BLOCK or x.device.type != "cpu":
+    if x.numel() <= BLOCK or accelerator.queued(x.device):
         yield x, y
     else:
         yield from zip(torch.split(x, BLOCK), torch.split(y, BLOCK), strict=True)

@@ -10,6 +10,7 @@ import logging
 from functools import cache
 
 from ssfx.core.lazy import torch
+from ssfx.kernels import accelerator
 
 _log = logging.getLogger("ssfx")
 CUT = 65440.0
@@ -31,14 +32,14 @@ def narrow(values: torch.Tensor, exact: torch.Tensor, ranks: int = 1, divisor: f
 
 def surely_within(exact: torch.Tensor, bound: float) -> bool:
     """Whether no magnitude is known to be above `bound`: the host looks, a device would have to wait for the answer."""
-    if exact.device.type != "cpu" or not exact.numel():
+    if accelerator.queued(exact.device) or not exact.numel():
         return not exact.numel()
     return not bool(torch.linalg.vector_norm(exact, float("inf")) > bound)
 
 
 def say_cut(exact: torch.Tensor, bound: float) -> None:
     """Say once that a finite value is above `bound`, if the host knows."""
-    if exact.device.type == "cpu" and bool(((exact.abs() > bound) & exact.isfinite()).any()):
+    if not accelerator.queued(exact.device) and bool(((exact.abs() > bound) & exact.isfinite()).any()):
         _say_once()
 
 

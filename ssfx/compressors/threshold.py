@@ -16,7 +16,7 @@ from ssfx.compressors.batch import Batch, Part
 from ssfx.compressors.dgc import capacity
 from ssfx.compressors.sparse import Selector, check_value_dtype
 from ssfx.core.lazy import torch
-from ssfx.kernels import Bound, Rule, kernels
+from ssfx.kernels import Bound, Rule, accelerator, kernels
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def above(thresholds: torch.Tensor) -> torch.Tensor:
 
 def settled(active: torch.Tensor) -> bool:
     """Return True if no segment goes on and asking does not make the host wait for a device."""
-    return active.device.type == "cpu" and not bool(active.any())
+    return not accelerator.queued(active.device) and not bool(active.any())
 
 
 def _next(a: torch.Tensor) -> torch.Tensor:

@@ -35,11 +35,6 @@ def working_on(stream: torch.Stream) -> AbstractContextManager[Any]:
     return context
 
 
-def read_by(tensor: torch.Tensor, stream: torch.Stream) -> None:
-    """The memory of `tensor` is not given away before `stream` has read it."""
-    tensor.record_stream(stream)
-
-
 def event(device: torch.device, *, timed: bool = False, stream: torch.Stream | None = None) -> torch.Event:
     """Return an event after all work so far of `stream`, or of this thread's; `timed` ones have `elapsed_time`."""
     made: torch.Event = _module(device).Event(enable_timing=timed)

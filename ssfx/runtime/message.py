@@ -102,43 +102,39 @@ class MessageLayout:
     def trim(self, message: torch.Tensor, segments: list[int]) -> torch.Tensor:
         """Return the message without padding: of each counted segment only `count` indices and values.
 
-        Reads the counts on the host; only variable-size collectives need it.
+        Reads the counts on the host, all at once; only variable-size collectives need it.
         """
-        used = [int(self.payload(message, i).counts[0]) if self.layouts[i].counts else -1 for i in segments]
-        parts = [message[: self.indices.offset]]
-        views = [self.payload(message, i) for i in segments]
-        kept = [len(v.values) if n < 0 else n for v, n in zip(views, used, strict=True)]
-        for kind in ("indices", "dense", "values", "codes"):
-            if kind == "dense":
-                parts.append(self.dense.of(message).view(torch.uint8))
-                continue
-            for view, n in zip(views, kept, strict=True):
-                entries = getattr(view, kind)
-                parts.append((entries if kind == "codes" else entries[:n]).view(torch.uint8))
+        kept = self._kept(self.counts.of(message).tolist(), segments)
+        parts = [message[: self.indices.offset], *self._tails(message, segments, kept)]
         return torch.cat(parts)
 
-    def untrim(self, row: torch.Tensor, segments: list[int]) -> torch.Tensor:
-        """Return the padded message that `trim` shortened to the front of `row`."""
-        full = torch.zeros(self.nbytes, dtype=torch.uint8, device=row.device)
-        head = self.indices.offset
-        full[:head] = row[:head]
-        views = [self.payload(full, i) for i in segments]
-        kept = [
-            int(v.counts[0]) if self.layouts[i].counts else len(v.values) for v, i in zip(views, segments, strict=True)
-        ]
-        cursor = head
+    def untrim(self, rows: torch.Tensor, segments: list[int]) -> torch.Tensor:
+        """Return the padded messages [P, nbytes] that `trim` shortened to the fronts of `rows`.
 
-        def take(target: torch.Tensor) -> None:
-            nonlocal cursor
-            size = target.numel() * target.element_size()
-            target.view(torch.uint8).copy_(row[cursor : cursor + size])
-            cursor += size
-
-        for kind in ("indices", "dense", "values", "codes"):
-            if kind == "dense":
-                take(self.dense.of(full))
-                continue
-            for view, n in zip(views, kept, strict=True):
-                entries = getattr(view, kind)
-                take(entries if kind == "codes" else entries[:n])
+        Rows begin at multiples of four bytes. Reads the counts on the host, all at once.
+        """
+        head, room = self.indices.offset, -(-self.nbytes // 4) * 4
+        full = torch.zeros(len(rows), room, dtype=torch.uint8, device=rows.device)[:, : self.nbytes]
+        full[:, :head] = rows[:, :head]
+        for message, row, counts in zip(full, rows, self.counts.of(full).tolist(), strict=True):
+            cursor = head
+            for target in self._tails(message, segments, self._kept(counts, segments)):
+                target.copy_(row[cursor : cursor + len(target)])
+                cursor += len(target)
         return full
+
+    def _kept(self, counts: list[int], segments: list[int]) -> list[int]:
+        """Return how many values each segment uses, by the content of the section of counts."""
+        layouts = [self.layouts[i] for i in segments]
+        at = [self.starts[i].counts for i in segments]
+        return [counts[start] if one.counts else one.values for one, start in zip(layouts, at, strict=True)]
+
+    def _tails(self, message: torch.Tensor, segments: list[int], kept: list[int]) -> list[torch.Tensor]:
+        """Return the bytes in use behind scales, in order, as views of a message."""
+        views = [self.payload(message, i) for i in segments]
+        return [
+            *(view.indices[:n].view(torch.uint8) for view, n in zip(views, kept, strict=True)),
+            self.dense.of(message).view(torch.uint8),
+            *(view.values[:n].view(torch.uint8) for view, n in zip(views, kept, strict=True)),
+            *(view.codes for view in views),
+        ]

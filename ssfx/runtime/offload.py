@@ -73,7 +73,6 @@ class HostSegment:
                     self.grad[lo:hi].zero_()
                 else:
                     self.grad[lo:hi].copy_(grad.reshape(-1), non_blocking=True)
-                    accelerator.read_by(grad, stream)
         return accelerator.event(stream.device, stream=stream)
 
     def compress(self, fetched: torch.Event, compressor: Compressor, resting: Sequence[bool] = ()) -> None:

@@ -241,8 +241,8 @@ class PackedLane(SentCounts):
         if self.collective.additive_only:
             return [received, self.layout.first.of(self.message)] if self._twice else [received]
         if self.collective.variable:
-            received = torch.stack([self.layout.untrim(row, self.packed) for row in received])
-        if received.shape[1] % 4:  # 16-bit values may end a row on an odd place; typed views need aligned rows
+            received = self.layout.untrim(received, self.packed)
+        if received.stride(0) % 4:  # 16-bit values may end a row on an odd place; typed views need aligned rows
             aligned = received.new_zeros(received.shape[0], -(-received.shape[1] // 4) * 4)
             aligned[:, : received.shape[1]] = received
             received = aligned[:, : received.shape[1]]

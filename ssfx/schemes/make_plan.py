@@ -84,12 +84,23 @@ def check_capabilities(plan: Plan) -> None:
                     f"scheme={plan.scheme} would send parameter {double[0]}, which is float64, compressed as float32; "
                     "convert it with .float(), or choose scheme=ddp"
                 )
-            compressed = sum(plan.numel(segment) for segment in lane.segments if not segment.dense)
-            if compressed > MAX_INDEX:
-                raise ConfigError(
-                    f"scheme={plan.scheme} puts {compressed} compressed elements into one message, but indices have 32 "
-                    f"bits (at most {MAX_INDEX}); choose a scheme with smaller buckets, such as scheme=per_tensor"
-                )
+            _check_indices(plan, lane)
+
+
+def _check_indices(plan: Plan, lane: Lane) -> None:
+    """Raise ConfigError when a lane's compressed elements are more than its indices can address."""
+    names = [name for segment in lane.segments if not segment.dense for name in segment.tensors]
+    sizes = {name: plan.by_name[name].numel for name in names}
+    if sum(sizes.values()) <= MAX_INDEX:
+        return
+    largest = max(sizes, key=sizes.__getitem__)
+    way_out = "choose a scheme with smaller buckets, such as scheme=per_tensor"
+    if sizes[largest] > MAX_INDEX:
+        way_out = f"parameter {largest} alone has more, so choose scheme=ddp"
+    raise ConfigError(
+        f"scheme={plan.scheme} puts {sum(sizes.values())} compressed elements into one message, but indices have 32 "
+        f"bits (at most {MAX_INDEX}); {way_out}"
+    )
 
 
 def _check_reducer(scheme: str, collective: Reducer, lane: Lane) -> None:

@@ -14,6 +14,7 @@ from plan.options import usual
 
 from ssfx.compressors import compressors
 from ssfx.core.case import ClusterChoice
+from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
 from ssfx.perf_model.contention import Contention
 from ssfx.perf_model.target import Target, target_at
@@ -167,3 +168,19 @@ def test_messages_stay_within_what_indices_address() -> None:
     for scheme in ("cupcake", "omgs", "mergecomp", "ssfusion_oi"):
         plan = make_plan(scheme, profile, costs, {"density": 0.01})
         assert all(plan.numel(lane) < 2**31 for _, lane in plan.lanes())
+
+
+def test_a_tensor_that_no_index_addresses_is_sent_dense_or_refused_with_what_works() -> None:
+    profile = make_profile([2**31, 2**20], [1e-3] * 2)
+    refused: dict[str, str] = {}
+    for scheme in schemes.names():
+        try:
+            plan = make_plan(scheme, profile, random_costs(random.Random(1), 8), usual(scheme, 0.01))
+        except ConfigError as error:
+            refused[scheme] = str(error).rpartition("; ")[2]
+        else:
+            packed = [segment for _, lane in plan.lanes() for segment in lane.segments if not segment.dense]
+            assert all(plan.numel(segment) < 2**31 for segment in packed)
+    assert set(refused.values()) == {"parameter t0 alone has more, so choose scheme=ddp"}
+    assert "ddp" not in refused
+    assert {"per_tensor", "topk"} <= set(refused)

@@ -4,8 +4,9 @@ Everything the runtime knows of devices comes from `ssfx.kernels.accelerator`, s
 really runs at once, which gives right values; what a GPU would be free to run in another order is found as a race: two
 accesses to the same bytes, one of them a write, that no wait orders. Every stream has a vector clock (what it has seen
 of the others), an event is a copy of a clock, and the threads of the host share one, so that what Python's locks order
-counts as ordered. Not seen: a tensor that is freed while another stream reads it (`record_stream`), and what compiled
-kernels touch (tests run the plain-torch path).
+counts as ordered. Memory belongs to the stream that it was made on: once nobody holds it, that stream may give it away,
+and what another stream still does with it is a race, too. NCCL keeps what it works on, and the allocator of pinned
+memory what is copied. Not seen: what compiled kernels touch (tests run the plain-torch path).
 """
 
 from __future__ import annotations
@@ -25,12 +26,23 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ssfx.collectives.comm import Comm
+from ssfx.core import lazy
 from ssfx.kernels import accelerator, plain_torch
 from ssfx.runtime.offload import HostWorker
 
 Clock = dict[str, int]
 _HOST = "host"
 _WAITS_FOR_DEVICE = {"aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::unique_consecutive"}
+
+use_count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
+"""How many hold a storage, by torch's private count; where torch has none, memory given away too early is not seen."""
+_THREADS = {
+    ("sync.py", "_hook"): "training",
+    ("sync.py", "_end_of_graph"): "training",
+    ("queue.py", "_run"): "exchange",
+    ("exchange.py", "job"): "host",
+}
+"""Where a thread of a backward pass comes from, and what it is called."""
 
 
 def _join(clock: Clock, other: Clock) -> None:
@@ -65,8 +77,18 @@ class Event:
     at_s: float = field(default_factory=perf_counter)
 
     def synchronize(self) -> None:
+        self.fake.waited()
         if self.fake.kept("synchronize"):
             _join(self.fake.host, self.clock)
+
+
+@dataclass
+class _Memory:
+    """A tensor's memory: the stream that it was made on, and when which stream used it last."""
+
+    storage: torch.UntypedStorage
+    owner: Stream
+    used: Clock = field(default_factory=dict)
 
 
 @dataclass
@@ -105,7 +127,8 @@ class FakeDevice(TorchDispatchMode):
         self.removed = removed
         self.places: set[str] = set()
         self.races: list[str] = []
-        self.host_waits: Counter[str] = Counter()
+        self.waits: Counter[tuple[str, str]] = Counter()
+        """How often the host waited for the device within a backward pass, by thread and place."""
         self.host: Clock = {}
         self.default = Stream(self, "default")
         self.network = Stream(self, "network")
@@ -114,6 +137,9 @@ class FakeDevice(TorchDispatchMode):
         self._lock = threading.RLock()
         self._accesses: dict[int, list[_Access]] = {}
         self._alive: list[Any] = []
+        self._memory: dict[int, _Memory] = {}
+        self._shared: set[int] = set()
+        """Where memory is that another stream than its owner has used."""
         self._on_host: set[int] = set()
         self._patches: list[Any] = []
 
@@ -129,6 +155,22 @@ class FakeDevice(TorchDispatchMode):
         place = f"{Path(frame.f_code.co_filename).name} {frame.f_code.co_qualname} {kind}"
         self.places.add(place)
         return place not in self.removed
+
+    def waited(self) -> None:
+        """Note the line of the package that makes the host wait, unless it plans or no backward pass is under way."""
+        place, frame = "", sys._getframe(1)
+        while frame is not None:
+            file, name = Path(frame.f_code.co_filename), frame.f_code.co_name
+            if "/ssfx/" in str(file):
+                if "kernels" in file.parts:  # plain torch, in the place of Triton's kernels, which wait for nothing
+                    return
+                place = place or f"{file.parent.name}/{file.name} {frame.f_code.co_qualname}"
+                if file.name == "planner.py":
+                    return
+                if (file.name, name) in _THREADS:
+                    self.waits[_THREADS[file.name, name], place] += 1
+                    return
+            frame = frame.f_back  # type: ignore[assignment]
 
     def current(self) -> Stream:
         return getattr(self._local, "stream", self.default)
@@ -154,7 +196,12 @@ class FakeDevice(TorchDispatchMode):
             return Event(self, {**here.clock})
         return Event(self, {})
 
+    def seconds(self, start: Event, end: Event) -> float:
+        self.waited()
+        return end.at_s - start.at_s
+
     def wait(self, device: torch.device) -> None:
+        self.waited()
         for stream in (self.default, self.network, self.current()):
             _join(self.host, stream.clock)
 
@@ -200,11 +247,14 @@ class FakeDevice(TorchDispatchMode):
                     self._keep(tensor)
                     self._on_host.add(self._storage(tensor))
             stream = None if on_host else self.current()
+            for tensor in fresh if stream is not None else ():
+                storage = tensor.untyped_storage()
+                self._memory[storage.data_ptr()] = _Memory(storage, stream)
             self._run(stream, [*touched, *((t, True) for t in fresh)], schema.name)
             crosses = schema.name == "aten::copy_" and len({self._storage(t) in self._on_host for t, _ in touched}) > 1
             blocks = crosses and not (kwargs.get("non_blocking") or (len(args) > 2 and args[2]))
             if stream is not None and (blocks or schema.name in _WAITS_FOR_DEVICE):
-                self.host_waits[schema.name] += 1
+                self.waited()
                 _join(self.host, stream.clock)
         return out
 
@@ -218,11 +268,17 @@ class FakeDevice(TorchDispatchMode):
         """Work that touches these tensors is queued on a stream, or done by the host where it is None."""
         name, clock = (stream.name, stream.clock) if stream is not None else (_HOST, self.host)
         _join(clock, self.host)
+        if stream is not None:
+            self._given_away(stream)
         clock[name] = at = clock.get(name, 0) + 1
         for tensor, writes in touched:
             if not tensor.numel():
                 continue
             self._keep(tensor)
+            if (memory := self._memory.get(self._storage(tensor))) is not None and stream not in (None, self.network):
+                memory.used[name] = at
+                if stream is not memory.owner:
+                    self._shared.add(self._storage(tensor))
             size = tensor.element_size()
             lo = int(tensor.storage_offset()) * size
             hi = lo + size * int(1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)))
@@ -237,6 +293,16 @@ class FakeDevice(TorchDispatchMode):
                 if not (old.stream == name and lo <= old.lo and old.hi <= hi and writes >= old.writes)
             ]
             before.append(_Access(lo, hi, name, at, writes, what))
+
+    def _given_away(self, owner: Stream) -> None:
+        """What nobody holds of the memory of `owner` may be what its next work writes to."""
+        for address in [*self._shared] if use_count is not None else []:
+            memory = self._memory[address]
+            if memory.owner is not owner or use_count(memory.storage._cdata) > 1:
+                continue
+            self._shared.discard(address)
+            late = [name for name, at in memory.used.items() if owner.clock.get(name, 0) < at]
+            self.races += [f"memory of {owner.name} was given away before {name} was done with it" for name in late]
 
     def exchanged(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Return a method of Comm whose message is read and written on the network's stream."""
@@ -262,11 +328,26 @@ class FakeDevice(TorchDispatchMode):
             with self._lock:
                 if self._storage(tensor) not in self._on_host:
                     self._run(self.current(), [(tensor, False)], method.__name__)
-                    self.host_waits[method.__name__] += 1
+                    self.waited()
                     _join(self.host, self.current().clock)
             return method(tensor, *args, **kwargs)
 
         return fetch
+
+    def host_unless_said(self, make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        """Return a maker of tensors: what the package makes without naming a device is on the host."""
+
+        def made(*args: Any, **kwargs: Any) -> torch.Tensor:
+            tensor = make(*args, **kwargs)
+            if "device" not in kwargs and "/ssfx/" in sys._getframe(1).f_code.co_filename:
+                with self._lock:
+                    self._keep(tensor)
+                    self._on_host.add(self._storage(tensor))
+                    self._accesses.pop(self._storage(tensor), None)
+                    self._memory.pop(self._storage(tensor), None)
+            return tensor
+
+        return made
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -280,8 +361,7 @@ class FakeDevice(TorchDispatchMode):
             "event": self.event,
             "wait": self.wait,
             "pinned": self.pinned,
-            "read_by": lambda tensor, stream: None,
-            "seconds": lambda start, end: end.at_s - start.at_s,
+            "seconds": self.seconds,
         }
         submit = HostWorker.submit
 
@@ -298,6 +378,9 @@ class FakeDevice(TorchDispatchMode):
             patches.append(mock.patch.object(Comm, name, self.exchanged(getattr(Comm, name))))
         for name in ("tolist", "cpu", "numpy"):
             patches.append(mock.patch.object(torch.Tensor, name, self.read(getattr(torch.Tensor, name))))
+        makers = {name: self.host_unless_said(getattr(torch, name)) for name in ("tensor", "zeros", "ones")}
+        patches += [mock.patch.object(torch, name, maker) for name, maker in makers.items()]
+        patches.append(mock.patch.dict(lazy.torch.__dict__, makers))  # it remembers what it was asked for
         for patch in patches:
             patch.start()
         try:

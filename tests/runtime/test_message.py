@@ -108,7 +108,7 @@ def test_trim_and_untrim_are_inverse(made: Made, fractions: list[float], padding
             unused += free * (4 + payload.values.element_size())
     assert short.numel() == message.numel() - unused
     row = torch.cat([short, torch.full((padding,), 255, dtype=torch.uint8)])  # as a longer message of a peer leaves it
-    assert torch.equal(made.layout.untrim(row, made.packed), message)
+    assert torch.equal(made.layout.untrim(row[None], made.packed)[0], message)
 
 
 @given(messages(["dgc", "dgc(value_dtype=float16)", "topk"]), FRACTIONS)
@@ -116,7 +116,7 @@ def test_a_poisoned_segment_is_not_finite_after_trimming(made: Made, fractions: 
     message = _fill(made, fractions)
     for i in made.packed:
         made.layout.payload(message, i).poison()
-    received = made.layout.untrim(made.layout.trim(message, made.packed), made.packed)
+    received = made.layout.untrim(made.layout.trim(message, made.packed)[None], made.packed)[0]
     assert torch.equal(received, message)
     for i in made.packed:
         payload = made.layout.payload(received, i)

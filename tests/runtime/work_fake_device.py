@@ -25,14 +25,14 @@ def equal_times() -> Iterator[None]:
 
 
 def trained(group: Any, rank: int, world: int, options: Options, steps: int, removed: Collection[str] = ()) -> Any:
-    """Train on the fake device; return races, lines that wait, and the parameters."""
+    """Train on the fake device; return races, lines that wait on streams, the host's waits, and the parameters."""
     fake = FakeDevice(removed)
     with equal_times(), fake.training():
         model, optimizer, sync = attached("mlp", group, world, options)
         train(model, optimizer, rank, range(steps))
         sync.detach()
     found = {name: value.tolist() for name, value in parameters(model).items()}
-    return fake.races, fake.places, found
+    return fake.races, fake.places, fake.waits, found
 
 
 def on_cpu(group: Any, rank: int, world: int, options: Options, steps: int) -> dict[str, Any]:
