@@ -127,7 +127,7 @@ class MessageLayout:
         """Return how many values each segment uses, by the content of the section of counts."""
         layouts = [self.layouts[i] for i in segments]
         at = [self.starts[i].counts for i in segments]
-        return [counts[start] if one.counts else one.values for one, start in zip(layouts, at, strict=True)]
+        return [counts[start] if used.counts else used.values for used, start in zip(layouts, at, strict=True)]
 
     def _tails(self, message: torch.Tensor, segments: list[int], kept: list[int]) -> list[torch.Tensor]:
         """Return the bytes in use behind scales, in order, as views of a message."""
