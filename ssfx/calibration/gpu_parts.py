@@ -23,6 +23,7 @@ from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.blank import blank_batch
+from ssfx.core.case import Precision
 from ssfx.core.errors import RunError
 from ssfx.kernels import accelerator, kernels, plain_torch
 from ssfx.memories import memories
@@ -56,7 +57,7 @@ class Sizes:
     max_numel: int
     """Of what a compressor is timed on."""
     models: Sequence[str]
-    precisions: Sequence[str]
+    precisions: Sequence[Precision]
     batch_size: int | None
     """Samples of a step; None: each model's own."""
     iterations: int

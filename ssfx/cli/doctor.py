@@ -19,9 +19,9 @@ def doctor(as_json: bool, gpu: bool) -> None:
     compressors and models. One file has all of it; simulations of cluster=local then use it.
     """
     if gpu:
-        from ssfx.cli.doctor_gpu import check
+        from ssfx.cli.doctor_gpu import check_gpus_here
 
-        check(as_json)
+        check_gpus_here(as_json)
         return
     from ssfx.cli.examine import examine
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ssfx.perf_model.gpu_record import Part
 
 
-def check(as_json: bool) -> None:
+def check_gpus_here(as_json: bool) -> None:
     """Check and measure the GPUs here and write the record; exit code 1 without a GPU, or where a part failed."""
     if not machine.gpus():
         raise RunError("ssfx doctor --gpu needs a GPU and nvidia-smi shows none here; ssfx doctor says what runs")

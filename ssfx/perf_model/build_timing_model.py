@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ssfx.core.errors import ConfigError
-from ssfx.core.origin import Origin
+from ssfx.core.origin import Kind, Origin
 from ssfx.perf_model.cluster import MEASURABLE, Cluster
 from ssfx.perf_model.compressor_times import Rates, measured_codecs, nominal_codecs, published_codecs
 from ssfx.perf_model.contention import Contention
@@ -85,7 +85,7 @@ def _on_recorded_gpus(cluster: Cluster, record: GpuRecord) -> TimingModel:
     exchanged = cluster.world_size == 1 or bool(named.tabled.measured)
     text = "" if cluster.world_size == 1 else f"; exchanges: {named.exchange_text}"
     note = f"{record.origin.note}{text}; overheads by data sheet ({record.sheet})"
-    kind = "measured" if exchanged and record.codecs else "nominal"
+    kind: Kind = "measured" if exchanged and record.codecs else "nominal"
     return replace(
         nominal, name=cluster.name, codecs={**nominal.codecs, **record.codecs},
         origin=replace(record.origin, kind=kind, note=note),

@@ -13,7 +13,7 @@ from statistics import median
 import torch
 from torch import nn
 
-from ssfx.core.case import Case, ClusterChoice
+from ssfx.core.case import Case, ClusterChoice, Precision
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
 from ssfx.kernels import accelerator
@@ -41,7 +41,7 @@ def record_profile(
     warmup: int = 5,
     ranks: int = 1,
     optimizer: str = "sgd",
-    precision: str = "fp32",
+    precision: Precision = "fp32",
 ) -> Profile:
     """Return the profile of `model` on `device` (cpu or cuda), each time the median over iterations.
 
