@@ -71,7 +71,7 @@ def calibrate_network(cluster: str, ranks: int, max_bytes: int = MAX_BYTES) -> C
     # Every rank holds what all of them gather.
     room = machine.memory_bytes() // (4 * ranks * (ranks + 1))
     request = {"max_bytes": min(max_bytes, room), "primitives": [*PRIMITIVES, *REDUCERS]}
-    found, others = _run(request, ranks, network)
+    found, others = run_ranks(request, ranks, network)
     curves, contention = network_curves(found["exchange"], ranks)
     note = f"ssfx profile network, {_processes(ranks)}, median of back-to-back calls, slowest rank; {_busy(others)}"
     origin = _origin("emulated" if network else "measured", note)
@@ -83,7 +83,7 @@ def calibrate_network(cluster: str, ranks: int, max_bytes: int = MAX_BYTES) -> C
 def calibrate_compressors(ranks: int, names: Sequence[str] = (), max_numel: int = 2**24) -> Calibrated:
     """Return what compressors (all, or those named) and the runtime take while `ranks` processes do the same."""
     request = {"compressors": list(names) or compressors.names(), "density": DENSITY, "max_numel": max_numel}
-    found, others = _run(request, ranks, None)
+    found, others = run_ranks(request, ranks, None)
     note = (
         f"ssfx profile compressors, {_processes(ranks)}, CPU seconds per call times ranks per core, median, density "
         f"{DENSITY:g}, residual memory where it may be; host equals device; {_busy(others)}"
@@ -159,8 +159,14 @@ def _origin(kind: Literal["measured", "emulated"], note: str) -> Origin:
     return Origin(kind, describe(hardware()), datetime.now(UTC).date().isoformat(), note, versions())
 
 
-def _run(request: Mapping[str, Any], ranks: int, network: Network | None) -> tuple[dict[str, Any], float]:
-    """Start the ranks, wait for them; return what rank 0 left, and the cores that other processes kept busy."""
+def run_ranks(
+    request: Mapping[str, Any], ranks: int, network: Network | None, module: str = "ssfx.calibration.measure",
+    limit_s: float = _LIMIT_S, more: Mapping[str, str] = {},
+) -> tuple[dict[str, Any], float]:  # fmt: skip
+    """Start `module` as so many ranks, with `more` in their environment, and wait for them at most `limit_s`.
+
+    Returns what rank 0 left in result.json, and the cores that other processes kept busy.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ssfx-profile-")))
         (folder / "request.json").write_text(json.dumps(request))
@@ -171,27 +177,27 @@ def _run(request: Mapping[str, Any], ranks: int, network: Network | None) -> tup
         began_s, machine_s, own_s = time.monotonic(), busy_s(), _children_s()
         processes = []
         for rank, path in enumerate(logs):
-            command = [sys.executable, "-m", "ssfx.calibration.measure", str(folder / "request.json")]
+            command = [sys.executable, "-m", module, str(folder / "request.json")]
             place = {"RANK": str(rank), "WORLD_SIZE": str(ranks)}
             with path.open("wb") as log:
                 process = subprocess.Popen(
                     hosts.inside(rank, command) if hosts else command,
                     stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-                    env={**os.environ, **settings(1, INTERFACE if hosts else "lo"), **place},
+                    env={**os.environ, **settings(1, INTERFACE if hosts else "lo"), **more, **place},
                 )  # fmt: skip
             processes.append(process)
             stack.callback(_end, process)
-        _wait(processes, logs)
+        _wait(processes, logs, limit_s)
         others = (busy_s() - machine_s - (_children_s() - own_s)) / (time.monotonic() - began_s)
         return json.loads((folder / "result.json").read_text()), round(max(0.0, others), 2)
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]], logs: Sequence[Path]) -> None:
+def _wait(processes: Sequence[subprocess.Popen[bytes]], logs: Sequence[Path], limit_s: float) -> None:
     """Return when all have ended well; RunError when they take too long, or when a rank fails, with its last words.
 
     A rank that only complains about a peer is not to blame as long as that peer may still say what is wrong with it.
     """
-    until = time.monotonic() + _LIMIT_S
+    until = time.monotonic() + limit_s
     while True:
         codes = [process.poll() for process in processes]
         failed = {rank: _last_words(code, logs[rank]) for rank, code in enumerate(codes) if code}
@@ -204,7 +210,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], logs: Sequence[Path]) ->
             return
         if late:
             raise RunError(
-                f"measuring took more than {_LIMIT_S:.0f} s; repeat it when nothing else runs here, or with fewer ranks"
+                f"measuring took more than {limit_s:.0f} s; repeat it when nothing else runs here, or with fewer ranks"
             )
         if failed:
             until = min(until, time.monotonic() + GRACE_S)

@@ -31,7 +31,7 @@ def main(request_file: str) -> None:
     """Measure what the request asks for; rank 0's result.json then lies in the folder of the request."""
     request = json.loads(Path(request_file).read_text())
     folder, rank = Path(request_file).parent, int(os.environ["RANK"])
-    _end_with_launcher()
+    end_with_launcher()
     machine.share_cores(rank, int(os.environ["WORLD_SIZE"]))
     torch.set_num_threads(1)
     store = f"file://{folder / 'store'}"
@@ -56,7 +56,7 @@ def main(request_file: str) -> None:
     os._exit(0)  # an orderly end of torch takes seconds and nothing is left to be saved
 
 
-def _end_with_launcher() -> None:
+def end_with_launcher() -> None:
     """End this process when its standard input closes: the launcher is gone."""
 
     def wait() -> None:

@@ -21,6 +21,7 @@ from ssfx.compressors import Compressor, build
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.blank import blank_batch, run
 from ssfx.core import machine
+from ssfx.kernels import accelerator
 from ssfx.memories import memories
 
 SIZES = tuple(2**power for power in range(8, 25, 2))
@@ -55,16 +56,19 @@ def crowding(ranks: int) -> float:
 
 
 def codec_points(spec: str, density: float, comm: Comm, max_numel: int = SIZES[-1]) -> CodecPoints:
-    """Return the times of a compressor at `density` with residual memory where it may have one, equal on all ranks."""
+    """Return the times of a compressor at `density` with residual memory where it may have one, equal on all ranks.
+
+    They are those of the device of `comm`: of the thread on the CPU, between two events elsewhere.
+    """
     compressor = build(spec)
     sizes = [numel for numel in SIZES if numel <= max_numel]
     encode, decode = [], []
     for numel in sizes:
         shape = _matrix(numel)
-        batch, call, timed = _call(compressor, [[shape]], density)
+        batch, call, timed = _call(compressor, [[shape]], density, comm.device)
         encode.append((compressor.work([shape]), _shared_s(comm, call, timed)))
         entries, call = _decoding(compressor, batch, comm.world_size)
-        decode.append((entries, _shared_s(comm, call, _after_reading_s)))
+        decode.append((entries, _shared_s(comm, call, _timer(comm.device, _after_reading_s))))
     return CodecPoints(encode, decode, **_further_s(compressor, density, comm))
 
 
@@ -72,7 +76,7 @@ def _further_s(compressor: Compressor, density: float, comm: Comm) -> dict[str, 
     """Return segment_s, piece_s and tensor_s: what cutting the same elements into SEGMENTS of them adds to a call."""
 
     def took_s(segments: list[Shapes]) -> float:
-        return _shared_s(comm, *_call(compressor, segments, density)[1:])
+        return _shared_s(comm, *_call(compressor, segments, density, comm.device)[1:])
 
     part, whole = _matrix(SEGMENT_NUMEL), _matrix(SEGMENTS * SEGMENT_NUMEL)
     matrix_s = took_s([[whole]])
@@ -88,17 +92,22 @@ def _further_s(compressor: Compressor, density: float, comm: Comm) -> dict[str, 
     return {name: max(0.0, seconds / (SEGMENTS - 1)) for name, seconds in more.items()}
 
 
-def _call(compressor: Compressor, segments: list[Shapes], density: float) -> tuple[Batch, Call, Timed]:
+def _call(
+    compressor: Compressor, segments: list[Shapes], density: float, device: torch.device
+) -> tuple[Batch, Call, Timed]:
     """Return a batch of segments of tensors with these shapes, and the call that takes its gradients to the payload.
 
     The third is how to time it: with the gradients in the caches, but not the memory.
     """
     keeps = compressor.error_feedback and not compressor.lossless
-    batch = blank_batch(compressor, segments, density, memories.build("residual" if keeps else "none"))
+    batch = blank_batch(compressor, segments, density, memories.build("residual" if keeps else "none"), device)
     shapes = [shape for segment in segments for shape in segment]
-    generator = torch.Generator().manual_seed(len(shapes))
+    generator = torch.Generator(device).manual_seed(len(shapes))
     # Heavy tails, as gradients have; what earlier steps kept back has none.
-    grads = [torch.randn(math.prod(shape), dtype=torch.float32, generator=generator).pow_(3) for shape in shapes]
+    grads = [
+        torch.randn(math.prod(shape), dtype=torch.float32, generator=generator, device=device).pow_(3)
+        for shape in shapes
+    ]
     for buffer in batch.old.values():
         buffer.normal_(generator=generator)
 
@@ -112,13 +121,14 @@ def _call(compressor: Compressor, segments: list[Shapes], density: float) -> tup
             grad.mul_(1)
         return cold_s(call)
 
-    return batch, call, timed
+    return batch, call, _timer(device, timed)
 
 
 def _decoding(compressor: Compressor, batch: Batch, ranks: int) -> tuple[float, Call]:
     """Return the entries of what all ranks sent, and the call that adds it up as a lane does."""
     payload, part = batch.payload, batch.parts[0]
-    out, context = torch.zeros(part.numel, dtype=torch.float32), batch.context(part)
+    out = torch.zeros(part.numel, dtype=torch.float32, device=batch.payload.values.device)
+    context = batch.context(part)
     if compressor.sparse:
 
         def sparse() -> None:
@@ -140,12 +150,28 @@ def _decoding(compressor: Compressor, batch: Batch, ranks: int) -> tuple[float, 
 def _shared_s(comm: Comm, call: Call, timed: Timed) -> float:
     """Return the seconds of a call while all ranks make the same, as the mean over ranks of their medians."""
     call()
-    comm.all_reduce(torch.zeros(1, dtype=torch.float32)).wait()
+    comm.all_reduce(torch.zeros(1, dtype=torch.float32, device=comm.device)).wait()
     times: list[float] = []
     while len(times) < 3 or (len(times) < _MOST_CALLS and sum(times) < _BUDGET_S):
         times.append(timed(call))
-    own_s = crowding(comm.world_size) * median(times)
-    return float(comm.all_reduce(torch.tensor([own_s], dtype=torch.float64)).wait()) / comm.world_size
+    shared = 1.0 if accelerator.queued(comm.device) else crowding(comm.world_size)
+    own_s = shared * median(times)
+    found = torch.tensor([own_s], dtype=torch.float64, device=comm.device)
+    return float(comm.all_reduce(found).wait()) / comm.world_size
+
+
+def _timer(device: torch.device, on_cpu: Timed) -> Timed:
+    """Return how calls on `device` are timed: `on_cpu`, or by the clock of its stream where work is queued."""
+    if not accelerator.queued(device):
+        return on_cpu
+
+    def timed(call: Call) -> float:
+        accelerator.wait(device)
+        start = accelerator.event(device, timed=True)
+        call()
+        return accelerator.seconds(start, accelerator.event(device, timed=True))
+
+    return timed
 
 
 def _after_reading_s(call: Call) -> float:

@@ -111,7 +111,7 @@ def measure_nodes(devices_per_node: int, device: str | None, large_mib: int = LA
         starts = range(0, world, devices_per_node)
         groups = [dist.new_group(list(range(start, start + devices_per_node))) for start in starts]
         inside = _rate(groups[rank // devices_per_node], devices_per_node, where, large_mib)
-    tables = _tables(world, devices_per_node, where, large_mib, dist.get_backend())
+    tables = exchange_tables(world, devices_per_node, where, large_mib, dist.get_backend())
     return Nodes(
         world // devices_per_node, devices_per_node, sheet, name if on_gpu else platform.machine(),
         dist.get_backend(), everyone, inside, large_mib, tables,
@@ -129,7 +129,9 @@ def sheet_of(name: str) -> str:
     return found
 
 
-def _tables(world: int, per_node: int, where: torch.device, large_mib: int, backend: str) -> tuple[ExchangeTable, ...]:
+def exchange_tables(
+    world: int, per_node: int, where: torch.device, large_mib: int, backend: str
+) -> tuple[ExchangeTable, ...]:
     """Return what collectives among all ranks take from a few bytes up, as nccl-tests counts them."""
     library = accelerator.transport_version(backend)
     source = f"ssfx.profile_network, {datetime.now(UTC).date().isoformat()}"

@@ -11,8 +11,18 @@ from ssfx.cli.terminal import print_table, say
 
 @click.command(short_help="Show what is here, and what would run.")
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON object.")
-def doctor(as_json: bool) -> None:
-    """Show versions, hardware, backends and data sets, and what would run here."""
+@click.option("--gpu", is_flag=True, help="Check this machine's GPUs and measure them, in five minutes at most.")
+def doctor(as_json: bool, gpu: bool) -> None:
+    """Show versions, hardware, backends and data sets, and what would run here.
+
+    With --gpu the GPUs here are checked and measured: kernels, streams, schemes against torch DDP, exchanges, times of
+    compressors and models. One file has all of it; simulations of cluster=local then use it.
+    """
+    if gpu:
+        from ssfx.cli.doctor_gpu import check_gpus_here
+
+        check_gpus_here(as_json)
+        return
     from ssfx.cli.examine import examine
 
     found = examine()

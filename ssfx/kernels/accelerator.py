@@ -7,6 +7,7 @@ here. The CPU works at once: it has no streams, and waiting for it is nothing.
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -130,6 +131,12 @@ def transport(kind: str) -> str:
 def transport_version(backend: str) -> str:
     """Return the library of a backend with its version, where it has one."""
     return f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}" if backend == "nccl" else backend
+
+
+def sanitized() -> bool:
+    """Return whether torch's sanitizer of CUDA's streams is on in this process; TORCH_CUDA_SANITIZER=1 does that."""
+    sanitizer = sys.modules.get("torch.cuda._sanitizer")
+    return sanitizer is not None and bool(sanitizer.cuda_sanitizer.enabled)
 
 
 def _module(device: torch.device) -> Any:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ssfx.core.errors import ConfigError
-from ssfx.core.origin import Origin
+from ssfx.core.origin import Kind, Origin
 from ssfx.perf_model.cluster import MEASURABLE, Cluster
 from ssfx.perf_model.compressor_times import Rates, measured_codecs, nominal_codecs, published_codecs
 from ssfx.perf_model.contention import Contention
 from ssfx.perf_model.devices import Device, device, device_names, has_sheet
+from ssfx.perf_model.gpu_record import GpuRecord, gpu_record
 from ssfx.perf_model.recorded_times import recorded_system
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.costs import CompressorTimes, Curve, Overheads
@@ -37,14 +38,16 @@ def system_on(cluster: Cluster) -> TimingModel:
     """Return what is known about time on `cluster`, by its calibration; every origin says from where.
 
     A cluster of CPUs on this machine has the times that were recorded on it; where there are none, nominal ones. GPUs
-    here have nominal times once they are named: ConfigError for those that are only known to be there.
+    here have what `ssfx doctor --gpu` measured, or nominal times once they are named; else ConfigError.
     """
+    if cluster.device == "cuda" and cluster.calibration == "recorded" and (record := gpu_record()) and record.sheet:
+        return _on_recorded_gpus(cluster, record)
     if not has_sheet(cluster.device):
         raise ConfigError(
-            f"nothing is known about time on the {cluster.device} devices of cluster={cluster.name}, as only CPUs are "
-            f"measured: say what they are with cluster.device={'|'.join(device_names())}, or use device=cpu"
+            f"nothing is known about time on the {cluster.device} devices of cluster={cluster.name}, as they were not "
+            f"measured: run ssfx doctor --gpu, say what they are with cluster.device={'|'.join(device_names())}, "
+            "or use device=cpu"
         )
-    # What is recorded is of the CPU, whatever else is here.
     here = cluster.calibration == "recorded" and cluster.device == "cpu"
     if here and (found := recorded_system(cluster.name, cluster.world_size)):
         return found
@@ -70,6 +73,23 @@ def system_on(cluster: Cluster) -> TimingModel:
         host_shares=not on.pcie_gbps,
         pcie_s_per_byte=8e-9 / (on.pcie_gbps * PCIE_EFFICIENCY) if on.pcie_gbps else 0.0,
     )
+
+
+def _on_recorded_gpus(cluster: Cluster, record: GpuRecord) -> TimingModel:
+    """Return the times of this machine's GPUs: nominal ones of their data sheet, and measured ones in place of them.
+
+    The origin is measured where compressors are, and exchanges too if there are any.
+    """
+    named = replace(cluster, device=record.sheet, tables=record.exchanges, calibration="nominal")
+    nominal = system_on(named)
+    exchanged = cluster.world_size == 1 or bool(named.tabled.measured)
+    text = "" if cluster.world_size == 1 else f"; exchanges: {named.exchange_text}"
+    note = f"{record.origin.note}{text}; overheads by data sheet ({record.sheet})"
+    kind: Kind = "measured" if exchanged and record.codecs else "nominal"
+    return replace(
+        nominal, name=cluster.name, codecs={**nominal.codecs, **record.codecs},
+        origin=replace(record.origin, kind=kind, note=note),
+    )  # fmt: skip
 
 
 def _with_call(codec: CompressorTimes, call_s: float) -> CompressorTimes:

@@ -13,6 +13,7 @@ from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.given_time import given_time, lasting
+from ssfx.perf_model.gpu_record import gpu_record, record_path
 from ssfx.perf_model.recorded_times import recorded_profile, with_package
 from ssfx.perf_model.roofline import analytic_profile, with_step
 from ssfx.perf_model.saved_profiles import is_saved, saved_profile
@@ -57,7 +58,8 @@ def target_at(
     Made once for files as they are now: those of a cluster, a device or a profile may be the user's, and change.
     """
     names = (choice.name, str(choice.options.get("device", "")), model)
-    files = tuple(as_it_is(Path(name).expanduser()) for name in names if name.endswith((".yaml", ".yml", ".json")))
+    own = [Path(name).expanduser() for name in names if name.endswith((".yaml", ".yml", ".json"))]
+    files = tuple(map(as_it_is, (*own, record_path())))
     return _target_at(files, choice, world_size, device, model, batch_size, optimizer, precision)
 
 
@@ -89,11 +91,16 @@ def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str, p
         ranks = cluster.world_size
         if recorded := recorded_profile(model, cluster.device, ranks, batch_size=batch_size, optimizer=optimizer):
             return recorded
-    found = profile_on(model, cluster.device, batch_size, precision)
+    on = cluster.device
+    if on == "cuda" and (record := gpu_record()):
+        if recorded := record.profile(model, batch_size, optimizer, precision):
+            return recorded
+        on = record.sheet or on
+    found = profile_on(model, on, batch_size, precision)
     if found.origin.kind == "measured":
         if optimizer_of(found) == optimizer:
             return replace(found, origin=with_package(found.origin))
-        found = analytic_profile(model, cluster.device, batch_size)
+        found = analytic_profile(model, on, batch_size)
     return with_step(found, optimizer, precision)
 
 

@@ -63,7 +63,8 @@ class Profile:
     optimizer: str = ""
     """Whose step was timed; empty in files from before it was noted."""
     precision: str = ""
-    """What it was counted in, outside of regions that say it themselves; empty where that is not known."""
+    """What it was counted in, outside of regions that say it themselves, or measured in where that is not fp32; else
+    empty."""
     in_other: Mapping[str, InPrecision] = field(default_factory=dict, hash=False)
     """The same in the other precisions of the device; empty of what was measured."""
 

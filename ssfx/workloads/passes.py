@@ -23,6 +23,7 @@ from ssfx.results.manifest import busy_s
 from ssfx.workloads.base import datasets, models
 from ssfx.workloads.clock import Clock, Mark
 from ssfx.workloads.objective import cross_entropy
+from ssfx.workloads.precision import forward_in, set_precision
 from ssfx.workloads.step import make_optimizer
 
 
@@ -156,12 +157,13 @@ def _measure(passes: Passes, rank: int, meet: Callable[[], Any]) -> Timed:
     torch.set_num_threads(case.threads)
     try:
         device = torch.device("cpu") if case.device == "cpu" else torch.device(case.device, rank)
+        set_precision(case.precision)
         torch.manual_seed(case.seed)
         model = models[case.model].build().to(device).train()
         batches = datasets.build(case.dataset).train_loader(
             rank, case.world_size, case.batch_size, case.seed, device=case.device, workers=case.data_workers
         )
-        loop = _Loop(model, make_optimizer(case, model), batches, device)
+        loop = _Loop(model, make_optimizer(case, model), batches, device, case.precision)
         meet()
         wall_s, machine_s, own_s = time.perf_counter(), busy_s(), time.process_time()
         timed = []
@@ -183,11 +185,14 @@ def _measure(passes: Passes, rank: int, meet: Callable[[], Any]) -> Timed:
 class _Loop:
     """Iterations of one model, each timed part by part."""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, batches: Any, device: torch.device) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, batches: Any, device: torch.device, precision: str
+    ) -> None:
         self._model = model
         self._optimizer = optimizer
         self._batches = batches
         self._device = device
+        self._precision = precision
         self._clock = Clock(device)
         self._ready: dict[str, Mark] = {}
         self._spare: dict[nn.Parameter, torch.Tensor] = {}
@@ -216,7 +221,8 @@ class _Loop:
         self._optimizer.zero_grad()
         inputs, targets = (t.to(self._device) for t in self._batches[number])
         forward = clock.mark()
-        loss = cross_entropy(self._model, inputs, targets)
+        with forward_in(self._precision, self._device):
+            loss = cross_entropy(self._model, inputs, targets)
         backward = clock.mark()
         loss.backward()
         self._ready[END] = clock.mark()

@@ -13,7 +13,7 @@ from statistics import median
 import torch
 from torch import nn
 
-from ssfx.core.case import Case, ClusterChoice
+from ssfx.core.case import Case, ClusterChoice, Precision
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
 from ssfx.kernels import accelerator
@@ -41,6 +41,7 @@ def record_profile(
     warmup: int = 5,
     ranks: int = 1,
     optimizer: str = "sgd",
+    precision: Precision = "fp32",
 ) -> Profile:
     """Return the profile of `model` on `device` (cpu or cuda), each time the median over iterations.
 
@@ -58,7 +59,7 @@ def record_profile(
         raise ConfigError(f"ranks={ranks} needs as many GPUs and torch finds {accelerator.count(device)}; use fewer")
     case = Case(
         "profile", model, dataset, "ddp", ClusterChoice("local"), world_size=ranks, batch_size=batch_size,
-        device="cuda" if device == "cuda" else "cpu", optimizer=optimizer, lr=_LR,
+        device="cuda" if device == "cuda" else "cpu", optimizer=optimizer, lr=_LR, precision=precision,
     )  # fmt: skip
     check_case(case)
     timed = run_passes(Passes(case, iterations, warmup))
@@ -98,6 +99,7 @@ def _profile(case: Case, timed: Sequence[Timed], method: str) -> Profile:
         step_s=round(median(one.step_s for one in every), 9),
         other_s=round(median(one.other_s for one in every), 9),
         optimizer=case.optimizer,
+        precision="" if case.precision == "fp32" else case.precision,
     )
 
 

@@ -16,13 +16,11 @@ from ssfx.results.density_bins import binned
 from ssfx.workloads.checks import OPTIMIZERS
 from ssfx.workloads.clock import Clock, Mark
 from ssfx.workloads.objective import cross_entropy
+from ssfx.workloads.precision import forward_in
 from ssfx.workloads.record import StepRecord
 from ssfx.workloads.schedule import learning_rate
 from ssfx.workloads.stream import Batches
 from ssfx.workloads.sync import NoExchange, Stats, Sync
-
-AUTOCAST = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""What forward passes compute in, by precision."""
 
 
 def make_optimizer(case: Case, model: nn.Module) -> torch.optim.Optimizer:
@@ -138,8 +136,7 @@ class Stepper:
             self._sync.tracer.span(stage, start_s, end_s)
 
     def _forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        dtype = AUTOCAST[self._case.precision]
-        with torch.autocast(self._device.type, dtype=dtype) if dtype != torch.float32 else contextlib.nullcontext():
+        with forward_in(self._case.precision, self._device):
             return cross_entropy(self._model, inputs, targets)
 
     def _backward(self, loss: torch.Tensor) -> None:

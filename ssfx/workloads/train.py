@@ -24,10 +24,10 @@ from ssfx.workloads.checks import check_case
 from ssfx.workloads.cpu_operators import prepare
 from ssfx.workloads.initial_weights import start_from
 from ssfx.workloads.metrics.tally import QUALITY
-from ssfx.workloads.precision import set_precision
+from ssfx.workloads.precision import AUTOCAST, set_precision
 from ssfx.workloads.quality import due, measure
 from ssfx.workloads.record import StepRecord
-from ssfx.workloads.step import AUTOCAST, Stepper, make_optimizer
+from ssfx.workloads.step import Stepper, make_optimizer
 from ssfx.workloads.sync import Attach, Sync
 
 MAX_NON_FINITE = 3

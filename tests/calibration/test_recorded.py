@@ -270,13 +270,12 @@ PEER = "RuntimeError: [pair.cc:547] Connection closed by peer [127.0.0.1]:24180"
 def waited(tmp_path, monkeypatch, *ranks, limit_s=60.0, grace_s=60.0):
     """Wait for ranks, given with their last words; return what is told."""
     monkeypatch.setattr(calibration, "_POLL_S", 0.001)
-    monkeypatch.setattr(calibration, "_LIMIT_S", limit_s)
     monkeypatch.setattr(calibration, "GRACE_S", grace_s)
     logs = [tmp_path / f"{rank}.log" for rank in range(len(ranks))]
     for log, (_, said) in zip(logs, ranks, strict=True):
         log.write_text(said)
     try:
-        calibration._wait([rank for rank, _ in ranks], logs)
+        calibration._wait([rank for rank, _ in ranks], logs, limit_s)
     except RunError as error:
         return str(error)
     return "all ended well"

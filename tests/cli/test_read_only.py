@@ -25,7 +25,7 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What was measured or drawn: nothing may be, because it could not be kept."""
     done: list[object] = []
     for name in (
-        "ssfx.calibration.calibrate_cluster._run", "ssfx.workloads.profiling.record_profile",
+        "ssfx.calibration.calibrate_cluster.run_ranks", "ssfx.workloads.profiling.record_profile",
         "ssfx.workloads.own_batch.timed_batch", "ssfx.workloads.own_batch.counted_batch", "ssfx.figures.drawing._draw",
     ):  # fmt: skip
         monkeypatch.setattr(name, lambda *_, **__: done.append(1))
