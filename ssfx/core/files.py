@@ -186,7 +186,7 @@ def _unreadable(path: Path, broken: Exception, what: str) -> str:
 
 
 def text_of(path: Path, error: type[SsfxError] = RunError) -> str:
-    """Return the text of a file, unpacked if it is a .gz; `error` with the path when it cannot be read or is no text."""
+    """Return the text of a file, that in a .gz unpacked; `error` with the path when it cannot be read or is no text."""
     try:
         if path.suffix == ".gz":
             return gzip.decompress(path.read_bytes()).decode()

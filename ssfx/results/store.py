@@ -13,7 +13,15 @@ from ssfx.core.case import Case
 from ssfx.core.digests import Changed, check_lines, digest_line, is_digest_line, without_digest
 from ssfx.core.errors import RunError
 from ssfx.core.files import (
-    DAMAGED, note_digest, numbered, own_folder, refusal, replacing, text_of, write_atomic, write_json,
+    DAMAGED,
+    note_digest,
+    numbered,
+    own_folder,
+    refusal,
+    replacing,
+    text_of,
+    write_atomic,
+    write_json,
 )  # fmt: skip
 from ssfx.core.paths import reference_dir
 from ssfx.results.curves import curves
