@@ -27,7 +27,8 @@ def as_on_gpu(trace: Trace) -> Iterator[None]:
         is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, **_: Any,
     ) -> Tensor:  # fmt: skip
         if trace.fused:
-            return _FusedAttention.apply(trace, query, key, value, is_causal or attn_mask is not None)
+            fused: Tensor = _FusedAttention.apply(trace, query, key, value, is_causal or attn_mask is not None)
+            return fused
         trace.in_attention = True
         if enable_gqa:
             groups = query.shape[-3] // key.shape[-3]

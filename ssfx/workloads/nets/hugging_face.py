@@ -151,7 +151,8 @@ def _even_experts(self: Any, hidden: Tensor, chosen: Tensor, weights: Tensor) ->
     out = self._apply_gate(both) @ down
     if hasattr(self, "down_proj_bias"):
         out = out + self.down_proj_bias[:, None]
-    return (out.reshape(tokens, each, -1) * weights[..., None]).sum(1)
+    found: Tensor = (out.reshape(tokens, each, -1) * weights[..., None]).sum(1)
+    return found
 
 
 class Transcriber(nn.Module):
