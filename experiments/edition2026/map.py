@@ -39,6 +39,8 @@ TCP, RDMA = "GPUs over TCP", "GPUs over RDMA"
 STEPS = (0.0, 0.05, 0.25, 1.0, 3.0)
 COLOURS = ("#f5f5f5", "#dcebd5", "#a9d29b", "#5fae5b", "#217a3c")
 """Of gains from each of STEPS on."""
+HATCHES = ("#b9b9b9", "#93ad89", "#6d9a60", "#d6ead3", "#9cc6a5")
+"""Colours of hatches that are seen on each of COLOURS."""
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
@@ -76,14 +78,17 @@ def _block(axis: Axes, network: str, rates: Sequence[float], gpus: Sequence[str]
 
     for line in table:
         x, y = rates.index(line["gbps"]), gpus.index(line["gpu"])
-        colour = COLOURS[sum(line["gain"] >= step for step in STEPS) - 1]
+        degree = sum(line["gain"] >= step for step in STEPS) - 1
+        colour = COLOURS[degree]
         dark = line["gain"] >= STEPS[3]
         hatch = "" if line["wins"] and line["checked"] else "////"
         axis.add_patch(
-            Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colour, edgecolor="#b9b9b9", hatch=hatch, linewidth=0)
+            Rectangle(
+                (x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colour, edgecolor=HATCHES[degree], hatch=hatch, linewidth=0
+            )
         )
         behind = {"facecolor": colour, "linewidth": 0, "pad": 0.8}
-        said = f"{1 + line['gain']:.3g}x" if line["gain"] >= 0.005 else "dense"
+        said = f"{1 + line['gain']:{'.0f' if line['gain'] >= 9 else '.2f'}}x" if line["gain"] >= 0.005 else "dense"
         axis.text(
             x, y, f"{said}\n{line['wins']}/{line['models']}", ha="center", va="center", fontsize=5.6, linespacing=1.0,
             color="white" if dark else "black", bbox=behind,

@@ -170,8 +170,8 @@ class Counted:
         """What holds, in a sentence."""
         share = f"{self.sure / self.set_ups:.0%}" if self.set_ups else "none"
         where = (
-            f"all of them at or below {self.most_gbps:.3g} Gbit/s per GPU, and in most places only at or below "
-            f"{self.half_gbps:.3g}" if self.sure else "at no bandwidth"
+            f"all of them at or below {self.most_gbps:.3g} Gbit/s per GPU, and for half of the models and GPUs only at "
+            f"or below {self.half_gbps:.3g}" if self.sure else "at no bandwidth"
         )  # fmt: skip
         return (
             f"Of {self.set_ups:,} set-ups that fit, compression surely pays in {self.sure:,} ({share}), {where}; "

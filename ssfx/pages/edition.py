@@ -41,7 +41,7 @@ def edition_block(rows: Sequence[Row]) -> str:
     off = counted(corrected(found))
     lines += [
         f"- If the simulator erred by its known bias and by no more: {off.sure:,} of {off.set_ups:,}, at or below "
-        f"{off.most_gbps:.3g} Gbit/s per GPU, in most places at or below {off.half_gbps:.3g}.",
+        f"{off.most_gbps:.3g} Gbit/s per GPU, for half of the models and GPUs at or below {off.half_gbps:.3g}.",
         f"- By its times alone, with no error at all: {whole.known:,}.",
     ]
     return "\n".join(lines)
