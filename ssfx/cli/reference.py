@@ -28,7 +28,6 @@ KEPT_OF_QUALITY = (
 MANY = 2000
 """Rows beyond which a file is packed, and keeps of each row what figures read."""
 READ = ("exposed_comm_s", "iteration_s", "sent_bytes", "throughput_samples_per_s")
-DIGITS = 6
 
 
 def main(name: str, words: list[str]) -> None:
@@ -65,8 +64,8 @@ def _committed(row: Row) -> Row:
 
 
 def _short(row: Row) -> Row:
-    metrics = {name: value and float(f"{value:.{DIGITS}g}") for name, value in row.metrics.items() if name in READ}
-    manifest = {key: value for key, value in row.manifest.items() if key not in ("assumptions", "plan_digest")}
+    metrics = {name: value for name, value in row.metrics.items() if name in READ}
+    manifest = {key: value for key, value in row.manifest.items() if key != "assumptions"}
     return replace(row, metrics=metrics, manifest=manifest)
 
 
