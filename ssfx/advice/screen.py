@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ssfx.advice.answer import SIXTEEN_BIT, Answer, answer_of, listed
 from ssfx.advice.checked import where_checked
+from ssfx.advice.map_2026 import place_on_map
 from ssfx.advice.ranking import Advice, Entry
 from ssfx.perf_model.cautions import cautions
 
@@ -34,7 +35,7 @@ def first_screen(advice: Advice) -> list[Line]:
         "" if setting.precision == "fp32" else f" in {setting.precision}"
     )
     groups = (("faster", answer.faster), ("indistinguishable", answer.unclear), ("slower", answer.slower))
-    bandwidth = answer.bandwidth(setting.gbps)
+    bandwidth, place = answer.bandwidth(setting.gbps), place_on_map(setting.cluster)
     return [
         Line(
             f"{setting.profile.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks at "
@@ -47,6 +48,7 @@ def first_screen(advice: Advice) -> list[Line]:
         *_sixteen_bit(answer, advice),
         *_memory(answer, advice),
         Line(f"Checked: {where_checked(setting.cluster)}.", _IN, _IN),
+        *([Line(f"Map: {place}.", _IN, _IN)] if place else []),
         *([Line(f"Exchanges: {setting.cluster.exchange_text}.", _IN, _IN)] if setting.cluster.tables else []),
         Line(f"How sure: {_how_sure(answer.best or dense)}.", _IN, _IN),
         *([Line(f"Quality: {_quality(answer.best)}.", _IN, _IN)] if answer.best else []),

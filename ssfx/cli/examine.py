@@ -17,6 +17,7 @@ from ssfx.core import machine
 from ssfx.core.errors import SsfxError
 from ssfx.core.paths import conf_dir, reference_dir, results_dir
 from ssfx.engines import hosts, sbatch
+from ssfx.results.store import reference_files
 
 CORE_PACKAGES = ("ssfx", "torch", "numpy", "hydra-core", "matplotlib")
 OTHER_PACKAGES = ("torchvision", "transformers", "datasets", "wandb")
@@ -71,7 +72,7 @@ def examine() -> Examination:
         ("data sets", ", ".join(f"{name} (cannot be read)" if why else name for name, why in datasets)),
         ("results", f"{results_dir()}, {free / 2**30:.1f} GiB free"),
         ("installed", "from a checkout" if (conf_dir().parent / "pyproject.toml").exists() else "from a wheel"),
-        ("reference rows", f"{len(list(reference_dir().glob('*.jsonl')))} files that came with ssfx"),
+        ("reference rows", f"{len(reference_files(reference_dir()))} files that came with ssfx"),
     )
     checks = (*_engines(torch, problem), *_precisions(torch, problem), *_data(datasets), *_space(free))
     return Examination(facts, checks)

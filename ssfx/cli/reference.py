@@ -12,7 +12,8 @@ from ssfx.results.rows import Row
 from ssfx.results.store import Store, export
 
 KEPT = (
-    "assumptions", "calibration", "code", "device_memory_bytes", "exit_reason", "extrapolated", "plan_digest",
+    "alone_s", "assumptions", "calibration", "code", "device_memory_bytes", "exit_reason", "extrapolated", "methods",
+    "needed_bytes", "plan_digest",
 )  # fmt: skip
 """What is kept of the manifest of a simulated row: the rest is computed again from the same commit."""
 
@@ -22,6 +23,11 @@ KEPT_OF_QUALITY = (
     "resumed_from_step", "seed", "started", "versions",
 )  # fmt: skip
 """What is kept of the manifest of a row with a curve, whose subject is quality; the time of every step is not."""
+
+
+MANY = 2000
+"""Rows beyond which a file is packed, and keeps of each row what figures read."""
+READ = ("exposed_comm_s", "iteration_s", "sent_bytes", "throughput_samples_per_s")
 
 
 def main(name: str, words: list[str], *, finished: bool = False) -> None:
@@ -47,6 +53,8 @@ def main(name: str, words: list[str], *, finished: bool = False) -> None:
     if not rows:
         raise RunError(f"none of {len(cases)} runs is finished; run: ssfx run {' '.join(words)}")
     path = reference_dir() / f"{name}.jsonl"
+    if len(rows) > MANY:
+        path, rows = path.with_suffix(".jsonl.gz"), [_short(row) for row in rows]
     export(rows, path)
     print(f"{path}: {len(rows)} of {len(cases)} rows")
 
@@ -59,6 +67,12 @@ def _committed(row: Row) -> Row:
         return row
     manifest = {key: row.manifest[key] for key in KEPT if key in row.manifest}
     return replace(row, manifest=manifest, origin=replace(row.origin, versions={}))
+
+
+def _short(row: Row) -> Row:
+    metrics = {name: value for name, value in row.metrics.items() if name in READ}
+    manifest = {key: value for key, value in row.manifest.items() if key != "assumptions"}
+    return replace(row, metrics=metrics, manifest=manifest)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class Checked:
 
 def kind_of(path: Path) -> Kind | None:
     """Return how a file carries its digest, None for one that has none; that of a step log is in another file."""
-    if path.suffix == ".jsonl":
+    if path.name.endswith((".jsonl", ".jsonl.gz")):
         return "rows"
     if path.suffix in (".yaml", ".yml"):
         return "yaml"
@@ -75,7 +75,7 @@ def check(paths: Iterable[Path]) -> Checked:
         found.files += 1
         try:
             _read(path)
-            if path.suffix != ".jsonl" and blessed_on(text_of(path)):
+            if kind_of(path) != "rows" and blessed_on(text_of(path)):
                 found.accepted.append(path)
         except SsfxError as error:
             found.damaged.append(" ".join(str(error).split()))

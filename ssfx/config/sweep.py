@@ -56,7 +56,7 @@ def grid(request: Request) -> Grid:
     extra = [entry for entry in experiment.get("also") or () if not set(entry) & set(request)]
     points = list(_product(axes))
     for entry in extra:
-        points += _product({**axes, **{key: check(key, (value,)) for key, value in entry.items()}})
+        points += _product({**axes, **{key: check(key, _listed(value)) for key, value in entry.items()}})
     return Grid(experiment["name"], engine, tuple(points), axes)
 
 

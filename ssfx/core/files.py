@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -184,9 +186,13 @@ def _unreadable(path: Path, broken: Exception, what: str) -> str:
 
 
 def text_of(path: Path, error: type[SsfxError] = RunError) -> str:
-    """Return the text of a file; `error` with the path when it cannot be read or is no text."""
+    """Return the text of a file, that in a .gz unpacked; `error` with the path when it cannot be read or is no text."""
     try:
+        if path.suffix == ".gz":
+            return gzip.decompress(path.read_bytes()).decode()
         return path.read_text(encoding="utf-8")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as broken:
+        raise error(f"{path}:1: not what gzip packs ({broken})") from None
     except UnicodeDecodeError as broken:
         raise error(f"{path}:1: not text ({broken.reason})") from None
     except OSError as broken:

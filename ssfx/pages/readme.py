@@ -15,6 +15,7 @@ from ssfx.pages.algebra import algebra_block
 from ssfx.pages.auto_page import steps_block, why_block
 from ssfx.pages.auto_target import auto_target_block, points_block
 from ssfx.pages.conditions import conditions_block
+from ssfx.pages.edition import bandwidth_block, edition_block
 from ssfx.pages.emulated import emulated_block
 from ssfx.pages.markdown import NOTE
 from ssfx.pages.models import analytic_block, models_block
@@ -36,6 +37,7 @@ EMULATION = ROOT / "docs" / "emulation.md"
 WORKLOADS = ROOT / "docs" / "workloads.md"
 PROFILES = ROOT / "docs" / "profiles.md"
 CONDITIONS = ROOT / "docs" / "conditions.md"
+EDITION = ROOT / "docs" / "edition2026.md"
 AUTO = ROOT / "docs" / "auto.md"
 ADVISE = ROOT / "docs" / "advise.md"
 REPRODUCTION = ROOT / "docs" / "reproduction.md"
@@ -84,6 +86,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
     return {
         CONDITIONS: {"conditions": conditions_block(IMAGES / "ssfusion.conditions.csv"), "algebra": algebra_block()},
         ADVISE: {"answer": answer_block()},
+        EDITION: {"sentence": edition_block(reference_rows()), "bandwidths": bandwidth_block(reference_rows())},
         AUTO: {
             "why": why_block(),
             "steps": steps_block(),

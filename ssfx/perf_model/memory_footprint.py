@@ -46,8 +46,8 @@ def memory_bytes(
 
     `residual_copies` is the number of tensors the size of the gradient that error feedback keeps: 0 for dense training
     and without memory, 1 for a residual, 2 with momentum correction. `fused_attention` keeps no matrices of scores.
-    In bf16 and fp16 activations take half. The world size changes none of it. ConfigError for an unknown model or
-    optimizer, or a batch size below 1.
+    In bf16 and fp16 activations take half; of layers that are customarily computed again only inputs are kept. The
+    world size changes none of it. ConfigError for an unknown model or optimizer, or a batch size below 1.
     """
     work = model_work(model)
     samples = work.batch_size if batch_size is None else batch_size
@@ -57,7 +57,7 @@ def memory_bytes(
     if chosen not in OPTIMIZER_STATE:
         raise unknown("optimizer", chosen, OPTIMIZER_STATE)
     weights = 4 * work.numel
-    per_sample = work.activation_bytes - (work.attention_bytes if fused_attention else 0)
+    per_sample = work.kept_bytes(fused_attention=fused_attention)
     half = precision in SIXTEEN_BIT
     return Footprint(
         parameters=weights + (weights // 2 if half else 0),

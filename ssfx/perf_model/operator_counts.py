@@ -58,6 +58,10 @@ class ModelWork:
     """How much of it are matrices of scores, which fused attention does not keep."""
     versions: dict[str, str]
     """What counted it."""
+    recompute: bool = False
+    """Whether layers customarily keep their inputs alone and compute their forward again in backward."""
+    recompute_bytes: int = 0
+    """What is kept of one sample then: the inputs of all layers, all of one layer, and what is outside of layers."""
 
     @property
     def numel(self) -> int:
@@ -72,12 +76,19 @@ class ModelWork:
         )
         return forward * batch_size, backward * batch_size
 
+    def kept_bytes(self, *, fused_attention: bool = True) -> int:
+        """Return what is kept of one sample for backward, in float32, as the model is customarily trained."""
+        if self.recompute:
+            return self.recompute_bytes
+        return self.activation_bytes - (self.attention_bytes if fused_attention else 0)
+
     def to_json(self) -> str:
         """Return the work as JSON text, one line for each tensor and row."""
         head = {
             "model": self.model, "inputs": self.inputs, "batch_size": self.batch_size, "optimizer": self.optimizer,
             "activation_bytes": self.activation_bytes, "attention_bytes": self.attention_bytes,
             "versions": self.versions, "columns": COLUMNS,
+            **({"recompute": self.recompute, "recompute_bytes": self.recompute_bytes} if self.recompute else {}),
         }  # fmt: skip
         tensors = [
             [spec.name, spec.shape, forward, backward]
@@ -99,7 +110,7 @@ class ModelWork:
             raw["model"], raw["inputs"], raw["batch_size"], raw["optimizer"],
             tuple(TensorSpec(name, tuple(shape)) for name, shape in zip(names, shapes, strict=True)),
             tuple(map(tuple, raw["rows"])), forward, backward, raw["activation_bytes"],
-            raw["attention_bytes"], raw["versions"],
+            raw["attention_bytes"], raw["versions"], raw.get("recompute", False), raw.get("recompute_bytes", 0),
         )  # fmt: skip
 
 

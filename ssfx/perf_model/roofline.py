@@ -21,9 +21,12 @@ UNSCALE_TRAFFIC = 2
 """Copies of the gradient that dividing it by the loss scale of fp16 reads and writes."""
 
 
-def analytic_profile(model: str, on: str = "a100", batch_size: int | None = None, precision: str = "fp32") -> Profile:
+def analytic_profile(
+    model: str, on: str = "a100", batch_size: int | None = None, precision: str = "fp32", recompute: bool | None = None
+) -> Profile:
     """Return the nominal profile of `model` on device `on` at `batch_size` samples a step (None: the customary one).
 
+    With activation checkpointing (`recompute`; None: as is customary) forward is computed again in backward.
     Each row of work takes, for each kind of operator, the longer of computing and moving its data, plus a launch per
     kernel. ConfigError for an unknown model or device, a batch size below 1, or a `precision` that the device lacks.
     """
@@ -33,6 +36,9 @@ def analytic_profile(model: str, on: str = "a100", batch_size: int | None = None
         raise ConfigError(f"batch_size must be at least 1, got {batch}")
     seconds = [row_s(row, target, batch) for row in work.rows]
     backward = [seconds[i] for i in work.backward]
+    again = work.recompute if recompute is None else recompute
+    if again:  # a layer's forward comes back before its gradients; its tensors share it as in forward
+        backward = [gap + seconds[i] for gap, i in zip(backward, work.forward, strict=True)]
     return Profile(
         model=model,
         tensors=work.tensors,
@@ -43,8 +49,8 @@ def analytic_profile(model: str, on: str = "a100", batch_size: int | None = None
             hardware=target.title,
             note=(
                 f"roofline, not measured: operators of one step on {work.inputs}, counted on the meta device, at "
-                f"{target.efficiency}; {target.assumption}; {target.source}; step: {work.optimizer}; data loading is "
-                "left out"
+                f"{target.efficiency}; {target.assumption}; {target.source}; step: {work.optimizer}; "
+                f"{'forward computed again in backward; ' if again else ''}data loading is left out"
             ),
             versions=work.versions,
         ),

@@ -134,7 +134,7 @@ def device_memory(
     optimizer = optimizer or profile.optimizer
     if is_counted(model) and _same(profile, model):
         work = model_work(model)
-        sample = (work.activation_bytes - work.attention_bytes) // (2 if half else 1)
+        sample = work.kept_bytes() // (2 if half else 1)
         optimizer = optimizer or work.optimizer
     residuals, messages = scheme_bytes(plan)
     return DeviceMemory(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,17 @@ from typing import TYPE_CHECKING, Literal
 from ssfx.core.case import Case
 from ssfx.core.digests import Changed, check_lines, digest_line, is_digest_line, without_digest
 from ssfx.core.errors import RunError
-from ssfx.core.files import DAMAGED, note_digest, numbered, own_folder, refusal, text_of, write_atomic, write_json
+from ssfx.core.files import (
+    DAMAGED,
+    note_digest,
+    numbered,
+    own_folder,
+    refusal,
+    replacing,
+    text_of,
+    write_atomic,
+    write_json,
+)  # fmt: skip
 from ssfx.core.paths import reference_dir
 from ssfx.results.curves import curves
 from ssfx.results.rows import Row
@@ -89,14 +100,14 @@ class Store:
 
     def reference_rows(self, experiment: str | None = None) -> list[Row]:
         """Return the committed rows, in the order of file names and lines."""
-        found = (row for path in sorted(self.reference.glob("*.jsonl")) for row in read_rows(path))
+        found = (row for path in reference_files(self.reference) for row in read_rows(path))
         return [row for row in found if experiment in (None, row.case.experiment)]
 
     def readable(self) -> tuple[list[Row], list[Unreadable]]:
         """Return the committed rows and those of finished runs, and apart from them what cannot be read."""
         rows: list[Row] = []
         broken: list[Unreadable] = []
-        for path in sorted(self.reference.glob("*.jsonl")):
+        for path in reference_files(self.reference):
             good, bad = _read_lines(path)
             kin = tuple(row.case for row in good)
             rows += [] if any(isinstance(one, _ChangedRows) for one in bad) else good
@@ -107,6 +118,11 @@ class Store:
             except RunError as error:
                 broken.append(Unreadable(str(error), _case_in_folder_of(path)))
         return rows, broken
+
+
+def reference_files(folder: Path) -> list[Path]:
+    """Return the files of committed rows in `folder`, by name; those of thousands of rows are packed."""
+    return sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.gz")])
 
 
 class _ChangedRows(RunError):
@@ -156,10 +172,18 @@ def _case_in_folder_of(path: Path) -> tuple[Case, ...]:
 
 
 def export(rows: Iterable[Row], path: Path) -> None:
-    """Write `rows` to the JSONL file `path`, one a line, and their digest, atomically; read_rows returns them again."""
+    """Write `rows` to the JSONL file `path`, one a line, and their digest, atomically; read_rows returns them again.
+
+    A .gz is packed, to the same bytes every time.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = "".join(row.to_json() + "\n" for row in rows)
-    write_atomic(path, f"{lines}{digest_line(lines)}\n")
+    text = f"{lines}{digest_line(lines)}\n"
+    if path.suffix == ".gz":
+        with replacing(path, "wb") as file:
+            file.write(gzip.compress(text.encode(), mtime=0))
+        return
+    write_atomic(path, text)
 
 
 def to_frame(rows: Sequence[Row]) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.hooks import RemovableHandle
 
 from ssfx.core.errors import SsfxError
 from ssfx.core.files import write_json
@@ -39,7 +40,8 @@ def count_work(name: str) -> ModelWork:
     sample = sample_of(name)
     with torch.device("meta"):
         model = models[name].build().train()
-    small, large = (_count(model, sample.batch(batch_size)) for batch_size in _BATCHES)
+    declared = models[name]
+    small, large = (_count(model, sample.batch(batch), fused=declared.fused_attention) for batch in _BATCHES)
     if small.order != large.order:
         raise RuntimeError(f"the order of gradients of {name} depends on the batch size")
     specs = {n: TensorSpec(n, tuple(p.shape)) for n, p in model.named_parameters() if p.requires_grad}
@@ -65,6 +67,8 @@ def count_work(name: str) -> ModelWork:
         activation_bytes=round(kept),
         attention_bytes=round(scores),
         versions={"torch": torch.__version__.partition("+")[0]},
+        recompute=declared.recompute,
+        recompute_bytes=round(_line(small.recompute_bytes(), large.recompute_bytes())[0]) if declared.recompute else 0,
     )
 
 
@@ -90,8 +94,8 @@ def _whole(number: float) -> float:
     return int(number) if number == int(number) else number
 
 
-def _count(model: nn.Module, inputs: Tensor) -> Trace:
-    return trace_of(model, lambda: _loss(model(inputs)))
+def _count(model: nn.Module, inputs: Tensor, *, fused: bool) -> Trace:
+    return trace_of(model, lambda: _loss(model(inputs)), fused=fused)
 
 
 def first_pass(loss_of: Callable[[], Tensor]) -> None:
@@ -102,14 +106,22 @@ def first_pass(loss_of: Callable[[], Tensor]) -> None:
 
 
 def trace_of(
-    model: nn.Module, loss_of: Callable[[], Tensor], *, all_have: bool = True, regions: Regions | None = None
-) -> Trace:
+    model: nn.Module, loss_of: Callable[[], Tensor], *, all_have: bool = True, regions: Regions | None = None,
+    fused: bool = False,
+) -> Trace:  # fmt: skip
     """Return what one forward pass, which gives the loss, and one backward pass of `model` do on the meta device.
 
     Tensors that get no gradient are refused, or else (`all_have` false) the last in order, as nobody waits for them.
+    `fused`: attention keeps no matrices of scores.
     """
-    trace = Trace(model, regions)
-    handles = [
+    trace = Trace(model, regions, fused=fused)
+    handles: list[RemovableHandle] = [
+        hook
+        for layer in model.modules()
+        if any(one.__name__ == "GradientCheckpointingLayer" for one in type(layer).__mro__)
+        for hook in (layer.register_forward_pre_hook(trace.enter), layer.register_forward_hook(trace.leave))
+    ]
+    handles += [
         p.register_post_accumulate_grad_hook(lambda p, name=name: trace.ready(name, p.grad))
         for name, p in model.named_parameters()
         if p.requires_grad

@@ -16,7 +16,7 @@ from ssfx.workloads.tracing import Trace, Work, nbytes
 @contextlib.contextmanager
 def as_on_gpu(trace: Trace) -> Iterator[None]:
     """Dropout is one kernel and an LSTM layer two for each step, where the meta device has many; attention is written
-    out, as its matrices of scores are when it is not fused.
+    out, as its matrices of scores are, unless the trace is of a model that fuses it.
     """
 
     def dropout(x: Tensor, p: float = 0.5, training: bool = True, _inplace: bool = False) -> Tensor:
@@ -26,6 +26,9 @@ def as_on_gpu(trace: Trace) -> Iterator[None]:
         query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
         is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, **_: Any,
     ) -> Tensor:  # fmt: skip
+        if trace.fused:
+            fused: Tensor = _FusedAttention.apply(trace, query, key, value, is_causal or attn_mask is not None)
+            return fused
         trace.in_attention = True
         if enable_gqa:
             groups = query.shape[-3] // key.shape[-3]
@@ -62,6 +65,27 @@ def as_on_gpu(trace: Trace) -> Iterator[None]:
             setattr(owner, name, function)
 
 
+class _FusedAttention(torch.autograd.Function):
+    """One kernel forward and one backward, which computes the scores again: five products instead of two.
+
+    Where later tokens are masked, half of every product is left out, as FlashAttention does.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, trace: Trace, query: Tensor, key: Tensor, value: Tensor, masked: bool) -> Tensor:
+        out = query.new_empty(*query.shape[:-1], value.shape[-1])
+        ctx.trace, ctx.multiplications = trace, query.numel() * key.shape[-2] // (2 if masked else 1)
+        ctx.save_for_backward(query, key, value, out)
+        trace.book(_products(2, ctx.multiplications, [query, key, value, out]))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        tensors = list(ctx.saved_tensors)
+        ctx.trace.book(_products(5, ctx.multiplications, [*tensors, *tensors, *grads]))
+        return None, *(torch.empty_like(one) for one in tensors[:3]), None
+
+
 class _LstmLayer(torch.autograd.Function):
     """One layer with batch first, as fused libraries run it.
 
@@ -94,8 +118,12 @@ class _LstmLayer(torch.autograd.Function):
         return None, x.new_empty(x.shape), w_in.new_empty(w_in.shape), w_state.new_empty(w_state.shape), bias, bias
 
 
+def _products(count: int, multiplications: int, operands: list[Tensor]) -> Work:
+    return Work(kernels=1, matmul_flops=2 * count * multiplications, matmul_bytes=sum(map(nbytes, operands)))
+
+
 def _product(operands: list[Tensor], multiplications: int) -> Work:
-    return Work(kernels=1, matmul_flops=2 * multiplications, matmul_bytes=sum(map(nbytes, operands)))
+    return _products(1, multiplications, operands)
 
 
 def _steps(x: Tensor, w_state: Tensor, out: Tensor, gates: Tensor) -> Work:

@@ -27,7 +27,8 @@ class Model:
 
     `inputs` says in words what a batch holds; a data set fits when it says the same. `batch_size` is the customary one
     per rank. `max_seq_len` is the longest sequence the network takes (0: any, or not a sequence model). `source` names
-    the definition that is followed.
+    the definition that is followed. `fused_attention` and `recompute` say how it is customarily trained: without
+    matrices of scores in memory, and with every layer's forward computed again in backward (activation checkpointing).
     """
 
     name: str
@@ -37,6 +38,8 @@ class Model:
     batch_size: int
     source: str
     max_seq_len: int = 0
+    fused_attention: bool = False
+    recompute: bool = False
 
     @property
     def of_transformers(self) -> bool:

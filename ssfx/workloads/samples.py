@@ -12,7 +12,11 @@ from ssfx.core.own_code import is_own, own_code
 if TYPE_CHECKING:
     from torch import Tensor
 
-Targets = Literal["class", "next", "span", "pretraining", "translation", "boxes"]
+Targets = Literal["class", "next", "span", "pretraining", "translation", "transcript", "boxes"]
+
+
+TRANSCRIPT = 448
+"""Tokens of a transcript: Whisper's most."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class Sample:
     shape: of an image, of a sequence of tokens, or of a source and a target sequence.
     optimizer: the customary one.
     targets: a class; the next token everywhere; the first and last token of an answer; masked tokens and whether two
-        sentences follow each other; the next token of the target sequence; or boxes with classes.
+        sentences follow each other; the next token of the target sequence, or of a transcript; or boxes with classes.
     num_values: how many classes there are, or how many different tokens; 0 where only work is counted.
     """
 
@@ -33,6 +37,8 @@ class Sample:
 
     def __str__(self) -> str:
         size = "x".join(map(str, self.shape))
+        if self.targets == "transcript":
+            return f"{size} spectrograms with {TRANSCRIPT} tokens"
         return f"{size} tokens" if self.of_tokens else f"{size} images"
 
     @property
@@ -74,6 +80,12 @@ SAMPLES = {
         ("resnet50_cifar100", "resnet152_cifar100", "vgg16_cifar100", "vgg19_cifar100", "densenet40_cifar100"),
         _cifar(100),
     ),
+    "vit_huge": _imagenet("adamw"),
+    "whisper_large": Sample((80, 3000), "adamw", "transcript", 51865),
+    "llama3_8b": _text(8192, "adamw", 128256),
+    **dict.fromkeys(("qwen3_8b", "qwen3_1_7b", "qwen3_30b_a3b"), _text(4096, "adamw", 151936)),
+    "olmoe_1b_7b": _text(4096, "adamw", 50304),
+    "gpt_oss_20b": _text(4096, "adamw", 201088),
     "lstm_tiny": _text(128, "sgd", 256),
     "lstm_mini": _text(32, "adam", 256),
     "lstm_wikitext2_small": _text(16, "adam", 4096),

@@ -49,8 +49,9 @@ class Work:
 class Trace(TorchDispatchMode):
     """Books every operator to the pass and the tensor it belongs to."""
 
-    def __init__(self, model: nn.Module, regions: Regions | None = None) -> None:
+    def __init__(self, model: nn.Module, regions: Regions | None = None, *, fused: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.fused = fused
         self._regions = regions or Regions()
         self._again = ""  # the precision of the forward operator whose backward runs
         self._named = {_storage(p): n for n, p in model.named_parameters() if p.requires_grad}
@@ -64,6 +65,8 @@ class Trace(TorchDispatchMode):
         self.work: dict[tuple[str, str], Work] = defaultdict(Work)
         self.by_precision: dict[tuple[str, str], dict[str, Work]] = defaultdict(lambda: defaultdict(Work))
         self.order: list[str] = []
+        self._entered_bytes = 0
+        self._layers: list[tuple[int, int]] = []  # bytes of the input, and of what was kept inside
 
     def kept_bytes(self, *, scores: bool = False) -> int:
         """Return the bytes that autograd keeps for backward, or those of them that are matrices of attention scores.
@@ -72,6 +75,19 @@ class Trace(TorchDispatchMode):
         """
         kept = [self._kept[key] for key in (self._scores if scores else self._kept)]
         return sum(tensor.untyped_storage().nbytes() for tensor in kept)
+
+    def enter(self, _layer: nn.Module, _inputs: Any) -> None:
+        """Note that a layer begins which may be computed again in backward."""
+        self._entered_bytes = self.kept_bytes()
+
+    def leave(self, _layer: nn.Module, inputs: Any, _out: Any) -> None:
+        """Note what the layer kept."""
+        self._layers.append((nbytes(inputs[0]), self.kept_bytes() - self._entered_bytes))
+
+    def recompute_bytes(self) -> int:
+        """Return what would be kept if layers kept their inputs alone: with all of one of them, and what is outside."""
+        inside = [kept for _, kept in self._layers]
+        return self.kept_bytes() - sum(inside) + sum(given for given, _ in self._layers) + max(inside, default=0)
 
     def keep(self, tensor: Tensor) -> tuple[str, Tensor]:
         """Note a tensor that autograd saves, and in which precision; holding it keeps its storage from being reused."""

@@ -112,6 +112,22 @@ def test_an_experiment_and_a_cluster_of_ones_own(own, tmp_path, monkeypatch, cap
     assert "per_tensor/" in capsys.readouterr().out
 
 
+def test_a_further_point_of_an_experiment_may_have_several_values_and_continue_another(own):
+    own(
+        "experiment/mine.yaml",
+        "# @package _global_\ndefaults:\n  - override /cluster: 16gpu\n"
+        "experiment:\n  name: mine\n  summary: mine\n  sweep: {scheme: [ddp]}\n  simulated: {}\n"
+        "  also:\n    - &two {scheme: [ssgd, wfbp], cluster.nodes: [2, 4]}\n    - {<<: *two, scheme: ddp_fp16}\n",
+    )
+    found = [(one.scheme, one.world_size) for one in resolve_job(["experiment=mine"]).cases]
+    assert found == [
+        ("ddp", 16),
+        *(("ssgd", n) for n in (8, 16)),
+        *(("wfbp", n) for n in (8, 16)),
+        *(("ddp_fp16", n) for n in (8, 16)),
+    ]
+
+
 def test_an_experiment_that_names_its_cluster_as_a_value_is_told_how_to(own, capsys):
     own(
         "experiment/mine.yaml",

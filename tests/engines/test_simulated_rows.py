@@ -34,6 +34,15 @@ def test_measured_costs_and_profiles_name_the_machine(tmp_path):
     assert row.manifest["system"]["origin"]["note"].endswith("; shipped with ssfx")
 
 
+def test_a_row_keeps_what_its_plan_sends_and_needs(tmp_path):
+    words = ["cluster=16gpu", "workload=bert_large_squad", "scheme=ddp_fp16,per_tensor", "density=0.01"]
+    half, sparse = (row.manifest for row in rows(resolve_job(words).cases, tmp_path))
+    assert half["methods"] == [["all_reduce", "fp16", 1.0, True]]
+    assert ["all_gather", "dgc", 0.01, False] in sparse["methods"]
+    assert half["alone_s"] == sparse["alone_s"] > 0
+    assert 0 < half["needed_bytes"] < sparse["needed_bytes"] < half["device_memory_bytes"]
+
+
 def test_the_memory_that_is_needed_does_not_depend_on_a_key_that_is_refused(tmp_path):
     words = ["cluster=16gpu", "workload=text_lstm", "density=0.01", "scheme=ddp,per_tensor,signsgd"]
     dense, sparse, signs = resolve_job(words).cases

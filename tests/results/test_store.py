@@ -95,6 +95,20 @@ def test_reference_rows_come_back_and_a_corrupt_line_is_named(store, tmp_path):
         store.reference_rows()
 
 
+def test_packed_reference_rows_come_back_and_a_damaged_pack_is_named(store, tmp_path):
+    rows = [make_row(seed) for seed in range(3)]
+    path = tmp_path / "reference" / "many.jsonl.gz"
+    export(rows, path)
+    packed = path.read_bytes()
+    assert store.reference_rows() == rows == read_rows(path)
+    export(rows, path)
+    assert path.read_bytes() == packed
+    for damaged in (packed[:-30], packed[:40] + bytes([packed[40] ^ 255]) + packed[41:], b"no gzip"):
+        path.write_bytes(damaged)
+        with pytest.raises(RunError, match=r"many\.jsonl\.gz:1: not what gzip packs"):
+            store.reference_rows()
+
+
 def test_rows_and_cases_of_earlier_versions_are_read_and_keep_their_ids():
     row = make_row()
     case = replace(row.case, time_compute_only=True)

@@ -60,7 +60,32 @@ SIZES = {
     "vgg_small_cifar10": (292_938, 12),
     "lstm_wikitext2_small": (546_304, 10),
     "gpt2_small_wikitext2": (1_127_552, 40),
+    "llama3_8b": (8_030_261_248, 291),
+    "qwen3_8b": (8_190_735_360, 399),
+    "qwen3_1_7b": (1_720_574_976, 310),
+    "qwen3_30b_a3b": (30_532_122_624, 531),
+    "olmoe_1b_7b": (6_919_161_856, 179),
+    "gpt_oss_20b": (20_914_757_184, 411),
+    "vit_huge": (632_045_800, 520),
+    "whisper_large": (1_541_384_960, 1258),
 }
+
+PUBLISHED_M = {
+    "llama3_8b": 8030,  # huggingface.co/meta-llama/Meta-Llama-3-8B: 8.03B
+    "qwen3_8b": 8200,  # huggingface.co/Qwen/Qwen3-8B: 8.2B
+    "qwen3_1_7b": 1700,  # huggingface.co/Qwen/Qwen3-1.7B: 1.7B
+    "qwen3_30b_a3b": 30500,  # huggingface.co/Qwen/Qwen3-30B-A3B: 30.5B in total
+    "olmoe_1b_7b": 6900,  # arXiv 2409.02060: 6.9B in total
+    "gpt_oss_20b": 20910,  # arXiv 2508.10925, Table 1: 20.91B in total
+    "vit_huge": 632,  # arXiv 2010.11929, Table 1
+    "whisper_large": 1550,  # github.com/openai/whisper: 1550 M, its fixed positions of 1.9 M too
+}
+"""Millions of parameters as authors print them."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED_M)
+def test_sizes_are_the_published_ones(name: str) -> None:
+    assert SIZES[name][0] == pytest.approx(1e6 * PUBLISHED_M[name], rel=0.013)
 
 
 def test_the_table_is_complete() -> None:
@@ -137,6 +162,7 @@ def test_registries_need_no_torch() -> None:
         "import sys\n"
         "from ssfx.workloads import check_case, datasets, models\n"
         "assert len(models.names()) == 46\n"
+        "assert len(models.names()) == 49\n"
         "here = {'digits', 'generated_questions', 'stdlib_spans', 'stdlib_text', 'synthetic'}\n"
         "assert {d.name for d in datasets if d.cls.here} == here\n"
         "assert all(m.summary and m.source for m in models)\n"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ssfx.core.errors import RunError
 from ssfx.core.lazy import torch
 from ssfx.workloads.base import ANY, Dataset, datasets
-from ssfx.workloads.samples import Sample, sample_of
+from ssfx.workloads.samples import TRANSCRIPT, Sample, sample_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -103,6 +103,8 @@ class _Maker:
         if of == "next":
             text = self._below(count, shape[0] + 1)
             return text[:, :-1], text[:, 1:]
+        if of == "transcript":
+            return self._normal(*shape), self._below(count, TRANSCRIPT)
         if of == "span":
             return self._below(count, *shape), self._below(shape[0], 2).sort(dim=1).values
         if of == "pretraining":

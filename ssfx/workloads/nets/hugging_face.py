@@ -101,15 +101,86 @@ class SpanReader(nn.Module):
         return torch.stack((out.start_logits, out.end_logits), dim=1)
 
 
-def vit(*, width: int, layers: int, heads: int) -> nn.Module:
-    """Return a vision transformer for 224x224 images in 16x16 patches and 1000 classes."""
+def vit(*, width: int, layers: int, heads: int, patch: int = 16) -> nn.Module:
+    """Return a vision transformer for 224x224 images in square patches and 1000 classes."""
     transformers = _transformers()
     config = transformers.ViTConfig(
         hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width,
-        num_labels=1000,
+        patch_size=patch, num_labels=1000,
     )  # fmt: skip
     model: nn.Module = transformers.ViTForImageClassification(config)
     return model
+
+
+def decoder(kind: str, **config: Any) -> nn.Module:
+    """Return the causal language model `kind` ("Llama", "Qwen3Moe", ...) of transformers with such a configuration.
+
+    Where it routes tokens to experts, that is counted as if every expert got the same number: see `_even_experts`.
+    """
+    transformers = _transformers()
+    if "num_experts_per_tok" in config:
+        from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+        ALL_EXPERTS_FUNCTIONS.register(EVEN, _even_experts)
+        config["experts_implementation"] = EVEN
+    build = getattr(transformers, f"{kind}ForCausalLM")
+    model: nn.Module = build(getattr(transformers, f"{kind}Config")(use_cache=False, **config))
+    return model
+
+
+EVEN = "even"
+
+
+def _even_experts(self: Any, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+    """Return what experts make of tokens [T, width], dealt out in turns on the meta device, which has no values.
+
+    Shapes, FLOPs and bytes are then those of any balanced routing.
+    """
+    if not hidden.is_meta:
+        from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+        routed: Tensor = ALL_EXPERTS_FUNCTIONS["batched_mm"](self, hidden, chosen, weights)
+        return routed
+    tokens, each = chosen.shape
+    dealt = hidden.repeat_interleave(each, 0).view(self.num_experts, -1, hidden.shape[-1])
+    transposed = getattr(self, "is_transposed", False)
+    up, down = (one if transposed else one.mT for one in (self.gate_up_proj, self.down_proj))
+    both = dealt @ up
+    if hasattr(self, "gate_up_proj_bias"):
+        both = both + self.gate_up_proj_bias[:, None]
+    out = self._apply_gate(both) @ down
+    if hasattr(self, "down_proj_bias"):
+        out = out + self.down_proj_bias[:, None]
+    found: Tensor = (out.reshape(tokens, each, -1) * weights[..., None]).sum(1)
+    return found
+
+
+class Transcriber(nn.Module):
+    """Whisper as a function of spectrograms [N, mel bands, frames]; its logits are of a transcript of full length."""
+
+    def __init__(self, *, width: int, layers: int, heads: int, vocabulary: int) -> None:
+        super().__init__()
+        transformers = _transformers()
+        config = transformers.WhisperConfig(
+            vocab_size=vocabulary, d_model=width, encoder_layers=layers, decoder_layers=layers,
+            encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_ffn_dim=4 * width,
+            decoder_ffn_dim=4 * width, use_cache=False,
+        )  # fmt: skip
+        self.network = transformers.WhisperForConditionalGeneration(config)
+
+    def forward(self, sound: Tensor) -> Tensor:
+        """Return the logits [N, T, vocabulary] of transcripts that begin with the first token."""
+        tokens = self.network.config.max_target_positions
+        return self._logits(sound, sound.new_zeros(len(sound), tokens, dtype=torch.int64))
+
+    def training_loss(self, sound: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean cross-entropy of transcripts [N, T], each token after those before it."""
+        before = functional.pad(targets[:, :-1], (1, 0))
+        return functional.cross_entropy(self._logits(sound, before).flatten(0, 1).float(), targets.flatten())
+
+    def _logits(self, sound: Tensor, tokens: Tensor) -> Tensor:
+        found: Tensor = self.network(input_features=sound, decoder_input_ids=tokens).logits
+        return found
 
 
 def is_pretrained(network: nn.Module) -> bool:
