@@ -6,19 +6,28 @@ forgotten wait is found without a GPU; that it finds them is shown by forgetting
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from runtime import work_fake_device as work
-from runtime.cases import DENSE, SPARSE, of_scheme
+from runtime.cases import CASES, DENSE, SPARSE, THOROUGH, Options, name, of_scheme
 from runtime.fake_device import FakeDevice, use_count
 from runtime.pool import Pool
 
 STEPS = 7
 """The last two are by the plan of a scheme that observes five."""
 SCHEMES = [*DENSE, *SPARSE]
+OTHERS = [
+    *(
+        (of_scheme(scheme, world), kind, world)
+        for scheme, (kind, world) in zip(SCHEMES, cycle([("tied", 3), ("branches", 4), ("tied", 1)]), strict=False)
+    ),
+    *((options, "branches", 2) for options in CASES if "compressor" in options and options["scheme"] in THOROUGH),
+]
+"""Each scheme on another model and number of ranks, which take turns; each compressor of the CPU's suite."""
 TRAINING = "training"
 WAITS = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text()
 TWICE = [  # each of these is needed unless the others are there
@@ -43,6 +52,17 @@ def test_no_scheme_has_a_race_and_values_are_those_of_the_cpu(pool: Pool, runs: 
     ranks = runs[scheme]
     assert [races[:3] for races, *_ in ranks] == [[], []]
     assert [values for *_, values in ranks] == pool.run(work.on_cpu, 2, of_scheme(scheme, 2), STEPS)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "world"), OTHERS, ids=lambda value: name(value) if isinstance(value, dict) else str(value)
+)
+def test_other_models_worlds_and_compressors_have_none_either(
+    pool: Pool, options: Options, kind: str, world: int
+) -> None:
+    ranks = pool.run(work.trained, world, options, STEPS, (), kind)
+    assert [races[:3] for races, *_ in ranks] == [[]] * world
+    assert [values for *_, values in ranks] == pool.run(work.on_cpu, world, options, STEPS, kind)
 
 
 def test_every_wait_that_is_forgotten_is_found(pool: Pool, runs: Runs) -> None:

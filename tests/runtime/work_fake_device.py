@@ -24,21 +24,23 @@ def equal_times() -> Iterator[None]:
         yield
 
 
-def trained(group: Any, rank: int, world: int, options: Options, steps: int, removed: Collection[str] = ()) -> Any:
+def trained(
+    group: Any, rank: int, world: int, options: Options, steps: int, removed: Collection[str] = (), kind: str = "mlp"
+) -> Any:
     """Train on the fake device; return races, lines that wait on streams, the host's waits, and the parameters."""
     fake = FakeDevice(removed)
     with equal_times(), fake.training():
-        model, optimizer, sync = attached("mlp", group, world, options)
-        train(model, optimizer, rank, range(steps))
+        model, optimizer, sync = attached(kind, group, world, options)
+        train(model, optimizer, rank, range(steps), kind)
         sync.detach()
     found = {name: value.tolist() for name, value in parameters(model).items()}
     return fake.races, fake.places, fake.waits, found
 
 
-def on_cpu(group: Any, rank: int, world: int, options: Options, steps: int) -> dict[str, Any]:
+def on_cpu(group: Any, rank: int, world: int, options: Options, steps: int, kind: str = "mlp") -> dict[str, Any]:
     """Train on the CPU by the plain-torch path; return the parameters."""
     with equal_times(), plain_torch():
-        model, optimizer, sync = attached("mlp", group, world, options)
-        train(model, optimizer, rank, range(steps))
+        model, optimizer, sync = attached(kind, group, world, options)
+        train(model, optimizer, rank, range(steps), kind)
         sync.detach()
     return {name: value.tolist() for name, value in parameters(model).items()}
