@@ -11,6 +11,8 @@ from ssfx.perf_model.devices import device
 from ssfx.results.rows import Row
 
 EXPERIMENT = "edition2026"
+PICTURE = "edition2026.map"
+NO_ROWS = "*No rows are committed yet.*"
 USED = (0.5, 0.75, 0.9, 0.95, 0.99)
 """Shares of a device's time that are to compute."""
 DEVICES = ("a100", "h100", "b200")
@@ -20,11 +22,19 @@ MAP, MEASURED, SITES = (
 )  # fmt: skip
 
 
+def first_figure(rows: Sequence[Row]) -> str:
+    """Return the map for the README, with the sentence of its counts."""
+    found, _ = places([row for row in rows if row.case.experiment == EXPERIMENT])
+    if not found:
+        return NO_ROWS
+    return f"![gain of the best method by GPU and bandwidth](docs/img/{PICTURE}.png)\n\n{counted(found).sentence}."
+
+
 def edition_block(rows: Sequence[Row]) -> str:
     """Return the sentence, its parts by kind of network, and what it becomes if the simulator errs as it is known."""
     found, too_large = places([row for row in rows if row.case.experiment == EXPERIMENT])
     if not found:
-        return "*No rows are committed yet.*"
+        return NO_ROWS
     whole = counted(found)
     lines = [
         f"**{whole.sentence}.** Steps on the network of {whole.checked:,} of the {whole.sure:,} were ever checked. "
@@ -59,7 +69,7 @@ def bandwidth_block(rows: Sequence[Row]) -> str:
                 lines.append((code(model), device(name).title.removeprefix("NVIDIA "), *cells))
     shares = [f"{share:.0%}" for share in USED]
     header = ("model", "GPU", *(f"dense {one}" for one in shares), *(f"compressed {one}" for one in shares))
-    return table(header, lines) if lines else "*No rows are committed yet.*"
+    return table(header, lines) if lines else NO_ROWS
 
 
 def _said(here: Sequence[Place], share: float, compressed: bool) -> str:

@@ -9,13 +9,12 @@ from pathlib import Path
 from ssfx.advice import advise
 from ssfx.config.advice_question import resolve_setting
 from ssfx.core.paths import reference_dir
-from ssfx.figures.discovery import discover
 from ssfx.figures.drawing import MANIFEST, draw_all
 from ssfx.pages.algebra import algebra_block
 from ssfx.pages.auto_page import steps_block, why_block
 from ssfx.pages.auto_target import auto_target_block, points_block
 from ssfx.pages.conditions import conditions_block
-from ssfx.pages.edition import bandwidth_block, edition_block
+from ssfx.pages.edition import bandwidth_block, edition_block, first_figure
 from ssfx.pages.emulated import emulated_block
 from ssfx.pages.markdown import NOTE
 from ssfx.pages.models import analytic_block, models_block
@@ -53,10 +52,6 @@ _SCORES = (
     "| what | n | mean | of no effect | mean of the part beyond compute | median | maximum | bias | tau "
     "| inverted by > 5 % | orderings right |"
 )
-
-FIRST = "ssfusion.fig16"
-WIDTH = 600
-"""Pixels of the picture in the README, so that the table below it is near."""
 
 
 def main() -> None:
@@ -106,7 +101,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
 
 def updated(readme: str, rows: Sequence[Row]) -> str:
     """Return the README's text with its blocks as `rows` and the registered schemes give them."""
-    return with_blocks(readme, {"figure": figure_block(rows), "status": status_block(rows)})
+    return with_blocks(readme, {"figure": first_figure(rows), "status": status_block(rows)})
 
 
 def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
@@ -118,27 +113,6 @@ def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
             raise ValueError(f"the page needs exactly one block {name!r}, it has {len(parts) - 1}")
         page = block.join(parts)
     return page
-
-
-def figure_block(rows: Sequence[Row]) -> str:
-    """Return FIRST, else the first figure that the rows allow, with a caption, or the command that makes the rows."""
-    for figure in sorted(discover().values(), key=lambda figure: figure.name != FIRST):
-        if chosen := figure.select(rows):
-            picture = f'<img src="docs/img/{figure.name}.png" alt="{figure.title}" width="{WIDTH}">'
-            return f"{picture}\n\n*{figure.title[0].upper()}{figure.title[1:]}. {caption(chosen)}*"
-    return "*No reference rows are committed yet; `make reference` makes them.*"
-
-
-def caption(rows: Sequence[Row]) -> str:
-    """Return how the rows were obtained, what follows for reading them, and what their ranges are."""
-    kinds = "; ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
-    parts = [f"{kinds[0].upper()}{kinds[1:]}."]
-    if all(row.case.cluster.name == "local" and not row.case.calibration and row.case.device == "cpu" for row in rows):
-        ranks = " or ".join(map(str, sorted({row.case.world_size for row in rows} - {1}))) or "1"
-        parts.append(f"{ranks} CPU ranks on one machine: there is little communication to save.")
-    repeats = len({row.case.repeat for row in rows})
-    parts.append(f"Ranges are over {repeats} repeats." if repeats > 1 else "One run each, so there are no ranges.")
-    return " ".join(parts)
 
 
 def answer_block() -> str:

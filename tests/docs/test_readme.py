@@ -5,7 +5,6 @@ import re
 
 import pytest
 from docs.markdown import ROOT
-from figures.synthetic import row, throughput
 
 from ssfx.claims.ledger import ledgers
 from ssfx.figures.discovery import discover
@@ -13,6 +12,7 @@ from ssfx.figures.drawing import check_all
 from ssfx.pages import readme as docs
 from ssfx.pages.algebra import algebra_block, compute
 from ssfx.pages.conditions import conditions_block
+from ssfx.pages.edition import first_figure
 from ssfx.pages.emulated import RECORD, emulated_block
 from ssfx.pages.models import Published, analytic_block, models_block
 from ssfx.perf_model.roofline import analytic_profile
@@ -97,19 +97,8 @@ def test_pictures_are_small_enough_for_a_repository():
     assert max(sizes.values()) < 500_000, max(sizes, key=sizes.__getitem__)
 
 
-def test_the_caption_says_what_the_bars_and_ranges_are():
-    lines = docs.figure_block(throughput()).splitlines()
-    assert lines[0].startswith('<img src="docs/img/ssfusion.fig11_here.png" alt="Throughput of small models')
-    assert lines[-1] == (
-        "*Throughput of small models on this machine, beside dense DDP. Measured on Invented CPU, 2 cores. "
-        "2 CPU ranks on one machine: there is little communication to save. Ranges are over 3 repeats.*"
-    )
-
-
-@pytest.mark.parametrize("elsewhere", [{"cluster": "emulated_2x1gbit"}, {"device": "cuda"}])
-def test_a_caption_excuses_only_what_ran_on_cpus_of_one_machine(elsewhere):
-    said = docs.caption([row(**elsewhere)])
-    assert said == "Measured on Invented CPU, 2 cores. One run each, so there are no ranges."
+def test_without_rows_the_readme_has_no_map():
+    assert first_figure([]) == "*No rows are committed yet.*"
 
 
 def test_a_readme_without_its_blocks_is_refused():
