@@ -23,7 +23,7 @@ SIMULATED := breakdown compressors density bandwidth large_models selective coll
 LARGE := resnet152_cifar100 bert_base_squad gpt2_wikitext103
 
 .DEFAULT_GOAL := help
-.PHONY: committed help install figures demo test test-fast soak smoke-large lint wheel reference simulations calibration validation conf docs clean
+.PHONY: committed help install figures demo test test-fast soak smoke-large lint wheel site reference simulations calibration validation conf docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,15 @@ lint: $(INSTALLED) ## style and types
 
 wheel: $(INSTALLED) ## the package as one file in dist/
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+PAGES = README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md CITATION.cff results/README.md \
+  .github/ISSUE_TEMPLATE/gpu.md tests/kernels/kernel_budget.csv docs/*.md docs/img/*.png
+
+site: $(INSTALLED) ## the documentation as a site with search, in build/site
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
+	@rm -rf build/pages && mkdir -p build/pages && cp --parents $(PAGES) build/pages
+	@$(BIN)/mkdocs build --quiet
+	@echo "$(BIN)/python -m http.server --directory build/site   # then open localhost:8000"
 
 committed:
 	@test -z "$$(git status --porcelain)" || { echo "commit first: rows of code that is in no commit are no reference" >&2; exit 1; }

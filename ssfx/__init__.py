@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ssfx.runtime.attach import attach
     from ssfx.runtime.sync import Sync
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Sync", "__version__", "advise_on", "attach"]
 
 
