@@ -34,7 +34,7 @@ TREE_SHARES = tuple(
 """Bytes, and the share of the line that a pipelined tree reaches at them. Source: the model by which NCCL chooses
 (src/graph/tuning.cc of NVIDIA/nccl at 5067397c, protocol LL128)."""
 
-MEASURABLE = ("busbw_gbps", "small_allreduce_us", "compressor_call_ms")
+MEASURABLE = ("busbw_gbps", "small_allreduce_us", "compressor_call_ms", "message_us")
 """Numbers of a cluster that a user may measure and give."""
 
 
@@ -98,7 +98,8 @@ class Link:
 class Cluster:
     """Machines with equal devices, and the links inside and between them.
 
-    The last three fields, which anybody can measure, replace what follows from the rest; None: they do not.
+    busbw_gbps, small_allreduce_us and compressor_call_ms, which anybody can measure, replace what follows from the
+    rest; None: they do not.
     """
 
     name: str
@@ -131,6 +132,9 @@ class Cluster:
     """Microseconds of an all-reduce of a few bytes."""
     compressor_call_ms: float | None = None
     """Milliseconds of one call of any compressor on a small tensor; casts to 16 bits are not meant."""
+    message_us: float | None = None
+    """Microseconds that the library takes to issue a message before it travels, on top of what links take; None: none.
+    A table and a small all-reduce hold it already."""
     tables: tuple[ExchangeTable, ...] = ()
     """Measured exchanges; those of as many ranks, so placed, stand in place of the formulas."""
 
@@ -205,8 +209,10 @@ class Cluster:
             least_s = hierarchy_exchange(cluster)["all_reduce"].seconds[0]
             factor = 1e-6 * self.small_allreduce_us / least_s if least_s else 1.0
             intra, inter = (replace(link, latency_s=factor * link.latency_s) for link in (cluster.intra, cluster.inter))
-            cluster = replace(cluster, intra=intra, inter=inter)
-        return hierarchy_exchange(cluster)
+            cluster = replace(cluster, intra=intra, inter=inter, message_us=None)
+        curves = hierarchy_exchange(cluster)
+        issued_s = 1e-6 * (cluster.message_us or 0.0) if self.world_size > 1 else 0.0
+        return {name: curve.later(issued_s) for name, curve in curves.items()} if issued_s else curves
 
     @property
     def tabled(self) -> Tabled:
