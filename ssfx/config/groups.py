@@ -27,7 +27,7 @@ WITH_SPECS = tuple(group for group in OPTION_GROUPS if group in COMPONENT_GROUPS
 
 CLUSTER_OPTIONS = (
     "nodes", "devices_per_node", "device", "nics_per_node", "calibration",
-    "busbw_gbps", "small_allreduce_us", "compressor_call_ms",
+    "busbw_gbps", "small_allreduce_us", "compressor_call_ms", "message_us",
     *(f"{link}.{key}" for link in ("intra", "inter") for key in ("link", "gbps", "efficiency", "latency_s")),
     *slurm_site.OPTIONS,
 )  # fmt: skip

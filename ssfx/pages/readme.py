@@ -25,7 +25,7 @@ from ssfx.pages.step_law import step_law_block
 from ssfx.pages.time_to_target import time_to_target_block
 from ssfx.results.rows import Row
 from ssfx.results.store import Store
-from ssfx.validation.ground_truth import load
+from ssfx.validation.ground_truth import NAMES, load
 from ssfx.validation.scores import Scores
 
 ROOT = Path(__file__).parents[2]
@@ -123,7 +123,7 @@ def answer_block() -> str:
 
 def scores_block() -> str:
     """Return what `ssfx validate` finds: one line for each group and for each of its sets, and its notes."""
-    groups = [*load("recorded"), *load("published")]
+    groups = [group for name in NAMES for group in load(name)]
     lines = [_SCORES, "| --- " * 11 + "|"]
     lines += [
         _scores_line(f"**{group.title}**" if name == "all" else name, scores, group.no_effect(name), group.beyond(name))

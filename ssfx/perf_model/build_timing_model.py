@@ -109,7 +109,9 @@ def _origin(cluster: Cluster, on: Device) -> Origin:
         f"{link.latency_s * 1e6:g} us a step"
         f"{f', by byte {factors}' if factors else ''}{_summed_by_switch(cluster)} ({cluster.source})"
     )
-    given = [f"{name}={getattr(cluster, name):g}" for name in MEASURABLE if getattr(cluster, name) is not None]
+    note += f", {cluster.message_us:g} us to issue a message" if cluster.message_us else ""
+    replacing = [name for name in MEASURABLE if name != "message_us" and getattr(cluster, name) is not None]
+    given = [f"{name}={getattr(cluster, name):g}" for name in replacing]
     note += f"; given, in place of what follows from the rest: {', '.join(given)}" if given else ""
     kind = cluster.calibration if cluster.calibration in PRINTED else "nominal"
     return Origin(kind, hardware=f"{cluster.world_size} x {on.title}", note=note)  # type: ignore[arg-type]

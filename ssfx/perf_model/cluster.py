@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import isfinite
 from typing import Literal
 
@@ -21,7 +22,19 @@ LEAST_GBPS, MOST_GBPS = 1e-3, 1e8
 MOST_LATENCY_S = 10.0
 """Links beyond these are a slip of the unit."""
 
-MEASURABLE = ("busbw_gbps", "small_allreduce_us", "compressor_call_ms")
+_TREE_RATE = 0.92 * 15 / 16
+"""Share of a ring's rate that NCCL counts on for trees, in messages with flags of 8 in 128 bytes."""
+TREE_SHARES = tuple(
+    (2**power, _TREE_RATE * share)
+    for power, share in (
+        (10, 1.0), (11, 0.9), (12, 0.8), (14, 0.8), (15, 0.7), (16, 0.6), (21, 0.6), (22, 0.8), (23, 0.9), (26, 0.9),
+        (27, 1.0),
+    )
+)  # fmt: skip
+"""Bytes, and the share of the line that a pipelined tree reaches at them. Source: the model by which NCCL chooses
+(src/graph/tuning.cc of NVIDIA/nccl at 5067397c, protocol LL128)."""
+
+MEASURABLE = ("busbw_gbps", "small_allreduce_us", "compressor_call_ms", "message_us")
 """Numbers of a cluster that a user may measure and give."""
 
 
@@ -85,7 +98,8 @@ class Link:
 class Cluster:
     """Machines with equal devices, and the links inside and between them.
 
-    The last three fields, which anybody can measure, replace what follows from the rest; None: they do not.
+    busbw_gbps, small_allreduce_us and compressor_call_ms, which anybody can measure, replace what follows from the
+    rest; None: they do not.
     """
 
     name: str
@@ -118,6 +132,9 @@ class Cluster:
     """Microseconds of an all-reduce of a few bytes."""
     compressor_call_ms: float | None = None
     """Milliseconds of one call of any compressor on a small tensor; casts to 16 bits are not meant."""
+    message_us: float | None = None
+    """Microseconds that the library takes to issue a message before it travels, on top of what links take; None: none.
+    A table and a small all-reduce hold it already."""
     tables: tuple[ExchangeTable, ...] = ()
     """Measured exchanges; those of as many ranks, so placed, stand in place of the formulas."""
 
@@ -192,8 +209,10 @@ class Cluster:
             least_s = hierarchy_exchange(cluster)["all_reduce"].seconds[0]
             factor = 1e-6 * self.small_allreduce_us / least_s if least_s else 1.0
             intra, inter = (replace(link, latency_s=factor * link.latency_s) for link in (cluster.intra, cluster.inter))
-            cluster = replace(cluster, intra=intra, inter=inter)
-        return hierarchy_exchange(cluster)
+            cluster = replace(cluster, intra=intra, inter=inter, message_us=None)
+        curves = hierarchy_exchange(cluster)
+        issued_s = 1e-6 * (cluster.message_us or 0.0) if self.world_size > 1 else 0.0
+        return {name: curve.later(issued_s) for name, curve in curves.items()} if issued_s else curves
 
     @property
     def tabled(self) -> Tabled:
@@ -266,27 +285,48 @@ def hierarchy_exchange(cluster: Cluster) -> dict[str, Curve]:
         for name, (base_s, per_byte) in terms.items()
     }
     if cluster.trees:
-        # A chain inside each node, a pipelined double tree between them. A card passes the bytes of all but one node up
-        # and down; on two nodes that is once each way, half of what a ring over many devices takes. Over sockets NCCL
-        # keeps to what a ring's bytes cost: the processors, not the line, are what is busy.
+        # A chain inside each node, a pipelined double tree between them. A card passes the bytes twice, up and down, on
+        # two nodes once. Over sockets NCCL keeps to what a ring's bytes cost: the processors are busy, not the line.
         tree_s = 2 * ((g - 1) * near_s + across * far_s)
-        tree_beta = max(2 * (nodes - 1) / nodes * far_beta, near_sum_beta)
-        if not cluster.inter.rdma:
-            tree_beta = 2 * beta
-        curves["all_reduce"] = _faster(terms["all_reduce"], (tree_s, tree_beta), cluster.factors.get("all_reduce", 1.0))
+        factor = cluster.factors.get("all_reduce", 1.0)
+        if cluster.inter.rdma:
+            passes = 1 if nodes == 2 else 2
+            tree = _tree(tree_s, factor * max(passes * far_beta, near_sum_beta))
+        else:
+            tree = Curve.affine(tree_s, factor * 2 * beta)
+        curves["all_reduce"] = _lesser(curves["all_reduce"], tree)
     return curves
 
 
-def _faster(ring: tuple[float, float], tree: tuple[float, float], factor: float) -> Curve:
-    """Return the lesser of two (seconds, seconds per byte) at every size."""
-    (ring_s, ring_beta), (tree_s, tree_beta) = ring, tree
-    if tree_s >= ring_s and tree_beta >= ring_beta:
-        return Curve.affine(ring_s, factor * ring_beta)
-    if tree_s <= ring_s and tree_beta <= ring_beta:
-        return Curve.affine(tree_s, factor * tree_beta)
-    if tree_s > ring_s:  # the ring for small messages, the tree for large ones
-        (ring_s, ring_beta), (tree_s, tree_beta) = tree, ring
-    meet_bytes = (ring_s - tree_s) / (factor * (tree_beta - ring_beta))
-    far_bytes = meet_bytes + 2.0**30
-    meet_s, far_s = (ring_s + factor * ring_beta * nbytes for nbytes in (meet_bytes, far_bytes))
-    return Curve((0.0, meet_bytes, far_bytes), (tree_s, meet_s, far_s), unbounded=True)
+def _tree(base_s: float, per_byte: float) -> Curve:
+    """Return the seconds of an all-reduce along a tree whose rate is what NCCL counts on at each size."""
+    sizes = (0.0, *(float(size) for size, _ in TREE_SHARES), TREE_SHARES[-1][0] + 2.0**30)
+    shares = (1.0, *(share for _, share in TREE_SHARES), TREE_SHARES[-1][1])
+    return Curve(
+        sizes,
+        tuple(base_s + per_byte * size / share for size, share in zip(sizes, shares, strict=True)),
+        unbounded=True,
+    )
+
+
+def _lesser(one: Curve, two: Curve) -> Curve:
+    """Return the lesser of two curves at every size, between and beyond their knots too."""
+
+    def apart(size: float) -> float:
+        return _start(one, size) - _start(two, size)
+
+    last = 2.0**60
+    ends = sorted({*one.sizes, *two.sizes})
+    sizes = {*ends, ends[-1] + 2.0**30}
+    for low, high in pairwise([*ends, last]):
+        before, after = apart(low), apart(high)
+        if before * after < 0:
+            meet = low + (high - low) * before / (before - after)
+            sizes |= {meet, meet + 2.0**30} if high == last else {meet}
+    found = tuple(sorted(sizes))
+    return Curve(found, tuple(min(_start(one, size), _start(two, size)) for size in found), unbounded=True)
+
+
+def _start(curve: Curve, size: float) -> float:
+    """Return the seconds of a size; for 0, which costs nothing, those from which the curve begins."""
+    return curve(size) if size else curve.seconds[0]

@@ -216,7 +216,7 @@ def tabled(tables: Iterable[ExchangeTable], ranks: int, ranks_per_node: int, for
     derived: dict[str, str] = {}
     if "all_gather" in curves:
         gather = curves["all_gather"]
-        curves["all_gather_v"] = _offset(gather, gather(8.0))
+        curves["all_gather_v"] = gather.later(gather(8.0))
         curves["all_gather_twice"] = type(gather)(
             tuple(2 * size for size in gather.sizes), tuple(2 * value for value in gather.seconds)
         )
@@ -248,7 +248,3 @@ def _following(formula: Curve, table: ExchangeTable, all_reduce: Curve) -> Curve
         ((by - base_s) / slope, took_s) for by, took_s in lasting if by - base_s > slope * least * (1 + 1e-6)
     ]
     return measured([size for size, _ in points], [took_s for _, took_s in points]) if len(points) > 1 else None
-
-
-def _offset(curve: Curve, more_s: float) -> Curve:
-    return type(curve)(curve.sizes, tuple(value + more_s for value in curve.seconds), curve.unbounded)

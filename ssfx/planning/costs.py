@@ -69,6 +69,10 @@ class Curve:
         more = (value + per_unit_s * size for size, value in zip(self.sizes, self.seconds, strict=True))
         return Curve(self.sizes, tuple(more), self.unbounded)
 
+    def later(self, more_s: float) -> Curve:
+        """Return the curve with so many seconds more for every size."""
+        return replace(self, seconds=tuple(value + more_s for value in self.seconds))
+
     @classmethod
     def zero(cls) -> Curve:
         """Return the curve that costs nothing."""

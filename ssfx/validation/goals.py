@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ssfx.validation.exchanges import NAME as EXCHANGES
 from ssfx.validation.groups import Group
 
 BLIND = "recorded"
@@ -53,7 +54,7 @@ def goals(groups: Sequence[Group]) -> list[Goal]:
 
 def published(groups: Sequence[Group]) -> list[Group]:
     """Return the groups of published numbers."""
-    return [group for group in groups if not group.name.startswith(BLIND)]
+    return [group for group in groups if not group.name.startswith((BLIND, EXCHANGES))]
 
 
 def orderings(groups: Sequence[Group]) -> tuple[int, int]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from ssfx.core.errors import unknown
+from ssfx.validation.exchanges import NAME, exchanges
 from ssfx.validation.groups import Group, recorded
 from ssfx.validation.published import published
 
-NAMES = ("recorded", "published")
+NAMES = ("recorded", "published", NAME)
 
 
 def load(name: str) -> list[Group]:
     """Return the groups called `name`, one of NAMES; RunError when there is no ground truth for them."""
     if name not in NAMES:
         raise unknown("group", name, NAMES)
-    return recorded() if name == "recorded" else published()
+    return {"recorded": recorded, "published": published, NAME: exchanges}[name]()
