@@ -114,9 +114,7 @@ def pair_costs(total: Ints, *curves: Seconds) -> list[Array]:
 class _Search:
     """Forward over the cuts, keeping for each the partial solutions (labels) that no other one beats."""
 
-    def __init__(
-        self, ready_s: Array, encode: Array, decode: Array, message: Array, rest: Array | None = None
-    ) -> None:
+    def __init__(self, ready_s: Array, encode: Array, decode: Array, message: Array, rest: Array | None = None) -> None:
         self.ready_s, self.last = ready_s, len(ready_s) - 1
         self.encode, self.decode, self.message = encode, decode, message
         self.shares = np.linspace(0.0, 1.0, _NUM_SHARES)[:, None]  # along the first axis: numpy is fast along the last
