@@ -29,6 +29,7 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.contiguous_groups import group_curves
+from ssfx.schemes.search.shared import shared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,8 +63,18 @@ class Fusion:
 
 
 def joint_groups(part: Profile, costs: Costs, carrier: Carrier) -> list[range]:
-    """Return the positions of each group of the best fusion, when every group is compressed jointly."""
-    return best_fusion(part.ready_gap_s, part.numel, **group_curves(part, costs, carrier)).groups
+    """Return the positions of each group of the best fusion, when every group is compressed jointly.
+
+    What its groups take is worked out once for all networks: they are those between any two cuts of the profile.
+    """
+
+    def once(key: object, asked: Seconds) -> Seconds:
+        return lambda sizes: shared(part, None, ("between cuts", key), lambda: asked(sizes))
+
+    return shared(
+        part, costs, ("joint groups", carrier),
+        lambda: best_fusion(part.ready_gap_s, part.numel, **group_curves(part, costs, carrier, once)).groups,
+    )  # fmt: skip
 
 
 def best_fusion(
@@ -101,12 +112,12 @@ def _distinct(ascending: Ints) -> Ints:
 
 def pair_costs(total: Ints, *curves: Seconds) -> list[Array]:
     """Return for every curve cost[j, i], the seconds of the group between cuts i < j; infinite elsewhere."""
-    pairs = np.tril_indices(len(total), -1)
-    sizes = (total[pairs[0]] - total[pairs[1]]).astype(float)
+    below = np.tri(len(total), k=-1, dtype=bool)
+    sizes = (total[:, None] - total)[below].astype(float)
     costs = []
     for seconds in curves:
-        cost = np.full((len(total), len(total)), np.inf)
-        cost[pairs] = seconds(sizes)
+        cost = np.full(below.shape, np.inf)
+        cost[below] = seconds(sizes)
         costs.append(cost)
     return costs
 
@@ -133,8 +144,8 @@ class _Search:
     def _among(self, cuts: Ints) -> _Search:
         """Return the search among some of the cuts: its solutions are solutions of this one, and so are its bounds."""
         among = np.ix_(cuts, cuts)
-        tables = (table[among] for table in (self.encode, self.decode, self.message))
-        return _Search(self.ready_s[cuts], *tables, self.rest[:, cuts])
+        encode, decode, message = (table[among] for table in (self.encode, self.decode, self.message))
+        return _Search(self.ready_s[cuts], encode, decode, message, self.rest[:, cuts])
 
     def forward(self, best_s: float, width: int | None) -> tuple[list[int], float]:
         """Return stops and end of the best solution; exact if one ends by `best_s` and `width` is None.
