@@ -89,8 +89,13 @@ def _no_cluster(name: str) -> ConfigError:
 
 
 def exists(group: str, name: str) -> bool:
-    """Return whether `name` may be chosen from `group`: by a file, or because a component is registered so."""
-    return path_of(group, name) is not None or (group in COMPONENT_GROUPS and name in registry(group))
+    """Return whether `name` may be chosen from `group`: by a file, or because a component is registered so.
+
+    Hydra asks for "None" where a default is null: no component is called so, and none need be imported to know that.
+    """
+    return path_of(group, name) is not None or (
+        group in COMPONENT_GROUPS and name != "None" and name in registry(group)
+    )
 
 
 def split_spec(text: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -96,6 +96,7 @@ class _Tables:
     by_name: dict[str, TensorSpec]
     order: dict[str, int]
     numel: dict[str, int]
+    mixed: bool
     of_segments: dict[Segment, Any] = field(default_factory=dict)
 
 
@@ -110,7 +111,7 @@ def _tables_of(tensors: tuple[TensorSpec, ...]) -> _Tables:
         names = [spec.name for spec in tensors]
         found = _Tables(
             tensors, dict(zip(names, tensors, strict=True)), {name: i for i, name in enumerate(names)},
-            {spec.name: spec.numel for spec in tensors},
+            {spec.name: spec.numel for spec in tensors}, len({spec.dtype for spec in tensors}) > 1,
         )  # fmt: skip
         if len(_made) >= _MOST_TABLES:
             _made.clear()
@@ -250,9 +251,10 @@ def _check(plan: Plan) -> None:
         if spec.dtype not in ITEM_BYTES:
             fail(f"tensor {spec.name!r} has unsupported dtype {spec.dtype!r}")
 
-    seen: set[str] = set()
+    seen: list[int] = []
     non_empty = set()
-    by_name, order, numel = plan.by_name, plan.order, plan._tables.numel
+    order, mixed = plan.order, plan._tables.mixed
+    sizes = list(plan._tables.numel.values())
     for b, bucket in enumerate(plan.buckets):
         if not bucket.lanes:
             fail(f"bucket {b} has no lanes")
@@ -260,30 +262,30 @@ def _check(plan: Plan) -> None:
             where = f"bucket {b} lane {k}"
             if not lane.segments:
                 fail(f"{where} has no segments")
-            firsts, dtypes, filled = [], set(), 0
+            firsts: list[int] = []
+            positions: list[int] = []
             for segment in lane.segments:
                 _check_segment(segment, where, fail)
-                positions = []
-                for name in segment.tensors:
-                    if name not in by_name:
-                        fail(f"{where} names unknown tensor {name!r}")
-                    if name in seen:
-                        fail(f"tensor {name!r} is in two segments")
-                    seen.add(name)
-                    positions.append(order[name])
-                    dtypes.add(by_name[name].dtype)
-                    filled += numel[name]
-                if len(positions) > 1 and positions != sorted(positions):
+                try:
+                    here = [order[name] for name in segment.tensors]
+                except KeyError as error:
+                    fail(f"{where} names unknown tensor {error.args[0]!r}")
+                if len(here) > 1 and here != sorted(here):
                     fail(f"{where}: tensors of a segment are not in backward order")
-                firsts.append(positions[0])
+                firsts.append(here[0])
+                positions += here
             if len(firsts) > 1 and firsts != sorted(firsts):
                 fail(f"{where}: segments are not in backward order")
-            if len(dtypes) > 1:
+            if mixed and len({plan.tensors[at].dtype for at in positions}) > 1:
                 fail(f"{where} mixes dtypes")
-            if filled:
+            if any(sizes[at] for at in positions):
                 non_empty.add((b, k))
-    if missing := set(plan.by_name) - seen:
-        fail(f"tensor {sorted(missing)[0]!r} is in no segment")
+            seen += positions
+    times = Counter(seen)
+    if len(times) != len(seen):
+        fail(f"tensor {plan.tensors[times.most_common(1)[0][0]].name!r} is in two segments")
+    if missing := set(range(len(plan.tensors))) - times.keys():
+        fail(f"tensor {min(plan.tensors[at].name for at in missing)!r} is in no segment")
     if len(plan.launch_order) != len(set(plan.launch_order)) or set(plan.launch_order) != non_empty:
         fail("launch_order must list every non-empty lane exactly once")
 

@@ -85,26 +85,27 @@ class PlanMessages:
 def _priced(lanes: list[Lane], plan: Plan, prices: Prices) -> list[Message]:
     """Return the messages of `lanes`; what has a compressor or a collective in common is priced in one array."""
     messages = [Message("", False) for _ in lanes]
-    rows: list[tuple[int, Segment, tuple[float, ...]]] = []  # message, segment with elements, its features
+    rows: list[Row] = []
     for number, lane in enumerate(lanes):
-        rows += [(number, segment, _features(plan, segment)) for segment in lane.segments]
+        rows += [(number, segment, plan.once(segment, lambda one: _facts(plan, one))) for segment in lane.segments]
     if not rows:
         return messages
-    table = np.array([features for *_, features in rows], dtype=float).T.reshape(COUNT, len(rows))
+    table = np.array([facts.features for *_, facts in rows], dtype=float).T.reshape(COUNT, len(rows))
     owner = np.array([number for number, *_ in rows])
     whole = np.zeros((COUNT, len(lanes)))
     np.add.at(whole.T, owner, table.T)
-    specs = [segment.compressor if features[CALLS] else None for _, segment, features in rows]
+    specs = [segment.compressor if facts.features[CALLS] else None for _, segment, facts in rows]
     for spec in dict.fromkeys(specs):
         mine = np.array([i for i, one in enumerate(specs) if one == spec])
         if spec is not None:
-            _add_calls(spec, mine, rows, table, plan, prices, messages)
+            _add_calls(spec, mine, rows, table, prices, messages)
             _add_decoding(spec, mine, table, owner, lanes, prices, messages)
     _add_exchanges(lanes, whole, prices, messages)
-    for number, segment, features in rows:
-        _add_device(messages[number], segment, features, plan, prices)
-    for lane, message in zip(lanes, messages, strict=True):
-        last = max(plan.order[name] for name in lane.tensors)
+    lasts = [-1] * len(lanes)
+    for number, _, facts in rows:
+        lasts[number] = max(lasts[number], facts.last)
+        _add_device(messages[number], facts, prices)
+    for last, message in zip(lasts, messages, strict=True):
         message.added_s[last] = message.added_s.get(last, 0.0) + prices.system.overheads.lane_s
         handed = [*message.dense_at, *(call.at for call in message.calls if not call.on_host)]
         message.last = max(handed, default=-1)
@@ -112,22 +113,32 @@ def _priced(lanes: list[Lane], plan: Plan, prices: Prices) -> list[Message]:
     return messages
 
 
-def _features(plan: Plan, segment: Segment) -> tuple[float, ...]:
-    return plan.once(segment, lambda one: _made(plan, one))
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What every plan of a model knows of a segment: features, positions and bytes of its tensors, last position."""
+
+    features: tuple[float, ...]
+    positions: list[int]
+    nbytes: list[int]
+    last: int
 
 
-def _made(plan: Plan, segment: Segment) -> tuple[float, ...]:
+Row = tuple[int, Segment, _Facts]
+"""The number of a message, a segment of it, and what is known of that."""
+
+
+def _facts(plan: Plan, segment: Segment) -> _Facts:
     specs = [plan.by_name[name] for name in segment.tensors]
-    numel = sum([spec.numel for spec in specs])
+    positions = [plan.order[name] for name in segment.tensors]
+    numel, nbytes = sum([spec.numel for spec in specs]), [spec.nbytes for spec in specs]
     if segment.compressor is None or not numel:
-        return plain(numel, sum([spec.nbytes for spec in specs]), len(specs))
-    return compressed(segment.compressor, tuple([spec.shape for spec in specs]), segment.density)
+        features = plain(numel, sum(nbytes), len(specs))
+    else:
+        features = compressed(segment.compressor, tuple([spec.shape for spec in specs]), segment.density)
+    return _Facts(features, positions, nbytes, max(positions))
 
 
-def _add_calls(
-    spec: str, mine: Ints, rows: list[tuple[int, Segment, tuple[float, ...]]], table: Array, plan: Plan,
-    prices: Prices, messages: list[Message],
-) -> None:  # fmt: skip
+def _add_calls(spec: str, mine: Ints, rows: list[Row], table: Array, prices: Prices, messages: list[Message]) -> None:
     """Add the calls of one compressor: on the host each segment's own, on the device one for all of a message's, or
     each segment's own."""
     on_host = np.array([rows[i][1].placement == "host" for i in mine.tolist()])
@@ -137,8 +148,8 @@ def _add_calls(
     if len(hosted):
         numbers = np.array([rows[i][0] for i in hosted.tolist()])
         for i, work_s in zip(hosted.tolist(), prices.host_s(spec, table[:, hosted], numbers).tolist(), strict=True):
-            number, segment, features = rows[i]
-            at = max(plan.order[name] for name in segment.tensors)
+            number, segment, facts = rows[i]
+            at, features = facts.last, facts.features
             out_s, back_s = 4 * features[0] * pcie, (features[FIRST] + features[REST]) * pcie
             messages[number].calls.append(Call(at, [segment], work_s, True, out_s, back_s))
             added = messages[number].added_s
@@ -153,7 +164,7 @@ def _add_calls(
     seconds = prices.call_s(spec, summed, numbers) + prices.system.overheads.add_s * summed[PACKED]
     for call, work_s in zip(calls.values(), seconds.tolist(), strict=True):
         segments = [rows[i][1] for i in call]
-        at = max(plan.order[name] for segment in segments for name in segment.tensors)
+        at = max(rows[i][2].last for i in call)
         messages[rows[call[0]][0]].calls.append(Call(at, segments, work_s))
 
 
@@ -197,16 +208,14 @@ def _add_exchanges(lanes: list[Lane], whole: Array, prices: Prices, messages: li
                 message.summed = sum(len(segment.tensors) for segment in lane.segments if segment.compressor)
 
 
-def _add_device(message: Message, segment: Segment, features: tuple[float, ...], plan: Plan, prices: Prices) -> None:
+def _add_device(message: Message, facts: _Facts, prices: Prices) -> None:
     """Add what a dense segment takes of the device: copying its gradients into the message."""
-    if features[CALLS] or not features[0]:
+    if facts.features[CALLS] or not facts.features[0]:
         return
-    message.dense_at.append(max(plan.order[name] for name in segment.tensors))
+    message.dense_at.append(facts.last)
     fill_s = prices.system.overheads.fill_s_per_byte
-    if fill_s:
-        for name in segment.tensors:
-            at = plan.order[name]
-            message.added_s[at] = message.added_s.get(at, 0.0) + fill_s * plan.by_name[name].nbytes
+    if fill_s:  # nothing else was added where these tensors are
+        message.added_s.update(zip(facts.positions, [fill_s * nbytes for nbytes in facts.nbytes], strict=True))
 
 
 def launched(plan: Plan, messages: list[list[Message]]) -> Iterable[Message]:

@@ -133,8 +133,14 @@ class Prices:
         self, collective: str, spec: str | None, table: Array, rows: Ints | None = None
     ) -> list[tuple[Charge, ...]]:
         """Return the parts of each column's exchange, those that are alike together."""
-        numel, kept = table[NUMEL].tolist(), table[KEPT].tolist()
         first, rest = self.rounds(table)
+        system, plain = self.system, self._notes is None and self.selection is AS_PLANNED
+        if isinstance(system, Costs) and plain and collective in system.exchange and not first.any():
+            # Bytes are all that the exchange depends on: planners know nothing else about it.
+            seconds, share = system.exchange[collective].many(rest), system.occupancy.get(collective, 0.0)
+            sent = zip(seconds.tolist(), rest.tolist(), strict=True)
+            return [(Charge(work_s, share),) if nbytes else () for work_s, nbytes in sent]
+        numel, kept = table[NUMEL].tolist(), table[KEPT].tolist()
         numbers = range(len(numel)) if rows is None else rows.tolist()
         found = []
         for row, n, k, first_bytes, rest_bytes in zip(numbers, numel, kept, first.tolist(), rest.tolist(), strict=True):

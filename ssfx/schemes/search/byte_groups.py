@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from ssfx.planning.plan import Bucket, Plan, TensorSpec, launch_in_order
 from ssfx.planning.profile import Profile
+from ssfx.schemes.search.shared import shared
 
 MIB = 1024 * 1024
 FIRST_BUCKET_BYTES = 1 * MIB
@@ -39,6 +40,10 @@ def plan_per_dtype(
 
 def dtype_profiles(profile: Profile) -> list[Profile]:
     """Return one profile per dtype, in order of first appearance; every tensor keeps its ready time."""
+    return shared(profile, None, "dtypes", lambda: _dtype_profiles(profile))
+
+
+def _dtype_profiles(profile: Profile) -> list[Profile]:
     dtypes = list(dict.fromkeys(spec.dtype for spec in profile.tensors))
     if len(dtypes) == 1:
         return [profile]

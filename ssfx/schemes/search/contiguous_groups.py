@@ -56,22 +56,30 @@ class GroupCurves(TypedDict):
     message: Seconds
 
 
-def group_curves(part: Profile, costs: Costs, carrier: Carrier) -> GroupCurves:
-    """Return the curves of groups of one dtype's tensors; dense ones need no compressor."""
+def group_curves(
+    part: Profile, costs: Costs, carrier: Carrier, once: Callable[[object, Seconds], Seconds] = lambda _, asked: asked
+) -> GroupCurves:
+    """Return the curves of groups of one dtype's tensors; dense ones need no compressor.
+
+    once: wraps what does not depend on the network, with a key of all that it depends on besides the sizes.
+    """
     item_bytes = ITEM_BYTES[part.tensors[0].dtype]
+
+    def nbytes_of(sizes: Array) -> Array:
+        if carrier.in_arrays:
+            return carrier.nbytes_many(sizes)
+        ascending, inverse = np.unique(sizes, return_inverse=True)
+        return carrier.nbytes_many(ascending)[inverse]
+
+    packed_bytes = once(carrier, nbytes_of)
 
     def message(sizes: Array) -> Array:
         if carrier.dense:
             return costs.exchange_many_s(carrier.collective, item_bytes * sizes)
-        if carrier.in_arrays:
-            nbytes = carrier.nbytes_many(sizes)
-        else:
-            ascending, inverse = np.unique(sizes, return_inverse=True)
-            nbytes = carrier.nbytes_many(ascending)[inverse]
-        return np.where(sizes > MAX_INDEX, IMPOSSIBLE_S, costs.exchange_many_s(carrier.collective, nbytes))
+        return np.where(sizes > MAX_INDEX, IMPOSSIBLE_S, costs.exchange_many_s(carrier.collective, packed_bytes(sizes)))
 
     encode, decode = (Curve.zero(), Curve.zero()) if carrier.dense else (costs.encode, costs.decode)
-    return {"encode": encode.many, "decode": decode.many, "message": message}
+    return {"encode": once(encode, encode.many), "decode": once(decode, decode.many), "message": message}
 
 
 @dataclass(frozen=True)

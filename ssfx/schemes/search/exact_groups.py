@@ -11,8 +11,8 @@ that no other one beats in both is exact for encode, decode and message curves o
 counts the groups, and this is the dynamic program V[k][j] of D-49.
 
 To keep the fronts short, a partial solution is dropped when a lower bound of all its continuations exceeds the best
-known complete solution; a first pass over few of the cuts finds a good one. The number of groups is free;
-`exact_group_counts` is the program for those who want a given number of groups.
+known complete solution; passes over few of the cuts, and then over all near those of the solution, find a good one. The
+number of groups is free; `exact_group_counts` is the program for those who want a given number.
 
 Source: D-49 (a reconstruction: the authors' FindOptFusion is not public).
 """
@@ -29,6 +29,7 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.contiguous_groups import group_curves
+from ssfx.schemes.search.shared import shared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,7 +45,7 @@ TICK_S = 1e-12
 """Ends that differ by less are equal: the same sums, added in another order."""
 _COARSE_CUTS = 48  # cuts of the first pass
 _NARROW = 8  # width of its fronts
-_NUM_SHARES = 9  # lines in the lower bound
+_NUM_SHARES = 5  # lines in the lower bound
 _MANY, _WEIGHTS = 128, (1.0, 0.1, 10.0, 0.0, 0.01, 100.0)
 
 
@@ -62,8 +63,18 @@ class Fusion:
 
 
 def joint_groups(part: Profile, costs: Costs, carrier: Carrier) -> list[range]:
-    """Return the positions of each group of the best fusion, when every group is compressed jointly."""
-    return best_fusion(part.ready_gap_s, part.numel, **group_curves(part, costs, carrier)).groups
+    """Return the positions of each group of the best fusion, when every group is compressed jointly.
+
+    What its groups take is worked out once for all networks: they are those between any two cuts of the profile.
+    """
+
+    def once(key: object, asked: Seconds) -> Seconds:
+        return lambda sizes: shared(part, None, ("between cuts", key), lambda: asked(sizes))
+
+    return shared(
+        part, costs, ("joint groups", carrier),
+        lambda: best_fusion(part.ready_gap_s, part.numel, **group_curves(part, costs, carrier, once)).groups,
+    )  # fmt: skip
 
 
 def best_fusion(
@@ -79,8 +90,7 @@ def best_fusion(
     ready_s = np.concatenate([[0.0], np.cumsum(gap_s)])[cuts]
     total = np.concatenate([[0], np.cumsum(numel, dtype=np.int64)])[cuts]
     search = _Search(ready_s, *pair_costs(total, encode, decode, message))
-    _, good_s = search.coarse().forward(np.inf, width=_NARROW)
-    stops, total_s = search.forward(good_s, width=None)
+    stops, total_s = search.forward(search.good_s(), width=None)
     return Fusion(tuple(int(cuts[stop]) for stop in stops), total_s)
 
 
@@ -102,12 +112,12 @@ def _distinct(ascending: Ints) -> Ints:
 
 def pair_costs(total: Ints, *curves: Seconds) -> list[Array]:
     """Return for every curve cost[j, i], the seconds of the group between cuts i < j; infinite elsewhere."""
-    pairs = np.tril_indices(len(total), -1)
-    sizes = (total[pairs[0]] - total[pairs[1]]).astype(float)
+    below = np.tri(len(total), k=-1, dtype=bool)
+    sizes = (total[:, None] - total)[below].astype(float)
     costs = []
     for seconds in curves:
-        cost = np.full((len(total), len(total)), np.inf)
-        cost[pairs] = seconds(sizes)
+        cost = np.full(below.shape, np.inf)
+        cost[below] = seconds(sizes)
         costs.append(cost)
     return costs
 
@@ -115,17 +125,27 @@ def pair_costs(total: Ints, *curves: Seconds) -> list[Array]:
 class _Search:
     """Forward over the cuts, keeping for each the partial solutions (labels) that no other one beats."""
 
-    def __init__(self, ready_s: Array, encode: Array, decode: Array, message: Array) -> None:
+    def __init__(self, ready_s: Array, encode: Array, decode: Array, message: Array, rest: Array | None = None) -> None:
         self.ready_s, self.last = ready_s, len(ready_s) - 1
         self.encode, self.decode, self.message = encode, decode, message
         self.shares = np.linspace(0.0, 1.0, _NUM_SHARES)[:, None]  # along the first axis: numpy is fast along the last
-        self.rest = self._cheapest_rest()
+        self.rest = self._cheapest_rest() if rest is None else rest
 
-    def coarse(self) -> _Search:
-        """Return the search among a few of the cuts, evenly spread; its solutions are solutions of this one."""
+    def good_s(self) -> float:
+        """Return the end of a good solution: the best of few cuts, evenly spread, and then of all near its own."""
         cuts = _distinct(np.linspace(0, self.last, _COARSE_CUTS + 1).astype(np.int64))
+        stops, good_s = self._among(cuts).forward(np.inf, width=_NARROW)
+        reach, near = -(-self.last // (2 * _COARSE_CUTS)), np.zeros(self.last + 1, dtype=bool)
+        for stop in (0, *cuts[stops].tolist()):
+            near[max(0, stop - reach) : stop + reach + 1] = True
+        _, near_s = self._among(np.flatnonzero(near)).forward(np.inf, width=_NARROW)
+        return min(good_s, near_s)
+
+    def _among(self, cuts: Ints) -> _Search:
+        """Return the search among some of the cuts: its solutions are solutions of this one, and so are its bounds."""
         among = np.ix_(cuts, cuts)
-        return _Search(self.ready_s[cuts], self.encode[among], self.decode[among], self.message[among])
+        encode, decode, message = (table[among] for table in (self.encode, self.decode, self.message))
+        return _Search(self.ready_s[cuts], encode, decode, message, self.rest[:, cuts])
 
     def forward(self, best_s: float, width: int | None) -> tuple[list[int], float]:
         """Return stops and end of the best solution; exact if one ends by `best_s` and `width` is None.
@@ -142,7 +162,8 @@ class _Search:
             keep = np.flatnonzero(bound <= best_s + TICK_S)
             if not len(keep):
                 continue
-            keep = keep[undominated(new_p[keep], new_q[keep], count[keep])]
+            if len(keep) > 1:
+                keep = keep[undominated(new_p[keep], new_q[keep], count[keep])]
             if width is not None:
                 keep = keep[np.argsort(bound[keep], kind="stable")[:width]]
             p, q = np.append(p, new_p[keep]), np.append(q, new_q[keep])

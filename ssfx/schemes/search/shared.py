@@ -13,7 +13,7 @@ from ssfx.planning.profile import Profile
 
 Made = TypeVar("Made")
 
-MOST = 4
+MOST = 8
 """Profiles with costs of which something is kept, those that were asked for last."""
 _made: list[tuple[Profile, Costs | None, dict[Any, Any]]] = []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from ssfx.core.lazy import numpy as np
@@ -13,6 +13,7 @@ from ssfx.pricing.features import FIRST, NUMEL, PACKED, REST, of_plain, of_tenso
 from ssfx.pricing.flow import Flow, HostJobs
 from ssfx.pricing.prices import Prices, sums_pairs
 from ssfx.schemes.carrier import Carrier
+from ssfx.schemes.search.shared import shared
 
 if TYPE_CHECKING:
     from ssfx.pricing.features import Array, Flags, Ints
@@ -37,14 +38,14 @@ class BufferPrice:
     """A buffer in seconds; see Flow. Positions are those of the profile, messages are numbered from 0.
 
     key: equal for buffers that are sent alike. out_s, host_s, back_s: of the jobs at `jobs`, all of message `gathered`.
-    after_s: decoding. packed: compressed tensors.
+    after_s: decoding. packed: compressed tensors. sent: collective and features of each message, for any network.
     """
 
     key: object
     added_s: Array
     call_s: Array
     last: tuple[int, ...]
-    network_s: tuple[float, ...]
+    sent: tuple[tuple[str, Array], ...]
     after_s: float
     packed: int
     jobs: Ints
@@ -52,10 +53,11 @@ class BufferPrice:
     out_s: Array
     host_s: Array
     back_s: Array
+    network_s: tuple[float, ...] = ()
 
 
 class BufferPrices:
-    """Prices the buffers of one dtype's tensors."""
+    """Prices the buffers of one dtype's tensors; what has nothing to do with the network once for all networks."""
 
     def __init__(self, part: Profile, costs: Costs, carrier: Carrier, late_dense_index: bool) -> None:
         self.costs, self.prices = costs, Prices(costs)
@@ -69,6 +71,11 @@ class BufferPrices:
         self.shapes = [spec.shape for spec in part.tensors]
         self._known: dict[Buffer, BufferPrice] = {}
         self._alike: dict[object, BufferPrice] = {}
+        codec = costs.codec(self.spec)
+        times = tuple([getattr(codec, one.name) for one in fields(codec) if one.name != "origin"])
+        system = (costs.world_size, costs.style, costs.overheads, costs.pcie_s_per_byte, bool(costs.times), times)
+        self._anywhere: dict[object, BufferPrice]
+        self._anywhere = shared(part, None, ("buffers", carrier, late_dense_index, system), dict)
 
     def of(self, buffer: Buffer) -> BufferPrice:
         """Return the price of a buffer."""
@@ -82,7 +89,12 @@ class BufferPrices:
             key = (buffer.at, reduced.tobytes(), packed.tobytes(), host.tobytes(), packed.any() and buffer.density)
             found = self._alike.get(key)
             if found is None:
-                found = self._alike[key] = self._priced(key, buffer, dense, reduced, host)
+                local = self._anywhere.get(key)
+                if local is None:
+                    local = self._anywhere[key] = self._priced(key, buffer, dense, reduced, host)
+                price = self.prices.exchange_s
+                network_s = tuple([float(price(kind, self.spec, table)[0]) for kind, table in local.sent])
+                found = self._alike[key] = replace(local, network_s=network_s)
             self._known[buffer] = found
         return found
 
@@ -96,7 +108,7 @@ class BufferPrices:
         table = np.where(packed, of_tensors(spec, self.shapes[here], numel, np.where(late, 1.0, buffer.density)), plain)
         added_s = np.where(packed, 0.0, over.fill_s_per_byte * nbytes)
         call_s = self._calls(table, packed & ~host) if packed.any() else np.zeros(len(numel))
-        last, network_s = [], []
+        last, sent = [], []
         for members, collective in ((reduced, "all_reduce"), (~reduced, self.collective)):
             if not members.any():
                 continue
@@ -106,7 +118,7 @@ class BufferPrices:
             if summed[NUMEL, 0]:
                 handed = np.flatnonzero(members & filled & ~host)
                 last.append(buffer.at.start + int(handed[-1]) if len(handed) else -1)
-                network_s.append(float(prices.exchange_s(collective, spec, summed)[0]))
+                sent.append((collective, summed))
         after_s = 0.0
         if packed.any():
             columns = table[:, packed]
@@ -119,7 +131,7 @@ class BufferPrices:
         pcie = 0.0 if prices.system.codec(spec).host_copies else pcie
         added_s[jobs] += over.offload_s
         return BufferPrice(
-            key, added_s, call_s, tuple(last), tuple(network_s), after_s, int(packed.sum()), buffer.at.start + jobs,
+            key, added_s, call_s, tuple(last), tuple(sent), after_s, int(packed.sum()), buffer.at.start + jobs,
             len(last) - 1, 4 * pcie * moved[NUMEL], prices.host_s(spec, moved) if len(jobs) else moved[NUMEL],
             pcie * (moved[FIRST] + moved[REST]),
         )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.request
 from pathlib import Path
 
 from ssfx.core.errors import RunError
@@ -15,6 +14,8 @@ def fetch_file(url: str, folder: str, name: str) -> None:
     path = _place(folder) / name
     if path.exists():
         return
+    import urllib.request  # late: every command that names a model imports this module, and few download
+
     partial = path.with_name(f"{name}.partial")
     try:
         urllib.request.urlretrieve(url, partial)
