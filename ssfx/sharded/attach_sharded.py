@@ -93,7 +93,11 @@ def _asked(
         raise ConfigError(
             f"scheme={entry.name} plans by ready times and costs, which are not measured under fully_shard; choose a "
             "scheme that plans at once, such as "
-            + ("scheme=per_tensor or scheme=ddp_fp16" if of_shards else "scheme=topk, scheme=powersgd or scheme=ddp_fp16")
+            + (
+                "scheme=per_tensor or scheme=ddp_fp16"
+                if of_shards
+                else "scheme=topk, scheme=powersgd or scheme=ddp_fp16"
+            )
         )
     memory = asked["memory"]
     if of_shards:

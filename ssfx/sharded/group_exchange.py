@@ -30,9 +30,7 @@ class GroupExchange:
         self._moved: torch.Tensor | int = 0
         """How many averages of the latest exchange were not zero."""
 
-    def install(
-        self, lanes: Sequence[LaneExecutor], shard_leg: ShardLeg | None, room: Room, key: StepKey
-    ) -> None:
+    def install(self, lanes: Sequence[LaneExecutor], shard_leg: ShardLeg | None, room: Room, key: StepKey) -> None:
         """Exchange by `lanes` and `shard_leg` from now on, from the memory that they were made with."""
         self._lanes, self.shard_leg, self._room, self._key = lanes, shard_leg, room, key
         self.open, self._finite = set(), None

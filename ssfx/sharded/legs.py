@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from ssfx.collectives import Reducer, collectives
 from ssfx.collectives.comm import Comm
@@ -39,6 +39,7 @@ class Leg:
     memory: Memory | None
     comm: Comm
     exempt: frozenset[str] = frozenset()
+    of_shards: ClassVar[bool] = False
 
     @property
     def identity(self) -> dict[str, str]:
@@ -104,6 +105,8 @@ class Leg:
 class ShardSum(Leg):
     """The sum over shards: one message of a group to every rank, whatever messages the scheme makes of it."""
 
+    of_shards: ClassVar[bool] = True
+
     def _buckets(self, part: Plan) -> list[Bucket]:
         lanes = [lane for bucket in part.buckets for lane in self._without_exempt(bucket, part).lanes]
         segments = sorted((s for lane in lanes for s in lane.segments), key=lambda s: part.order[s.tensors[0]])
@@ -114,7 +117,9 @@ class ShardSum(Leg):
 
 def check_shard_sum(scheme: Scheme, given: dict[str, Any], compressor: str | None, memory: str | None) -> None:
     """Raise ConfigError where a scheme cannot sum over shards, or would keep a whole model without being asked to."""
-    lane = next(make_plan(scheme.name, profile_of((TensorSpec("x", (64, 64)),)), placeholder_costs(2), given).lanes())[1]
+    lane = next(make_plan(scheme.name, profile_of((TensorSpec("x", (64, 64)),)), placeholder_costs(2), given).lanes())[
+        1
+    ]
     if isinstance(_collective(lane), Reducer):
         raise ConfigError(
             f"scheme={scheme.name} adds up selected elements on the way to all ranks, and a shard goes to one rank; use "

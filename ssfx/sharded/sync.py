@@ -25,6 +25,7 @@ from ssfx.runtime.store import Store
 from ssfx.schemes.make_plan import check_memory
 from ssfx.sharded.group_exchange import GroupExchange
 from ssfx.sharded.legs import Leg, ShardSum, profile_of
+from ssfx.sharded.resharding import Resharded
 from ssfx.sharded.shard_leg import Buffers, ShardLeg, planned_bytes, sent_shapes
 from ssfx.sharded.torch_fsdp import ShardGroup
 
@@ -32,7 +33,7 @@ from ssfx.sharded.torch_fsdp import ShardGroup
 class ShardedSync:
     """The exchange attached to a model of `fully_shard`; see `attach`.
 
-    Public: no_sync, stats, state_dict, load_state_dict, detach, plan, shard_plan. Names and shapes in plans are those
+    Public: no_sync, stats, state_dict, load_state_dict, for_checkpoint, detach, plan, shard_plan. Names and shapes in plans are those
     of this rank's shards, padded to the first shard's size. `plan` is that of the leg that `attach` was asked for
     first: between replicas where there are any. `shard_plan` is that of the sums over shards, None where they are
     torch's.
@@ -188,6 +189,18 @@ class ShardedSync:
             store.loss_scale = state["scale"]
         self.step = state["step"]
         self._install()
+
+    def for_checkpoint(self) -> Resharded:
+        """Return what `torch.distributed.checkpoint` saves and loads beside the model, on any mesh: what is kept back.
+
+        Give it a name in the dictionary that is saved: `save({"model": ..., "ssfx": sync.for_checkpoint()})`.
+        """
+
+        def load(step: int) -> None:
+            self.step = step
+            self._install()
+
+        return Resharded(self._stores(), lambda: self.step, load)
 
     def detach(self) -> None:
         """Torch's own exchange is back; what was kept back and not sent is lost."""

@@ -143,11 +143,6 @@ class ShardGroup:
         """Whether torch holds sums over shards that were not summed over replicas yet (set_requires_all_reduce)."""
         return self._raw._partial_reduce_output is not None
 
-    def placement(self, name: str) -> tuple[Any, Any]:
-        """Return mesh and placements of a parameter."""
-        sharded = dict(self.parameters())[name]
-        return sharded.device_mesh, sharded.placements  # type: ignore[attr-defined]
-
     def parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Yield name and sharded parameter, as they are now: torch may put others in their place."""
         for name, one in self._members:
