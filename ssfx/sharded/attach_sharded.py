@@ -57,8 +57,8 @@ def attach_sharded(
     sums = options.pop("shards", None)
     if sums is not None and replicas is None:
         raise ConfigError(
-            "fully_shard over a mesh of one dimension has one exchange, between shards, which scheme and compressor say; "
-            "leave shards out"
+            "fully_shard over a mesh of one dimension has one exchange, between shards, which scheme and compressor "
+            "say; leave shards out"
         )
     between = None
     if replicas is not None:
@@ -90,14 +90,10 @@ def _asked(
     given = scheme_options(asked["compressor"], asked["density"], options)
     chosen: Any = entry.options(given)
     if entry.profiled:
+        nearest = "scheme=per_tensor" if of_shards else "scheme=topk, scheme=powersgd"
         raise ConfigError(
             f"scheme={entry.name} plans by ready times and costs, which are not measured under fully_shard; choose a "
-            "scheme that plans at once, such as "
-            + (
-                "scheme=per_tensor or scheme=ddp_fp16"
-                if of_shards
-                else "scheme=topk, scheme=powersgd or scheme=ddp_fp16"
-            )
+            f"scheme that plans at once, such as {nearest} or scheme=ddp_fp16"
         )
     memory = asked["memory"]
     if of_shards:

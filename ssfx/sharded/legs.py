@@ -117,13 +117,11 @@ class ShardSum(Leg):
 
 def check_shard_sum(scheme: Scheme, given: dict[str, Any], compressor: str | None, memory: str | None) -> None:
     """Raise ConfigError where a scheme cannot sum over shards, or would keep a whole model without being asked to."""
-    lane = next(make_plan(scheme.name, profile_of((TensorSpec("x", (64, 64)),)), placeholder_costs(2), given).lanes())[
-        1
-    ]
-    if isinstance(_collective(lane), Reducer):
+    tried = make_plan(scheme.name, profile_of((TensorSpec("x", (64, 64)),)), placeholder_costs(2), given)
+    if any(isinstance(collectives.build(lane.collective), Reducer) for _, lane in tried.lanes()):
         raise ConfigError(
-            f"scheme={scheme.name} adds up selected elements on the way to all ranks, and a shard goes to one rank; use "
-            'scheme=per_tensor with compressor="qsgd(bits=8)", or scheme=ddp_fp16'
+            f"scheme={scheme.name} adds up selected elements on the way to all ranks, and a shard goes to one rank; "
+            'use scheme=per_tensor with compressor="qsgd(bits=8)", or scheme=ddp_fp16'
         )
     if compressor is None:
         return
@@ -142,10 +140,6 @@ def check_shard_sum(scheme: Scheme, given: dict[str, Any], compressor: str | Non
 
 def _selects(built: Compressor) -> bool:
     return built.sparse and not built.additive and not built.state_shapes(((64, 64),))
-
-
-def _collective(lane: Lane) -> Any:
-    return collectives.build(lane.collective)
 
 
 def profile_of(tensors: tuple[TensorSpec, ...]) -> Profile:

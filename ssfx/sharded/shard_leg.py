@@ -79,7 +79,7 @@ class ShardLeg:
         self._lane, self._at = lane, _places(group)
         self._shapes = [tuple(plan.by_name[name].shape for name in segment.tensors) for segment in lane.segments]
         whole = _to_all_ranks(plan, lane, world)
-        (spec,) = {segment.compressor for segment in lane.segments} - {None}
+        (spec,) = {segment.compressor for segment in lane.segments if segment.compressor is not None}
         self._compressor: Compressor = build(spec)
         self._row, self._layout = MessageLayout(lane, plan), MessageLayout(whole.buckets[0].lanes[0], whole)
         self.row_bytes = _row_bytes(self._row)
@@ -147,7 +147,7 @@ class ShardLeg:
                 offset += hi - lo
         if self._state is None:
             return None
-        largest = torch.stack([torch.linalg.vector_norm(part.float(), float("inf")) for part in (inputs, self._out)])
+        largest = torch.stack([torch.linalg.vector_norm(part, float("inf")).float() for part in (inputs, self._out)])
         return torch.isfinite(largest).all()
 
     def commit(self, names: Collection[str]) -> None:

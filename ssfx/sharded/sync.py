@@ -33,10 +33,9 @@ from ssfx.sharded.torch_fsdp import ShardGroup
 class ShardedSync:
     """The exchange attached to a model of `fully_shard`; see `attach`.
 
-    Public: no_sync, stats, state_dict, load_state_dict, for_checkpoint, detach, plan, shard_plan. Names and shapes in plans are those
-    of this rank's shards, padded to the first shard's size. `plan` is that of the leg that `attach` was asked for
-    first: between replicas where there are any. `shard_plan` is that of the sums over shards, None where they are
-    torch's.
+    Public: no_sync, stats, state_dict, load_state_dict, for_checkpoint, detach, plan, shard_plan. Names and shapes in
+    plans are those of this rank's shards, padded to the first shard's size. `plan` is that of the leg between replicas,
+    or between shards where there are no replicas. `shard_plan` is None where sums over shards are torch's.
     """
 
     def __init__(
@@ -62,12 +61,12 @@ class ShardedSync:
         self.plan: Plan = first.plan
         self.shard_plan: Plan | None = shards.plan if shards is not None else None
         self._shapes = {spec.name: spec.shape for spec in self.plan.tensors}
+        sums = {f"{key} of sums over shards": value for key, value in (shards.identity if shards else {}).items()}
         for leg in self._legs():
             if leg.memory is not None and leg is replicas:
                 check_memory(leg.plan, leg.memory)
             facts = {
-                **{f"{key} of the sums over shards": value for key, value in (shards.identity if shards else {}).items()},
-                **(replicas.identity if replicas else {}), "seed": str(seed),
+                **(replicas.identity if replicas else {}), **sums, "seed": str(seed),
                 "exempt": ", ".join(sorted(leg.exempt)),
                 "GradScaler": scaler_fact(self._scaler), **optimizer_facts(optimizers),
                 **{f"shard of {name}": str(shape) for name, shape in self._shapes.items()},

@@ -19,7 +19,7 @@ from ssfx.core.errors import ConfigError, RunError
 
 Hook = Callable[[torch.Tensor], None]
 Reduce = Callable[[torch.Tensor, torch.Tensor, bool, Callable[[], None]], None]
-"""Fills the first tensor, this rank's shards, with the sum of the second over ranks, or the average if the flag is True.
+"""Fills the first tensor, this rank's shards, with the sum of the second over ranks; the average if the flag is True.
 
 The function makes torch do so itself.
 """
@@ -184,7 +184,7 @@ class ShardGroup:
 
     def replace_reduce_scatter(self, reduce: Reduce) -> None:
         """`reduce` sums over shards from now on, in the stream of torch's own reduce-scatter."""
-        self._module.set_custom_reduce_scatter(_ReduceScatter(reduce, self._native_comm))
+        self._module.set_custom_reduce_scatter(_ReduceScatter(reduce, self._native_comm))  # type: ignore[arg-type]
 
     def restore(self) -> None:
         """Torch's own exchange is back."""
