@@ -154,7 +154,7 @@ class Comm:
 
     def all_reduce(self, tensor: torch.Tensor, *, op: str = "sum") -> Pending:
         """Issue an in-place all-reduce of `tensor`; op is "sum" or "max"."""
-        self._count("all_reduce", tensor)
+        self.count("all_reduce", tensor)
         if self.world_size == 1:
             return Pending(None, tensor)
         reduce_op = self._dist.ReduceOp.MAX if op == "max" else self._dist.ReduceOp.SUM
@@ -164,7 +164,7 @@ class Comm:
 
     def all_gather(self, tensor: torch.Tensor) -> Pending:
         """Issue an all-gather of equal-size flat tensors; the result has shape [world_size, numel]."""
-        self._count("all_gather", tensor)
+        self.count("all_gather", tensor)
         if self.world_size == 1:
             return Pending(None, tensor.clone().view(1, -1))
         out = torch.empty(self.world_size * tensor.numel(), dtype=tensor.dtype, device=tensor.device)
@@ -175,13 +175,20 @@ class Comm:
 
     def broadcast(self, tensor: torch.Tensor, source: int = 0) -> Pending:
         """Issue a broadcast of `tensor` from group rank `source`, in place."""
-        self._count("broadcast", tensor, (self.rank - source) % self.world_size)
+        self.count("broadcast", tensor, (self.rank - source) % self.world_size)
         if self.world_size == 1:
             return Pending(None, tensor)
         group_source = self._dist.get_global_rank(self.group, source) if self.group is not None else source
         return Pending(
             self._watched(self._dist.broadcast(tensor, group_source, group=self.group, async_op=True)), tensor
         )
+
+    def all_to_all(self, rows: torch.Tensor) -> Pending:
+        """Issue one message to every rank, row r of `rows` [world_size, n] to rank r; the result has rows by sender."""
+        self.count("all_to_all", rows)
+        out = torch.empty_like(rows)
+        work = self._dist.all_to_all_single(out.view(-1), rows.view(-1), group=self.group, async_op=True)
+        return Pending(self._watched(work), out)
 
     def swap(self, sends: Mapping[int, torch.Tensor], receives: Mapping[int, torch.Tensor]) -> Pending:
         """Issue one message to each group rank of `sends` and fill each tensor of `receives` from its group rank.
@@ -208,7 +215,8 @@ class Comm:
         # Work on a GPU is waited for by its stream; messages between two ranks cannot be waited for with a limit.
         return work if accelerator.queued(self.device) or work is None else _Watched(work, self.look)
 
-    def _count(self, primitive: str, tensor: torch.Tensor, rank: int | None = None) -> None:
+    def count(self, primitive: str, tensor: torch.Tensor, rank: int | None = None) -> None:
+        """Count a collective to which this rank contributes `tensor`; `rank`: as seen from a broadcast's source."""
         item_bytes = tensor.element_size()
         nbytes = tensor.numel() * item_bytes
         own = self.rank if rank is None else rank

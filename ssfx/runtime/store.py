@@ -62,6 +62,10 @@ class Store:
         squares = [float(state[buffer].square().sum()) for state in self._buffers.values() if buffer in state]
         return math.sqrt(sum(squares))
 
+    def nbytes(self) -> int:
+        """Return the bytes of all committed buffers."""
+        return sum(value.nbytes for state in self._buffers.values() for value in state.values())
+
     def threshold(self) -> float | None:
         """Return the mean of the thresholds that collectives steer, for a loss scale of 1; None when there is none."""
         found = [

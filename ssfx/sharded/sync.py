@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 from weakref import finalize, ref
@@ -13,33 +12,30 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ssfx.collectives import collectives
-from ssfx.collectives.comm import Comm
 from ssfx.core.errors import ConfigError
-from ssfx.core.origin import Origin
-from ssfx.memories import Memory
-from ssfx.planning.plan import Bucket, Plan, TensorSpec, launch_in_order
-from ssfx.planning.profile import Profile
+from ssfx.planning.plan import Plan
 from ssfx.pricing.message_sizes import lane_rounds
 from ssfx.runtime.agreement import check_agreed, optimizer_facts, scaler_fact
 from ssfx.runtime.exchange import make_lane
 from ssfx.runtime.guards import Optimizers
 from ssfx.runtime.lane import Room, StepKey
-from ssfx.runtime.saved_state import STATE_FORMAT, identity, plan_of_state
-from ssfx.runtime.setup import broadcast_model, claim_model, placeholder_costs, release_model
+from ssfx.runtime.saved_state import STATE_FORMAT, plan_of_state
+from ssfx.runtime.setup import broadcast_model, claim_model, release_model
 from ssfx.runtime.store import Store
-from ssfx.schemes import Scheme
-from ssfx.schemes.make_plan import check_memory, make_plan
-from ssfx.sharded.replica_leg import ReplicaLeg
+from ssfx.schemes.make_plan import check_memory
+from ssfx.sharded.group_exchange import GroupExchange
+from ssfx.sharded.legs import Leg, ShardSum, profile_of
+from ssfx.sharded.resharding import Resharded
+from ssfx.sharded.shard_leg import Buffers, ShardLeg, planned_bytes, sent_shapes
 from ssfx.sharded.torch_fsdp import ShardGroup
-
-_WHOLE_GROUP_BYTES = 1 << 62
 
 
 class ShardedSync:
-    """The exchange attached to a model of `fully_shard` on a mesh of two dimensions; see `attach`.
+    """The exchange attached to a model of `fully_shard`; see `attach`.
 
-    Public: no_sync, stats, state_dict, load_state_dict, detach, plan. Names and shapes are those of this rank's shards,
-    padded to the first shard's size.
+    Public: no_sync, stats, state_dict, load_state_dict, for_checkpoint, detach, plan, shard_plan. Names and shapes in
+    plans are those of this rank's shards, padded to the first shard's size. `plan` is that of the leg between replicas,
+    or between shards where there are no replicas. `shard_plan` is None where sums over shards are torch's.
     """
 
     def __init__(
@@ -48,45 +44,59 @@ class ShardedSync:
         groups: list[ShardGroup],
         optimizers: Optimizers,
         *,
-        scheme: Scheme,
-        given: dict[str, Any],
-        memory: Memory | None,
+        replicas: Leg | None,
+        shards: ShardSum | None,
         scaler: torch.amp.GradScaler | None,
-        comm: Comm,
         seed: int,
     ) -> None:
-        self.scheme, self.given, self.memory, self.comm, self.seed = scheme, given, memory, comm, seed
+        self.seed = seed
         self.step = 0
         """How many steps of an optimizer took what was exchanged."""
-        self.store = Store()
-        self._model, self._groups = model, groups
+        self.store, self.shard_store = Store(), Store()
+        self._model, self._groups, self._replicas, self._shards = model, groups, replicas, shards
+        first = replicas or shards
+        assert first is not None
+        self._first: Leg = first
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
-        self.plan, self._group_of_bucket = _plan_of(groups, scheme, given, comm.world_size)
-        if memory is not None:
-            check_memory(self.plan, memory)
+        self.plan: Plan = first.plan
+        self.shard_plan: Plan | None = shards.plan if shards is not None else None
         self._shapes = {spec.name: spec.shape for spec in self.plan.tensors}
-        facts = {
-            **identity(scheme, given, memory), "seed": str(seed),
-            "GradScaler": scaler_fact(self._scaler), **optimizer_facts(optimizers),
-            **{f"shard of {name}": str(shape) for name, shape in self._shapes.items()},
-        }  # fmt: skip
-        check_agreed(comm, facts, "attach with the same model, optimizer and options on every rank")
-        local = [shard for group in groups for shard in group.local_shards()]
-        broadcast_model(torch.nn.Module(), comm, 0, [*local, *model.buffers()])
-        self._legs = [ReplicaLeg(group) for group in groups]
-        self._sent_bytes = [0] * len(groups)
+        sums = {f"{key} of sums over shards": value for key, value in (shards.identity if shards else {}).items()}
+        for leg in self._legs():
+            if leg.memory is not None and leg is replicas:
+                check_memory(leg.plan, leg.memory)
+            facts = {
+                **(replicas.identity if replicas else {}), **sums, "seed": str(seed),
+                "exempt": ", ".join(sorted(leg.exempt)),
+                "GradScaler": scaler_fact(self._scaler), **optimizer_facts(optimizers),
+                **{f"shard of {name}": str(shape) for name, shape in self._shapes.items()},
+            }  # fmt: skip
+            check_agreed(leg.comm, facts, "attach with the same model, optimizer and options on every rank")
+        if replicas is not None:
+            local = [shard for group in groups for shard in group.local_shards()]
+            broadcast_model(torch.nn.Module(), replicas.comm, 0, [*local, *model.buffers()])
+        self._exchanges = [GroupExchange(group) for group in groups]
+        self._sent_bytes = [[0, 0] for _ in groups]
         self._install()
-        for number, leg in enumerate(self._legs):
-            leg.group.replace_all_reduce(partial(self._exchange, number))
+        for number, one in enumerate(self._exchanges):
+            if replicas is not None:
+                one.group.replace_all_reduce(partial(self._all_reduce, number))
+            if shards is not None:
+                one.group.replace_reduce_scatter(partial(self._reduce_scatter, number))
         # Of all optimizers: a script may make another one later. Torch keeps what listens, so it must not keep this.
         listens = register_optimizer_step_post_hook(partial(_has_stepped, ref(self)))
         self._stop_listening = finalize(self, listens.remove)
         claim_model(model)
 
     def __repr__(self) -> str:
+        legs = []
+        if self._replicas is not None:
+            legs.append(f"{self._replicas.scheme.name} between {self._replicas.comm.world_size} replicas of each shard")
+        if self._shards is not None:
+            legs.append(f"{self._shards.scheme.name} between {self._shards.comm.world_size} shards")
         lanes = sum(1 for _ in self.plan.lanes())
         return (
-            f"<ssfx.ShardedSync: {self.scheme.name} between {self.comm.world_size} replicas of each shard; "
+            f"<ssfx.ShardedSync: {' and '.join(legs)}; "
             f"{len(self._groups)} groups, {len(self.plan.tensors)} tensors, plan {self.plan.digest} with {lanes} "
             f"messages, step {self.step}>"
         )
@@ -103,27 +113,42 @@ class ShardedSync:
             self._model.set_requires_gradient_sync(True)  # type: ignore[operator]
 
     def stats(self) -> dict[str, float | int | str]:
-        """Return step counts, the plan, and bytes that this rank sent to replicas in each group's latest exchange.
+        """Return step counts, the plan, and bytes that this rank sent in each group's latest exchange.
 
-        `planned_bytes` are those that the plan and its collectives say. `undone_exchanges`: a number was not finite.
+        `sent_bytes` are of every collective that ssfx has replaced, and `planned_bytes` what the plans say of them;
+        `shard_sent_bytes` and `planned_shard_bytes` are those of the sums over shards, where ssfx has replaced them.
+        `undone_exchanges`: a number was not finite. `kept_bytes`: memory of what is kept back, with its copy under way.
         """
-        summary: dict[str, float | int | str] = {
-            "steps": self.step,
-            "discarded_exchanges": sum(leg.discarded for leg in self._legs),
-            "undone_exchanges": sum(leg.undone for leg in self._legs),
-            "scheme": self.plan.scheme,
-            "plan": self.plan.digest,
-            "lanes": sum(1 for _ in self.plan.lanes()),
-            "replicas": self.comm.world_size,
-            "sent_bytes": sum(self._sent_bytes),
-            "planned_bytes": sum(
+        replica_bytes, shard_bytes = (sum(sent[leg] for sent in self._sent_bytes) for leg in (0, 1))
+        planned = 0
+        if self._replicas is not None:
+            planned = sum(
                 collectives.build(lane.collective).traffic(load).sent_bytes
                 for _, lane in self.plan.lanes()
                 for load in lane_rounds(self.plan, lane)
-            ),
+            )
+        planned_shard = 0
+        if self._shards is not None:
+            plan = self._shards.plan
+            planned_shard = sum(planned_bytes(plan, lane, self._shards.comm.rank) for _, lane in plan.lanes())
+        summary: dict[str, float | int | str] = {
+            "steps": self.step,
+            "discarded_exchanges": sum(one.discarded for one in self._exchanges),
+            "undone_exchanges": sum(one.undone for one in self._exchanges),
+            "scheme": self.plan.scheme,
+            "plan": self.plan.digest,
+            "lanes": sum(1 for _ in self.plan.lanes()),
+            "replicas": self._replicas.comm.world_size if self._replicas is not None else 1,
+            "sent_bytes": replica_bytes + shard_bytes,
+            "planned_bytes": planned + planned_shard,
         }
-        if self.memory is not None and self.memory.stateful:
-            summary["residual_norm"] = self.store.norm(self.memory.buffers[0])
+        if self._shards is not None:
+            summary |= {"shard_sent_bytes": shard_bytes, "planned_shard_bytes": planned_shard}
+        kept = [(leg, store) for leg, store in self._stores() if leg.memory is not None and leg.memory.stateful]
+        if kept:
+            memory = [(store, leg.memory.buffers[0]) for leg, store in kept if leg.memory is not None]
+            summary["residual_norm"] = sum(store.norm(buffer) ** 2 for store, buffer in memory) ** 0.5
+            summary["kept_bytes"] = 2 * sum(store.nbytes() for store, _ in memory)
         return summary
 
     def state_dict(self) -> dict[str, Any]:
@@ -133,15 +158,15 @@ class ShardedSync:
         """
         return {
             "format": STATE_FORMAT,
-            **identity(self.scheme, self.given, self.memory),
+            **self._first.identity,
             "plan": self.plan.to_json(),
-            "profile": _profile(self.plan.tensors).to_json(),
+            "profile": profile_of(self.plan.tensors).to_json(),
             "step": self.step,
             "skipped_steps": 0,
             "seed": self.seed,
             "scale": self.store.loss_scale,
             "rates": None,
-            "memory": self.store.state_dict(),
+            "memory": {**self.store.state_dict(), **self.shard_store.state_dict()},
             "costs": None,
             "observed": None,
             **self._place(),
@@ -152,55 +177,108 @@ class ShardedSync:
 
         ConfigError, with nothing loaded, for another rank, mesh, scheme or model.
         """
-        mine = {"seed": self.seed, **self._place(), **identity(self.scheme, self.given, self.memory)}
-        if plan_of_state(state, mine, self._shapes, self.memory) != self.plan:
+        mine = {"seed": self.seed, **self._place(), **self._first.identity}
+        sent = sent_shapes(self.shard_plan) if self.shard_plan is not None else {}
+        memory = next((leg.memory for leg in self._legs() if leg.memory is not None and leg.memory.stateful), None)
+        if plan_of_state(state, mine, self._shapes, memory, sent) != self.plan:
             raise ConfigError("this state was saved with other groups of fully_shard; wrap the same modules")
-        self.store.load_state_dict(state["memory"], self.comm.device)
-        self.step, self.store.loss_scale = state["step"], state["scale"]
+        for store, names in ((self.store, self._shapes.keys()), (self.shard_store, sent.keys())):
+            kept = {name: held for name, held in state["memory"].items() if name in names}
+            store.load_state_dict(kept, self._first.comm.device)
+            store.loss_scale = state["scale"]
+        self.step = state["step"]
         self._install()
+
+    def for_checkpoint(self) -> Resharded:
+        """Return what `torch.distributed.checkpoint` saves and loads beside the model, on any mesh: what is kept back.
+
+        Give it a name in the dictionary that is saved: `save({"model": ..., "ssfx": sync.for_checkpoint()})`.
+        """
+
+        def load(step: int) -> None:
+            self.step = step
+            self._install()
+
+        return Resharded(self._stores(), lambda: self.step, load)
 
     def detach(self) -> None:
         """Torch's own exchange is back; what was kept back and not sent is lost."""
         self._stop_listening()
-        for leg in self._legs:
-            leg.group.restore()
+        for one in self._exchanges:
+            one.group.restore()
         release_model(self._model)
 
     # ---- one step ---------------------------------------------------------------------------------------------------
 
-    def _exchange(self, number: int, reduced: torch.Tensor) -> None:
-        with torch.no_grad():
-            self.store.follow(self._scaler.get_scale() if self._scaler is not None else 1.0)
-            before = self.comm.sent.sent_bytes
-            self._legs[number].exchange(reduced)
-            self._sent_bytes[number] = self.comm.sent.sent_bytes - before
+    def _all_reduce(self, number: int, reduced: torch.Tensor) -> None:
+        assert self._replicas is not None
+        with torch.no_grad(), self._counted(number, self._replicas):
+            self._exchanges[number].all_reduce(reduced)
+
+    def _reduce_scatter(
+        self, number: int, output: torch.Tensor, inputs: torch.Tensor, average: bool, natively: Callable[[], None]
+    ) -> None:
+        assert self._shards is not None
+        with torch.no_grad(), self._counted(number, self._shards):
+            self._exchanges[number].reduce_scatter(output, inputs, average, natively, self.step)
+
+    @contextmanager
+    def _counted(self, number: int, leg: Leg) -> Iterator[None]:
+        """Memories follow the loss scale; the bytes that are sent inside are the group's latest of that leg."""
+        scale = self._scaler.get_scale() if self._scaler is not None else 1.0
+        for store in (self.store, self.shard_store):
+            store.follow(scale)
+        before = leg.comm.sent.sent_bytes
+        yield
+        self._sent_bytes[number][leg is self._shards] = leg.comm.sent.sent_bytes - before
 
     def _stepped(self, optimizer: torch.optim.Optimizer) -> None:
         skipped = getattr(optimizer, "found_inf", None)  # a fused optimizer decides by itself what GradScaler found
         if skipped is not None and bool(skipped):
             return
         held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
-        if any(leg.open for leg in self._legs):
+        if any(one.open for one in self._exchanges):
             self.step += 1
         with torch.no_grad():
-            for leg in self._legs:
-                leg.stepped(held)
+            for one in self._exchanges:
+                one.stepped(held)
+
+    def _legs(self) -> list[Leg]:
+        return [leg for leg in (self._replicas, self._shards) if leg is not None]
+
+    def _stores(self) -> list[tuple[Leg, Store]]:
+        pairs = ((self._replicas, self.store), (self._shards, self.shard_store))
+        return [(leg, store) for leg, store in pairs if leg is not None]
 
     def _install(self) -> None:
-        room = Room(self.comm.device)
+        device = self._first.comm.device
+        room = Room(device)
         key = StepKey(self.seed, {name: i for i, name in enumerate(sorted(self._shapes))})
         lanes: list[list[Any]] = [[] for _ in self._groups]
-        for (bucket, _), lane in self.plan.lanes():
-            made = make_lane(lane, self.plan, self.comm, self.comm.device, self.store, self.memory, self.step)
-            lanes[self._group_of_bucket[bucket]].append(made)
-        for leg, mine in zip(self._legs, lanes, strict=True):
-            leg.install(mine, room, key)
+        if (leg := self._replicas) is not None:
+            for (bucket, _), lane in leg.plan.lanes():
+                made = make_lane(lane, leg.plan, leg.comm, device, self.store, leg.memory, self.step)
+                lanes[leg.group_of_bucket[bucket]].append(made)
+        sums: dict[int, ShardLeg] = {}
+        if (leg := self._shards) is not None:
+            for (bucket, _), lane in leg.plan.lanes():
+                number = leg.group_of_bucket[bucket]
+                group = self._groups[number]
+                sums[number] = ShardLeg(
+                    group, lane, leg.plan, leg.comm, self.shard_store, leg.memory, self.seed, self.step
+                )
+            buffers = Buffers(list(sums.values()), device)
+            for one in sums.values():
+                one.take(buffers)
+        for number, exchange in enumerate(self._exchanges):
+            exchange.install(lanes[number], sums.get(number), room, key)
 
-    def _place(self) -> dict[str, int]:
-        """Return where this rank is on the mesh."""
-        shards = self._groups[0].shards
+    def _place(self) -> dict[str, Any]:
+        """Return where this rank is on the mesh, and how shards are summed beside the leg between replicas."""
+        shards, comm = self._groups[0].shards, self._first.comm
         return {
-            "world_size": self.comm.world_size, "rank": self.comm.rank, "shards": shards.size(), "shard": shards.rank(),
+            "world_size": comm.world_size, "rank": comm.rank, "shards": shards.size(), "shard": shards.rank(),
+            "shard_sums": repr(self._shards.identity) if self._shards is not None else "torch",
         }  # fmt: skip
 
 
@@ -209,31 +287,3 @@ def _has_stepped(sync: ref[ShardedSync], optimizer: torch.optim.Optimizer, *_: A
     there = sync()
     if there is not None:
         there._stepped(optimizer)
-
-
-def _profile(tensors: tuple[TensorSpec, ...]) -> Profile:
-    origin = Origin("nominal", note="shards in the order in which torch reduces them; no times")
-    return Profile("shards", tensors, (0.0,) * len(tensors), 0.0, origin)
-
-
-def _plan_of(groups: list[ShardGroup], scheme: Scheme, given: dict[str, Any], replicas: int) -> tuple[Plan, list[int]]:
-    """Return one plan whose buckets hold tensors of one group each, and the number of the group of each bucket.
-
-    A scheme with byte caps sends a group as a whole unless the caps are given: torch reduces it at once.
-    """
-    known = asdict(scheme.options(given))
-    capped = {"first_bucket_bytes", "bucket_cap_bytes"} & known.keys()
-    caps: dict[str, Any] = dict.fromkeys(capped, _WHOLE_GROUP_BYTES)
-    tensors: list[TensorSpec] = []
-    buckets: list[Bucket] = []
-    owner: list[int] = []
-    for number in range(len(groups) - 1, -1, -1):  # backward reaches the last group first
-        group = groups[number]
-        dtype = str(group.dtype).removeprefix("torch.")
-        specs = tuple(TensorSpec(name, shape, dtype) for name, shape in group.shapes.items())
-        part = make_plan(scheme.name, _profile(specs), placeholder_costs(replicas), {**caps, **given})
-        tensors += part.tensors
-        buckets += part.buckets
-        owner += [number] * len(part.buckets)
-    order = launch_in_order(tuple(buckets), tuple(tensors))
-    return Plan(scheme.name, replicas, tuple(tensors), tuple(buckets), order), owner

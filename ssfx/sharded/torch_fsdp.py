@@ -1,14 +1,14 @@
 """The only module that knows the private classes of torch's `fully_shard`, and looks whether they are as it expects.
 
 A group is what `fully_shard` gathers and reduces at once: the parameters of one wrapped module. On a mesh of two
-dimensions (HSDP) torch reduces a group's gradients over its shards, and then sums each shard over its replicas. The
-second sum is what ssfx replaces: torch keeps its own steps around it, with a group of one rank for the sum.
+dimensions (HSDP) torch reduces a group's gradients over its shards, and then sums each shard over its replicas. ssfx
+replaces the first sum by a custom reduce-scatter, and the second by a hook, with a group of one rank for torch's sum.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,10 +18,15 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
 from ssfx.core.errors import ConfigError, RunError
 
 Hook = Callable[[torch.Tensor], None]
+Reduce = Callable[[torch.Tensor, torch.Tensor, bool, Callable[[], None]], None]
+"""Fills the first tensor, this rank's shards, with the sum of the second over ranks; the average if the flag is True.
+
+The function makes torch do so itself.
+"""
 
 _GROUP = (
     "fsdp_params", "mesh_info", "mp_policy", "offload_policy", "gradient_divide_factor", "_all_reduce_hook",
-    "_reduce_scatter_comm",
+    "_reduce_scatter_comm", "_partial_reduce_output",
 )  # fmt: skip
 _PARAM = ("sharded_param", "padded_sharded_param_size", "is_dtensor")
 _MESH = ("mesh", "shard_mesh_dim", "replicate_mesh_dim")
@@ -133,6 +138,11 @@ class ShardGroup:
         """The process group over which the group is sharded; None where every rank holds all of it."""
         return self._native_info.shard_process_group if self._native_info.shard_mesh_dim is not None else None
 
+    @property
+    def accumulating(self) -> bool:
+        """Whether torch holds sums over shards that were not summed over replicas yet (set_requires_all_reduce)."""
+        return self._raw._partial_reduce_output is not None
+
     def parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Yield name and sharded parameter, as they are now: torch may put others in their place."""
         for name, one in self._members:
@@ -142,9 +152,14 @@ class ShardGroup:
         """Return this rank's part of every trainable parameter, without padding; to write to it changes the weights."""
         return [local_shard(p) for _, p in self.parameters()]
 
+    @property
+    def numel(self) -> int:
+        """Number of elements of a rank's shards with their padding."""
+        return sum(torch.Size(shape).numel() for shape in self.shapes.values())
+
     def views(self, reduced: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the shards in the buffer that torch has reduced, by name; RunError if it does not hold all of them."""
-        expected = sum(torch.Size(shape).numel() for shape in self.shapes.values())
+        expected = self.numel
         if reduced.numel() != expected or reduced.dtype != self.dtype:
             raise RunError(
                 f"group {self.name} reduced {reduced.numel()} numbers in {reduced.dtype} instead of {expected} in "
@@ -167,11 +182,34 @@ class ShardGroup:
         self._raw.mesh_info = info
         self._module.set_all_reduce_hook(hook)
 
+    def replace_reduce_scatter(self, reduce: Reduce) -> None:
+        """`reduce` sums over shards from now on, in the stream of torch's own reduce-scatter."""
+        self._module.set_custom_reduce_scatter(_ReduceScatter(reduce, self._native_comm))  # type: ignore[arg-type]
+
     def restore(self) -> None:
         """Torch's own exchange is back."""
         self._raw.mesh_info = self._native_info
         self._raw._all_reduce_hook = None
         self._raw._reduce_scatter_comm = self._native_comm
+
+
+class _ReduceScatter:
+    """What torch asks of a custom reduce-scatter: memory, and the sum."""
+
+    def __init__(self, reduce: Reduce, native: Any) -> None:
+        self._reduce, self._native = reduce, native
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        made: torch.Tensor = self._native.allocate(size, dtype=dtype, device=device)
+        return made
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any, async_op: bool = False
+    ) -> None:
+        def natively() -> None:
+            self._native(output_tensor=output_tensor, input_tensor=input_tensor, group=group, op=op)
+
+        self._reduce(output_tensor, input_tensor, op == dist.ReduceOp.AVG, natively)
 
 
 def local_shard(tensor: torch.Tensor) -> torch.Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as checkpoint
 from sharded.models import adam, build, loss_of, mesh_of, shards_of
 from torch import nn
 
@@ -15,6 +16,8 @@ from ssfx.integrations.state_files import load_state, save_state
 from ssfx.runtime.attach import attach_whole
 
 Options = dict[str, Any]
+Shape = tuple[int, int]
+"""Replicas, 0 for a mesh of one dimension, and shards."""
 
 
 def _step(model: Any, optimizer: Any, rank: int, step: int, habit: str) -> None:
@@ -22,7 +25,7 @@ def _step(model: Any, optimizer: Any, rank: int, step: int, habit: str) -> None:
     if habit == "checkpointed":
         for block in model.blocks:
             block.checkpointed = True
-    passes = 1 if habit in ("", "clip", "checkpointed") else 3
+    passes = 1 if habit in ("", "clip", "checkpointed", "compiled") else 3
     for part in range(passes):
         if habit == "no sync":
             model.set_requires_gradient_sync(part == passes - 1)
@@ -39,7 +42,9 @@ def _distance(a: nn.Module, b: nn.Module) -> float:
     return max(float((x - y).abs().max()) for x, y in pairs if x.numel())
 
 
-def _equal_replicas(model: nn.Module, mesh: Any) -> bool:
+def _equal_replicas(model: nn.Module, mesh: Any, shape: Shape) -> bool:
+    if not shape[0]:
+        return True
     group, same = mesh.get_group("replicas"), True
     for mine in shards_of(model):
         first = mine.clone()
@@ -49,11 +54,14 @@ def _equal_replicas(model: nn.Module, mesh: Any) -> bool:
 
 
 def beside_native(
-    group: Any, rank: int, world: int, shape: tuple[int, int], habit: str, precision: str, options: Options
+    group: Any, rank: int, world: int, shape: Shape, habit: str, precision: str, options: Options
 ) -> tuple[float, bool, dict[str, Any]]:
     """Train with ssfx and without; return the largest difference of weights, whether replicas agree, and stats."""
     mesh = mesh_of(*shape)
     model, twin = build(mesh, precision), build(mesh, precision)
+    if habit == "compiled":
+        for block in (*model.blocks, *twin.blocks):
+            block.compile(backend="eager")
     mine, theirs = adam(model), adam(twin)
     sync = ssfx.attach(model, mine, **options)
     for step in range(4):
@@ -61,10 +69,10 @@ def beside_native(
         _step(twin, theirs, rank, step, habit)
     stats = sync.stats()
     sync.detach()
-    return _distance(model, twin), _equal_replicas(model, mesh), stats
+    return _distance(model, twin), _equal_replicas(model, mesh, shape), stats
 
 
-def refusal(group: Any, rank: int, world: int, shape: tuple[int, int], options: Options) -> str:
+def refusal(group: Any, rank: int, world: int, shape: Shape, options: Options) -> str:
     """Return the text with which attach refuses."""
     model = build(mesh_of(*shape))
     optimizer = adam(model)
@@ -85,7 +93,7 @@ def _equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def resumed(group: Any, rank: int, world: int, shape: tuple[int, int], options: Options) -> tuple[bool, bool, bool]:
+def resumed(group: Any, rank: int, world: int, shape: Shape, options: Options) -> tuple[bool, bool, bool]:
     """Stop after 3 of 6 steps, go on in new objects; return whether weights, memory and replicas are equal."""
     mesh = mesh_of(*shape)
     whole, first, second = build(mesh), build(mesh), build(mesh)
@@ -104,19 +112,19 @@ def resumed(group: Any, rank: int, world: int, shape: tuple[int, int], options: 
     again.load_state_dict(state)
     for step in range(3, 6):
         _step(second, optimizers[2], rank, step, "")
-    found = _distance(whole, second) == 0, _equal(_memory(sync), _memory(again)), _equal_replicas(second, mesh)
+    found = _distance(whole, second) == 0, _equal(_memory(sync), _memory(again)), _equal_replicas(second, mesh, shape)
     sync.detach()
     again.detach()
     return found
 
 
-def bad_number(group: Any, rank: int, world: int, options: Options) -> tuple[bool, bool, bool, int]:
+def bad_number(group: Any, rank: int, world: int, shape: Shape, options: Options) -> tuple[bool, bool, bool, int]:
     """One rank's loss is NaN in a step that the script skips by the norm; then training goes on.
 
     Return whether all ranks saw it, the memory is as before, later steps are those of a run without it, and how many
     exchanges were thrown away.
     """
-    mesh = mesh_of(2, 2)
+    mesh = mesh_of(*shape)
     model, clean = build(mesh), build(mesh)
     mine, theirs = adam(model), adam(clean)
     sync, other = ssfx.attach(model, mine, **options), ssfx.attach(clean, theirs, **options)
@@ -138,11 +146,11 @@ def bad_number(group: Any, rank: int, world: int, options: Options) -> tuple[boo
     return seen, changed, same, discarded
 
 
-def stepped_with_bad_number(group: Any, rank: int, world: int) -> tuple[bool, int]:
+def stepped_with_bad_number(group: Any, rank: int, world: int, shape: Shape, options: Options) -> tuple[bool, int]:
     """Step with NaN, as torch would; return whether the memory is finite and as before where NaN was, and undone."""
-    model = build(mesh_of(2, 2))
+    model = build(mesh_of(*shape))
     optimizer = adam(model)
-    sync = ssfx.attach(model, optimizer, scheme="topk", density=0.1)
+    sync = ssfx.attach(model, optimizer, **options)
     _step(model, optimizer, rank, 0, "")
     optimizer.zero_grad()
     (loss_of(model, rank, 1) * (float("nan") if rank == 0 else 1.0)).backward()
@@ -154,12 +162,11 @@ def stepped_with_bad_number(group: Any, rank: int, world: int) -> tuple[bool, in
     return same, undone
 
 
-def scaled(group: Any, rank: int, world: int) -> tuple[float, bool]:
+def scaled(group: Any, rank: int, world: int, shape: Shape, options: Options) -> tuple[float, bool]:
     """Train with a loss scale that overflows at first, beside no scale; return the distance and whether it skipped."""
-    mesh = mesh_of(2, 2)
+    mesh = mesh_of(*shape)
     model, twin = build(mesh), build(mesh)
     mine, theirs = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(twin.parameters(), lr=0.1)
-    options: Options = {"scheme": "topk", "density": 0.1}
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**126, backoff_factor=2.0**-120)
     sync, other = ssfx.attach(model, mine, scaler=scaler, **options), ssfx.attach(twin, theirs, **options)
     for step in (0, 0, 1, 2):
@@ -178,12 +185,13 @@ def scaled(group: Any, rank: int, world: int) -> tuple[float, bool]:
     return found
 
 
-def thrown_away(group: Any, rank: int, world: int, clear: str) -> tuple[bool, bool, int]:
+def thrown_away(
+    group: Any, rank: int, world: int, shape: Shape, options: Options, clear: str
+) -> tuple[bool, bool, int]:
     """Throw one gradient away between steps; return whether weights and memory are those of a run without it."""
-    mesh = mesh_of(2, 2)
+    mesh = mesh_of(*shape)
     model, twin = build(mesh), build(mesh)
     mine, theirs = adam(model), adam(twin)
-    options: Options = {"scheme": "topk", "density": 0.05}
     sync, other = ssfx.attach(model, mine, **options), ssfx.attach(twin, theirs, **options)
     for step in range(4):
         if step == 2:
@@ -203,15 +211,15 @@ def thrown_away(group: Any, rank: int, world: int, clear: str) -> tuple[bool, bo
     return found
 
 
-def mass(group: Any, rank: int, world: int, habit: str) -> float:
+def mass(group: Any, rank: int, world: int, shape: Shape, options: Options, habit: str) -> float:
     """Return how far applied plus kept is from the sum of torch's averages, relative, over SGD steps at rate 1.
 
     Weights must not move for gradients to be comparable, so the optimizer's rate is 0 and `.grad` is added up.
     """
-    mesh = mesh_of(2, 2)
+    mesh = mesh_of(*shape)
     model, twin = build(mesh), build(mesh)
     mine, theirs = torch.optim.SGD(model.parameters(), lr=0.0), torch.optim.SGD(twin.parameters(), lr=0.0)
-    sync = ssfx.attach(model, mine, scheme="topk", density=0.05)
+    sync = ssfx.attach(model, mine, **options)
     applied: dict[str, torch.Tensor] = {}
     native: dict[str, torch.Tensor] = {}
     for step in range(3):
@@ -223,21 +231,35 @@ def mass(group: Any, rank: int, world: int, habit: str) -> float:
     kept = sync.state_dict()["memory"]
     worst = 0.0
     for name, total in native.items():
-        left = kept[name]["residual"].clone()
-        dist.all_reduce(left, group=mesh.get_group("replicas"))
-        left = left[: total.shape[0]] / 2
+        left = kept_everywhere(kept, name, mesh, shape)[: total.shape[0]]
         if total.numel():
             worst = max(worst, float((applied[name] + left - total).abs().max()))
     sync.detach()
     return worst
 
 
-def native_again(group: Any, rank: int, world: int) -> float:
+def kept_everywhere(kept: Any, name: str, mesh: Any, shape: Shape) -> torch.Tensor:
+    """Return what all ranks keep of this rank's shard of a parameter, as a part of the average."""
+    left: Any = 0.0
+    if f"{name} to 0" in kept:
+        chunks = torch.stack([kept[f"{name} to {to}"]["residual"] for to in range(shape[1])])
+        shards = mesh.get_group("shards") if shape[0] else mesh.get_group()
+        dist.all_reduce(chunks, group=shards)
+        left = chunks[dist.get_rank(shards)] / shape[1]
+    if name in kept:
+        left = left + kept[name]["residual"]
+    if shape[0]:
+        dist.all_reduce(left, group=mesh.get_group("replicas"))
+        left = left / shape[0]
+    return left
+
+
+def native_again(group: Any, rank: int, world: int, shape: Shape, options: Options) -> float:
     """Attach and detach; return how far training is then from a model that never was attached."""
-    mesh = mesh_of(2, 2)
+    mesh = mesh_of(*shape)
     model, twin = build(mesh), build(mesh)
     mine, theirs = adam(model), adam(twin)
-    ssfx.attach(model, mine, scheme="topk", density=0.05).detach()
+    ssfx.attach(model, mine, **options).detach()
     sync = ssfx.attach(model, mine, scheme="ddp")
     sync.detach()
     for step in range(3):
@@ -246,14 +268,14 @@ def native_again(group: Any, rank: int, world: int) -> float:
     return _distance(model, twin)
 
 
-def evaluated_between(group: Any, rank: int, world: int) -> float:
+def evaluated_between(group: Any, rank: int, world: int, shape: Shape, options: Options) -> float:
     """Evaluate before attach and between steps; return the distance to torch's result without evaluation."""
-    mesh = mesh_of(2, 2)
+    mesh = mesh_of(*shape)
     model, twin = build(mesh), build(mesh)
     mine, theirs = adam(model), adam(twin)
     with torch.no_grad():
         loss_of(model, rank, 50)
-    sync = ssfx.attach(model, mine)
+    sync = ssfx.attach(model, mine, **options)
     for step in range(3):
         _step(model, mine, rank, step, "")
         with torch.no_grad():
@@ -315,11 +337,11 @@ def all_reduces_of_torch(group: Any, rank: int, world: int, options: Options) ->
     return sizes, bool(counted)
 
 
-def saved_files(group: Any, rank: int, world: int, folder: str) -> tuple[str, bool]:
+def saved_files(group: Any, rank: int, world: int, shape: Shape, options: Options, folder: str) -> tuple[str, bool]:
     """Save and load a state beside a checkpoint; return the file's name and whether the memory came back."""
-    model = build(mesh_of(2, 2))
+    model = build(mesh_of(*shape))
     optimizer = adam(model)
-    sync = ssfx.attach(model, optimizer, scheme="topk", density=0.05)
+    sync = ssfx.attach(model, optimizer, **options)
     _step(model, optimizer, rank, 0, "")
     path, before = save_state(sync, folder), _memory(sync)
     _step(model, optimizer, rank, 1, "")
@@ -345,15 +367,14 @@ def script(group: Any, rank: int, world: int, source: str) -> tuple[list[torch.T
     """Run a user's script; return this rank's weights at its end, and whether replicas are equal."""
     names: dict[str, Any] = {}
     exec(compile(source, "script", "exec"), names)
-    return shards_of(names["model"]), _equal_replicas(names["model"], names["mesh"])
+    return shards_of(names["model"]), _equal_replicas(names["model"], names["mesh"], (2, 2))
 
 
-def later_optimizer(group: Any, rank: int, world: int) -> tuple[bool, bool]:
+def later_optimizer(group: Any, rank: int, world: int, shape: Shape, options: Options) -> tuple[bool, bool]:
     """Make another optimizer after a step; return whether weights and memory are those of attaching with it."""
-    mesh = mesh_of(2, 2)
+    mesh = mesh_of(*shape)
     model, twin = build(mesh), build(mesh)
     first, theirs = adam(model), adam(twin)
-    options: Options = {"scheme": "topk", "density": 0.05}
     sync, other = ssfx.attach(model, first, **options), ssfx.attach(twin, theirs, **options)
     second = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for step in range(3):
@@ -373,3 +394,63 @@ def disagreeing(group: Any, rank: int, world: int) -> str:
     except ConfigError as error:
         return str(error)
     return ""
+
+
+def on_the_wire(group: Any, rank: int, world: int, options: Options) -> tuple[dict[str, int], dict[str, Any]]:
+    """Return the bytes that torch was given for other ranks in a backward pass on a flat mesh, and stats."""
+    model = build(mesh_of(0, world))
+    sync = ssfx.attach(model, adam(model), **options)
+    sent = {"all_to_all_single": 0, "reduce_scatter_single": 0}
+    natives = {name: getattr(dist, name) for name in sent}
+
+    def noted(name: str) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            given = kwargs["input"] if "input" in kwargs else args[1]
+            sent[name] += given.numel() * given.element_size() * (world - 1) // world
+            return natives[name](*args, **kwargs)
+
+        return call
+
+    for name in sent:
+        setattr(dist, name, noted(name))
+    try:
+        loss_of(model, rank, 0).backward()
+    finally:
+        for name, native in natives.items():
+            setattr(dist, name, native)
+    stats = sync.stats()
+    sync.detach()
+    return sent, stats
+
+
+def _kept_everywhere(sync: Any, model: nn.Module, mesh: Any, shape: Shape) -> dict[str, torch.Tensor]:
+    """Return what all ranks keep of every whole parameter, as a part of the average."""
+    kept, total = sync.state_dict()["memory"], {}
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            local = kept_everywhere(kept, name, mesh, shape)[: p.to_local().shape[0]]
+            parts: list[Any] = [None] * dist.get_world_size()
+            dist.all_gather_object(parts, local)
+            total[name] = torch.cat(parts[: shape[1]])
+    return total
+
+
+def resharded(
+    group: Any, rank: int, world: int, shape: Shape, options: Options, loaded: str, saved: str
+) -> tuple[dict[str, torch.Tensor], int, dict[str, torch.Tensor]]:
+    """Load a checkpoint, or train, and save; return what is kept of whole parameters and steps, then after a step."""
+    mesh = mesh_of(*shape)
+    model = build(mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sync = ssfx.attach(model, optimizer, **options)
+    if loaded:
+        checkpoint.load({"ssfx": sync.for_checkpoint()}, checkpoint_id=loaded)
+    else:
+        for step in range(3):
+            _step(model, optimizer, rank, step, "")
+    kept, steps = _kept_everywhere(sync, model, mesh, shape), int(sync.stats()["steps"])
+    checkpoint.save({"ssfx": sync.for_checkpoint()}, checkpoint_id=saved)
+    _step(model, optimizer, rank, 3, "")
+    after = _kept_everywhere(sync, model, mesh, shape)
+    sync.detach()
+    return kept, steps, after
