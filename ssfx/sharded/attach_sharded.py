@@ -57,6 +57,8 @@ def attach_sharded(
             f"scheme={scheme} plans by ready times and costs, which are not measured under fully_shard; choose a "
             "scheme that plans at once, such as scheme=topk, scheme=powersgd or scheme=ddp_fp16"
         )
+    if getattr(chosen, "density_warmup", 0):
+        raise ConfigError("the density does not warm up under fully_shard; drop density_warmup")
     kept = memory_of(entry, chosen.compressor, memory, optimizers)
     if kept is not None and (kept.dense_momentum or kept.follows_rate):
         raise ConfigError(f"memory={kept.name} is not kept for shards of fully_shard; use memory=residual")
