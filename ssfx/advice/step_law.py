@@ -60,11 +60,11 @@ def step_laws(rows: Iterable[Row], label: Callable[[Row], str] | None = None) ->
     `label` says which rows are of one method, "" for none; without it that is `method`.
     """
     long = long_rows(rows)
-    dense = {_place(row): row for row in long if is_dense(row)}
+    dense = dense_runs(long)
     runs: dict[str, list[Row]] = {}
     for row in long:
         name = (label or method)(row)
-        if name and _place(row) in dense and not is_dense(row):
+        if name and place(row) in dense and not is_dense(row):
             runs.setdefault(name, []).append(row)
     laws = {name: _law(name, rows_of, dense) for name, rows_of in runs.items()}
     return {name: law for name, law in sorted(laws.items()) if law is not None}
@@ -73,6 +73,11 @@ def step_laws(rows: Iterable[Row], label: Callable[[Row], str] | None = None) ->
 def long_rows(rows: Iterable[Row]) -> list[Row]:
     """Return the rows that tell a delay from a factor: of the experiment, long enough, with a curve."""
     return [row for row in rows if row.case.experiment == EXPERIMENT and row.case.steps >= FEWEST_STEPS and row.curve]
+
+
+def dense_runs(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
+    """Return the dense run of every model and seed."""
+    return {place(row): row for row in rows if is_dense(row)}
 
 
 def is_dense(row: Row) -> bool:
@@ -85,7 +90,8 @@ def method(row: Row) -> str:
     case = row.case
     parts = [case.scheme, *([case.compressor] if case.compressor and case.compressor != case.scheme else [])]
     memory = f" memory={case.memory}" if case.memory not in (None, "none", "residual") else ""
-    return "/".join(parts) + ("" if case.density is None else f"@{case.density:g}") + memory
+    options = "".join(f" {key}={value}" for key, value in sorted(case.scheme_options.items()))
+    return "/".join(parts) + ("" if case.density is None else f"@{case.density:g}") + memory + options
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,7 @@ def law_of(runs: Sequence[Reached]) -> Pair:
 
 
 def _law(label: str, rows: Sequence[Row], dense: Mapping[tuple[str, int], Row]) -> StepLaw | None:
-    measured = [extra_steps(dense[_place(row)], row) for row in rows]
+    measured = [extra_steps(dense[place(row)], row) for row in rows]
     clusters = [run for run in measured if run.pairs]
     if not clusters:
         return None
@@ -158,7 +164,8 @@ def _middle(values: Sequence[float]) -> Interval:
     return cuts[0], cuts[-1]
 
 
-def _place(row: Row) -> tuple[str, int]:
+def place(row: Row) -> tuple[str, int]:
+    """Return what a run shares with the dense one that it is compared with: model and seed."""
     return row.case.model, row.case.seed
 
 
