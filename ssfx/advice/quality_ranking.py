@@ -27,10 +27,9 @@ def quality_ranking(setting: Setting, rows: Sequence[Row]) -> list[TimeToQuality
     weights, samples a step) the one with most runs is taken. ConfigError where no such run exists, or where a step here
     has another number of samples, which would need other steps.
     """
-    known = [row for row in rows if row.case.experiment == EXPERIMENT and row.case.target_metric is not None]
-    model = setting.profile.model
-    same = [row for row in known if row.case.model == model]
+    model, same = setting.profile.model, recorded_of(setting, rows)
     if not same:
+        known = [row for row in rows if row.case.experiment == EXPERIMENT and row.case.target_metric is not None]
         models = ", ".join(sorted({row.case.model for row in known})) or "no model"
         raise ConfigError(
             f"target=quality: steps to a target are recorded of {models}, not of {model}; ssfx run "
@@ -41,6 +40,7 @@ def quality_ranking(setting: Setting, rows: Sequence[Row]) -> list[TimeToQuality
     samples, ranks = _samples(chosen[0].case), setting.cluster.world_size
     if samples != setting.profile.batch_size * ranks:
         how = f"write batch_size={samples // ranks}" if samples % ranks == 0 else "choose fewer ranks"
+        how += ", or train_steps=N for steps by the runs of other models"
         raise ConfigError(
             f"target=quality: the recorded runs of {model} have {samples} samples a step, and {ranks} ranks with "
             f"{setting.profile.batch_size} each would need another number of steps; {how}"
@@ -52,6 +52,15 @@ def quality_ranking(setting: Setting, rows: Sequence[Row]) -> list[TimeToQuality
     ]
     found = time_to_quality(chosen, timed)
     return sorted(found.values(), key=lambda one: (one.time_s.value if one.time_s else math.inf, one.scheme))
+
+
+def recorded_of(setting: Setting, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of experiment=time_to_quality of the setting's model that have a target."""
+    return [
+        row for row in rows
+        if row.case.experiment == EXPERIMENT and row.case.target_metric is not None
+        and row.case.model == setting.profile.model
+    ]  # fmt: skip
 
 
 def _task(case: Case) -> tuple[object, ...]:

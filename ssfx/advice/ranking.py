@@ -15,6 +15,7 @@ from ssfx.compressors import build
 from ssfx.core.doing import doing
 from ssfx.core.errors import ConfigError
 from ssfx.schemes import schemes
+from ssfx.schemes.search.auto_steps import TRAIN_STEPS
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Entry:
     scaling: float
     speedup_vs_dense: float
     trust: Trust | None = None
+    train_steps: int = TRAIN_STEPS
 
     @property
     def scheme(self) -> str:
@@ -50,7 +52,7 @@ class Entry:
     @cached_property
     def more_steps(self) -> float | None:
         """How many more steps recorded runs of its methods needed, as a share; None where its quality is unknown."""
-        return more_steps(self.trial.plan)
+        return more_steps(self.trial.plan, self.train_steps)
 
     @property
     def leaves_tensors_out(self) -> bool:
@@ -155,6 +157,7 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
             setting.profile.alone_s() / one.iteration_s,
             dense.iteration_s / one.iteration_s,
             given or trust_in_sending(kind, ways(one.plan), network),
+            setting.steps,
         )
         for one, rank in zip(trials, places, strict=True)
     ]

@@ -10,6 +10,7 @@ from ssfx.advice.answer import SIXTEEN_BIT, Answer, answer_of, listed
 from ssfx.advice.checked import where_checked
 from ssfx.advice.map_2026 import place_on_map
 from ssfx.advice.ranking import Advice, Entry
+from ssfx.advice.sending import steps_of
 from ssfx.perf_model.cautions import cautions
 
 WIDTH = 100
@@ -95,8 +96,11 @@ def _how_sure(entry: Entry) -> str:
 
 
 def _quality(best: Entry) -> str:
-    more = f"{max(best.more_steps or 0.0, 0.0):.0%} more steps than dense training"
-    return f"what {best.scheme} sends needed {more} in recorded runs of four small tasks, none of your size"
+    found = steps_of(best.trial.plan, best.train_steps)
+    return (
+        f"what {best.scheme} sends needs {found.share or 0.0:.0%} more steps than a dense training of "
+        f"{best.train_steps:,} steps, by {found.source} of small networks, none of your size"
+    )
 
 
 def _unproven(answer: Answer) -> list[Line]:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
 
 from ssfx.compressors import build
 from ssfx.planning.plan import Plan, Segment
-from ssfx.schemes.search.auto_budget import MORE_STEPS, measured_steps
+from ssfx.schemes.carrier import keeps_fraction
+from ssfx.schemes.search.auto_steps import MORE_STEPS, TRAIN_STEPS, Needed, measured_steps, needed
 
 DENSE = "dense sums"
 SUMS = ("all_reduce", "hierarchical_all_reduce", "block_all_reduce", "row_sparse")
 _SUMMED = {"fp16": "16-bit sums", "bf16": "16-bit sums", "acpsgd": "low-rank sums", "powersgd": "low-rank sums"}
 _OF_SUMMED = {"all_reduce": ("all_reduce", "hierarchical_all_reduce")}
 LIMIT = MORE_STEPS["normal"]
-"""How many more steps than dense training, as a share, a method of an answer may have needed in its recorded runs."""
+"""How many more steps than dense training, as a share, a method of an answer may need by its recorded runs."""
+
+DENSE_STEPS = Needed(0.0, "every element in 32 bits")
+"""Of a plan that compresses nothing."""
 
 
 def ways(plan: Plan) -> tuple[str, ...]:
@@ -22,33 +28,42 @@ def ways(plan: Plan) -> tuple[str, ...]:
     return tuple(sorted(found - {DENSE})) or (DENSE,)
 
 
-def more_steps(plan: Plan) -> float | None:
-    """Return how many more steps than dense training the plan's methods needed in recorded runs, as a share.
+def more_steps(plan: Plan, train_steps: int = TRAIN_STEPS) -> float | None:
+    """Return how many more steps than dense training the plan's methods need by recorded runs, as a share.
 
     That of the worst method; 0.0 where all is dense. None where no run is recorded of a method at its density or at a
     smaller density, where a run missed its target, or where the share is above LIMIT.
     """
-    worst = 0.0
-    for collective, one in _segments(plan):
-        if one.compressor is not None:
-            known = _recorded(collective, one)
-            if known is None or known > LIMIT:
-                return None
-            worst = max(worst, known)
-    return worst
+    found = steps_of(plan, train_steps)
+    return found.share if found.within(LIMIT) else None
 
 
-def recorded_spec(compressor: str) -> str:
-    """Return the compressor with the options whose recorded runs needed the fewest steps, within LIMIT.
+def steps_of(plan: Plan, train_steps: int) -> Needed:
+    """Return what a training of so many dense steps needs with the plan's methods: that of the worst method.
+
+    Fewer steps than dense training are noise, and count as none. Without a share where no run is recorded of a method
+    at its density or at a smaller density, or its runs give none.
+    """
+    records = [_recorded(collective, one, train_steps) for collective, one in _segments(plan) if one.compressor]
+    worst = max(records, key=_share, default=DENSE_STEPS)
+    return worst if worst.share is None else replace(worst, share=max(0.0, worst.share))
+
+
+def recorded_spec(compressor: str, train_steps: int = TRAIN_STEPS) -> str:
+    """Return the compressor with the options whose recorded runs need the fewest steps, within LIMIT.
 
     The compressor itself where it selects elements, or no record is within LIMIT.
     """
     if build(compressor).sparse:
         return compressor
     name = compressor.partition("(")[0]
-    known = [row for row in measured_steps() if row["compressor"].partition("(")[0] == name and not row["density"]]
-    good = [row for row in known if row["more_steps"] is not None and row["more_steps"] <= LIMIT]
-    return str(min(good, key=lambda row: row["more_steps"])["compressor"]) if good else compressor
+    shares = {
+        row["compressor"]: share
+        for row in measured_steps()
+        if row["compressor"].partition("(")[0] == name and not row["density"]
+        and (share := needed(row, train_steps).share) is not None and share <= LIMIT
+    }  # fmt: skip
+    return min(shares, key=lambda spec: shares[spec]) if shares else compressor
 
 
 def _segments(plan: Plan) -> Iterator[tuple[str, Segment]]:
@@ -68,14 +83,21 @@ def _way(collective: str, one: Segment) -> str:
     return collective
 
 
-def _recorded(collective: str, one: Segment) -> float | None:
-    """Return the share of more steps that is recorded of a segment's method; None where there is none."""
-    selects = build(str(one.compressor)).sparse
+def _recorded(collective: str, one: Segment, train_steps: int) -> Needed:
+    """Return what is recorded of a segment's method: of several records that with the fewest steps."""
+    selects = keeps_fraction(str(one.compressor))
     calls = "each" if selects and len(one.tensors) == 1 else "joint"
-    shares = [
-        row["more_steps"]
+    records = [
+        needed(row, train_steps)
         for row in measured_steps()
         if row["compressor"] == one.compressor and collective in _OF_SUMMED.get(row["collective"], (row["collective"],))
         and (not selects or (row["calls"] == calls and one.density >= row["density"]))
     ]  # fmt: skip
-    return min((share for share in shares if share is not None), default=None)
+    nothing = Needed(None, f"no run is recorded of {one.compressor} sent like this")
+    return min(
+        (known for known in records if known.share is not None), key=_share, default=next(iter(records), nothing)
+    )
+
+
+def _share(known: Needed) -> float:
+    return inf if known.share is None else known.share

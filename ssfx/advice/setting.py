@@ -18,6 +18,7 @@ from ssfx.schemes import schemes
 from ssfx.schemes.base import CompressOptions
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.search.auto_steps import TRAIN_STEPS
 from ssfx.simulator import Simulated, simulate
 
 TUNED = ("ddp", "hierarchical", "omnireduce", "ssgd", "wfbp")
@@ -63,7 +64,8 @@ class Trial:
 class Setting:
     """A model on a cluster; `density` is for every scheme that has one. `system_of` gives the times of a cluster.
 
-    `precision` says what the profile computes in, for people.
+    `precision` says what the profile computes in, for people. `train_steps`: how many steps dense training takes, None
+    where nobody said.
     """
 
     cluster: Cluster
@@ -71,11 +73,17 @@ class Setting:
     density: float = 0.01
     system_of: Callable[[Cluster], TimingModel] = system_on
     precision: str = "fp32"
+    train_steps: int | None = None
 
     @cached_property
     def system(self) -> TimingModel:
         """The cluster as times."""
         return self.system_of(self.cluster)
+
+    @property
+    def steps(self) -> int:
+        """Steps of dense training that methods are held to."""
+        return self.train_steps or TRAIN_STEPS
 
     def memory(self, plan: Plan) -> DeviceMemory | None:
         """Return the device memory that a rank of `plan` takes; None on hosts."""
@@ -105,10 +113,11 @@ class Setting:
             return [{"bucket_cap_bytes": cap << 20, **node} for cap in BUCKET_CAPS_MIB]
         if schemes[scheme].chooses:
             nodes = self.cluster.devices_per_node if self.cluster.nodes > 1 else 0
-            return [{"quality": "normal", "ranks_per_node": nodes}]
+            length = {} if self.train_steps is None else {"train_steps": self.train_steps}
+            return [{"quality": "normal", "ranks_per_node": nodes, **length}]
         defaults = schemes[scheme].defaults
         usual = getattr(defaults, "compressor", None)
-        if usual is not None and (recorded := recorded_spec(usual)) != usual:
+        if usual is not None and (recorded := recorded_spec(usual, self.steps)) != usual:
             return [{"compressor": recorded}]
         takes_density = isinstance(defaults, CompressOptions) and keeps_fraction(defaults.compressor)
         return [{"density": self.density} if takes_density else {}]

@@ -7,8 +7,9 @@ start (error feedback sends a coordinate when its residual has grown) from progr
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from statistics import fmean, quantiles
 
 from ssfx.results.curves import points
@@ -30,8 +31,8 @@ Pair = tuple[float, float]
 class StepLaw:
     """Extra steps of one method over dense training; intervals are of 95 % over runs, None of fewer than FEWEST_RUNS.
 
-    unreached: the share of the levels of quality of dense training that the method never came to; the fit leaves them
-    out, so that with many of them the law is too kind. longest_steps: of the dense runs that it rests on.
+    unreached: the share of the levels of quality of dense training that the method never came to. longest_steps: of the
+    dense runs that it rests on. each: delay and factor of every run alone. seeds: of the task with the fewest.
     """
 
     method: str
@@ -41,6 +42,8 @@ class StepLaw:
     factor: float
     unreached: float
     longest_steps: int
+    each: tuple[Pair, ...]
+    seeds: int
     delay_interval: Interval | None = None
     factor_interval: Interval | None = None
 
@@ -51,16 +54,35 @@ class StepLaw:
         return self.delay_steps / train_steps + self.factor
 
 
-def step_laws(rows: Iterable[Row]) -> dict[str, StepLaw]:
-    """Return the law of every method of the rows, by its label; runs are compared with dense ones of task and seed."""
-    long = [row for row in rows if row.case.experiment == EXPERIMENT and row.case.steps >= FEWEST_STEPS and row.curve]
-    dense = {_place(row): row for row in long if row.case.scheme == "ddp" and row.case.compressor is None}
+def step_laws(rows: Iterable[Row], label: Callable[[Row], str] | None = None) -> dict[str, StepLaw]:
+    """Return the law of every method of the rows, by its label; runs are compared with dense ones of task and seed.
+
+    `label` says which rows are of one method, "" for none; without it that is `method`.
+    """
+    long = long_rows(rows)
+    dense = dense_runs(long)
     runs: dict[str, list[Row]] = {}
     for row in long:
-        if _place(row) in dense and row is not dense[_place(row)]:
-            runs.setdefault(method(row), []).append(row)
-    found = {label: _law(label, own, dense) for label, own in runs.items()}
-    return {label: law for label, law in sorted(found.items()) if law is not None}
+        name = (label or method)(row)
+        if name and place(row) in dense and not is_dense(row):
+            runs.setdefault(name, []).append(row)
+    laws = {name: _law(name, rows_of, dense) for name, rows_of in runs.items()}
+    return {name: law for name, law in sorted(laws.items()) if law is not None}
+
+
+def long_rows(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows that tell a delay from a factor: of the experiment, long enough, with a curve."""
+    return [row for row in rows if row.case.experiment == EXPERIMENT and row.case.steps >= FEWEST_STEPS and row.curve]
+
+
+def dense_runs(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
+    """Return the dense run of every model and seed."""
+    return {place(row): row for row in rows if is_dense(row)}
+
+
+def is_dense(row: Row) -> bool:
+    """Return whether a row is of dense training in 32 bits."""
+    return row.case.scheme == "ddp" and row.case.compressor is None
 
 
 def method(row: Row) -> str:
@@ -68,17 +90,29 @@ def method(row: Row) -> str:
     case = row.case
     parts = [case.scheme, *([case.compressor] if case.compressor and case.compressor != case.scheme else [])]
     memory = f" memory={case.memory}" if case.memory not in (None, "none", "residual") else ""
-    return "/".join(parts) + ("" if case.density is None else f"@{case.density:g}") + memory
+    options = "".join(f" {key}={value}" for key, value in sorted(case.scheme_options.items()))
+    return "/".join(parts) + ("" if case.density is None else f"@{case.density:g}") + memory + options
 
 
-def extra_steps(dense: Row, other: Row) -> tuple[list[Pair], int]:
-    """Return (dense steps, extra steps) for every new best quality of `dense` that `other` reached, and how many it
-    did not; between two measurements quality is taken to change in a straight line, and its best so far counts."""
+@dataclass(frozen=True)
+class Reached:
+    """(dense steps, extra steps) of levels that a run reached, and (dense steps, at least so many) of the others."""
+
+    pairs: list[Pair]
+    bounds: list[Pair]
+
+
+def extra_steps(dense: Row, other: Row) -> Reached:
+    """Return what every new best quality of `dense` cost `other`.
+
+    Between two measurements quality is taken to change in a straight line, and its best so far counts. A level that was
+    never reached takes at least the rest of the run.
+    """
     metric = str(dense.case.target_metric)
     levels, path = _best(dense, metric), _best(other, metric)
     reached = [(step, _steps_to(path, level, metric)) for step, level in levels]
-    known = [(step, there - step) for step, there in reached if there is not None]
-    return known, len(reached) - len(known)
+    pairs = [(step, there - step) for step, there in reached if there is not None]
+    return Reached(pairs, [(step, other.case.steps - step) for step, there in reached if there is None])
 
 
 def fitted(pairs: Sequence[Pair]) -> tuple[float, float]:
@@ -93,33 +127,45 @@ def fitted(pairs: Sequence[Pair]) -> tuple[float, float]:
     return delay, mean - delay * middle
 
 
+def law_of(runs: Sequence[Reached]) -> Pair:
+    """Return delay and factor of the levels that were reached, and of those where the rest of a run is more than that.
+
+    So a method that stays below dense training has no kind law, and a slower one that ran out of steps keeps its own.
+    """
+    pairs = [pair for run in runs for pair in run.pairs]
+    delay, factor = fitted(pairs)
+    beyond = [(step, extra) for run in runs for step, extra in run.bounds if extra > delay + factor * step]
+    return fitted([*pairs, *beyond]) if beyond else (delay, factor)
+
+
 def _law(label: str, rows: Sequence[Row], dense: Mapping[tuple[str, int], Row]) -> StepLaw | None:
-    measured = [extra_steps(dense[_place(row)], row) for row in rows]
-    clusters = [pairs for pairs, _ in measured if pairs]
+    measured = [extra_steps(dense[place(row)], row) for row in rows]
+    clusters = [run for run in measured if run.pairs]
     if not clusters:
         return None
-    delay, factor = fitted([pair for pairs in clusters for pair in pairs])
-    levels = sum(len(pairs) + missed for pairs, missed in measured)
+    delay, factor = law_of(clusters)
+    missed = sum(len(run.bounds) for run in measured)
+    levels = missed + sum(len(run.pairs) for run in measured)
+    seeds = Counter(row.case.model for row in rows)
     law = StepLaw(
-        label, tuple(sorted({row.case.model for row in rows})), len(rows), delay, factor,
-        sum(missed for _, missed in measured) / levels, max(row.case.steps for row in rows),
+        label, tuple(sorted(seeds)), len(rows), delay, factor, missed / levels, max(row.case.steps for row in rows),
+        tuple(law_of([run]) for run in clusters), min(seeds.values()),
     )  # fmt: skip
     if len(clusters) < FEWEST_RUNS:
         return law
     draw = random.Random(0)
-    fits = [fitted([p for pairs in draw.choices(clusters, k=len(clusters)) for p in pairs]) for _ in range(DRAWS)]
-    kept = {field.name: getattr(law, field.name) for field in fields(law) if not field.name.endswith("_interval")}
-    return StepLaw(
-        **kept, delay_interval=_middle(fits, lambda fit: fit[0]), factor_interval=_middle(fits, lambda fit: fit[1])
-    )
+    fits = [law_of(draw.choices(clusters, k=len(clusters))) for _ in range(DRAWS)]
+    delays, factors = zip(*fits, strict=True)
+    return replace(law, delay_interval=_middle(delays), factor_interval=_middle(factors))
 
 
-def _middle(fits: Sequence[tuple[float, float]], part: Callable[[tuple[float, float]], float]) -> Interval:
-    cuts = quantiles(map(part, fits), n=40)
+def _middle(values: Sequence[float]) -> Interval:
+    cuts = quantiles(values, n=40)
     return cuts[0], cuts[-1]
 
 
-def _place(row: Row) -> tuple[str, int]:
+def place(row: Row) -> tuple[str, int]:
+    """Return what a run shares with the dense one that it is compared with: model and seed."""
     return row.case.model, row.case.seed
 
 

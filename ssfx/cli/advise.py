@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ssfx.advice import Advice, Entry, Setting
     from ssfx.advice.break_even import BreakEven
     from ssfx.advice.time_to_quality import Estimate, TimeToQuality
+    from ssfx.advice.training_time import TrainingTime
     from ssfx.advice.trust import Trust
 
 
@@ -66,13 +67,20 @@ def advise(overrides: tuple[str, ...], every: bool, evens: bool, sources: bool, 
 
 
 def _by_quality(setting: Setting, as_json: bool) -> None:
-    """Print how long each scheme takes to the target of the recorded runs, fastest first."""
-    from ssfx.advice.quality_ranking import quality_ranking
+    """Print how long each scheme takes to the quality of dense training, fastest first.
+
+    Of a model with recorded runs to a target that is the time to this target, unless a number of steps is asked about.
+    """
+    from ssfx.advice.quality_ranking import quality_ranking, recorded_of
     from ssfx.core.paths import results_dir
     from ssfx.perf_model.cautions import cautions
     from ssfx.results.store import Store
 
-    found = quality_ranking(setting, Store(results_dir()).readable()[0])
+    rows = Store(results_dir()).readable()[0]
+    if setting.train_steps is not None or not recorded_of(setting, rows):
+        _by_law(setting, as_json)
+        return
+    found = quality_ranking(setting, rows)
     if as_json:
         click.echo(json.dumps([_plain_quality(one) for one in found]))
         return
@@ -95,6 +103,47 @@ def _by_quality(setting: Setting, as_json: bool) -> None:
         "schemes whose intervals overlap are not ordered; steps are from small tasks and do not carry over to others",
         "  ", "",
     )  # fmt: skip
+
+
+def _by_law(setting: Setting, as_json: bool) -> None:
+    """Print the steps that each scheme needs for what dense training reaches, and their time, fastest first."""
+    from ssfx.advice import advise as ranked
+    from ssfx.advice.training_time import training_times
+    from ssfx.perf_model.cautions import cautions
+
+    found = training_times(ranked(setting))
+    if as_json:
+        click.echo(json.dumps([_plain_training(one) for one in found]))
+        return
+    default = "" if setting.train_steps else " (train_steps=N for another number)"
+    say(
+        f"{setting.profile.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks, time to what dense "
+        f"training reaches in {setting.steps:,} steps{default}: steps by recorded runs of small networks times "
+        "simulated iterations",
+        "  ", "", bold=True,
+    )  # fmt: skip
+    columns = ("scheme", "steps", "ms a step", "minutes", "more steps rest on")
+    known = [one for one in found if one.needed.share is not None]
+    print_table(columns, [
+        (one.entry.scheme, f"{one.steps:,.0f}", f"{1e3 * one.entry.iteration_s:.4g}", f"{one.time_s / 60:.4g}",
+         str(one.needed))
+        for one in known
+    ], right=set(columns) - {"scheme", "more steps rest on"})  # fmt: skip
+    unknown = [one.entry.scheme for one in found if one.needed.share is None]
+    if unknown:
+        say(f"not ranked, because no recorded run says how many steps they need: {', '.join(unknown)}", "  ", "")
+    for caution in cautions(setting.profile, setting.cluster):
+        say(f"beware: {caution}", "  ", "", fg="yellow")
+    say("steps were recorded on small networks, and may be others on yours", "  ", "")
+
+
+def _plain_training(one: TrainingTime) -> dict[str, Any]:
+    known = one.needed.share is not None
+    return {
+        "scheme": one.entry.scheme, "train_steps": one.train_steps, "more_steps": one.needed.share,
+        "source": one.needed.source, "interval": one.needed.interval, "steps": one.steps if known else None,
+        "iteration_s": one.entry.iteration_s, "time_s": one.time_s if known else None, "interval_s": one.interval_s,
+    }  # fmt: skip
 
 
 def _or_never(steps: Estimate, text: str) -> str:

@@ -26,6 +26,8 @@ ADVICE_KEYS = (
     "model", "workload", "cluster", "density", "batch_size", "optimizer", "world_size", "device", "precision",
 )  # fmt: skip
 """What advice depends on."""
+STEPS = "train_steps"
+"""Steps of dense training; a delay of a method weighs the less the more there are."""
 
 
 def by_quality(words: Iterable[str]) -> tuple[tuple[str, ...], bool]:
@@ -38,11 +40,28 @@ def by_quality(words: Iterable[str]) -> tuple[tuple[str, ...], bool]:
     return others, targets == {"quality"}
 
 
+def split_steps(words: Iterable[str]) -> tuple[tuple[str, ...], int | None]:
+    """Return `words` without train_steps=..., and its value; ConfigError for what is no number of steps."""
+    others = tuple(word for word in words if not word.startswith(f"{STEPS}="))
+    given = [word.partition("=")[2] for word in words if word.startswith(f"{STEPS}=")]
+    if len(given) > 1:
+        raise ConfigError(f"{STEPS} is given twice; keep one of them")
+    if not given:
+        return others, None
+    text = given[0].replace("_", "")
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigError(
+            f"{STEPS}={given[0]} is no number of steps; write those of a dense training, as {STEPS}=10000"
+        )
+    return others, int(text)
+
+
 def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Setting:
     """Return the setting that `words` ask about; ConfigError for a sweep or a key that no advice depends on.
 
     With a `profile` it is that one's model at its batch size, whatever the words say of those, and in its precision.
     """
+    words, train_steps = split_steps(list(words))
     words, iteration_ms = split_words(words)
     request = read(words)
     for key in request:
@@ -52,7 +71,7 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
                 "compare some with ssfx simulate scheme=a,b"
             )
         if key not in ADVICE_KEYS and not key.startswith("cluster."):
-            raise ConfigError(f"advice does not depend on {key}; it takes {', '.join((*ADVICE_KEYS, KEY))}")
+            raise ConfigError(f"advice does not depend on {key}; it takes {', '.join((*ADVICE_KEYS, KEY, STEPS))}")
     point = single(request, "advise")
     point = with_custom(point) if profile is None else point
     config = compose(point)
@@ -73,7 +92,8 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
         check_device(profile, cluster.device, "what was profiled")
         profile = profile if iteration_ms is None else lasting(profile, iteration_ms)
         setting = Setting(replace(cluster, name=str(choice_at(point, cluster))), profile)
-    return setting if settings.density is None else replace(setting, density=settings.density)
+    density = setting.density if settings.density is None else settings.density
+    return replace(setting, density=density, train_steps=train_steps)
 
 
 def advise_on(profile: Profile, cluster: str = "local", batch_size: int = 0, **options: Any) -> Advice:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from ssfx.advice.step_law import EXPERIMENT, FEWEST_RUNS, Interval, StepLaw, step_laws
 from ssfx.pages.markdown import table
 from ssfx.results.rows import Row
+from ssfx.schemes.search.auto_steps import MOST_UNREACHED
 
 HORIZONS = (100, 1000, 10_000)
-MOST_UNREACHED = 0.5
-"""Share of levels that were never reached above which the few that were say nothing of the method."""
 HEADER = (
     "method", "runs", "delay, steps", "factor", *(f"at {steps:,} steps" for steps in HORIZONS), "levels never reached",
 )  # fmt: skip

@@ -17,6 +17,7 @@ from ssfx.memories import Memory
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
+from ssfx.runtime.density_warmup import given_at
 from ssfx.runtime.kept_back import KeptBack
 from ssfx.runtime.online import Observer, agree, check_same
 from ssfx.runtime.online_costs import costs_for
@@ -53,12 +54,13 @@ class Planner:
         self.watch: PlanWatch | None = None
         self._comm, self._model, self._scheme, self._given, self._memory = comm, model, scheme, given, memory
         self._base, self._install, self._costs_given = base, install, costs is not None
+        self._options: Any = scheme.options(given)
         self._trial: PlanTrial | None = None
         self._steps = 0
         self._clock: StepClock | None = None
         if comm.world_size == 1:
             return
-        options: Any = scheme.options(given)
+        options = self._options
         if memory is not None and memory.stateful:
             self.kept_back = KeptBack(
                 store, memory.buffers[0], getattr(options, "replan_after", MEASURED_EVERY), kept_squares
@@ -72,7 +74,7 @@ class Planner:
         costs = placeholder_costs(self._comm.world_size)
         if self._scheme.profiled:
             return make_plan("ddp", self._base, costs)
-        return make_plan(self._scheme.name, self._base, costs, self._given)
+        return make_plan(self._scheme.name, self._base, costs, self._given_at(0))
 
     @property
     def settled(self) -> bool:
@@ -81,7 +83,7 @@ class Planner:
 
     def end_step(self, stats: StepStats) -> bool:
         """Take note of a finished step; return whether another plan was put into use."""
-        self._steps = stats.step + 1
+        before, self._steps = self._given_at(stats.step), stats.step + 1
         stats.observed = self._scheme.profiled and not self.settled
         seconds = self._clock.end_step() if self._clock is not None else 0.0
         if self.observer is not None:
@@ -100,6 +102,9 @@ class Planner:
         elif self.tuner is not None and not self.tuner.finished and self.tuner.end_step():
             self._plan_with(self.tuner.options(self._given))
             return True
+        if self._given_at(self._steps) != before:
+            self._plan_with(self._given_at(self._steps))
+            return True
         return False
 
     def close(self) -> None:
@@ -107,6 +112,9 @@ class Planner:
         self._stop_observing()
         if self._clock is not None:
             self._clock.close()
+
+    def _given_at(self, step: int) -> dict[str, Any]:
+        return given_at(step, self._given, self._options)
 
     # ---- planning ---------------------------------------------------------------------------------------------------
 
@@ -130,7 +138,7 @@ class Planner:
         self.profile = self.observer.profile(self._base, self._comm)
         hook_s = self.observer.hook_s()
         self._stop_observing()
-        given = self.watch.given if self.watch is not None else self._given
+        given = self.watch.given if self.watch is not None else self._given_at(self._steps)
         options: Any = self._scheme.options(given)
         if self._scheme.profiled and not self._costs_given:
             largest = sum(spec.numel for spec in self.profile.tensors)

@@ -13,11 +13,12 @@ from ssfx.planning.profile import Profile
 from ssfx.pricing.timeline import StepPrices
 from ssfx.schemes.base import SchemeOptions, scheme
 from ssfx.schemes.search.auto_bound import lower_bound_s, network_bound_s
-from ssfx.schemes.search.auto_budget import Budget, Quality, budget, kept_back_shares
+from ssfx.schemes.search.auto_budget import Budget, budget
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
 from ssfx.schemes.search.auto_offload import may_move, with_host
 from ssfx.schemes.search.auto_portfolio import COLLECTIVES, as_auto, portfolio
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
+from ssfx.schemes.search.auto_steps import TRAIN_STEPS, Quality, kept_back_shares
 from ssfx.schemes.search.auto_tables import TableMaker
 from ssfx.schemes.search.auto_trial import worth_trying
 from ssfx.schemes.search.byte_groups import dtype_profiles, plan_per_dtype
@@ -39,8 +40,9 @@ OFFLOADED = 3
 class AutoOptions(SchemeOptions):
     """What plans may send with: at most one of the first three.
 
-    quality: strict, normal or loose, methods that needed at most 2, 5 or 10 % more steps than dense training in the
-    recorded runs; dense, every element in 32 or 16 bits; null is normal. density: the kept fraction of whatever
+    quality: strict, normal or loose, methods that need at most 2, 5 or 10 % more steps than dense training by the
+    recorded runs; dense, every element in 32 or 16 bits; null is normal. train_steps: the steps of that dense training,
+    over which a delay is spread; null is 10,000. density: the kept fraction of whatever
     selects, with everything else allowed. error_budget: at most so much of a gradient's norm is kept back in a step.
     compressor: this one or dense, nothing else. leave_out: one selection may cover several tensors, so that nothing is
     sent of some. ranks_per_node: so many neighbours by rank share a node, and sums may be formed there first; 0: nodes
@@ -56,6 +58,7 @@ class AutoOptions(SchemeOptions):
     density: float | None = None
     error_budget: float | None = None
     compressor: str | None = None
+    train_steps: int | None = None
     leave_out: bool = False
     ranks_per_node: int = 0
     profile_iters: int = 5
@@ -74,6 +77,12 @@ class AutoOptions(SchemeOptions):
             raise ValueError(f"{' and '.join(given)} are budgets, of which there is one; drop {given[0]}")
         if self.compressor is not None and given and given[0] != "density":
             raise ValueError(f"{given[0]} has no effect with compressor={self.compressor}; drop one of them")
+        if self.train_steps is not None:
+            if self.train_steps < 1:
+                raise ValueError(f"train_steps must be at least 1, got {self.train_steps}")
+            other = next((name for name in (*given, "compressor") if name != "quality" and getattr(self, name)), None)
+            if other or self.quality == "dense":
+                raise ValueError(f"train_steps has no effect with {other or 'quality=dense'}; drop it")
         if self.ranks_per_node < 0:
             raise ValueError(f"ranks_per_node must not be negative, got {self.ranks_per_node}")
         if self.profile_iters < 2:
@@ -99,7 +108,7 @@ class AutoOptions(SchemeOptions):
         return self.error_budget if self.error_budget is not None else max(self._shares(), default=None)
 
     def _shares(self) -> list[float]:
-        return kept_back_shares(self.quality or "normal")
+        return kept_back_shares(self.quality or "normal", self.train_steps or TRAIN_STEPS)
 
     def gentler(self, given: dict[str, Any], error: float) -> dict[str, Any]:
         """Return `given` with the budget to plan with after a step has kept back `error`, more than its limit.
@@ -109,7 +118,7 @@ class AutoOptions(SchemeOptions):
         """
         if self.error_budget is not None:
             return {**given, "error_budget": LESS * self.error_budget**2 / error}
-        rest = {key: value for key, value in given.items() if key != "quality"}
+        rest = {key: value for key, value in given.items() if key not in ("quality", "train_steps")}
         *gentler, _ = self._shares()
         return {**rest, "error_budget": gentler[-1]} if gentler else {**rest, "quality": "dense"}
 
@@ -117,7 +126,7 @@ class AutoOptions(SchemeOptions):
         """Return what may be used on the ranks of `costs`."""
         return budget(
             costs, self.quality or "normal", self.density, self.compressor, self.error_budget, self.leave_out,
-            self.ranks_per_node,
+            self.ranks_per_node, self.train_steps or TRAIN_STEPS,
         )  # fmt: skip
 
 

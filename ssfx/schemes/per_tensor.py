@@ -9,7 +9,7 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import SparseOptions, scheme
-from ssfx.schemes.carrier import Carrier, sparse_carrier
+from ssfx.schemes.carrier import Carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.search.byte_groups import (
     BUCKET_CAP_BYTES,
     FIRST_BUCKET_BYTES,
@@ -26,9 +26,19 @@ class PerTensorOptions(SparseOptions):
 
     "cap": PyTorch DDP's 1 MiB and 25 MiB of dense gradient. "scaled_cap": the same caps times payload bytes over dense
     bytes, counted in payload bytes (ACP-SGD, section IV-B). "none": one message per tensor.
+    `density_warmup`: in so many steps of training the density falls from dense to its value, in four stages of equal
+    ratios (DGC, section 3.3); 0: none. Plans and simulations are of the steps after it.
     """
 
     grouping: Literal["cap", "scaled_cap", "none"] = "cap"
+    density_warmup: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.density_warmup < 0:
+            raise ValueError(f"density_warmup must not be negative, got {self.density_warmup}")
+        if self.density_warmup and not keeps_fraction(self.compressor):
+            raise ValueError(f"density_warmup has no effect with compressor={self.compressor}, which has no density")
 
 
 @scheme(

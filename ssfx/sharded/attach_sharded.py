@@ -95,6 +95,8 @@ def _asked(
             f"scheme={entry.name} plans by ready times and costs, which are not measured under fully_shard; choose a "
             f"scheme that plans at once, such as {nearest} or scheme=ddp_fp16"
         )
+    if getattr(chosen, "density_warmup", 0):
+        raise ConfigError("the density does not warm up under fully_shard; drop density_warmup")
     memory = asked["memory"]
     if of_shards:
         check_shard_sum(entry, given, chosen.compressor, memory)

@@ -28,16 +28,14 @@ from ssfx.schemes.search.auto_bound import lower_bound_s
 from ssfx.schemes.search.auto_budget import (
     DENSE,
     HALF,
-    MORE_STEPS,
     budget,
     density_for,
     kept_back,
-    kept_back_shares,
-    measured_steps,
 )
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
 from ssfx.schemes.search.auto_portfolio import leaves_out
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
+from ssfx.schemes.search.auto_steps import MORE_STEPS, kept_back_shares, measured_steps, needed
 from ssfx.schemes.search.auto_tables import TableMaker, Tables
 from ssfx.schemes.search.auto_trial import LATE, MOST
 from ssfx.schemes.search.byte_groups import plan_per_dtype
@@ -238,14 +236,54 @@ def test_the_table_of_methods_is_what_the_recorded_runs_say() -> None:
 def test_a_quality_allows_what_the_recorded_runs_allow(quality: str) -> None:
     found = budget(affine_costs(8), quality, None, None, None, True, 0)  # type: ignore[arg-type]
     limit = MORE_STEPS[quality]  # type: ignore[index]
-    good = {
-        row["compressor"] for row in measured_steps() if row["more_steps"] is not None and row["more_steps"] <= limit
-    }
+    good = {row["compressor"] for row in measured_steps() if needed(row).within(limit)}
     assert {kind.compressor for kind in found.kinds} == {None, *good}
     assert HALF in found.kinds or "fp16" not in good
+    assert "dense training of 10,000 steps" in found.words
     for row in measured_steps():
         if row["compressor"] not in good:
             assert any(reason.startswith(row["words"]) for reason in found.left_out)
+
+
+def law(delay_steps: float, factor: float, seeds: int = 3, **changes: object) -> dict[str, object]:
+    """Return a record of a method whose short tasks say +50 %, and whose long runs say a delay and a factor."""
+    long = {
+        "seeds": seeds, "unreached": 0.1, "delay_steps": delay_steps, "factor": factor,
+        "factor_interval": [factor - 0.01, factor + 0.01] if seeds > 1 else None,
+        "each": [[delay_steps, factor - 0.03], [delay_steps, factor + 0.03]], **changes,
+    }  # fmt: skip
+    return {"more_steps": 0.5, "kept_back": 0.3, "long": long}
+
+
+def test_a_delay_weighs_the_less_the_longer_the_training_and_a_single_seed_counts_as_its_worst_run() -> None:
+    late = law(60, 0.01)
+    assert needed(late, 100).share == pytest.approx(0.61)
+    assert needed(late, 10_000).share == pytest.approx(0.016)
+    assert needed(late, 10_000).interval == pytest.approx((0.006, 0.026))
+    one_seed = needed(law(60, 0.01, seeds=1), 10_000)
+    assert one_seed.share == pytest.approx(0.046)
+    assert "one seed, the worst of 2" in str(one_seed)
+    assert needed(law(-500, 0.2), 100).share == pytest.approx(0.2)  # a head start is noise
+    assert needed(law(60, 0.01, unreached=0.6)).share is None
+    assert needed({"more_steps": 0.5, "long": None}).source == "short tasks"
+
+
+def test_a_quality_is_held_to_the_steps_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method that is only late is too much for 500 steps and allowed in 10,000, where short tasks would forbid it."""
+    kind = {"words": "late", "collective": "all_gather", "compressor": "dgc", "density": 0.05, "calls": "each"}
+    for module in ("auto_budget", "auto_steps"):
+        monkeypatch.setattr(f"ssfx.schemes.search.{module}.measured_steps", lambda: ({**kind, **law(60, 0.01)},))
+    profile, costs = make_profile([300_000] * 8, [1e-5] * 8), affine_costs(8, beta=1e-7)
+    used = {}
+    for steps in (500, 10_000):
+        plan = make_plan("auto", profile, costs, {"train_steps": steps})
+        used[steps] = {segment.compressor for _, lane in plan.lanes() for segment in lane.segments}
+        assert f"dense training of {steps:,} steps" in dict(plan.notes)["budget"]
+    assert used == {500: {None}, 10_000: {"dgc"}}
+    options = schemes["auto"].options
+    assert options({"train_steps": 500}).error_limit is None  # type: ignore[attr-defined]
+    assert options({}).error_limit == 0.3  # type: ignore[attr-defined]
+    assert options({"train_steps": 10_000}).gentler({"train_steps": 10_000}, 1.0) == {"quality": "dense"}  # type: ignore[attr-defined]
 
 
 def test_an_error_budget_becomes_a_density_of_a_normal_distribution() -> None:
@@ -269,6 +307,10 @@ def test_an_error_budget_becomes_a_density_of_a_normal_distribution() -> None:
         ({"compressor": "fp16", "density": 0.1}, "sends as much at every density"),
         ({"density": 0.0}, r"density must be in \(0, 1\]"),
         ({"quality": "best"}, "strict or normal or loose"),
+        ({"density": 0.1, "train_steps": 100}, "train_steps has no effect with density"),
+        ({"compressor": "topk", "train_steps": 100}, "train_steps has no effect with compressor"),
+        ({"quality": "dense", "train_steps": 100}, "train_steps has no effect with quality=dense"),
+        ({"train_steps": 0}, "train_steps must be at least 1"),
     ],
 )
 def test_contradictions_are_refused(options: dict[str, object], message: str) -> None:
@@ -334,7 +376,7 @@ def test_a_quality_is_held_to_the_most_that_its_methods_kept_back() -> None:
     shares = [kept_back_shares(quality) for quality in MORE_STEPS]
     assert all(0 < one < 1 for found in shares for one in found)
     assert set(shares[0]) <= set(shares[1]) <= set(shares[2])
-    assert len(shares[0]) >= 2
+    assert len(shares[1]) >= 2
     normal = schemes["auto"].options({})
     assert normal.error_limit == shares[1][-1]  # type: ignore[attr-defined]
     assert normal.gentler({}, 1.0) == {"error_budget": shares[1][-2]}  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from ssfx.runtime.exchange import lane_memory
 from ssfx.runtime.plan_watch import PlanWatch
 from ssfx.schemes import schemes
 from ssfx.schemes.auto import LESS
-from ssfx.schemes.search.auto_budget import kept_back_shares
+from ssfx.schemes.search.auto_steps import kept_back_shares
 
 
 @pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])

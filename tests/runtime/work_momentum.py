@@ -144,3 +144,30 @@ def follows_the_rate(group: Any, rank: int, world: int, memory: str) -> dict[str
     sync.detach()
     rates = state["rates"]["rates"].values() if state["rates"] else []
     return {"factor": float(after / before), "carried": float(before.abs()), "rate": max(rates, default=0.0)}
+
+
+def warms_up(group: Any, rank: int, world: int, options: Options, steps: int) -> list[tuple[float, float]]:
+    """Return for each step the density of the plan that it was exchanged by, and how far sent and kept miss the mean.
+
+    What is sent and what stays behind, over all ranks, is what there was: gradients and what had stayed before.
+    """
+    model = build("mlp")
+    optimizer = sgd(model.parameters(), 0.0)
+    sync = ssfx.attach(model, optimizer, process_group=group, **options)
+    seen = []
+    for step in range(steps):
+        (density,) = {segment.density for _, lane in sync.plan.lanes() for segment in lane.segments}
+        local = build("mlp")
+        local.load_state_dict(model.state_dict())
+        loss_of(local, rank, step).backward()
+        before = sync.store.state_dict()
+        _step(model, optimizer, rank, step, "mlp", "")
+        after, worst = sync.store.state_dict(), 0.0
+        for name, p in model.named_parameters():
+            left = [state.get(name, {}).get("residual", torch.zeros_like(p)) for state in (before, after)]
+            sent = dict(local.named_parameters())[name].grad + left[0].view_as(p) - left[1].view_as(p)
+            dist.all_reduce(sent, group=group)
+            worst = max(worst, float((sent / world - p.grad).abs().max()))
+        seen.append((density, worst))
+    sync.detach()
+    return seen

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from statistics import NormalDist
-from typing import Any, Literal
 
 from ssfx.compressors import build
-from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError
-from ssfx.core.files import read
-from ssfx.core.paths import data_dir
 from ssfx.planning.costs import Costs
 from ssfx.schemes.carrier import check_density, keeps_fraction
 from ssfx.schemes.search.auto_methods import Calls, Kind
+from ssfx.schemes.search.auto_steps import MORE_STEPS, TRAIN_STEPS, Quality, measured_steps, needed
 
-Quality = Literal["dense", "strict", "normal", "loose"]
-
-MORE_STEPS: dict[Quality, float] = {"strict": 0.02, "normal": 0.05, "loose": 0.10}
-"""How many more steps than dense training, as a share, a method may have needed in the measured runs."""
 USUAL_DENSITY = 0.01
 """Of a compressor that selects, where none was asked for: as with other schemes."""
 DENSE = Kind("dense", "all_reduce")
@@ -45,7 +37,7 @@ class Budget:
 
 def budget(
     costs: Costs, quality: Quality, density: float | None, compressor: str | None, error: float | None,
-    leave_out: bool, ranks_per_node: int,
+    leave_out: bool, ranks_per_node: int, train_steps: int = TRAIN_STEPS,
 ) -> Budget:  # fmt: skip
     """Return what may be used on the ranks of `costs`; ConfigError for a density that would have no effect.
 
@@ -62,7 +54,7 @@ def budget(
         kinds = (DENSE, HALF) if density == 1 else (DENSE, HALF, *_at_density(density), *_of_every_element())
         found = Budget(kinds, f"density={density:g}, whatever it costs in steps")
     else:
-        found = _measured(quality)
+        found = _measured(quality, train_steps)
     if costs.world_size == 1 or density == 1:
         return replace(found, kinds=(DENSE,), left_out=())
     usable: list[Kind] = []
@@ -166,28 +158,7 @@ def _impossible(kind: Kind, costs: Costs) -> str:
 # ---- quality as measured --------------------------------------------------------------------------------------------
 
 
-@cache
-def measured_steps() -> tuple[dict[str, Any], ...]:
-    """Return what the recorded runs say of each method: see `ssfx.advice.method_steps`, which writes the file."""
-    return tuple(read(data_dir() / "method_steps.json", loads)["methods"])
-
-
-def kept_back_shares(quality: Quality) -> list[float]:
-    """Return what the methods that a quality allows kept back in their recorded runs, where it was measured, ascending.
-
-    Shares of a gradient's norm, each of the task on which it was most.
-    """
-    if quality == "dense":
-        return []
-    known = {row["kept_back"] for row in measured_steps() if _within(row, MORE_STEPS[quality])}
-    return sorted(share for share in known if share is not None)
-
-
-def _within(row: Mapping[str, Any], limit: float) -> bool:
-    return row["more_steps"] is not None and row["more_steps"] <= limit
-
-
-def _measured(quality: Quality) -> Budget:
+def _measured(quality: Quality, train_steps: int) -> Budget:
     if quality == "dense":
         return Budget((DENSE, HALF), "quality=dense, every element in 32 or 16 bits", ("all that leaves anything out",))
     limit, kinds, reasons = MORE_STEPS[quality], [DENSE], []
@@ -195,14 +166,16 @@ def _measured(quality: Quality) -> Budget:
         kind = Kind(
             row["words"], row["collective"], row["compressor"], row["density"] or 1.0, row["calls"]
         )  # fmt: skip
-        if _within(row, limit):
+        found = needed(row, train_steps)
+        if found.within(limit):
             kinds.append(HALF if row["compressor"] == "fp16" else kind)
-        elif row["more_steps"] is None:
-            reasons.append(f"{kind.words}: not every run reached its target")
         else:
-            reasons.append(f"{kind.words}: {row['more_steps']:+.0%} steps")
+            reasons.append(f"{kind.words}{'' if row['density'] is None else f' at {kind.density:g}'}: {found}")
     reasons.append("methods and densities of which no run is recorded")
-    words = f"quality={quality}, at most {limit:.0%} more steps than dense training in recorded runs of small networks"
+    words = (
+        f"quality={quality}, at most {limit:.0%} more steps than a dense training of {train_steps:,} steps, by "
+        "recorded runs of small networks"
+    )
     return Budget(tuple(kinds), words, tuple(reasons))
 
 

@@ -1,0 +1,24 @@
+"""Which density a step has while a sparse scheme warms up: dense at first, in equal ratios down to its own.
+
+Source: Lin et al. 2018, section 3.3 (D-21).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ssfx.compressors import warmup_density
+
+STAGES = 4
+"""Densities before the final one, as many as the paper's epochs of warm-up."""
+
+
+def given_at(step: int, given: dict[str, Any], options: Any) -> dict[str, Any]:
+    """Return the options to plan with at `step`: `given`, with the density of its stage of a warm-up if any.
+
+    Each stage lasts a STAGES-th of `options.density_warmup` steps; at density 0.001 they have 25, 6.3, 1.6 and 0.4 %.
+    """
+    steps = getattr(options, "density_warmup", 0)
+    if step >= steps:
+        return given
+    return {**given, "density": warmup_density(step * STAGES // steps, options.density, STAGES), "density_warmup": 0}

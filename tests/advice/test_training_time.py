@@ -1,0 +1,73 @@
+"""advise target=quality: steps by the law of recorded runs, over the training that was asked about, times a step."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+
+import pytest
+
+from ssfx.advice.ranking import Advice, advise
+from ssfx.advice.sending import steps_of
+from ssfx.advice.training_time import training_times
+from ssfx.cli import main
+from ssfx.config.advice_question import resolve_setting, split_steps
+from ssfx.core.errors import ConfigError
+
+WORDS = ["model=lstm_wikitext2", "cluster=acpsgd_10gbe", "cluster.nodes=4", "cluster.devices_per_node=1"]
+NAMES = ("ddp", "ddp_fp16", "powersgd", "ssfusion_oi", "per_tensor", "cltk", "gtopk", "auto")
+
+
+@pytest.fixture(scope="module")
+def asked() -> Advice:
+    return advise(resolve_setting([*WORDS, "train_steps=2000"]), NAMES)
+
+
+def test_schemes_are_ranked_by_steps_of_the_law_times_a_step(asked: Advice) -> None:
+    found = {one.entry.scheme: one for one in training_times(asked)}
+    times = [one.time_s for one in found.values()]
+    assert times == sorted(times)
+    assert found["ddp"].steps == 2000
+    assert found["ddp"].time_s == pytest.approx(2000 * found["ddp"].entry.iteration_s)
+    for one in found.values():
+        share = one.needed.share
+        assert one.steps == (inf if share is None else pytest.approx(2000 * (1 + share)))
+    assert found["ddp_fp16"].needed.source.startswith("long runs")
+    assert found["powersgd"].needed == steps_of(found["powersgd"].entry.trial.plan, 2000)
+    assert found["ssfusion_oi"].steps > 2000  # long runs of the scheme itself, at this density
+    assert found["gtopk"].needed.source.startswith("no run is recorded")
+
+
+def test_other_densities_have_no_law_of_a_scheme() -> None:
+    found = training_times(advise(resolve_setting([*WORDS, "density=0.001"]), ["ssfusion_oi"]))
+    assert {one.entry.scheme: one.needed.share for one in found}["ssfusion_oi"] is None
+    assert {one.train_steps for one in found} == {10_000}
+
+
+def test_nothing_else_trains_much_faster_than_auto(asked: Advice) -> None:
+    """Must hold of quality=normal, in its cheap form: at most 1.05 times the best other scheme, simulated."""
+    found = {one.entry.scheme: one.time_s for one in training_times(asked)}
+    assert found["auto"] <= 1.05 * min(time_s for name, time_s in found.items() if name != "auto")
+
+
+def test_the_command_says_the_steps_and_what_they_rest_on(
+    asked: Advice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ssfx.advice.advise", lambda setting: asked)
+    monkeypatch.setattr("ssfx.results.store.Store.readable", lambda self: ([], []))
+    assert main(["advise", *WORDS, "target=quality"]) == 0
+    first, _, *lines = capsys.readouterr().out.splitlines()
+    assert "10,000 steps (train_steps=N for another number)" in first
+    assert any(line.startswith("not ranked") and "gtopk" in line for line in lines)
+    assert any(line.startswith("ddp_fp16") and "long runs" in line for line in lines)
+    assert main(["advise", *WORDS, "target=quality", "train_steps=2000", "--json"]) == 0
+    found = {one["scheme"]: one for one in json.loads(capsys.readouterr().out)}
+    assert found["ddp"]["train_steps"] == 2000
+    assert found["gtopk"]["time_s"] is None
+
+
+@pytest.mark.parametrize("text", ["0", "many", "-5", "1e4"])
+def test_a_number_of_steps_is_a_whole_one(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no number of steps"):
+        split_steps([f"train_steps={text}"])
+    assert split_steps(["a=1", "train_steps=10_000"]) == (("a=1",), 10_000)

@@ -1,0 +1,45 @@
+"""The density of a sparse scheme falls in stages while it warms up; nothing is lost, a resumed run goes on in it."""
+
+from __future__ import annotations
+
+import pytest
+from runtime import work_momentum, work_resume
+from runtime.pool import Pools
+
+from ssfx.core.errors import ConfigError
+from ssfx.runtime.density_warmup import given_at
+from ssfx.schemes import schemes
+
+WARM = {"scheme": "per_tensor", "compressor": "topk", "density": 0.001, "density_warmup": 8}
+OPTIONS = {key: value for key, value in WARM.items() if key != "scheme"}
+
+
+def test_stages_are_those_of_the_paper() -> None:
+    options = schemes["per_tensor"].options(OPTIONS)
+    stages = [given_at(step, OPTIONS, options)["density"] for step in range(9)]
+    assert stages[::2] == pytest.approx([0.251, 0.0631, 0.0158, 0.00398, 0.001], rel=0.01)
+    assert stages[::2][:4] == stages[1::2]
+    assert given_at(8, OPTIONS, options) is OPTIONS
+
+
+def test_the_density_falls_as_planned_and_mass_is_conserved(pool: Pools) -> None:
+    options = WARM | {"density": 0.05}
+    expected = [given_at(step, options, schemes["per_tensor"].options(OPTIONS | {"density": 0.05}))["density"]
+                for step in range(10)]  # fmt: skip
+    for seen in pool.run(work_momentum.warms_up, 2, options, 10):
+        assert [density for density, _ in seen] == expected
+        assert max(missed for _, missed in seen) < 1e-6
+
+
+@pytest.mark.parametrize("cut", [3, 4])
+def test_a_run_cut_in_the_warm_up_goes_on_in_it(pool: Pools, cut: int) -> None:
+    assert all(pool.run(work_resume.resumes_exactly, 2, WARM | {"density": 0.05}, cut))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"density_warmup": -1}, "must not be negative"), ({"compressor": "fp16", "density_warmup": 4}, "no effect")],
+)
+def test_a_warm_up_that_cannot_be_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        schemes["per_tensor"].options(options)
