@@ -90,10 +90,10 @@ def _catalogued(name: str, on: str, given: Mapping[str, str]) -> Profile:
 
 
 @click.command(short_help="A training that ran anywhere, by its torch.profiler trace.")
-@click.argument("words", nargs=-1, required=True, metavar="trace=FILE [KEY=VALUE]...")
+@click.argument("words", nargs=-1, required=True, metavar="trace=FILE|FOLDER [KEY=VALUE]...")
 @_OUT
 def trace(words: tuple[str, ...], out: Path | None) -> None:
-    """Read when gradients were ready from a Chrome trace of torch.profiler (.json or .json.gz).
+    """Read when gradients were ready from a trace of torch.profiler (.json, .json.gz), or a folder of ranks' traces.
 
     Record whole iterations with record_shapes=True. Keys: model, for the names of gradients: a model that ssfx has, or
     FILE.py:FUNCTION; batch_size, the samples of a rank and step. For example:
@@ -106,11 +106,11 @@ def trace(words: tuple[str, ...], out: Path | None) -> None:
     batch_size = given.get("batch_size", "0")
     if not batch_size.isdecimal():
         raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
-    from ssfx.perf_model.profiler_trace import profile_of_trace
+    from ssfx.perf_model.rank_traces import profile_of_traces
 
     path, model = Path(given["trace"]).expanduser(), given.get("model", "")
     kept = _checked(out or Path(f"{path.name.partition('.')[0]}.profile.json"))
-    found = profile_of_trace(path, model, _tensors(model) if model else None, int(batch_size))
+    found = profile_of_traces(path, model, _tensors(model) if model else None, int(batch_size))
     _keep(found, kept)
     if not found.batch_size:
         click.echo("the batch size is not known, so samples/s will be those of 1; add batch_size=N")

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,36 +13,31 @@ from typing import Any
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import DAMAGED
 from ssfx.core.origin import BEWARE, Origin
+from ssfx.perf_model.trace_device import Pass, TraceDevice
+from ssfx.perf_model.trace_file import HOW, STEP, Event, TraceFile, end, trace_file
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 
 READY = "torch::autograd::AccumulateGrad"
 BACKWARD = "autograd::engine::evaluate_function"
-STEP = "Optimizer.step#"
 CLEAR = "Optimizer.zero_grad#"
-HOW = "record whole iterations: with profile(record_shapes=True), the optimizer's step inside, then export_chrome_trace"
 _DTYPES = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
-_HOST_OF = re.compile(r"(?P<kind>\w+?)_(?:runtime|driver|ccp_events|insight|op)")
-"""Categories of what a host tells a device, or a device does; GPUs of both makers have those of cuda."""
-_LAUNCHED_BY = ("cuda", "hip", "cpu")
-_COLLECTIVE = re.compile(r"nccl\w*?Kernel_(?P<name>[A-Za-z]+)")
-WAITING = 0.1
-"""Share of a pass in which the device only exchanges, from which on a word is said."""
-BUSY = 0.5
-"""The same of computing, below which a pass with exchanges that are no all-reduce gets one, too."""
 
 
 @dataclass(frozen=True)
 class _Iteration:
     """Seconds of one iteration; `grads` are the events of its gradients in ready order, `ready_s` since backward."""
 
-    grads: tuple[dict[str, Any], ...]
+    grads: tuple[Event, ...]
     ready_s: tuple[float, ...]
     forward_s: float
     step_s: float
-    other_s: float
-    passes_us: Mapping[str, tuple[float, float]]
+    other_s: float | None
+    """None of the first iteration, whose beginning is not in the trace."""
+    passes_us: Mapping[str, Pass]
     """By pass, when it began and ended on what computes."""
+    accumulated: int = 1
+    """Backward passes of the step, of which this is the last."""
 
 
 def profile_of_trace(
@@ -57,114 +48,144 @@ def profile_of_trace(
     Names and shapes are those of `tensors` in the order in which gradients become ready, or else what the trace says of
     shapes, with numbers for names. Where the trace has kernels of a GPU, a gradient is ready when those that were
     launched before it have ended; exchanges of NCCL do not count, but waiting for them does, and the origin says so.
-    Undefined gradients are left out. ConfigError for a file that is no such trace, and for another accelerator.
+    Undefined gradients are left out. Of a step with several backward passes the last is read. Without the optimizer's
+    steps a pass is an iteration, and a step takes 0. The origin says all of this. ConfigError for a file that is no
+    such trace, and for another accelerator.
     """
-    raw = _read(path)
     try:
-        return _profile(raw, path, model, tensors, batch_size)
+        return _profile(trace_file(path), model, tensors, batch_size)
     except DAMAGED as broken:
         reason = " ".join(f"{type(broken).__name__}: {broken}".split())
         raise ConfigError(f"{path} is no Chrome trace of torch.profiler that can be read ({reason}); {HOW}") from None
 
 
-def _profile(
-    raw: dict[str, Any], path: Path, model: str, tensors: Sequence[TensorSpec] | None, batch_size: int
-) -> Profile:
-    events = [{"name": "", **e} for e in raw["traceEvents"] if isinstance(e, dict) and e.get("ph") == "X" and "ts" in e]
-    events.sort(key=lambda event: float(event["ts"]))
-    _check_accelerator(events, raw, path)
-    device = _Device(events)
-    found = _iterations(events, path, device)
-    undefined = sum(map(_undefined, found[0].grads))
+def _profile(trace: TraceFile, model: str, tensors: Sequence[TensorSpec] | None, batch_size: int) -> Profile:
+    device, grads = TraceDevice(trace.events), _gradients(trace)
+    steps = _steps(trace.events, grads)
+    every = list(_iterations(trace.events, grads, steps, device))
+    if not every:
+        raise ConfigError(f"{trace.path} has no gradients before an optimizer step; {HOW}")
+    undefined = sum(map(_undefined, every[0].grads))
     if tensors is None:
-        found = [_defined(one) for one in found]
-        if not found[0].grads:
-            raise ConfigError(f"{path} has no shapes: none of its gradients is defined; {HOW}")
-    counts = sorted({len(one.grads) for one in found})
-    if len(counts) > 1:
-        raise ConfigError(
-            f"{path}: its iterations have {counts[0]} to {counts[-1]} gradients; {HOW}, each with one backward pass"
-        )
-    specs = _specs(found[0].grads, tensors, path, model)
-    ready_s = [median(one.ready_s[i] for one in found) for i in range(counts[0])]
+        every = [_defined(one) for one in every]
+        if not every[0].grads:
+            raise ConfigError(f"{trace.path} has no shapes: none of its gradients is defined; {HOW}")
+    found, words = _alike(every, trace.path)
+    count = len(found[0].grads)
+    specs = _specs(found[0].grads, tensors, trace.path, model)
+    ready_s = [median(one.ready_s[i] for one in found) for i in range(count)]
     gaps = tuple(round(max(0.0, b - a), 9) for a, b in zip([0.0, *ready_s], ready_s, strict=False))
-    gpus = [str(one.get("name")) for one in raw.get("deviceProperties") or []]
-    on_gpu = any(event.get("cat") == "kernel" for event in events)
-    words = [device.waiting(found)] if on_gpu else []
+    if not steps:
+        words.append("the trace has no optimizer step, which is taken for 0")
+    if (passes := found[0].accumulated) > 1:
+        words.append(f"each step has {passes} backward passes, of which the last is read; say accumulate={passes}")
+    words += device.words([one.passes_us for one in found])
     if undefined and tensors is None:
-        words.append(f"{undefined} of {undefined + counts[0]} gradients are undefined in the trace and left out")
-    note = f"torch.profiler trace {path.name}, median of {len(found)} iterations; the profiler makes them slower"
-    note += "".join(f"; {BEWARE}{word}" for word in words if word)
-    origin = Origin("measured", gpus[0] if on_gpu and gpus else "", "", note)
+        words.append(f"{undefined} of {undefined + count} gradients are undefined in the trace and left out")
+    others = [one.other_s for one in found if one.other_s is not None]
+    note = f"torch.profiler trace {trace.path.name}, median of {len(found)} iterations; the profiler makes them slower"
+    note += "".join(f"; {BEWARE}{word}" for word in words)
     return Profile(
-        model or path.name.partition(".")[0], specs, gaps, round(median(one.forward_s for one in found), 9), origin,
-        batch_size, "cuda" if on_gpu else "cpu", step_s=round(median(one.step_s for one in found), 9),
-        other_s=round(median(one.other_s for one in found), 9), optimizer=_optimizer(events),
+        model or trace.path.name.partition(".")[0], specs, gaps, round(median(one.forward_s for one in found), 9),
+        Origin("measured", trace.gpu if trace.on_gpu else "", "", note), batch_size,
+        "cuda" if trace.on_gpu else "cpu", step_s=round(median(one.step_s for one in found), 9),
+        other_s=round(median(others), 9) if others else 0.0, optimizer=_optimizer(steps),
     )  # fmt: skip
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        data = path.read_bytes()
-        raw = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or 'it is no whole gzip file'}") from None
-    except (ValueError, EOFError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
-        raise ConfigError(f"{path} is no Chrome trace: {' '.join(str(error).split())}") from None
-    if not isinstance(raw, dict) or not isinstance(raw.get("traceEvents"), list):
-        raise ConfigError(f"{path} is no Chrome trace of torch.profiler: it has no traceEvents")
-    return raw
-
-
-def _check_accelerator(events: Sequence[dict[str, Any]], raw: dict[str, Any], path: Path) -> None:
-    """Raise ConfigError for a trace of what is neither a GPU nor a CPU, or of a GPU whose kernels are not in it."""
-    kinds = {str(event.get("cat")) for event in events}
-    others = (match["kind"] for kind in sorted(kinds) if (match := _HOST_OF.fullmatch(kind)))
-    if other := next((kind for kind in others if kind not in _LAUNCHED_BY), None):
-        raise ConfigError(
-            f"{path} was recorded on {other.upper()} devices, of which ssfx cannot read when they had computed; record "
-            "one of GPUs (CUDA or ROCm) or of a CPU"
-        )
-    backend = (raw.get("distributedInfo") or {}).get("backend", "")
-    if "kernel" not in kinds and ("nccl" in str(backend) or {"cuda_runtime", "cuda_driver"} & kinds):
-        raise ConfigError(
-            f"{path} is of GPUs and has none of their kernels; record with activities=[ProfilerActivity.CPU, "
-            "ProfilerActivity.CUDA]"
-        )
-
-
-def _iterations(events: Sequence[dict[str, Any]], path: Path, device: _Device) -> list[_Iteration]:
-    on_host = (event for event in events if event.get("cat") != "gpu_user_annotation")
-    steps = [event for event in on_host if str(event["name"]).startswith(STEP)]
-    ready = [event for event in events if event["name"] == READY]
-    if not ready:
-        raise ConfigError(f"{path} has no gradients ({READY}); {HOW}")
-    if not steps:
-        raise ConfigError(f"{path} has no optimizer step; {HOW}")
-    found, after = [], float("-inf")
-    for step in steps:
-        inside = [event for event in events if after < event["ts"] < step["ts"]]
-        grads = tuple(event for event in inside if event["name"] == READY)
-        if grads:
-            found.append(_iteration(inside, grads, step, after, device))
-        after = _end(step)
+def _gradients(trace: TraceFile) -> list[Event]:
+    found = [event for event in trace.events if event["name"] == READY]
+    if not found:  # where only the engine's own events are kept
+        found = [event for event in trace.events if event["name"] == f"{BACKWARD}: {READY}"]
+    if not found:
+        raise ConfigError(f"{trace.path} has no gradients ({READY}), as if nothing was trained; {HOW}")
     return found
 
 
+def _steps(events: Sequence[Event], grads: Sequence[Event]) -> list[Event]:
+    """Return the optimizer's steps on the host; those between which no gradient came ready are one."""
+    ready_at, found = [event["ts"] for event in grads], list[Event]()
+    for event in events:
+        if event["name"].startswith(STEP) and event["cat"] != "gpu_user_annotation":
+            before = found[-1] if found else None
+            if before and bisect_left(ready_at, before["ts"]) == bisect_left(ready_at, event["ts"]):
+                found[-1] = {**before, "dur": max(end(before), end(event)) - before["ts"]}
+            else:
+                found.append(event)
+    return found
+
+
+def _iterations(
+    events: Sequence[Event], grads: Sequence[Event], steps: Sequence[Event], device: TraceDevice
+) -> Iterator[_Iteration]:
+    """Yield the iterations that end with a step; without steps, every backward pass with the forward before it."""
+    at, ready_at = [event["ts"] for event in events], [event["ts"] for event in grads]
+    after = float("-inf")
+    if not steps:
+        for one in _passes(events, grads):
+            inside = events[bisect_right(at, after) : bisect_right(at, end(one[-1]))]
+            yield _iteration(inside, one, None, after, device)
+            after = end(one[-1])
+    for step in steps:
+        until = bisect_left(at, step["ts"])
+        inside, mine = events[bisect_right(at, after) : until], grads[bisect_right(ready_at, after) :]
+        mine = mine[: bisect_left([event["ts"] for event in mine], step["ts"])]
+        passes = _passes(inside, mine)
+        if len(passes) > 1 and len({tuple(map(_shape, one)) for one in passes}) == 1:
+            before = end(passes[-2][-1])
+            found = _iteration(events[bisect_right(at, before) : until], passes[-1], step, before, device)
+            yield replace(found, accumulated=len(passes))
+        elif mine:
+            yield _iteration(inside, mine, step, after, device)
+        after = end(step)
+
+
+def _passes(events: Sequence[Event], grads: Sequence[Event]) -> list[list[Event]]:
+    """Return the gradients by backward pass: where operators outside of backward run between two, another one begins.
+
+    Another pass begins with the backward of an operator, so that a gradient right after such operators is of the same.
+    """
+    found: list[list[Event]] = []
+    ready, inside, forward, begins = {id(event) for event in grads}, float("-inf"), False, True
+    for event in events:
+        if id(event) in ready:
+            if begins or not found:
+                found.append([])
+            found[-1].append(event)
+            inside, forward, begins = max(inside, end(event)), False, False
+        elif event["name"].startswith(BACKWARD):
+            begins = begins or (forward and not event["name"].endswith(READY))
+            inside = max(inside, end(event))
+        elif event["cat"] == "cpu_op" and event["ts"] >= inside:
+            forward = True
+    return found
+
+
+def _alike(every: Sequence[_Iteration], path: Path) -> tuple[list[_Iteration], list[str]]:
+    """Return the iterations with the same gradients, and a word on others: most are alike, or ConfigError."""
+    counts = Counter((len(one.grads), one.accumulated) for one in every)
+    (usual, most) = counts.most_common(1)[0]
+    if 2 * most <= len(every):
+        numbers = sorted({count for count, _ in counts})
+        many = f"{numbers[0]} to {numbers[-1]} gradients" if len(numbers) > 1 else "several numbers of backward passes"
+        raise ConfigError(f"{path}: its iterations have {many}; {HOW}, each with one backward pass")
+    found = [one for one in every if (len(one.grads), one.accumulated) == usual]
+    left = len(every) - len(found)
+    return found, [f"{left} of {len(every)} iterations have other gradients and are left out"] if left else []
+
+
 def _iteration(
-    inside: Sequence[dict[str, Any]], grads: tuple[dict[str, Any], ...], step: dict[str, Any], after: float,
-    device: _Device,
-) -> _Iteration:  # fmt: skip
-    cleared = max((_end(e) for e in inside if str(e["name"]).startswith(CLEAR)), default=after)
-    backward = next((e["ts"] for e in inside if str(e["name"]).startswith(BACKWARD)), grads[0]["ts"])
-    ops = [e["ts"] for e in inside if e.get("cat") == "cpu_op" and cleared <= e["ts"] < backward]
-    forward = ops[0] if ops else backward
+    inside: Sequence[Event], grads: Sequence[Event], step: Event | None, after: float, device: TraceDevice
+) -> _Iteration:
+    cleared = max((end(e) for e in inside if e["name"].startswith(CLEAR)), default=after)
+    backward = next((e["ts"] for e in inside if e["name"].startswith(BACKWARD)), grads[0]["ts"])
+    forward = next((e["ts"] for e in inside if e["cat"] == "cpu_op" and cleared <= e["ts"] < backward), backward)
     begins, starts = device.when(backward), device.when(forward)
-    other = starts - device.when(after) if after > float("-inf") else 0.0
-    passes = {"forward": (starts, begins), "backward": (begins, max(device.when(_end(e)) for e in grads))}
+    other_s = 1e-6 * max(0.0, starts - device.when(after)) if after > float("-inf") else None
+    passes = {"forward": (starts, begins), "backward": (begins, max(device.when(end(e)) for e in grads))}
     return _Iteration(
-        grads, tuple(1e-6 * max(0.0, device.when(_end(e)) - begins) for e in grads), 1e-6 * max(0.0, begins - starts),
-        1e-6 * device.took(step), 1e-6 * max(0.0, other), passes,
+        tuple(grads), tuple(1e-6 * max(0.0, device.when(end(e)) - begins) for e in grads),
+        1e-6 * max(0.0, begins - starts), 1e-6 * device.took(step) if step else 0.0, other_s, passes,
     )  # fmt: skip
 
 
@@ -174,94 +195,8 @@ def _defined(one: _Iteration) -> _Iteration:
     return replace(one, grads=tuple(one.grads[i] for i in kept), ready_s=tuple(one.ready_s[i] for i in kept))
 
 
-class _Device:
-    """The clock of what computes: the host's, or on a GPU when the kernels launched so far have ended."""
-
-    def __init__(self, events: Sequence[dict[str, Any]]) -> None:
-        launched = {
-            e["args"]["correlation"]: e["ts"]
-            for e in events
-            if e.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in e.get("args", {})
-        }
-        work = [
-            e
-            for e in events
-            if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
-            and e.get("args", {}).get("correlation") in launched
-        ]
-        self._exchanges = [e for e in work if "nccl" in str(e["name"]).lower()]
-        kernels = sorted(
-            (launched[e["args"]["correlation"]], e["ts"], _end(e)) for e in work if "nccl" not in str(e["name"]).lower()
-        )
-        self._launched = [launch for launch, _, _ in kernels]
-        self._starts = [start for _, start, _ in kernels]
-        self._ended = list(accumulate((end for _, _, end in kernels), max))
-        self._computing = _united((start, end) for _, start, end in kernels)
-
-    def when(self, ts: float) -> float:
-        """Return when everything that was launched up to `ts` of the host had been done, in microseconds."""
-        count = bisect_right(self._launched, ts)
-        return max(ts, self._ended[count - 1]) if count else ts
-
-    def took(self, event: dict[str, Any]) -> float:
-        """Return how long what was launched during `event` took; an exchange that it waited for does not count."""
-        first, last = bisect_right(self._launched, event["ts"]), bisect_right(self._launched, _end(event))
-        if first == last:
-            return float(event["dur"])
-        return float(self._ended[last - 1] - min(self._starts[first:last]))
-
-    def waiting(self, iterations: Sequence[_Iteration]) -> str:
-        """Return a word on waiting for the model's own exchanges that counts as computing; "" where there is none.
-
-        The device waits while nothing but exchanges runs on it. Where it computes for less than half of a pass with
-        exchanges other than all-reduces, the host may be what waits.
-        """
-        exchanging = _united((float(e["ts"]), _end(e)) for e in self._exchanges)
-        either = _united([*self._computing, *exchanging])
-        words = []
-        for name in ("forward", "backward"):
-            passes = [one.passes_us[name] for one in iterations]
-            span = median(end - begin for begin, end in passes)
-            busy = median(_inside(self._computing, *one) for one in passes)
-            alone = median(_inside(either, *one) - _inside(self._computing, *one) for one in passes)
-            inside = [e for e in self._exchanges if any(begin <= e["ts"] < end for begin, end in passes)]
-            kinds = Counter(_collective(str(e["name"])) for e in inside)
-            if span > 0 and (alone >= WAITING * span or (busy < BUSY * span and set(kinds) - {"AllReduce"})):
-                listed = ", ".join(f"{count / len(passes):.3g} {kind}" for kind, count in sorted(kinds.items()))
-                words.append(
-                    f"{name} takes {1e-3 * span:.3g} ms, in which kernels compute for {1e-3 * busy:.3g} ms and "
-                    f"exchanges of the model's own run alone for {1e-3 * alone:.3g} ms ({listed})"
-                )
-        return f"{', and '.join(words)}: waiting for them counts as computing" if words else ""
-
-
-def _collective(kernel: str) -> str:
-    match = _COLLECTIVE.search(kernel)
-    return match["name"] if match else "NCCL"
-
-
-def _united(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the spans in order, with those that touch as one."""
-    found: list[tuple[float, float]] = []
-    for begin, end in sorted(spans):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        else:
-            found.append((begin, end))
-    return found
-
-
-def _inside(united: Sequence[tuple[float, float]], begin: float, end: float) -> float:
-    """Return how much of the time from `begin` to `end` the spans cover."""
-    return sum(max(0.0, min(end, last) - max(begin, first)) for first, last in united)
-
-
-def _end(event: dict[str, Any]) -> float:
-    return float(event["ts"]) + float(event.get("dur", 0.0))
-
-
 def _specs(
-    grads: Sequence[dict[str, Any]], tensors: Sequence[TensorSpec] | None, path: Path, model: str
+    grads: Sequence[Event], tensors: Sequence[TensorSpec] | None, path: Path, model: str
 ) -> tuple[TensorSpec, ...]:
     said = [_said(event) for event in grads]
     if tensors is None:
@@ -280,10 +215,10 @@ def _specs(
     return tuple(TensorSpec(spec.name, spec.shape, one[1] if one else spec.dtype) for spec, one in both)
 
 
-def _said(event: dict[str, Any]) -> tuple[tuple[int, ...], str] | None:
+def _said(event: Event) -> tuple[tuple[int, ...], str] | None:
     """Return shape and dtype of the gradient of an event, None where the trace was recorded without."""
-    args = event.get("args", {})
-    dims, types = args.get("Input Dims"), args.get("Input type")
+    args = event["args"]
+    dims, types = _dims(event), args.get("Input type")
     if not dims or not isinstance(dims[0], list) or _undefined(event):
         return None
     kind = str(types[0]) if types else "float"
@@ -292,13 +227,19 @@ def _said(event: dict[str, Any]) -> tuple[tuple[int, ...], str] | None:
     return tuple(int(n) for n in dims[0]), _DTYPES[kind]
 
 
-def _undefined(event: dict[str, Any]) -> bool:
+def _dims(event: Event) -> Any:
+    return event["args"].get("Input Dims") or event["args"].get("Input dims")
+
+
+def _shape(event: Event) -> str:
+    return str(_dims(event))
+
+
+def _undefined(event: Event) -> bool:
     """Return whether the trace was recorded with shapes, and the gradient of the event had none and no type."""
-    args = event.get("args", {})
-    dims, types = args.get("Input Dims"), args.get("Input type")
+    dims, types = _dims(event), event["args"].get("Input type")
     return bool(dims) and dims[0] == [] and not (types and types[0])
 
 
-def _optimizer(events: Sequence[dict[str, Any]]) -> str:
-    name = next(str(event["name"]) for event in events if str(event["name"]).startswith(STEP))
-    return name.removeprefix(STEP).partition(".")[0].lower()
+def _optimizer(steps: Sequence[Event]) -> str:
+    return str(steps[0]["name"]).removeprefix(STEP).partition(".")[0].lower() if steps else ""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ssfx.core.component_file import component_file
@@ -59,10 +60,10 @@ def exchanges() -> list[Group]:
     kinds = dict.fromkeys(pair.network for pair in pairs)
     nodes = ("one node", "two nodes", "more nodes")
     collectives = dict.fromkeys(pair.label for pair in pairs)
-    sets = [(kind, lambda pair, kind=kind: pair.network == kind) for kind in kinds]
-    sets += [(name, lambda pair, name=name: f" {name}," in pair.panel) for name in nodes]
-    sets += [(name, lambda pair, name=name: pair.label == name) for name in collectives]
-    sets += [("all_reduce of 8 to 32 MiB", lambda pair: pair.label == "all_reduce" and "bucket" in pair.sent)]
+    sets: list[tuple[str, Callable[[Pair], bool]]] = [
+        *((kind, partial(_over, kind)) for kind in kinds), *((name, partial(_on, name)) for name in nodes),
+        *((name, partial(_of, name)) for name in collectives), ("all_reduce of 8 to 32 MiB", _bucket),
+    ]  # fmt: skip
     return [
         Group(
             f"{NAME}: formulas of links held against public logs of nccl-tests",
@@ -72,6 +73,22 @@ def exchanges() -> list[Group]:
             ("a cluster with tables is simulated with them, so these errors are of clusters without",),
         )
     ]  # fmt: skip
+
+
+def _over(kind: str, pair: Pair) -> bool:
+    return pair.network == kind
+
+
+def _on(nodes: str, pair: Pair) -> bool:
+    return f" {nodes}," in pair.panel
+
+
+def _of(collective: str, pair: Pair) -> bool:
+    return pair.label == collective
+
+
+def _bucket(pair: Pair) -> bool:
+    return pair.label == "all_reduce" and "bucket" in pair.sent
 
 
 def _pairs(name: str, hardware: Hardware) -> Iterator[Pair]:
