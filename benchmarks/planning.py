@@ -2,10 +2,10 @@
 
     python benchmarks/planning.py [WORD ...]
 
-With words only what has one of them in its name is printed: "simulate", "advise", "growth". The first line is the time
+With words only what has one of them in its name is printed: "simulate", "growth", "memory". The first line is the time
 of a fixed loop of plain Python: machines compare by it. Every command has its start in it, with its byte code compiled
-before, and results in a fresh folder. Then come plans alone, in a process that has planned before, and how they grow
-with the number of tensors. Nothing is asserted.
+before, and results in a fresh folder. Then come plans alone, in a process that has planned before, how they grow with
+the number of tensors, and the most memory that one of the largest takes. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
 
 from ssfx.core.case import ClusterChoice
@@ -49,7 +50,9 @@ COMMANDS = (
     ("figures", 60.0),
 )
 SIZES = (100, 1000, 10_000)
-WORLD_SIZE = 4096
+WORLD_SIZE = 100_000
+MOST_MB = 300.0
+"""Budget of memory: a process that makes one plan of the largest size."""
 ORIGIN = Origin("nominal", note="planning benchmark")
 KNOTS = tuple(64.0 * 4**i for i in range(11))
 
@@ -151,6 +154,27 @@ def growth() -> None:
         print(f"{scheme:16} {cells} {exponent:6.2f}", flush=True)
 
 
+def memory_mb(scheme: str) -> float:
+    """Return the most memory of a new process that makes one plan of the largest size."""
+    words = (
+        "import resource, sys; import planning; from ssfx.schemes.make_plan import make_plan;"
+        f"make_plan({scheme!r}, planning.profile_of(planning.SIZES[-1]), planning.costs_of(planning.WORLD_SIZE));"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", words], cwd=Path(__file__).parent, capture_output=True, check=True, text=True
+    )
+    return float(done.stdout)
+
+
+def memory() -> None:
+    """Print the most memory of one plan of the largest size, of every scheme that searches."""
+    print(f"\nMB of a process with one plan of {SIZES[-1]:,} tensors on {WORLD_SIZE:,} ranks", flush=True)
+    for scheme in POINTS[0]:
+        used = memory_mb(scheme)
+        print(f"{used:9.0f} MB of {MOST_MB:.0f}  {'kept  ' if used <= MOST_MB else 'MISSED'}  {scheme}", flush=True)
+
+
 def main(compiled: str) -> None:
     """Print the loop, the budgets and the growth."""
     asked = sys.argv[1:]
@@ -175,6 +199,8 @@ def main(compiled: str) -> None:
                     show(planned_s(scheme, model, nodes), AUTO_S if scheme == "auto" else PLAN_S, loop, what)
     if wanted("growth"):
         growth()
+    if wanted("memory"):
+        memory()
 
 
 if __name__ == "__main__":

@@ -20,6 +20,9 @@ NOISE = (0.25, 0.02, 0.0)
 two may be equal by chance."""
 NEAR = 0.03
 """A plan that leaves nothing out is kept if it is slower than the fastest by no more: so little is worth no error."""
+DISTURBED = 1.0
+"""By how much of the fastest step a visit may be too long: after one, the fastest plan that leaves nothing out is only
+dropped if it is further behind."""
 REPAID = 3
 """Times the steps of the longest trial that must be left of a run for one to start: at most a third of what is left is
 spent on plans that will not be kept."""
@@ -34,9 +37,10 @@ class PlanTrial:
     A round visits each plan that is left for `SETTLING` and `timed` steps, every other round in the opposite order, so
     that a drift hits all alike. A plan's time is the least of its visits' mean steps, each the mean over ranks: what
     else goes on only ever makes steps longer. Its noise is what lies between the two least. A plan that is slower than
-    the fastest by more than their noise is dropped, and the trial ends with the last but one. Of plans that are as
-    fast but for `NEAR`, or that the last round does not tell apart, one that sends every element in 32 or 16 bits is
-    kept. All ranks decide by the same numbers. Nothing is lost between plans: residuals belong to parameters.
+    the fastest by more than their noise is dropped, and the trial ends with the last but one; no single visit drops all
+    plans that send every element. Of plans that are as fast but for `NEAR`, or that the last round does not tell apart,
+    one that sends every element in 32 or 16 bits is kept. All ranks decide by the same numbers. Nothing is lost
+    between plans: residuals belong to parameters.
     """
 
     def __init__(self, comm: Comm, plans: Sequence[Plan], timed: int) -> None:
@@ -114,7 +118,10 @@ class PlanTrial:
             # One that sends every element stays if it is only just slower; where it is the fastest, others must be
             # faster by more than that.
             lead_s = near_s if number == exact else -near_s if self._exact[best] else 0.0
-            if self._behind_s(number, best) <= lead_s + self._noise_s(number, best):
+            noise_s = self._noise_s(number, best)
+            if number == exact and self._round == 0:
+                noise_s = max(noise_s, DISTURBED * self._time_s(best))
+            if self._behind_s(number, best) <= lead_s + noise_s:
                 stay.append(number)
         most = KEPT[self._round]
         return stay[:most] if exact not in stay[most:] else [*stay[: most - 1], exact]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 from ssfx.core.errors import ConfigError
@@ -106,6 +107,7 @@ def plan_omgs(profile: Profile, costs: Costs, options: OmgsOptions) -> Plan:
     parts = dtype_profiles(profile)
     models = {each: [JointModel.of(part, costs, each) for part in parts] for each in carriers}
     prices = JointPrices(profile, costs, parts)
+    encode = cache(Curve.zero() if carrier.dense else costs.encode)  # layers repeat, and every network asks again
 
     def sketch(label: str, carrier: Carrier, choose: Callable[[JointModel, Carrier, str], list[int]]) -> Sketch:
         chosen = []
@@ -123,12 +125,12 @@ def plan_omgs(profile: Profile, costs: Costs, options: OmgsOptions) -> Plan:
 
     def rule(network: float) -> Callable[[JointModel, Carrier, str], list[int]]:
         on = costs.on_network(network)
-        encode = Curve.zero() if carrier.dense else costs.encode
 
         def cuts(model: JointModel, carrier: Carrier, dtype: str) -> list[int]:
             if costs.world_size == 1:
                 return []
 
+            @cache
             def message(numel: float) -> float:
                 return on.exchange_s(carrier.collective, carrier.nbytes(int(numel), dtype=dtype))
 

@@ -37,7 +37,7 @@ from ssfx.schemes.search.auto_portfolio import leaves_out
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
 from ssfx.schemes.search.auto_steps import MORE_STEPS, kept_back_shares, measured_steps, needed
 from ssfx.schemes.search.auto_tables import TableMaker, Tables
-from ssfx.schemes.search.auto_trial import LATE, MOST
+from ssfx.schemes.search.auto_trial import AS_DDP, LATE, MOST
 from ssfx.schemes.search.byte_groups import plan_per_dtype
 from ssfx.simulator import simulate
 
@@ -367,6 +367,9 @@ def test_dense_16_bits_are_tried_however_much_faster_others_are_predicted_to_be(
     specs = [{one.compressor for _, lane in plan.lanes() for one in lane.segments} for plan in plans]
     assert {"fp16"} in specs
     assert {None} in specs
+    assert any(
+        {"fp16"} == spec and AS_DDP in dict(plan.notes)["chosen"] for plan, spec in zip(plans, specs, strict=True)
+    )
     seconds = [evaluate(plan, target.profile, costs).total_s for plan in plans]
     if options != {"quality": "dense"}:
         assert seconds[specs.index({"fp16"})] > LATE * seconds[0]

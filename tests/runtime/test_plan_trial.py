@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
@@ -105,13 +105,14 @@ def test_a_trial_ends_as_soon_as_two_plans_differ_by_more_than_their_noise() -> 
 @given(
     times_s=st.lists(st.floats(0.5, 2.0), min_size=2, max_size=6),
     disturbed=st.lists(st.integers(0, 5), max_size=1),
-    more=st.floats(1.0, 1.2),
+    more=st.floats(1.0, 1.9),
     exact=st.integers(0, 5),
 )
+@example(times_s=[1.1, 1.0], disturbed=[1], more=1.6, exact=1)
 def test_what_is_kept_is_never_behind_a_plan_that_sends_every_element(
     times_s: list[float], disturbed: list[int], more: float, exact: int
 ) -> None:
-    """Whatever disturbs the first visit of any plan by a fifth: two more of it tell."""
+    """Whatever makes the first visit of any plan nearly twice as long, as neighbours do: two more of it tell."""
     exact %= len(times_s)
     trial, calls = trial_of(len(times_s), {exact: "fp16"}), Counter[int]()
 

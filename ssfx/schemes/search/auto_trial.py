@@ -23,6 +23,7 @@ MOST = 6
 """Plans that are trained with, that of the search and dense ones among them."""
 ALWAYS = (DENSE, HALF)
 """Kinds that leave nothing out."""
+AS_DDP = "messages as of torch DDP"
 LATE = 2.0
 """Other plans that are predicted to take so many times as long as the best are not worth it."""
 
@@ -30,20 +31,23 @@ LATE = 2.0
 def worth_trying(plan: Plan, profile: Profile, costs: Costs, kinds: Iterable[Kind], known: StepPrices) -> list[Plan]:
     """Return `plan`, dense messages in 32 and 16 bits, and of other kinds the best few messages, the fastest first.
 
-    None is there twice, and none that cannot be priced.
+    In 16 bits there are those of torch DDP, too: where messages are cut rests on a prediction as well. None is there
+    twice, and none that cannot be priced.
     """
     best: dict[Kind, tuple[float, Plan]] = {}
+    as_ddp: list[Plan] = []
     for kind in dict.fromkeys((DENSE, *kinds)):
         if kind.plain_below or kind.calls == "alone":
             continue
         try:
             plans = list(_few_messages(profile, costs, kind))
             best[kind] = min(((known.disturbed_s(one), one) for one in plans), key=lambda one: one[0])
+            as_ddp += [one for one in plans if kind == HALF and AS_DDP in dict(one.notes)["chosen"]]
         except ConfigError:
             continue
     limit_s = LATE * known.disturbed_s(plan)
     rest = (one for kind, one in best.items() if kind not in ALWAYS and one[0] <= limit_s)
-    always = [best[kind][1] for kind in ALWAYS if kind in best]
+    always = [*(best[kind][1] for kind in ALWAYS if kind in best), *as_ddp]
     chosen = [plan, *always, *(one for _, one in sorted(rest, key=lambda one: one[0]))]
     found = {(one.buckets, one.launch_order): one for one in reversed(chosen)}  # of equal ones the first
     return sorted(found.values(), key=chosen.index)[:MOST]
@@ -54,7 +58,7 @@ def _few_messages(profile: Profile, costs: Costs, kind: Kind) -> Iterator[Plan]:
     caps = {
         "one message": (profile.nbytes, profile.nbytes),
         "two messages": (profile.nbytes / 2, profile.nbytes),
-        "messages as of torch DDP": (FIRST_BUCKET_BYTES, BUCKET_CAP_BYTES),
+        AS_DDP: (FIRST_BUCKET_BYTES, BUCKET_CAP_BYTES),
     }
     for words, (first, cap) in caps.items():
 
