@@ -43,9 +43,9 @@ def exempt_text(names: frozenset[str]) -> str:
 def check_exempt(state: Any, names: frozenset[str]) -> None:
     """Raise ConfigError if a state was saved with other exempt tensors."""
     saved = state.get("exempt", "") if isinstance(state, Mapping) else exempt_text(names)
-    if saved != exempt_text(names):
+    if saved != (mine := exempt_text(names)):
         raise ConfigError(
-            f"this state was saved with these tensors exempt: {saved or 'none'}; resume with the same exempt="
+            f"this state was saved with exempt tensors {saved or 'none'}, not {mine or 'none'}; resume with the same exempt"
         )
 
 

@@ -304,6 +304,16 @@ def test_who_has_detached_may_be_waited_for_outside_of_the_exchange(pool: Pool) 
     assert pool.run(work.comm_after_detach, 2) == [2.0, 2.0]
 
 
+@pytest.mark.parametrize("scheme", ["per_tensor", "oktopk", "ssfusion_oi", "powersgd"])
+def test_exempt_kinds_are_exchanged_as_by_ddp(pool: Pool, scheme: str) -> None:
+    weights = {"first.weight", "middle.weight", "last.weight"}
+    density = {} if scheme == "powersgd" else {"density": 0.05}
+    for differ, compressed, text in pool.run(work.exempt, 2, {"scheme": scheme, "exempt": "vectors,norms", **density}):
+        assert differ <= weights
+        assert compressed == weights
+        assert "norm.bias" in text
+
+
 def test_a_handle_says_what_it_does(pool: Pool) -> None:
     for text in pool.run(work.handle_text, 2, work.SPARSE, 1):
         assert text.startswith("<ssfx.Sync: per_tensor, topk at density 0.05 on 2 ranks; ")
