@@ -17,15 +17,16 @@ from transformers import TrainerCallback
 
 from ssfx.core.errors import ConfigError
 from ssfx.integrations.state_files import load_state, save_state
-from ssfx.runtime.attach import attach_whole
+from ssfx.runtime.attach import attach
 from ssfx.runtime.sync import Sync
+from ssfx.sharded.sync import ShardedSync
 
 
 class SsfxCallback(TrainerCallback):  # type: ignore[misc]
     """Exchanges a Trainer's gradients by ssfx instead of torch DDP, from the start of training to its end.
 
     `options` are those of `ssfx.attach`. The trainer keeps everything else: sharded data, mixed precision, clipping,
-    accumulation, evaluation. Each rank's state is saved with every checkpoint and loaded when training resumes from
+    accumulation, evaluation, and sharding by its fsdp option in version 2. Each rank's state is saved with every checkpoint and loaded when training resumes from
     one. `resume_from`: the checkpoint, where it is not in the trainer's output folder. `sync` is the handle while
     training runs.
     """
@@ -34,7 +35,7 @@ class SsfxCallback(TrainerCallback):  # type: ignore[misc]
         self._trainer = trainer
         self._resume_from = resume_from
         self._options = options
-        self.sync: Sync | None = None
+        self.sync: Sync | ShardedSync | None = None
         _without_ddp(trainer.accelerator)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -44,7 +45,7 @@ class SsfxCallback(TrainerCallback):  # type: ignore[misc]
                 "the Trainer made a new accelerator, which wrapped the model in DistributedDataParallel; add the "
                 "SsfxCallback after whatever does that (auto_find_batch_size is one)"
             )
-        self.sync = attach_whole(kwargs["model"], kwargs["optimizer"], **self._options)
+        self.sync = attach(kwargs["model"], kwargs["optimizer"], **self._options)
         if state.global_step:
             load_state(self.sync, self._resume_from or Path(args.output_dir, f"checkpoint-{state.global_step}"))
 
@@ -65,15 +66,18 @@ def prepare(
 ) -> tuple[Any, ...]:
     """Return (sync, model, optimizer, *others), prepared by accelerate without DDP and with ssfx attached.
 
+    A FullyShardedDataParallelPlugin of version 2 shards the model as without ssfx.
     `options` are those of `ssfx.attach`. `accelerator.accumulate(model)`, `backward` and `clip_grad_norm_` work on what
     is returned; save `sync.state_dict()` on every rank with the accelerator's own checkpoint.
     """
     _without_ddp(accelerator)
     prepared = accelerator.prepare(model, optimizer, *others)
     model, optimizer = prepared[:2]
-    return attach_whole(model, optimizer, **options), *prepared
+    return attach(model, optimizer, **options), *prepared
 
 
 def _without_ddp(accelerator: Any) -> None:
-    """Let `accelerator` prepare models as for evaluation: moved and autocast, not wrapped."""
+    """Let `accelerator` prepare models as for evaluation: moved and autocast, not wrapped, unless it shards them."""
+    if getattr(accelerator, "is_fsdp2", False):
+        return
     accelerator.prepare_model = partial(accelerator.prepare_model, evaluation_mode=True)

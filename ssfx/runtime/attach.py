@@ -17,6 +17,7 @@ from ssfx.collectives.comm import Comm
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.runtime.ddp_habits import check_arguments
+from ssfx.runtime.exempt import exempt_names
 from ssfx.runtime.guards import check_held, is_sharded, unwrapped
 from ssfx.runtime.online import parameter_names
 from ssfx.runtime.process_group import check_group
@@ -41,6 +42,7 @@ def attach(
     costs: Costs | None = None,
     seed: int = 0,
     trace: bool = False,
+    exempt: str | Sequence[str] = (),
     **options: Any,
 ) -> Sync | ShardedSync:
     """Exchange the model's gradients by `scheme` at the end of every backward pass from now on; return the handle.
@@ -52,9 +54,10 @@ def attach(
     and residual error feedback.
     `scaler`: pass the GradScaler if you use one, so that residuals follow its scale. `costs`: planning input for
     profiled schemes; None measures it when planning. `process_group`: None makes one of all ranks for the exchange
-    alone; a group that is given must not be used by anything else during backward. A model that `fully_shard` has
-    wrapped over a mesh of two dimensions exchanges shards between replicas, and returns a ShardedSync. Raises
-    ConfigError when the combination cannot work.
+    alone; a group that is given must not be used by anything else during backward. `exempt`: kinds of parameters that
+    travel as they are whatever the scheme, "vectors", "embeddings" or "norms". A model that `fully_shard` has wrapped
+    exchanges between replicas of shards, or between shards, and returns a ShardedSync. Raises ConfigError when the
+    combination cannot work.
     """
     check_group(process_group)
     if is_sharded(model):
@@ -62,7 +65,8 @@ def attach(
 
         return attach_sharded(
             model, optimizer, scheme=scheme, compressor=compressor, density=density, memory=memory, scaler=scaler,
-            seed=seed, options=options, process_group=process_group, costs=costs, trace=trace,
+            seed=seed, exempt=exempt_names(model, exempt), options=options, process_group=process_group, costs=costs,
+            trace=trace,
         )  # fmt: skip
     check_model(model)
     optimizers = unwrapped(optimizer)
@@ -85,6 +89,7 @@ def attach(
         costs=costs,
         seed=seed,
         trace=trace,
+        exempt=exempt_names(model, exempt),
     )
 
 

@@ -27,6 +27,7 @@ from ssfx.runtime.covered import Covered
 from ssfx.runtime.ddp_habits import DdpHabits
 from ssfx.runtime.dropped import when_dropped
 from ssfx.runtime.exchange import Exchange, Slot
+from ssfx.runtime.exempt import check_exempt, exempt_text, exempted
 from ssfx.runtime.guards import Optimizers, ParameterWatch, refuse_inside_ddp
 from ssfx.runtime.online import parameter_names, registration_profile
 from ssfx.runtime.outcome import Outcome
@@ -74,6 +75,7 @@ class Sync(Uneven):
         costs: Costs | None,
         seed: int,
         trace: bool,
+        exempt: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__()
         self.comm = comm
@@ -81,6 +83,7 @@ class Sync(Uneven):
         self.given = given
         self.memory = memory
         self.seed = seed
+        self._exempt = exempt
         self.step = 0
         self.skipped_steps = 0
         self.last: StepStats | None = None
@@ -143,7 +146,8 @@ class Sync(Uneven):
         facts = {
             "scheme": mine["scheme"], **{f"option {key}": repr(value) for key, value in options},
             "memory": mine["memory_kind"], "seed": str(self.seed),
-            "argument costs": "given" if has_costs else "None", "GradScaler": scaler_fact(self._scaler),
+            "argument costs": "given" if has_costs else "None", "exempt": exempt_text(self._exempt),
+            "GradScaler": scaler_fact(self._scaler),
             **model_facts(self._model, optimizers),
         }  # fmt: skip
         check_agreed(self.comm, facts, "attach with the same model, optimizer and options on every rank")
@@ -271,6 +275,7 @@ class Sync(Uneven):
             "scale": self.store.loss_scale,
             "rates": self._rates.state_dict() if self._rates else None,
             "memory": self.store.state_dict(),
+            "exempt": exempt_text(self._exempt),
             **self._planner.state_dict(),
         }
 
@@ -306,6 +311,7 @@ class Sync(Uneven):
         }  # fmt: skip
         shapes = {spec.name: spec.shape for spec in self._base.tensors}
         frozen = {name: tuple(p.shape) for name, p in self._frozen.items()}
+        check_exempt(state, self._exempt)
         plan = plan_of_state(state, mine, shapes, self.memory, frozen)
         if self._rates is not None and state["rates"] is None:
             raise ConfigError(
@@ -332,7 +338,7 @@ class Sync(Uneven):
         release_model(self._model)
 
     def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
-        self.plan = plan
+        self.plan = plan = exempted(plan, self._exempt)
         self._outcome.when_settled(partial(self._put, plan, for_a_while=for_a_while))  # the old plan's lanes hold it
 
     def _put(self, plan: Plan, *, for_a_while: bool) -> None:

@@ -35,6 +35,7 @@ def attach_sharded(
     memory: str | None,
     scaler: torch.amp.GradScaler | None,
     seed: int,
+    exempt: frozenset[str],
     options: dict[str, Any],
     **others: Any,
 ) -> ShardedSync:
@@ -62,7 +63,7 @@ def attach_sharded(
         )
     between = None
     if replicas is not None:
-        between = Leg(groups, *_asked(optimizers, asked, options, False), Comm(replicas, model_device(model)))
+        between = Leg(groups, *_asked(optimizers, asked, options, False), Comm(replicas, model_device(model)), exempt)
         options = {}
     summed = None
     if sums is not None or replicas is None:
@@ -74,7 +75,7 @@ def attach_sharded(
             sums = dict(sums)
             asked = {key: sums.pop(key, "ddp" if key == "scheme" else None) for key in asked}
             options = sums
-        summed = ShardSum(groups, *_asked(optimizers, asked, options, True), Comm(shards, model_device(model)))
+        summed = ShardSum(groups, *_asked(optimizers, asked, options, True), Comm(shards, model_device(model)), exempt)
     first = between or summed
     assert first is not None
     notice_voting_zeros(model, first.given.get("compressor"), first.comm.rank)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -15,8 +15,9 @@ from ssfx.compressors.quantizer import Quantizer
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
 from ssfx.memories import Memory
-from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
+from ssfx.planning.plan import Bucket, Lane, Plan, TensorSpec, launch_in_order
 from ssfx.planning.profile import Profile
+from ssfx.runtime.exempt import exempted
 from ssfx.runtime.saved_state import identity
 from ssfx.runtime.setup import placeholder_costs
 from ssfx.schemes import Scheme
@@ -59,7 +60,8 @@ class Leg:
             dtype = str(group.dtype).removeprefix("torch.")
             specs = tuple(TensorSpec(name, shape, dtype) for name, shape in group.shapes.items())
             costs = placeholder_costs(self.comm.world_size)
-            part = make_plan(self.scheme.name, profile_of(specs), costs, {**caps, **self.given})
+            whole = make_plan(self.scheme.name, profile_of(specs), costs, {**caps, **self.given})
+            part = exempted(whole, self.exempt)
             made = self._buckets(part)
             tensors += part.tensors
             buckets += made
@@ -67,25 +69,8 @@ class Leg:
         order = launch_in_order(tuple(buckets), tuple(tensors))
         return Plan(self.scheme.name, self.comm.world_size, tuple(tensors), tuple(buckets), order), owner
 
-    def _buckets(self, part: Plan) -> list[Bucket]:
-        return [self._without_exempt(bucket, part) for bucket in part.buckets]
-
-    def _without_exempt(self, bucket: Bucket, part: Plan) -> Bucket:
-        """Return the bucket with exempt tensors in a dense lane of their own."""
-        lanes, dense = [], []
-        for lane in bucket.lanes:
-            segments = []
-            for segment in lane.segments:
-                taken = [name for name in segment.tensors if name in self.exempt and not segment.dense]
-                dense += taken
-                if left := tuple(name for name in segment.tensors if name not in taken):
-                    segments.append(replace(segment, tensors=left))
-            if segments:
-                lanes.append(replace(lane, segments=tuple(segments)))
-        if dense:
-            names = tuple(sorted(dense, key=part.order.__getitem__))
-            lanes.append(Lane("all_reduce", (Segment(names),)))
-        return Bucket(tuple(lanes))
+    def _buckets(self, part: Plan) -> Sequence[Bucket]:
+        return part.buckets
 
     @property
     def plan(self) -> Plan:
@@ -107,8 +92,8 @@ class ShardSum(Leg):
 
     of_shards: ClassVar[bool] = True
 
-    def _buckets(self, part: Plan) -> list[Bucket]:
-        lanes = [lane for bucket in part.buckets for lane in self._without_exempt(bucket, part).lanes]
+    def _buckets(self, part: Plan) -> Sequence[Bucket]:
+        lanes = [lane for bucket in part.buckets for lane in bucket.lanes]
         segments = sorted((s for lane in lanes for s in lane.segments), key=lambda s: part.order[s.tensors[0]])
         dense = all(segment.dense for segment in segments)
         bucket = Bucket((Lane("reduce_scatter" if dense else "all_to_all", tuple(segments)),))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 OPTIONS: dict[str, Any] = {"scheme": "per_tensor", "compressor": "topk", "density": 0.1}
+SHARDED: dict[str, Any] = {"scheme": "per_tensor", "compressor": "qsgd(bits=4,bucket=32)", "memory": "residual"}
 STEPS, HALF, ROWS = 6, 3, 4
 
 
@@ -48,12 +51,12 @@ class Model(nn.Module):
 
 
 def report(sync: Any, model: nn.Module, wrapped: object) -> dict[str, Any]:
-    flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    whole = [p.detach() for p in model.parameters()]
+    flat = torch.cat([(p.full_tensor() if hasattr(p, "full_tensor") else p).reshape(-1) for p in whole])
     first = flat.clone()
     dist.broadcast(first, 0)
     return {
         "steps": sync.step,
-        "sent_bytes": sync.comm.sent.sent_bytes,
         "bytes_of_a_step": int(sync.stats()["sent_bytes"]),
         "dense_bytes": 4 * flat.numel(),
         "residual": sync.stats()["residual_norm"],
@@ -95,22 +98,31 @@ def trainer(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def accelerate(folder: Path) -> list[dict[str, Any]]:
+def accelerate(folder: Path, sharded: bool = False) -> list[dict[str, Any]]:
     from accelerate import Accelerator
 
     from ssfx.integrations.hf import prepare
     from ssfx.integrations.state_files import load_state, save_state
 
     found = []
+    kept: Any = None
     for resume in (False, True):
         accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+        if sharded:
+            shard(accelerator)
         model = Model()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         loader = torch.utils.data.DataLoader(Numbers(), batch_size=ROWS)
-        sync, model, optimizer, loader = prepare(accelerator, model, optimizer, loader, **OPTIONS)
+        sync, model, optimizer, loader = prepare(
+            accelerator, model, optimizer, loader, **(SHARDED if sharded else OPTIONS)
+        )
         batches = [batch for _ in range(4) for batch in loader][: 2 * STEPS]
         if resume:
-            accelerator.load_state(str(folder))
+            if sharded:
+                model.load_state_dict(kept[0])
+                optimizer.load_state_dict(kept[1])
+            else:
+                accelerator.load_state(str(folder))
             load_state(sync, folder)
             batches = batches[2 * HALF :]
         for number, batch in enumerate(batches, 1):
@@ -121,11 +133,26 @@ def accelerate(folder: Path) -> list[dict[str, Any]]:
                 optimizer.step()
                 optimizer.zero_grad()
             if not resume and number == 2 * HALF:
-                accelerator.save_state(str(folder))
+                if sharded:  # on the CPU accelerate would save shards as if they were whole
+                    kept = deepcopy(model.state_dict()), deepcopy(optimizer.state_dict())
+                else:
+                    accelerator.save_state(str(folder))
                 save_state(sync, folder)
         found.append(report(sync, model, model))
         sync.detach()
     return found
+
+
+def shard(accelerator: Any) -> None:
+    """Do what accelerate does of itself on a GPU: shard by its plug-in in version 2."""
+    from accelerate import FullyShardedDataParallelPlugin
+    from accelerate.utils import DistributedType
+
+    accelerator.state.distributed_type = DistributedType.FSDP
+    accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2, auto_wrap_policy="transformer_based_wrap", transformer_cls_names_to_wrap=["Linear"],
+        cpu_ram_efficient_loading=False,
+    )  # fmt: skip
 
 
 def lightning(folder: Path) -> list[dict[str, Any]]:
@@ -169,7 +196,13 @@ def lightning(folder: Path) -> list[dict[str, Any]]:
 if __name__ == "__main__":
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     kind, where = sys.argv[1:]
-    results = {"trainer": trainer, "accelerate": accelerate, "lightning": lightning}[kind](Path(where))
+    work = {
+        "trainer": trainer,
+        "accelerate": accelerate,
+        "lightning": lightning,
+        "sharded": partial(accelerate, sharded=True),
+    }
+    results = work[kind](Path(where))
     Path(where, f"report-{dist.get_rank()}.json").write_text(json.dumps(results))
     dist.barrier()
     dist.destroy_process_group()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from processes import finished, torchrun
 
-LIBRARY = {"trainer": "transformers", "accelerate": "accelerate", "lightning": "lightning"}
+LIBRARY = {"trainer": "transformers", "accelerate": "accelerate", "lightning": "lightning", "sharded": "accelerate"}
 SCRIPT = Path(__file__).with_name("scripts.py")
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
+from ssfx.core.errors import ConfigError
 
 Options = dict[str, Any]
 SPARSE: Options = {"scheme": "per_tensor", "compressor": "topk", "density": 0.05}
@@ -360,3 +361,23 @@ def handle_text(group: Any, rank: int, world: int, options: Options, steps: int)
     text = repr(sync)
     sync.detach()
     return text
+
+
+def exempt(group: Any, rank: int, world: int, options: Options) -> tuple[set[str], set[str], str]:
+    """Return parameters whose averages differ from DDP's at once, those compressed after 6 steps, a refused state."""
+    model, mine, sync, twin, _ = _twins(group, options)
+    for one in (model, twin):
+        loss_of(one, rank, 0, "mlp").backward()
+    named = zip(model.named_parameters(), twin.module.parameters(), strict=True)
+    differ = {name for (name, a), b in named if not torch.equal(a.grad, b.grad)}
+    for step in range(6):
+        _step(model, mine, rank, step, "mlp", "")
+    segments = [segment for _, lane in sync.plan.lanes() for segment in lane.segments]
+    compressed = {name for segment in segments if not segment.dense for name in segment.tensors}
+    text = ""
+    try:
+        sync.load_state_dict(sync.state_dict() | {"exempt": ""})
+    except ConfigError as error:
+        text = str(error)
+    sync.detach()
+    return differ, compressed, text

@@ -88,7 +88,7 @@ def _fully_sharded(group: Any, rank: int) -> None:
 
     model = nn.Linear(4, 4)
     fully_shard(model, mesh=DeviceMesh.from_group(group, "cpu"))
-    ssfx.attach(model, sgd(model.parameters()))
+    ssfx.attach(model, sgd(model.parameters()), scheme="topk")
 
 
 def _another_optimizer(group: Any, rank: int) -> None:

@@ -217,6 +217,23 @@ def test_applied_and_kept_is_what_came_in(ranks: Run, shape: Any, options: Optio
 
 
 @pytest.mark.parametrize(
+    ("world", "shape", "options", "tolerance"),
+    [(4, (2, 2), TOPK, 0.0), (2, (0, 2), FLAT, 0.0), (4, (0, 4), FLAT, 1e-6), (4, (2, 2), BOTH, 1e-6)],
+    ids=["replicas", "two shards", "shards", "both"],
+)
+def test_exempt_kinds_are_torchs_averages(
+    ranks: Run, world: int, shape: Any, options: Options, tolerance: float
+) -> None:
+    for apart, stats in ranks(work.exempt, world, shape, options | {"exempt": "vectors, norms"}, tolerance):
+        assert "embed.weight" in apart
+        assert all(name.endswith("weight") and "norm" not in name for name in apart)
+        assert stats["sent_bytes"] == stats["planned_bytes"]
+    for apart, _ in ranks(work.exempt, world, shape, options | {"exempt": ["embeddings"]}, tolerance):
+        assert "embed.weight" not in apart
+        assert "blocks.0.norm.weight" in apart
+
+
+@pytest.mark.parametrize(
     ("options", "small", "large"),
     [(TOPK, (2, 1), (2, 2)), (FLAT, (0, 2), (0, 4)), (FLAT_TOPK, (2, 1), (0, 4))],
     ids=["replicas", "shards", "flat to replicas"],
@@ -279,6 +296,7 @@ def test_what_cannot_be_exchanged_later_is_said(ranks: Run, what: str, word: str
         ((0, 4), {"scheme": "signsgd"}, ["signsgd", "qsgd(bits=8)"]),
         ((0, 4), {"shards": {}}, ["one dimension", "leave shards out"]),
         ((0, 4), {"scheme": "auto"}, ["auto", "per_tensor"]),
+        ((2, 2), {"exempt": "bias"}, ["'bias'", "vectors"]),
         ((2, 2), {"shards": TOPK}, ["topk", "residual of the whole model"]),
         ((2, 2), {"shards": "bf16"}, ["shards='bf16'", "mapping"]),
         ((4, 1), {"shards": {"scheme": "ddp_fp16"}}, ["one shard"]),

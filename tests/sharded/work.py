@@ -454,3 +454,23 @@ def resharded(
     after = _kept_everywhere(sync, model, mesh, shape)
     sync.detach()
     return kept, steps, after
+
+
+def exempt(
+    group: Any, rank: int, world: int, shape: Shape, options: Options, tolerance: float
+) -> tuple[set[str], dict[str, Any]]:
+    """Return the parameters whose averages differ by more from torch's on any rank, and stats."""
+    mesh = mesh_of(*shape)
+    model, twin = build(mesh), build(mesh)
+    sync = ssfx.attach(model, adam(model), **options)
+    for one in (model, twin):
+        loss_of(one, rank, 0).backward()
+    differ = set()
+    for (name, a), b in zip(model.named_parameters(), twin.parameters(), strict=True):
+        if a.grad is not None and not torch.allclose(a.grad.to_local(), b.grad.to_local(), rtol=0, atol=tolerance):
+            differ.add(name)
+    everyone: list[Any] = [None] * world
+    dist.all_gather_object(everyone, differ)
+    stats = sync.stats()
+    sync.detach()
+    return set().union(*everyone), stats
