@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from ssfx.claims.verdicts import Verdict
+from ssfx.claims.verdicts import Outcome, Verdict
 from ssfx.evaluation.gaps import LONG, longest, trained
 from ssfx.evaluation.judging import complete, says
 from ssfx.evaluation.quality_curves import SCALE, compared, curve, draw_curves, grouped, judged_order, quality, values
@@ -51,7 +51,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
                 text = f"{100 * fmean(own):.1f} percent, {100 * gap:+.2f} points to S-SGD"
                 reason = f"Reduced scale ({trained(methods['ACP-SGD'])}, {SCALE}): the gap to S-SGD, not the level."
                 unclear = abs(gap) >= CLOSE and compared(own, dense)[0] in ("equal", "unknown")
-                close = "not comparable" if unclear else abs(gap) < CLOSE
+                close: Outcome | bool = "not comparable" if unclear else abs(gap) < CLOSE
                 found.append(says(f"{NAME}.{key}", close, text, reason, source="measured"))
                 break
     for claim, pairs, wanted in (("parity", finals, "equal"), ("early", early, "below")):

@@ -42,8 +42,11 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
             ]
     found = [judged_order("ssfusion.fig5.acc_parity", pairs)] if pairs else []
     for key, task in GAINS.items():
-        own = [(model, methods) for model, methods in shown(rows).items() if task in model]
-        sets = [Finals(_finals(methods), _trained(methods), "multi-tensor") for _, methods in own]
+        sets = [
+            Finals(_finals(methods), _trained(methods), "multi-tensor")
+            for model, methods in shown(rows).items()
+            if task in model
+        ]
         claim = f"ssfusion.fig5.{key}.gain"
         found += judged_gaps(sets, {"selective": claim}, {"selective": 1 + number(claim), "multi-tensor": 1.0})
     return found

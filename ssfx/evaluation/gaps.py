@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from ssfx.advice.step_law import EXPERIMENT as LONG
+from ssfx.advice import step_law
 from ssfx.claims.verdicts import Outcome, Verdict
 from ssfx.evaluation.quality_curves import SCALE, compared
 from ssfx.results.rows import Row
 
+LONG = step_law.EXPERIMENT
+"""The experiment of long runs."""
 EVEN = 0.005
 """Relative gap that a paper prints up to which it has no loss."""
 FEWEST = 2
