@@ -30,7 +30,7 @@ EARLY = 0.1
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write accuracy over steps, a panel for each network, with the range of the seeds."""
-    return draw_curves(NAME, shown(rows), COLOURS, quality, rows, out)
+    return draw_curves(NAME, shown(rows), COLOURS, quality, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:

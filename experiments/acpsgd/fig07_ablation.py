@@ -21,7 +21,7 @@ COLOURS = {"ACP-SGD": "#0072b2", "no error feedback": "#d55e00", "no reuse": "#e
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write accuracy over steps, a panel for each network, with the range of the seeds."""
-    return draw_curves(NAME, grouped(longest(rows, method, set(COLOURS)), method), COLOURS, quality, rows, out)
+    return draw_curves(NAME, grouped(longest(rows, method, set(COLOURS)), method), COLOURS, quality, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:

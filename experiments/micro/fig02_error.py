@@ -25,7 +25,7 @@ STEADY = 0.1
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write the mean norm of what workers have not sent, over steps."""
-    return draw_curves(NAME, shown(rows), COLOURS, "error_norm", rows, out, labels=("step", "mean error norm"))
+    return draw_curves(NAME, shown(rows), COLOURS, "error_norm", out, labels=("step", "mean error norm"))
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:

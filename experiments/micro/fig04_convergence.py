@@ -22,7 +22,7 @@ COMMAND = "ssfx run experiment=micro_quality"
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write accuracy over steps with the range of the seeds; the paper's is over time on its own GPUs."""
-    return draw_curves(NAME, shown(rows), {**COLOURS, LABEL: COLOUR}, quality, rows, out)
+    return draw_curves(NAME, shown(rows), {**COLOURS, LABEL: COLOUR}, quality, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:

@@ -29,7 +29,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write the density that all workers sent together over steps, and the one that was set as a dashed line."""
     set_to = {row.case.model: row.case.density or 0.0 for row in runs(rows, METHODS.values())}
     return draw_curves(
-        NAME, shown(rows), COLOURS, "union_density", rows, out, labels=("step", "density sent by all"), paper=set_to
+        NAME, shown(rows), COLOURS, "union_density", out, labels=("step", "density sent by all"), paper=set_to
     )
 
 

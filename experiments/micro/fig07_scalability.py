@@ -23,7 +23,7 @@ COLOURS = {"2 workers": "#c6b2dd", "4 workers": "#9a6fc4", "8 workers": "#5b2a86
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write accuracy over steps with the range of the seeds, a line for each number of workers."""
-    return draw_curves(NAME, shown(rows), COLOURS, quality, rows, out)
+    return draw_curves(NAME, shown(rows), COLOURS, quality, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:

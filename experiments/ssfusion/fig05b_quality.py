@@ -26,7 +26,7 @@ COLOURS = {"dense": "#5f5f5f", "per-tensor": "#e69f00", "multi-tensor": "#a8324a
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write quality over steps, a panel for each task, with the range of the seeds."""
-    return draw_curves(NAME, shown(rows), COLOURS, quality, rows, out)
+    return draw_curves(NAME, shown(rows), COLOURS, quality, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
