@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.gaps import LONG, longest
 from ssfx.evaluation.judging import complete
 from ssfx.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
 from ssfx.results.rows import Row
 
 NAME = "acpsgd.fig7"
 TITLE = "ACP-SGD without error feedback or reuse"
-NEEDS = {"experiment": "acpsgd_ablation", "calibration": ""}
+NEEDS = {"experiment": ("acpsgd_ablation", LONG).__contains__, "scheme": "acpsgd", "calibration": ""}
 COMMAND = "ssfx run experiment=acpsgd_ablation"
 
 COLOURS = {"ACP-SGD": "#0072b2", "no error feedback": "#d55e00", "no reuse": "#e69f00"}
@@ -20,7 +21,7 @@ COLOURS = {"ACP-SGD": "#0072b2", "no error feedback": "#d55e00", "no reuse": "#e
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write accuracy over steps, a panel for each network, with the range of the seeds."""
-    return draw_curves(NAME, grouped(rows, method), COLOURS, quality, rows, out)
+    return draw_curves(NAME, grouped(longest(rows, method, set(COLOURS)), method), COLOURS, quality, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
@@ -29,7 +30,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     for claim, without in (("ef", "no error feedback"), ("reuse", "no reuse")):
         pairs = [
             (model, *compared(values(methods["ACP-SGD"], "top1"), values(methods[without], "top1")))
-            for model, methods in grouped(rows, method).items()
+            for model, methods in grouped(longest(rows, method, set(COLOURS)), method).items()
             if {"ACP-SGD", without} <= set(methods)
         ]
         if pairs:

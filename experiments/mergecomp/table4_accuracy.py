@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.gaps import LONG, Finals, judged_gaps, longest, trained
 from ssfx.evaluation.judging import absent, complete, number
 from ssfx.evaluation.quality_curves import SCALE, compared, grouped, judged_order, origin, values
 from ssfx.figures.tables import draw_table
@@ -14,7 +15,7 @@ from ssfx.results.rows import Row
 
 NAME = "mergecomp.table4"
 TITLE = "Accuracy of layer-wise and merged compression"
-NEEDS = {"experiment": "mergecomp_quality", "calibration": ""}
+NEEDS = {"experiment": ("mergecomp_quality", LONG).__contains__, "calibration": ""}
 COMMAND = "ssfx run experiment=mergecomp_quality"
 
 CELLS = {"cifar10": ("ResNet50 on CIFAR10", "dgc"), "imagenet": ("ResNet50 on ImageNet", "ef_signsgd")}
@@ -23,7 +24,8 @@ WAYS = {"fp32": "ddp", "layerwise": "per_tensor", "mergecomp": "mergecomp"}
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write the paper's accuracies beside those of the small task here."""
-    if not rows:
+    shown = [row for _, compressor in CELLS.values() for row in used(rows, compressor)]
+    if not shown:
         return []
     table = []
     for key, (task, compressor) in CELLS.items():
@@ -50,19 +52,23 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         "range": "range",
         "seeds": "seeds",
     }
-    return draw_table(NAME, TITLE, columns, table, out, origin=origin(rows), used=rows)
+    return draw_table(
+        NAME, TITLE, columns, table, out, origin=origin(shown), used=list({row.run_id: row for row in shown}.values())
+    )
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
-    """Return that levels are of other networks, and whether merging keeps the accuracy."""
+    """Return sign and rank of gaps to FP32, and whether merging keeps the accuracy; levels are of other networks."""
     found, pairs = [], []
     for key, (_, compressor) in CELLS.items():
-        for way, scheme in WAYS.items():
-            if own := top1(rows, scheme, compressor):
-                mean = f"{fmean(own):.1f} percent"
-                found.append(
-                    absent(f"{NAME}.{key}.{way}", f"another network and data: {SCALE}", "not comparable", mean)
-                )
+        if own := top1(rows, WAYS["fp32"], compressor):
+            mean = f"{fmean(own):.1f} percent"
+            found.append(absent(f"{NAME}.{key}.fp32", f"another network and data: {SCALE}", "not comparable", mean))
+        shown = used(rows, compressor)
+        finals = {way: top1(rows, scheme, compressor) for way, scheme in WAYS.items()}
+        printed = {way: number(f"{NAME}.{key}.{way}") / number(f"{NAME}.{key}.fp32") for way in WAYS}
+        claims = {way: f"{NAME}.{key}.{way}" for way in WAYS if way != "fp32"}
+        found += judged_gaps([Finals(finals, trained(shown), "fp32")] if shown else [], claims, printed)
         merged, apart = (top1(rows, scheme, compressor) for scheme in ("mergecomp", "per_tensor"))
         if merged and apart:
             pairs.append((compressor, *compared(merged, apart), "equal"))
@@ -73,8 +79,17 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
 
 def top1(rows: list[Row], scheme: str, compressor: str) -> list[float]:
     """Return the final accuracies of one method, in percent, a value for every seed."""
-    own = grouped(
-        [row for row in rows if row.case.scheme == scheme and row.case.compressor in (None, compressor)],
-        lambda row: row.case.scheme,
-    )
+    own = grouped([row for row in used(rows, compressor) if row.case.scheme == scheme], lambda row: row.case.scheme)
     return [100 * value for methods in own.values() for part in methods.values() for value in values(part, "top1")]
+
+
+def used(rows: list[Row], compressor: str) -> list[Row]:
+    """Return the rows of dense training and of a compressor: the longest training that has all ways of one task."""
+
+    def way(row: Row) -> str:
+        case = row.case
+        usual = case.memory in (None, "none", "residual") and not case.scheme_options
+        return case.scheme if usual and case.scheme in WAYS.values() and case.compressor in (None, compressor) else ""
+
+    own = [row for row in rows if way(row) and "top1" in row.metrics]
+    return longest(own, way, set(WAYS.values()))

@@ -7,14 +7,15 @@ from pathlib import Path
 from statistics import fmean, pstdev
 
 from ssfx.claims.verdicts import Outcome, Verdict
+from ssfx.evaluation.gaps import LONG
 from ssfx.evaluation.judging import absent, complete, says
-from ssfx.evaluation.micro_runs import COLOURS, GROUP, method
+from ssfx.evaluation.micro_runs import COLOURS, GROUP, method, runs
 from ssfx.evaluation.quality_curves import SCALE, curve, draw_curves, grouped
 from ssfx.results.rows import Row
 
 NAME = "micro.fig2"
 TITLE = "Error over steps of Top-k and hard threshold"
-NEEDS = {"experiment": "micro_quality", "calibration": ""}
+NEEDS = {"experiment": ("micro_quality", LONG).__contains__, "calibration": ""}
 COMMAND = "ssfx run experiment=micro_quality"
 
 METHODS = ("Top-k", "hard threshold")
@@ -24,7 +25,7 @@ STEADY = 0.1
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write the mean norm of what workers have not sent, over steps."""
-    return draw_curves(NAME, shown(rows), COLOURS, "error_norm", rows, out, labels=("step", "mean error norm"))
+    return draw_curves(NAME, shown(rows), COLOURS, "error_norm", out, labels=("step", "mean error norm"))
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
@@ -57,5 +58,4 @@ def _varies(row: Row) -> float:
 
 def shown(rows: list[Row]) -> dict[str, dict[str, list[Row]]]:
     """Return model -> method -> rows of the two methods."""
-    own = [row for row in rows if row.case.world_size == GROUP]
-    return grouped(own, lambda row: name if (name := method(row)) in METHODS else "")
+    return grouped(runs(rows, METHODS), lambda row: name if (name := method(row)) in METHODS else "")

@@ -7,21 +7,22 @@ from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
 from ssfx.evaluation.configured import experiment
+from ssfx.evaluation.gaps import LONG
 from ssfx.evaluation.judging import absent, complete, held
-from ssfx.evaluation.micro_runs import COLOURS, GROUP, method
+from ssfx.evaluation.micro_runs import COLOURS, METHODS, method, runs
 from ssfx.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
 from ssfx.figures.auto import AUTO, COLOUR, LABEL
 from ssfx.results.rows import Row
 
 NAME = "micro.fig4"
 TITLE = "Accuracy of four sparsifiers"
-NEEDS = {"experiment": "micro_quality", "calibration": ""}
+NEEDS = {"experiment": ("micro_quality", LONG).__contains__, "calibration": ""}
 COMMAND = "ssfx run experiment=micro_quality"
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write accuracy over steps with the range of the seeds; the paper's is over time on its own GPUs."""
-    return draw_curves(NAME, shown(rows), {**COLOURS, LABEL: COLOUR}, quality, rows, out)
+    return draw_curves(NAME, shown(rows), {**COLOURS, LABEL: COLOUR}, quality, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
@@ -51,5 +52,6 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
 
 def shown(rows: list[Row]) -> dict[str, dict[str, list[Row]]]:
     """Return model -> method -> rows on as many workers; beside the paper's sparsifiers scheme=auto."""
-    own = [row for row in rows if row.case.world_size == GROUP]
-    return grouped(own, lambda row: LABEL if row.case.scheme == AUTO else method(row))
+    own = runs([row for row in rows if row.case.scheme != AUTO], METHODS.values())
+    auto = [row for row in rows if row.case.scheme == AUTO and row.case.model in {other.case.model for other in own}]
+    return grouped([*own, *auto], lambda row: LABEL if row.case.scheme == AUTO else method(row))

@@ -8,14 +8,15 @@ from statistics import fmean
 
 from ssfx.claims.verdicts import Outcome, Verdict
 from ssfx.evaluation.configured import workload
+from ssfx.evaluation.gaps import LONG
 from ssfx.evaluation.judging import complete, held, number, says
-from ssfx.evaluation.micro_runs import COLOURS, GROUP, late, method
+from ssfx.evaluation.micro_runs import COLOURS, GROUP, METHODS, late, method, runs
 from ssfx.evaluation.quality_curves import SCALE, curve, draw_curves, grouped
 from ssfx.results.rows import Row
 
 NAME = "micro.fig5"
 TITLE = "Density over steps of four sparsifiers"
-NEEDS = {"experiment": "micro_quality", "calibration": ""}
+NEEDS = {"experiment": ("micro_quality", LONG).__contains__, "calibration": ""}
 COMMAND = "ssfx run experiment=micro_quality"
 
 BAND = 0.1
@@ -26,9 +27,9 @@ TRAINING_IMAGES, WORKERS = 50_000, 16
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write the density that all workers sent together over steps, and the one that was set as a dashed line."""
-    set_to = {row.case.model: row.case.density or 0.0 for row in rows}
+    set_to = {row.case.model: row.case.density or 0.0 for row in runs(rows, METHODS.values())}
     return draw_curves(
-        NAME, shown(rows), COLOURS, "union_density", rows, out, labels=("step", "density sent by all"), paper=set_to
+        NAME, shown(rows), COLOURS, "union_density", out, labels=("step", "density sent by all"), paper=set_to
     )
 
 
@@ -84,4 +85,4 @@ def _hard(rows: list[Row], ratio: float) -> Verdict:
 
 def shown(rows: list[Row]) -> dict[str, dict[str, list[Row]]]:
     """Return model -> method -> rows on as many workers."""
-    return grouped([row for row in rows if row.case.world_size == GROUP], method)
+    return grouped(runs(rows, METHODS.values()), method)

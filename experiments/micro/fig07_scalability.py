@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.gaps import LONG, longest
 from ssfx.evaluation.judging import absent, complete
 from ssfx.evaluation.micro_runs import method
 from ssfx.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
@@ -14,7 +15,7 @@ from ssfx.results.rows import Row
 NAME = "micro.fig7"
 TITLE = "Accuracy of MiCRO by number of workers"
 CLAIMS = (NAME,)
-NEEDS = {"experiment": "micro_quality", "calibration": ""}
+NEEDS = {"experiment": ("micro_quality", LONG).__contains__, "calibration": ""}
 COMMAND = "ssfx run experiment=micro_quality"
 
 COLOURS = {"2 workers": "#c6b2dd", "4 workers": "#9a6fc4", "8 workers": "#5b2a86"}
@@ -22,7 +23,7 @@ COLOURS = {"2 workers": "#c6b2dd", "4 workers": "#9a6fc4", "8 workers": "#5b2a86
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write accuracy over steps with the range of the seeds, a line for each number of workers."""
-    return draw_curves(NAME, shown(rows), COLOURS, quality, rows, out)
+    return draw_curves(NAME, shown(rows), COLOURS, quality, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
@@ -41,4 +42,9 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
 
 def shown(rows: list[Row]) -> dict[str, dict[str, list[Row]]]:
     """Return model -> number of workers -> rows of MiCRO."""
-    return grouped(rows, lambda row: f"{row.case.world_size} workers" if method(row) == "MiCRO" else "")
+    return grouped(longest(rows, workers, set(COLOURS)), workers)
+
+
+def workers(row: Row) -> str:
+    """Return the number of workers of a run of MiCRO, in words, "" for other runs."""
+    return f"{row.case.world_size} workers" if method(row) == "MiCRO" else ""

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.gaps import LONG
 from ssfx.evaluation.judging import complete, says
-from ssfx.evaluation.micro_runs import GROUP, follows, method, scaled
+from ssfx.evaluation.micro_runs import follows, method, runs, scaled
 from ssfx.evaluation.quality_curves import SCALE, origin
 from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.results.rows import Row
 
 NAME = "micro.fig8"
 TITLE = "Threshold and scaled error of MiCRO"
-NEEDS = {"experiment": "micro_quality", "calibration": ""}
+NEEDS = {"experiment": ("micro_quality", LONG).__contains__, "calibration": ""}
 COMMAND = "ssfx run experiment=micro_quality"
 
 
@@ -59,5 +60,4 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
 
 def chosen(rows: list[Row]) -> list[Row]:
     """Return the rows of MiCRO that recorded thresholds and errors."""
-    own = [row for row in rows if method(row) == "MiCRO" and row.case.world_size == GROUP]
-    return [row for row in own if scaled(row)[0]]
+    return [row for row in runs(rows, {"MiCRO"}) if method(row) == "MiCRO" and scaled(row)[0]]

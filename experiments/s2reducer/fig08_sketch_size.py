@@ -35,7 +35,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
     rows = trained
     colours = {f"lambda = {ratio}": colour for ratio, colour in COLOURS.items()}
     panels = {model: dict(sorted(methods.items(), reverse=True)) for model, methods in grouped(rows, sketch).items()}
-    return draw_curves(NAME, panels, colours, quality, rows, out)
+    return draw_curves(NAME, panels, colours, quality, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:

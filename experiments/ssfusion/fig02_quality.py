@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+from ssfx.claims.ledger import claims_by_id
 from ssfx.claims.verdicts import Verdict
+from ssfx.evaluation.gaps import Finals, judged_gaps, trained
+from ssfx.evaluation.judging import number
 from ssfx.evaluation.quality_curves import SCALE, compared, judged_order, origin, quality, values
 from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.results.rows import Row
@@ -18,6 +21,9 @@ NEEDS = {"experiment": "fusion_degree", "calibration": ""}
 COMMAND = "ssfx run experiment=fusion_degree repeats=3"
 
 COLOURS = {"error feedback": "#0072b2", "no error feedback": "#d55e00"}
+FED_BACK = "error feedback"
+PANELS = {"resnet": ("a", "acc"), "bert": ("b", "f1")}
+"""The family of models of the paper's panels, and the quality that they show."""
 ALL = 100
 
 Found = Mapping[str, Mapping[str, Mapping[int, list[float]]]]
@@ -65,7 +71,17 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         for label, degrees in memories.items()
         if {0, ALL} <= set(degrees)
     ]
-    return [judged_order("ssfusion.fig2.mono.acc", pairs)] if pairs else []
+    found = [judged_order("ssfusion.fig2.mono.acc", pairs)] if pairs else []
+    for task, (panel, metric) in PANELS.items():
+        own = [(model, memories[FED_BACK]) for model, memories in finals(rows).items() if task in model]
+        words = trained([row for row in rows if task in row.case.model]) if own else ""
+        sets = [Finals({str(degree): values for degree, values in degrees.items()}, words, "0") for _, degrees in own]
+        start = f"ssfusion.fig2.{panel}"
+        claims = {str(degree): f"{start}.fd{degree}.{metric}" for degree in (20, ALL)}
+        claims = {degree: claim for degree, claim in claims.items() if claim in claims_by_id()}
+        printed = {degree: number(claim) / number(f"{start}.per.{metric}") for degree, claim in claims.items()}
+        found += judged_gaps(sets, claims, printed)
+    return found
 
 
 def finding(rows: list[Row]) -> str:

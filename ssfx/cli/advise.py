@@ -76,11 +76,11 @@ def _by_quality(setting: Setting, as_json: bool) -> None:
     from ssfx.perf_model.cautions import cautions
     from ssfx.results.store import Store
 
-    rows = Store(results_dir()).readable()[0]
-    if setting.train_steps is not None or not recorded_of(setting, rows):
+    recorded = Store(results_dir()).readable()[0]
+    if setting.train_steps is not None or not recorded_of(setting, recorded):
         _by_law(setting, as_json)
         return
-    found = quality_ranking(setting, rows)
+    found = quality_ranking(setting, recorded)
     if as_json:
         click.echo(json.dumps([_plain_quality(one) for one in found]))
         return

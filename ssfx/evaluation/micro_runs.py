@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from statistics import fmean
 
 from ssfx.core.lazy import numpy as np
+from ssfx.evaluation.gaps import longest
 from ssfx.evaluation.quality_curves import curve
 from ssfx.results.rows import Row
 
@@ -18,6 +19,12 @@ GROUP = 4
 def method(row: Row) -> str:
     """Return the sparsifier of a row as the paper calls it, "" for another scheme."""
     return METHODS.get(row.case.scheme, "")
+
+
+def runs(rows: Sequence[Row], wanted: Collection[str]) -> list[Row]:
+    """Return the rows on GROUP workers: of long runs where these have every sparsifier that is wanted."""
+    own = [row for row in rows if row.case.world_size == GROUP]
+    return longest(own, method, set(wanted))
 
 
 def late(rows: Sequence[Row]) -> float | None:

@@ -63,7 +63,7 @@ def compared(one: Sequence[float], other: Sequence[float]) -> tuple[str, str]:
 
 
 def draw_curves(
-    name: str, panels: Panels, colours: Mapping[str, str], column: str | Callable[[Row], str], rows: Sequence[Row],
+    name: str, panels: Panels, colours: Mapping[str, str], column: str | Callable[[Row], str],
     out: Path, *, x: str = "step", labels: tuple[str, str] = ("step", ""), paper: Mapping[str, float] | None = None,
 ) -> list[Path]:  # fmt: skip
     """Write one panel a model: the median over seeds of a column of the curves, and the range of the seeds as a band.
@@ -112,7 +112,7 @@ def draw_curves(
         drawn = [row for methods in panels.values() for own in methods.values() for row in own]
         said = caption_text([origin(drawn), *budget_said(drawn)], figure.get_figwidth())
         figure.supxlabel(said, x=0.01, ha="left", **ORIGIN_LINE)
-        return save(figure, name, table, rows, out)
+        return save(figure, name, table, drawn, out)
 
 
 def origin(rows: Sequence[Row]) -> str:

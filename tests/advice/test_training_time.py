@@ -13,6 +13,7 @@ from ssfx.advice.training_time import training_times
 from ssfx.cli import main
 from ssfx.config.advice_question import resolve_setting, split_steps
 from ssfx.core.errors import ConfigError
+from ssfx.schemes.search.auto_steps import MORE_STEPS, needed, scheme_laws
 
 WORDS = ["model=lstm_wikitext2", "cluster=acpsgd_10gbe", "cluster.nodes=4", "cluster.devices_per_node=1"]
 NAMES = ("ddp", "ddp_fp16", "powersgd", "ssfusion_oi", "per_tensor", "cltk", "gtopk", "auto")
@@ -44,10 +45,26 @@ def test_other_densities_have_no_law_of_a_scheme() -> None:
     assert {one.train_steps for one in found} == {10_000}
 
 
-def test_nothing_else_trains_much_faster_than_auto(asked: Advice) -> None:
-    """Must hold of quality=normal, in its cheap form: at most 1.05 times the best other scheme, simulated."""
-    found = {one.entry.scheme: one.time_s for one in training_times(asked)}
-    assert found["auto"] <= 1.05 * min(time_s for name, time_s in found.items() if name != "auto")
+@pytest.mark.parametrize("model", ["lstm_wikitext2_small", "vgg_small_cifar10"])
+def test_nothing_that_keeps_the_quality_of_auto_trains_much_faster(model: str) -> None:
+    """Must hold of quality=normal, in its cheap form: simulated, on the tasks of the long runs.
+
+    ACP-SGD may end earlier with half as many steps again, which no quality allows; Parallax rests on assumed gradients.
+    """
+    found = training_times(advise(resolve_setting([f"model={model}", "cluster=emulated_4x1gbit"])))
+    auto = next(one for one in found if one.entry.scheme == "auto")
+    others = [one for one in found if one.needed.within(MORE_STEPS["normal"]) and one.entry.scheme != "parallax"]
+    assert auto in others
+    assert len(others) > 5
+    assert auto.time_s <= 1.05 * min(one.time_s for one in others)
+
+
+def test_auto_itself_keeps_to_its_budget_in_the_long_runs() -> None:
+    """As far as the runs can tell: the lower end of the interval, or the best run where there is none."""
+    (law,) = (one for one in scheme_laws() if one["scheme"] == "auto")
+    found, runs = needed(law), [factor for _, factor in law["long"]["each"]]
+    assert (found.interval[0] if found.interval else min(runs)) <= MORE_STEPS["normal"]
+    assert law["long"]["unreached"] < 0.1
 
 
 def test_the_command_says_the_steps_and_what_they_rest_on(

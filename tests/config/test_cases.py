@@ -10,6 +10,8 @@ from ssfx.config.plans import _check_warmup, check_plans
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core import machine
 from ssfx.core.errors import ConfigError
+from ssfx.core.paths import reference_dir
+from ssfx.results.store import read_rows
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator.cases import simulate_case
@@ -159,6 +161,17 @@ def with_files(folder, monkeypatch):
         for name in names:
             (folder / part / name).touch()
     monkeypatch.setenv("SSFX_DATA", str(folder))
+
+
+def test_recorded_long_runs_are_those_of_one_command(tmp_path, monkeypatch):
+    """The thinned rows of long training: none is shorter than 1,000 steps, and the experiment has every one of them."""
+    with_files(tmp_path, monkeypatch)
+    made = {case.run_id: case for case in job("experiment=long_quality").cases}
+    rows = read_rows(reference_dir() / "long_quality_local.jsonl")
+    assert len(rows) >= 26
+    assert {row.run_id for row in rows} <= set(made)
+    assert min(case.steps for case in made.values()) >= 1000
+    assert all(20 <= len(row.curve["step"]) <= 50 for row in rows)
 
 
 @pytest.mark.slow

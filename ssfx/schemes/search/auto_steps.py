@@ -72,7 +72,9 @@ def needed(row: Mapping[str, Any], train_steps: int = TRAIN_STEPS) -> Needed:
         return Needed(None, f"long runs never reached {law['unreached']:.0%} of the quality of dense training")
     if law["factor_interval"] is None or law["seeds"] < 2:
         of = f"one seed, the worst of {len(law['each'])}" if len(law["each"]) > 1 else "a single run"
-        return Needed(max(_at(*run, train_steps) for run in law["each"]), f"long runs ({of})")
+        return Needed(
+            max(_at(delay_steps, factor, train_steps) for delay_steps, factor in law["each"]), f"long runs ({of})"
+        )
     low, high = (_at(law["delay_steps"], factor, train_steps) for factor in law["factor_interval"])
     return Needed(_at(law["delay_steps"], law["factor"], train_steps), "long runs", (low, high))
 
