@@ -153,7 +153,7 @@ def plan_auto(profile: Profile, costs: Costs, options: AutoOptions) -> Plan:
 
 def _planned(profile: Profile, costs: Costs, options: AutoOptions, known: StepPrices) -> Plan:
     allowed = options.budget(costs)
-    searched = _searched(profile, costs, allowed)
+    searched = search(profile, costs, allowed)
     found = priced(searched.plans, profile, costs, known)
     if costs.world_size > 1:
         gathers = _under_contention(found, costs, known).price_s > searched.gathers_s
@@ -179,7 +179,7 @@ def _under_contention(found: list[Priced], costs: Costs, known: StepPrices) -> P
 
 
 @dataclass(frozen=True)
-class _Searched:
+class Searched:
     """The best plans of the search, the bound of all its methods, and that of those that gather or divide alone."""
 
     plans: list[tuple[str, Plan]]
@@ -187,7 +187,7 @@ class _Searched:
     gathers_s: float
 
 
-def _searched(profile: Profile, costs: Costs, allowed: Budget) -> _Searched:
+def search(profile: Profile, costs: Costs, allowed: Budget) -> Searched:
     """Return what the search finds, each dtype searched on its own."""
     parts, found, bound_s, gathers_s = dtype_profiles(profile), [], 0.0, 0.0
     share = max(costs.occupancy.values(), default=0.0)
@@ -215,7 +215,7 @@ def _searched(profile: Profile, costs: Costs, allowed: Budget) -> _Searched:
         return plan_per_dtype("auto", profile, costs.world_size, buckets)
 
     plans = [("the search over buckets and methods", made(rows)) for rows in combined]
-    return _Searched(plans, bound_s, gathers_s)
+    return Searched(plans, bound_s, gathers_s)
 
 
 def _gathers(kind: Kind) -> bool:
