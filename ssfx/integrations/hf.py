@@ -26,9 +26,9 @@ class SsfxCallback(TrainerCallback):  # type: ignore[misc]
     """Exchanges a Trainer's gradients by ssfx instead of torch DDP, from the start of training to its end.
 
     `options` are those of `ssfx.attach`. The trainer keeps everything else: sharded data, mixed precision, clipping,
-    accumulation, evaluation, and sharding by its fsdp option in version 2. Each rank's state is saved with every checkpoint and loaded when training resumes from
-    one. `resume_from`: the checkpoint, where it is not in the trainer's output folder. `sync` is the handle while
-    training runs.
+    accumulation, evaluation, and sharding by its fsdp option in version 2. Each rank's state is saved with every
+    checkpoint and loaded when training resumes from one. `resume_from`: the checkpoint, where it is not in the
+    trainer's output folder. `sync` is the handle while training runs.
     """
 
     def __init__(self, trainer: Any, *, resume_from: str | Path | None = None, **options: Any) -> None:

@@ -96,12 +96,12 @@ def attach(
 def attach_whole(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer], **options: Any
 ) -> Sync:
-    """As `attach`, for trainers' adapters and workers: ConfigError for a model that `fully_shard` has wrapped."""
+    """As `attach`, for Lightning's adapter and workers: ConfigError for a model that `fully_shard` has wrapped."""
     sync = attach(model, optimizer, **options)
     if isinstance(sync, Sync):
         return sync
     sync.detach()
     raise ConfigError(
-        "ssfx's adapters of trainers take whole models, and fully_shard has wrapped this one; call ssfx.attach in a "
-        "training loop of your own, or leave the sharding plug-in out"
+        "this takes whole models, and fully_shard has wrapped this one; call ssfx.attach in a training loop of your "
+        "own, or ssfx.integrations.hf.prepare in one of accelerate"
     )

@@ -45,7 +45,8 @@ def check_exempt(state: Any, names: frozenset[str]) -> None:
     saved = state.get("exempt", "") if isinstance(state, Mapping) else exempt_text(names)
     if saved != (mine := exempt_text(names)):
         raise ConfigError(
-            f"this state was saved with exempt tensors {saved or 'none'}, not {mine or 'none'}; resume with the same exempt"
+            f"this state was saved with exempt tensors {saved or 'none'}, not {mine or 'none'}; "
+            "resume with the same exempt"
         )
 
 

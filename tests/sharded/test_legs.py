@@ -275,14 +275,30 @@ def test_evaluation_before_and_between_steps_changes_nothing(ranks: Run, shape: 
     ],
 )
 def test_a_state_of_another_place_is_refused(ranks: Run, key: str, value: Any, word: str) -> None:
-    for text in ranks(work.changed_state, 4, key, value):
+    for text in ranks(work.changed_state, 4, (2, 2), TOPK, key, value):
+        assert word in text
+        assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "word"),
+    [
+        ("shards", 8, "shards=8"),
+        ("shard_sums", "torch", "shard_sums=torch"),
+        ("exempt", "norm.weight", "exempt"),
+        ("memory", {"head.weight to 9": {}}, "another model"),
+    ],
+)
+def test_a_state_of_other_sums_over_shards_is_refused(ranks: Run, key: str, value: Any, word: str) -> None:
+    for text in ranks(work.changed_state, 4, (0, 4), FLAT, key, value):
         assert word in text
         assert "\n" not in text
 
 
 @pytest.mark.parametrize(("what", "word"), [("frozen later", "frozen after attach"), ("factor", "divide_factor")])
-def test_what_cannot_be_exchanged_later_is_said(ranks: Run, what: str, word: str) -> None:
-    for text in ranks(work.refused_late, 4, what):
+@pytest.mark.parametrize(("shape", "options"), LEGS)
+def test_what_cannot_be_exchanged_later_is_said(ranks: Run, shape: Any, options: Options, what: str, word: str) -> None:
+    for text in ranks(work.refused_late, 4, shape, options, what):
         assert word in text
         assert "\n" not in text
 
@@ -344,8 +360,9 @@ def test_an_unknown_form_of_torchs_classes_is_refused() -> None:
         torch_fsdp._expected(object(), "shards")
 
 
-def test_replicas_that_ask_for_different_things_are_refused(ranks: Run) -> None:
-    for text in ranks(work.disagreeing, 4):
+@pytest.mark.parametrize(("shape", "options"), [((2, 2), TOPK), ((0, 4), FLAT_TOPK)], ids=["replicas", "shards"])
+def test_replicas_that_ask_for_different_things_are_refused(ranks: Run, shape: Any, options: Options) -> None:
+    for text in ranks(work.disagreeing, 4, shape, options):
         assert "0.05" in text
         assert "0.1" in text
         assert "\n" not in text

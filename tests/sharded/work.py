@@ -286,10 +286,10 @@ def evaluated_between(group: Any, rank: int, world: int, shape: Shape, options: 
     return _distance(model, twin)
 
 
-def changed_state(group: Any, rank: int, world: int, key: str, value: Any) -> str:
+def changed_state(group: Any, rank: int, world: int, shape: Shape, options: Options, key: str, value: Any) -> str:
     """Return the text with which a state is refused whose `key` is `value`."""
-    model = build(mesh_of(2, 2))
-    sync = ssfx.attach(model, adam(model), scheme="topk", density=0.05)
+    model = build(mesh_of(*shape))
+    sync = ssfx.attach(model, adam(model), **options)
     state = sync.state_dict() | {key: value}
     try:
         sync.load_state_dict(state)
@@ -300,10 +300,10 @@ def changed_state(group: Any, rank: int, world: int, key: str, value: Any) -> st
     return ""
 
 
-def refused_late(group: Any, rank: int, world: int, what: str) -> str:
+def refused_late(group: Any, rank: int, world: int, shape: Shape, options: Options, what: str) -> str:
     """Return the text of the error of a step in which a parameter of a group has no gradient, or is frozen."""
-    model = build(mesh_of(2, 2))
-    sync = ssfx.attach(model, adam(model), scheme="topk", density=0.05)
+    model = build(mesh_of(*shape))
+    sync = ssfx.attach(model, adam(model), **options)
     try:
         if what == "frozen later":
             model.blocks[0].up.bias.requires_grad_(False)
@@ -386,11 +386,11 @@ def later_optimizer(group: Any, rank: int, world: int, shape: Shape, options: Op
     return found
 
 
-def disagreeing(group: Any, rank: int, world: int) -> str:
-    """Return the text with which attach refuses where the second replica asks for another density."""
-    model = build(mesh_of(2, 2))
+def disagreeing(group: Any, rank: int, world: int, shape: Shape, options: Options) -> str:
+    """Return the text with which attach refuses where half of the ranks ask for another density."""
+    model = build(mesh_of(*shape))
     try:
-        ssfx.attach(model, adam(model), scheme="topk", density=0.05 if rank < 2 else 0.1)
+        ssfx.attach(model, adam(model), **options | {"density": 0.05 if rank < 2 else 0.1})
     except ConfigError as error:
         return str(error)
     return ""
