@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from torch import nn
 
@@ -33,21 +32,6 @@ def exempt_names(model: nn.Module, kinds: str | Sequence[str]) -> frozenset[str]
         taken |= {id(p) for p in model.parameters() if p.ndim <= 1}
     named = model.named_parameters()
     return frozenset(name.replace("_orig_mod.", "") for name, p in named if id(p) in taken and p.requires_grad)
-
-
-def exempt_text(names: frozenset[str]) -> str:
-    """Return the names as text, as states and comparisons of ranks have them."""
-    return ", ".join(sorted(names))
-
-
-def check_exempt(state: Any, names: frozenset[str]) -> None:
-    """Raise ConfigError if a state was saved with other exempt tensors."""
-    saved = state.get("exempt", "") if isinstance(state, Mapping) else exempt_text(names)
-    if saved != (mine := exempt_text(names)):
-        raise ConfigError(
-            f"this state was saved with exempt tensors {saved or 'none'}, not {mine or 'none'}; "
-            "resume with the same exempt"
-        )
 
 
 def exempted(plan: Plan, names: frozenset[str]) -> Plan:

@@ -96,11 +96,14 @@ class _State:
             Costs.from_json(self.costs)
 
 
-def identity(scheme: Scheme, given: dict[str, Any], memory: Memory | None) -> dict[str, str]:
+def identity(
+    scheme: Scheme, given: dict[str, Any], memory: Memory | None, exempt: frozenset[str] = frozenset()
+) -> dict[str, str]:
     """Return what determines an exchange besides the model, as text."""
+    options = repr(sorted(asdict(scheme.options(given)).items()))
     return {
         "scheme": scheme.name,
-        "options": repr(sorted(asdict(scheme.options(given)).items())),
+        "options": f"{options}, exempt {', '.join(sorted(exempt))}" if exempt else options,
         "memory_kind": str(memory and memories.canonical(memory.name, asdict(memory.options))),
     }
 

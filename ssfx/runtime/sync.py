@@ -27,7 +27,7 @@ from ssfx.runtime.covered import Covered
 from ssfx.runtime.ddp_habits import DdpHabits
 from ssfx.runtime.dropped import when_dropped
 from ssfx.runtime.exchange import Exchange, Slot
-from ssfx.runtime.exempt import check_exempt, exempt_text, exempted
+from ssfx.runtime.exempt import exempted
 from ssfx.runtime.guards import Optimizers, ParameterWatch, refuse_inside_ddp
 from ssfx.runtime.online import parameter_names, registration_profile
 from ssfx.runtime.outcome import Outcome
@@ -141,12 +141,12 @@ class Sync(Uneven):
 
     def _agree_on_model(self, has_costs: bool, optimizers: Optimizers) -> None:
         """Give all ranks rank 0's model; ConfigError where ranks were attached to different things."""
-        mine = identity(self.scheme, self.given, self.memory)
+        mine = identity(self.scheme, self.given, self.memory, self._exempt)
         options = sorted(asdict(self.scheme.options(self.given)).items())
         facts = {
             "scheme": mine["scheme"], **{f"option {key}": repr(value) for key, value in options},
             "memory": mine["memory_kind"], "seed": str(self.seed),
-            "argument costs": "given" if has_costs else "None", "exempt": exempt_text(self._exempt),
+            "argument costs": "given" if has_costs else "None", "exempt": ", ".join(sorted(self._exempt)),
             "GradScaler": scaler_fact(self._scaler),
             **model_facts(self._model, optimizers),
         }  # fmt: skip
@@ -267,7 +267,7 @@ class Sync(Uneven):
             "format": STATE_FORMAT,
             "world_size": self.comm.world_size,
             "rank": self.comm.rank,
-            **identity(self.scheme, self.given, self.memory),
+            **identity(self.scheme, self.given, self.memory, self._exempt),
             "plan": self.plan.to_json(),
             "step": self.step,
             "skipped_steps": self.skipped_steps,
@@ -275,7 +275,6 @@ class Sync(Uneven):
             "scale": self.store.loss_scale,
             "rates": self._rates.state_dict() if self._rates else None,
             "memory": self.store.state_dict(),
-            "exempt": exempt_text(self._exempt),
             **self._planner.state_dict(),
         }
 
@@ -307,11 +306,10 @@ class Sync(Uneven):
     def _plan_of(self, state: Any) -> Plan:
         mine = {
             "world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed,
-            **identity(self.scheme, self.given, self.memory),
+            **identity(self.scheme, self.given, self.memory, self._exempt),
         }  # fmt: skip
         shapes = {spec.name: spec.shape for spec in self._base.tensors}
         frozen = {name: tuple(p.shape) for name, p in self._frozen.items()}
-        check_exempt(state, self._exempt)
         plan = plan_of_state(state, mine, shapes, self.memory, frozen)
         if self._rates is not None and state["rates"] is None:
             raise ConfigError(

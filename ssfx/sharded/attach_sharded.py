@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.distributed import get_process_group_ranks
 
 from ssfx.collectives.comm import Comm
 from ssfx.core.errors import ConfigError
@@ -114,7 +115,8 @@ def _process_groups(groups: list[ShardGroup]) -> tuple[Any, Any]:
     if any(group.shards is None for group in groups):
         raise ConfigError("a mesh without a dimension of shards holds replicas only; attach to the model without it")
     replicas, shards = groups[0].replicas, groups[0].shards
-    if any(group.replicas is not replicas or group.shards.size() != shards.size() for group in groups):
+    ranks = get_process_group_ranks(shards)
+    if any(group.replicas is not replicas or get_process_group_ranks(group.shards) != ranks for group in groups):
         raise ConfigError("groups of fully_shard are on different meshes; wrap all modules over one mesh")
     if replicas is not None and replicas.size() == 1:
         raise ConfigError(

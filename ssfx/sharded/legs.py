@@ -45,7 +45,7 @@ class Leg:
     @property
     def identity(self) -> dict[str, str]:
         """What determines the exchange besides the model, as text."""
-        return identity(self.scheme, self.given, self.memory)
+        return identity(self.scheme, self.given, self.memory, self.exempt)
 
     @cached_property
     def _planned(self) -> tuple[Plan, list[int]]:

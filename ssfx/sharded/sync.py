@@ -17,7 +17,6 @@ from ssfx.planning.plan import Plan
 from ssfx.pricing.message_sizes import lane_rounds
 from ssfx.runtime.agreement import check_agreed, optimizer_facts, scaler_fact
 from ssfx.runtime.exchange import make_lane
-from ssfx.runtime.exempt import check_exempt, exempt_text
 from ssfx.runtime.guards import Optimizers
 from ssfx.runtime.lane import Room, StepKey
 from ssfx.runtime.saved_state import STATE_FORMAT, plan_of_state
@@ -68,7 +67,6 @@ class ShardedSync:
                 check_memory(leg.plan, leg.memory)
             facts = {
                 **(replicas.identity if replicas else {}), **sums, "seed": str(seed),
-                "exempt": exempt_text(leg.exempt),
                 "GradScaler": scaler_fact(self._scaler), **optimizer_facts(optimizers),
                 **{f"shard of {name}": str(shape) for name, shape in self._shapes.items()},
             }  # fmt: skip
@@ -170,7 +168,6 @@ class ShardedSync:
             "memory": {**self.store.state_dict(), **self.shard_store.state_dict()},
             "costs": None,
             "observed": None,
-            "exempt": exempt_text(self._first.exempt),
             **self._place(),
         }
 
@@ -180,7 +177,6 @@ class ShardedSync:
         ConfigError, with nothing loaded, for another rank, mesh, scheme or model.
         """
         mine = {"seed": self.seed, **self._place(), **self._first.identity}
-        check_exempt(state, self._first.exempt)
         sent = sent_shapes(self.shard_plan) if self.shard_plan is not None else {}
         memory = next((leg.memory for leg in self._legs() if leg.memory is not None and leg.memory.stateful), None)
         if plan_of_state(state, mine, self._shapes, memory, sent) != self.plan:

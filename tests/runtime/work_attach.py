@@ -376,7 +376,7 @@ def exempt(group: Any, rank: int, world: int, options: Options) -> tuple[set[str
     compressed = {name for segment in segments if not segment.dense for name in segment.tensors}
     text = ""
     try:
-        sync.load_state_dict(sync.state_dict() | {"exempt": ""})
+        sync.load_state_dict(sync.state_dict() | {"options": "[]"})
     except ConfigError as error:
         text = str(error)
     sync.detach()

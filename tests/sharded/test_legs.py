@@ -285,7 +285,7 @@ def test_a_state_of_another_place_is_refused(ranks: Run, key: str, value: Any, w
     [
         ("shards", 8, "shards=8"),
         ("shard_sums", "torch", "shard_sums=torch"),
-        ("exempt", "norm.weight", "exempt"),
+        ("options", "[], exempt norm.weight", "exempt norm.weight"),
         ("memory", {"head.weight to 9": {}}, "another model"),
     ],
 )
