@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from ssfx.compressors import build
-from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.pricing.timeline import StepPrices
 from ssfx.schemes.base import SchemeOptions, scheme
-from ssfx.schemes.search.auto_bound import gathers_bound_s, lower_bound_s
+from ssfx.schemes.search.auto_bound import lower_bound_s, network_bound_s
 from ssfx.schemes.search.auto_budget import Budget, budget
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
 from ssfx.schemes.search.auto_offload import may_move, with_host
@@ -162,10 +160,10 @@ def plan_auto(profile: Profile, costs: Costs, options: AutoOptions) -> Plan:
 
 def _planned(profile: Profile, costs: Costs, options: AutoOptions, known: StepPrices) -> Plan:
     allowed = options.budget(costs)
-    searched = search(profile, costs, allowed)
+    searched = _searched(profile, costs, allowed)
     found = priced(searched.plans, profile, costs, known)
     if costs.world_size > 1:
-        gathers = _under_contention(found, costs, known).price_s > searched.gathers_s
+        gathers = least(found).price_s > searched.gathers_s
         others = portfolio(profile, costs, allowed.kinds, options.leave_out, options.ranks_per_node, gathers)
         found += priced(((words, as_auto(plan)) for words, plan in others), profile, costs, known)
     best = sorted((one for one in found if may_move(one.plan)), key=lambda one: one.price_s)[:OFFLOADED]
@@ -188,7 +186,7 @@ def _under_contention(found: list[Priced], costs: Costs, known: StepPrices) -> P
 
 
 @dataclass(frozen=True)
-class Searched:
+class _Searched:
     """The best plans of the search, the bound of all its methods, and that of those that gather or divide alone."""
 
     plans: list[tuple[str, Plan]]
@@ -196,21 +194,18 @@ class Searched:
     gathers_s: float
 
 
-def search(profile: Profile, costs: Costs, allowed: Budget) -> Searched:
+def _searched(profile: Profile, costs: Costs, allowed: Budget) -> _Searched:
     """Return what the search finds, each dtype searched on its own."""
     parts, found, bound_s, gathers_s = dtype_profiles(profile), [], 0.0, 0.0
     share = max(costs.occupancy.values(), default=0.0)
     for part in parts:
         kinds = [kind for kind in allowed.kinds if kind.fits(part.tensors[0].dtype)]
         every = methods(kinds)
-        maker = TableMaker(part, costs, candidate_cuts(part))
-        tables = maker.tables(every)
+        tables = TableMaker(part, costs, candidate_cuts(part)).tables(every)
         found.append([(every, choice) for choice in best_choices(tables, REPRICED, occupancy=share)])
         bound_s = max(bound_s, lower_bound_s(tables))
-        alone = [method for method in every if all(map(_gathers, method.kinds))]
-        alone += [Method(kind) for kind in _divided(kinds, maker)]
-        may_save_s = max(0.0, costs.overheads.result_s - costs.overheads.sum_s) * len(part.tensors)
-        gathers_s = max(gathers_s, gathers_bound_s(maker.tables(alone), may_save_s))
+        alone = [i for i, method in enumerate(every) if all(map(_gathers, method.kinds))]
+        gathers_s = max(gathers_s, network_bound_s(tables, alone))
     combined = list(product(*found))[: REPRICED**2]
 
     def made(rows: tuple[tuple[list[Method], Choice], ...]) -> Plan:
@@ -224,25 +219,12 @@ def search(profile: Profile, costs: Costs, allowed: Budget) -> Searched:
         return plan_per_dtype("auto", profile, costs.world_size, buckets)
 
     plans = [("the search over buckets and methods", made(rows)) for rows in combined]
-    return Searched(plans, bound_s, gathers_s)
+    return _Searched(plans, bound_s, gathers_s)
 
 
 def _gathers(kind: Kind) -> bool:
     """Return whether schemes that leave sums to the receivers could use the kind."""
     return kind.dense or kind.collective in ("all_gather", "a2a_ag")
-
-
-def _divided(kinds: Iterable[Kind], maker: TableMaker) -> Iterator[Kind]:
-    """Yield the kinds that schemes which divide a gather make of those that are gathered, where they have a price."""
-    gathered = {(kind.compressor, kind.density): kind for kind in kinds if kind.collective == "all_gather"}
-    for kind in gathered.values():
-        if kind.compressor is not None and build(kind.compressor).sparse:
-            divided = replace(kind, collective="a2a_ag", calls="alone", plain_below=0)
-            try:
-                maker.tables([Method(divided)])
-            except ConfigError:
-                continue
-            yield divided
 
 
 def _noted(chosen: Priced, allowed: Budget, bound_s: float) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ssfx.core.lazy import numpy as np
@@ -32,23 +33,21 @@ def lower_bound_s(tables: Tables) -> float:
     return float(max(device_s, network_s, latest_s)) + tables.after_s
 
 
-def gathers_bound_s(tables: Tables, may_save_s: float) -> float:
-    """Return a time below which no plan of these methods is looked for, wherever it compresses.
+def network_bound_s(tables: Tables, chosen: Sequence[int]) -> float:
+    """Return a time below which no plan of the methods at those positions is looked for, wherever it compresses.
 
     Each piece between two cuts goes by the method that is best for it, in messages as long as one likes: what any
     message takes however short it is, the least that the method has between any two cuts, counts once. Plans that
-    choose by tensor can be below that, so half of it counts. Besides, the last tensor is sent when backward has ended.
-    `may_save_s`: what decoding may take less of the end of every step, of which the last message knows its own part.
+    choose by tensor can be below that, so half of it counts.
     """
-    cost, last = tables.message + tables.decode, len(tables.cuts) - 1
+    cost, last = (tables.message + tables.decode)[list(chosen)], len(tables.cuts) - 1
     cost = cost[np.isfinite(cost).any(axis=(1, 2))]
     if not len(cost):
         return float("inf")
     shortest = cost.min(axis=(1, 2))
     pieces = np.array([cost[:, start + 1, start] - shortest for start in range(last)])
     network_s = float(pieces.min(axis=1).clip(0).sum() + shortest.min())
-    latest_s = tables.ready_s[-1] + float(cost[:, last, :last].min()) - may_save_s
-    return float(max(tables.ready_s[-1], latest_s, tables.ready_s[1] + BY_TENSOR * network_s)) + tables.after_s
+    return float(max(tables.ready_s[-1], tables.ready_s[1] + BY_TENSOR * network_s)) + tables.after_s
 
 
 def _shortest(cost: Array) -> float:

@@ -24,7 +24,7 @@ MOST_SEARCHED = 1500
 """Larger models get no plan of the schemes that search for long."""
 
 _DENSE = ("wfbp", "ssgd")
-GATHERS = ("per_tensor", "hipress", "espresso", "ssfusion_naive", "ssfusion_o", "ssfusion_i", "ssfusion_oi")
+_GATHERS = ("per_tensor", "hipress", "espresso", "ssfusion_naive", "ssfusion_o", "ssfusion_i", "ssfusion_oi")
 _SEARCHES = ("hipress", "espresso", "ssfusion_naive", "ssfusion_o", "ssfusion_i", "ssfusion_oi", "cupcake", "omgs")
 _JOINT = ("fused_all", "cupcake", "mergecomp", "omgs", "topk", "gtopk", "oktopk", "spardl", "micro", "cltk", "sparcml")
 
@@ -81,8 +81,8 @@ def _asked(
             yield scheme, {}
             if scheme == "powersgd" and small:
                 yield scheme, {"variant": "wfbp"}
-    for scheme in (*(GATHERS if gathers else ()), *(_JOINT if leave_out else ())):
-        if not small and (scheme in _SEARCHES or scheme in GATHERS):
+    for scheme in (*(_GATHERS if gathers else ()), *(_JOINT if leave_out else ())):
+        if not small and (scheme in _SEARCHES or scheme in _GATHERS):
             continue
         default = str(getattr(schemes[scheme].defaults, "compressor", ""))
         takes = schemes[scheme].compressors
