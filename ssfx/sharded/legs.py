@@ -114,12 +114,13 @@ def check_shard_sum(scheme: Scheme, given: dict[str, Any], compressor: str | Non
     if built.vote or built.rounds > 1 or not (isinstance(built, (Cast, Quantizer)) or _selects(built)):
         raise ConfigError(
             f"compressor={compressor} does not sum over shards: its payload means nothing to a rank that has only its "
-            'chunk; use compressor=fp16, bf16, "qsgd(bits=8)" or "qsgd(bits=4,bucket=32)"'
+            'chunk; use compressor=fp16, bf16, "qsgd(bits=8)" or "qsgd(bits=4,bucket=32,norm=max)"'
         )
     if built.sparse and memory is None:
         raise ConfigError(
             f"compressor={compressor} between shards keeps a residual of the whole model on every rank, which sharding "
-            'is to save (8 bytes an element); use compressor="qsgd(bits=4,bucket=32)", or ask for it: memory="residual"'
+            'is to save (8 bytes an element); use compressor="qsgd(bits=4,bucket=32,norm=max)", or '
+            'ask for it: memory="residual"'
         )
 
 
