@@ -60,10 +60,14 @@ CLOSE = 0.02
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
-    """Write, per task, the curves of the schemes and their final quality relative to dense training."""
-    shown = sorted((panel for panel in panels(rows) if DENSE_BASELINE in panel.bars), key=_title)
-    if not shown:
+    """Write, per task, the curves of the schemes and their final quality relative to dense training.
+
+    The picture shows the longest training of a family that has enough seeds; the table has all.
+    """
+    every = sorted((panel for panel in panels(rows) if DENSE_BASELINE in panel.bars), key=_title)
+    if not every:
         return []
+    shown = [panel for panel in every if panel in _longest(every)]
     import matplotlib.pyplot as plt
 
     curves = any(_curve(row) for panel in shown for bar in panel.bars.values() for row in bar)
@@ -86,7 +90,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         origin = f"{where[0].upper()}{where[1:]}, {said} seeds per scheme. Diamonds: printed in the paper."
         origin = "\n".join([origin, *budget_said(rows)])
         frame(figure, TITLE if columns == 2 else TITLE.replace("during and after", "after"), origin, ncols=4)
-        return save(figure, NAME, [line for panel in shown for line in lines(panel)], rows, out)
+        return save(figure, NAME, [line for panel in every for line in lines(panel)], rows, out)
 
 
 def finding(rows: list[Row]) -> str:
@@ -181,6 +185,17 @@ def _equal(claim: str, gaps: Sequence[float], what: str) -> Verdict:
 
 def _family(panel: Panel) -> str:
     return next((name for name in FAMILIES if name in panel.case.model), "")
+
+
+def _longest(found: Sequence[Panel]) -> list[Panel]:
+    """Return of each family the longest training with seeds enough of SSFusion to judge it, else the shortest."""
+    best: dict[str, Panel] = {}
+    for panel in sorted(found, key=lambda panel: panel.case.steps):
+        enough = Finals(_finals(panel), "").knows(OWN[-1])
+        key = _family(panel) or panel.case.model
+        if key not in best or enough:
+            best[key] = panel
+    return list(best.values())
 
 
 def _title(panel: Panel) -> str:
