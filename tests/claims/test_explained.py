@@ -43,7 +43,7 @@ def test_an_ordering_within_the_error_of_the_simulator_says_so_and_another_claim
     claim = claims_by_id()["ssfusion.exp1.variant_order"]
     there = [cell for cell in nominal if meets(claim, cell)]
     said = too_close(claim, there)
-    assert "less than simulated times are off (12% on average), so that they are too close to call" in said
+    assert "less than simulated times are off (11% on average), so that they are too close to call" in said
     assert too_close(claim, []) == ""
     assert too_close(claims_by_id()["ssfusion.exp1.bertl"], there) == ""
 
