@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -216,8 +215,3 @@ def _add_device(message: Message, facts: _Facts, prices: Prices) -> None:
     fill_s = prices.system.overheads.fill_s_per_byte
     if fill_s:  # nothing else was added where these tensors are
         message.added_s.update(zip(facts.positions, [fill_s * nbytes for nbytes in facts.nbytes], strict=True))
-
-
-def launched(plan: Plan, messages: list[list[Message]]) -> Iterable[Message]:
-    """Yield the messages in launch order."""
-    return (messages[bucket][lane] for bucket, lane in plan.launch_order)
