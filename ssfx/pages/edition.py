@@ -46,12 +46,13 @@ def edition_block(rows: Sequence[Row]) -> str:
             part = counted(here)
             lines.append(
                 f"- {kind}: {part.sure:,} of {part.set_ups:,} set-ups surely pay"
-                + (f", at or below {part.most_gbps:.3g} Gbit/s per GPU." if part.sure else ".")
+                + (f", nine in ten of them at or below {part.most_gbps:.3g} Gbit/s per GPU." if part.sure else ".")
             )
     off = counted(corrected(found))
     lines += [
-        f"- If the simulator erred by its known bias and by no more: {off.sure:,} of {off.set_ups:,}, at or below "
-        f"{off.most_gbps:.3g} Gbit/s per GPU, for half of the models and GPUs at or below {off.half_gbps:.3g}.",
+        f"- If the simulator erred by its known bias and by no more: {off.sure:,} of {off.set_ups:,}, nine in ten "
+        f"of them at or below {off.most_gbps:.3g} Gbit/s per GPU, for half of the models and GPUs at or below "
+        f"{off.half_gbps:.3g}.",
         f"- By its times alone, with no error at all: {whole.known:,}.",
     ]
     return "\n".join(lines)
