@@ -209,7 +209,7 @@ def test_trust_in_a_way_of_sending_is_of_its_network_or_the_nearest(tmp_path):
 def test_a_quality_is_recorded_of_methods_at_their_density_only():
     entries = {one.scheme: one for one in advise(setting(gbps=1.0), ["ddp_fp16", "topk", "ddp"]).entries}
     assert (entries["ddp"].more_steps, entries["topk"].more_steps) == (0.0, None)
-    assert 0 < entries["ddp_fp16"].more_steps <= 0.05
+    assert 0 <= entries["ddp_fp16"].more_steps <= 0.05
     assert (recorded_spec("powersgd"), recorded_spec("acpsgd"), recorded_spec("topk")) == (
         "powersgd(rank=16)", "acpsgd", "topk"
     )  # fmt: skip

@@ -25,7 +25,7 @@ def test_as_much_is_read_as_the_largest_cache_holds(tmp_path, monkeypatch, text,
 def test_gradients_that_were_moved_are_what_they_were():
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(1024, 10))
     batches = datasets.build("digits").train_loader(0, 1, 4, 0)
-    loop = _Loop(model, torch.optim.SGD(model.parameters(), lr=0.1), batches, torch.device("cpu"))
+    loop = _Loop(model, torch.optim.SGD(model.parameters(), lr=0.1), batches, torch.device("cpu"), "fp32")
     loop.move_gradients()  # before the first backward pass there are none
     loop.run(0)
     before = [parameter.grad.clone() for parameter in model.parameters()]

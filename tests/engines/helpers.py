@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,15 @@ def make_case(**changes) -> Case:
         "world_size": 2, "batch_size": 4, "steps": 6, "warmup_steps": 2,
     }  # fmt: skip
     return Case(**{**fields, **changes})
+
+
+def fake_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks find the fake training function, and torchrun gets as long as it needs to notice a failure.
+
+    On a busy machine that is longer than a user would wait.
+    """
+    monkeypatch.setattr("ssfx.engines.launch.GRACE_S", 60.0)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])))
 
 
 def hurry(monkeypatch: pytest.MonkeyPatch, hangs: Callable[[], bool]) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 
 import pytest
-from engines.helpers import make_case
+from engines.helpers import fake_launches, make_case
 
 from ssfx.cli import main
 from ssfx.core.errors import RunError
 from ssfx.engines.torchrun import Torchrun
 from ssfx.results import step_logs
+from ssfx.results.store import Store
 from ssfx.workloads.record import records_in
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
@@ -31,17 +33,29 @@ CHANGES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 }
 
 
-@pytest.fixture
-def runs(store, monkeypatch):
-    """Return the step logs of a run that was finished at its second attempt, and of one that failed."""
-    monkeypatch.setenv("SSFX_RESULTS", str(store.runs.parent))
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Return the folder of a run that was finished at its second attempt, and of one that failed."""
+    folder = tmp_path_factory.mktemp("recorded")
     cases = [make_case(seed=seed) for seed in (1, 2)]
-    for case in cases:
-        monkeypatch.setenv("SSFX_FAULT", f"raise:rank=1,step=4,phase=exchange,run={case.run_id}")
-        with pytest.raises(RunError, match="InjectedFault"):
-            Torchrun(train="fake_train:train").run([case], store, progress=False)
-    Torchrun(train="fake_train:train").run(cases[:1], store, progress=False)
-    return sorted(store.runs.glob("*/attempt-*/rank*.jsonl"))
+    with pytest.MonkeyPatch.context() as patch:
+        fake_launches(patch)
+        for case in cases:
+            patch.setenv("SSFX_FAULT", f"raise:rank=1,step=4,phase=exchange,run={case.run_id}")
+            with pytest.raises(RunError, match="InjectedFault"):
+                Torchrun(train="fake_train:train").run([case], Store(folder), progress=False)
+        Torchrun(train="fake_train:train").run(cases[:1], Store(folder), progress=False)
+    return folder
+
+
+@pytest.fixture
+def runs(recorded, tmp_path, monkeypatch):
+    """Return step logs of a copy of these runs, which are all that a command looks at."""
+    shutil.copytree(recorded, tmp_path / "results")
+    monkeypatch.setenv("SSFX_RESULTS", str(tmp_path / "results"))
+    for shipped in ("reference_dir", "data_dir"):
+        monkeypatch.setattr(f"ssfx.cli.verify.{shipped}", lambda: tmp_path / "nothing")
+    return sorted((tmp_path / "results").glob("runs/*/attempt-*/rank*.jsonl"))
 
 
 def test_every_change_of_a_step_log_is_found(runs, capsys):

