@@ -28,6 +28,12 @@ def finished() -> list[Row]:
 
 def found_run(run: str) -> Row:
     """Return the row of the only finished run whose id is `run` or begins with it; else ConfigError."""
+    from ssfx.core.paths import results_dir
+    from ssfx.results.store import Store, row_in
+
+    path = Store(results_dir()).runs / run / "row.json"
+    if path.exists():  # a whole id: the thousands of rows that came with ssfx need not be read
+        return row_in(path)
     found = {row.run_id: row for row in reversed(finished()) if row.run_id.startswith(run)}
     if len(found) != 1:
         what = "no finished run" if not found else f"{len(found)} finished runs"
