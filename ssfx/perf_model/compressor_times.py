@@ -193,7 +193,7 @@ def _cost_by_operators(kind: type[Compressor]) -> Cost | None:
 
     try:
         return counted_cost(build(kind.name))
-    except Exception as error:  # whatever code of the user's may raise; who asks for its times is told
+    except Exception as error:  # code of the user's may raise anything; `why_uncounted` has it
         _uncounted[kind.name] = " ".join(f"{type(error).__name__}: {error}".split())
         return None
 

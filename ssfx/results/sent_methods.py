@@ -1,4 +1,4 @@
-"""The methods of a plan, as rows keep them: what its quality and its trust are told by, long after the plan is gone."""
+"""The methods of a plan, as rows keep them: quality and trust follow from them, long after the plan is gone."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ NAME = "exchanges"
 LEAST, MOST = 2**16, 2**28
 """Bytes between which sizes are scored: what gradients are sent in."""
 BUCKETS = (2**23, 2**25)
-"""Bytes of the buckets that DDP fills, 25 MiB unless told, to the next powers of two."""
+"""Bytes of the buckets that DDP fills, 25 MiB by default, to the next powers of two."""
 
 
 @dataclass(frozen=True)

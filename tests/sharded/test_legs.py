@@ -263,33 +263,24 @@ def test_evaluation_before_and_between_steps_changes_nothing(ranks: Run, shape: 
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "word"),
+    ("shape", "options", "key", "value", "word"),
     [
-        ("shards", 4, "shards=4"),
-        ("shard", 7, "shard=7"),
-        ("rank", 7, "rank=7"),
-        ("scheme", "ddp", "scheme=ddp"),
-        ("plan", "{}", "plan"),
-        ("memory", {"other": {}}, "another model"),
+        ((2, 2), TOPK, "shards", 4, "shards=4"),
+        ((2, 2), TOPK, "shard", 7, "shard=7"),
+        ((2, 2), TOPK, "rank", 7, "rank=7"),
+        ((2, 2), TOPK, "scheme", "ddp", "scheme=ddp"),
+        ((2, 2), TOPK, "plan", "{}", "plan"),
+        ((2, 2), TOPK, "memory", {"other": {}}, "another model"),
+        ((0, 4), FLAT, "shards", 8, "shards=8"),
+        ((0, 4), FLAT, "shard_sums", "torch", "shard_sums=torch"),
+        ((0, 4), FLAT, "options", "[], exempt norm.weight", "exempt norm.weight"),
+        ((0, 4), FLAT, "memory", {"head.weight to 9": {}}, "another model"),
     ],
 )
-def test_a_state_of_another_place_is_refused(ranks: Run, key: str, value: Any, word: str) -> None:
-    for text in ranks(work.changed_state, 4, (2, 2), TOPK, key, value):
-        assert word in text
-        assert "\n" not in text
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "word"),
-    [
-        ("shards", 8, "shards=8"),
-        ("shard_sums", "torch", "shard_sums=torch"),
-        ("options", "[], exempt norm.weight", "exempt norm.weight"),
-        ("memory", {"head.weight to 9": {}}, "another model"),
-    ],
-)
-def test_a_state_of_other_sums_over_shards_is_refused(ranks: Run, key: str, value: Any, word: str) -> None:
-    for text in ranks(work.changed_state, 4, (0, 4), FLAT, key, value):
+def test_a_state_of_another_place_or_exchange_is_refused(
+    ranks: Run, shape: Any, options: Options, key: str, value: Any, word: str
+) -> None:
+    for text in ranks(work.changed_state, 4, shape, options, key, value):
         assert word in text
         assert "\n" not in text
 
