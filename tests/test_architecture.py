@@ -10,46 +10,50 @@ import pytest
 
 import ssfx
 
-PACKAGE = Path(ssfx.__file__).parent
+ROOT = Path(ssfx.__file__).parents[1]
+LIBRARY, LAB, PAPERS = "ssfx", "ssfx.lab", "experiments.common"
+PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
+    LIBRARY: (
+        ("core",),
+        ("planning",),
+        ("compressors",),
+        ("collectives", "perf_model"),
+        ("simulator",),
+        ("schemes",),
+        ("runtime", "advice"),
+        ("integrations", "config"),
+        ("cli",),
+    ),
+    LAB: (("results",), ("workloads",), ("worker",), ("engines",), ("calibration", "config"), ("cli",)),
+    PAPERS: (("claims",), ("figures", "validation"), ("evaluation",), ("pages",), ("cli",)),
+}
+"""The rooms of the library, the harness and the papers, from the bottom up.
 
-LAYERS: tuple[tuple[str, ...], ...] = (
-    ("core",),
-    ("planning",),
-    ("kernels", "compressors", "memories", "collectives"),
-    ("perf_model", "pricing"),
-    ("schemes",),
-    ("results",),
-    ("workloads", "simulator"),
-    ("runtime", "sharded"),
-    ("calibration", "integrations"),
-    ("engines",),
-    ("claims", "advice", "validation"),
-    ("figures", "evaluation"),
-    ("config",),
-    ("pages", "cli"),
-)
-"""The rooms from the bottom up: a module imports from its own layer and from those below it."""
-RANK = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
-UPWARD = {
-    "calibration/calibrate_cluster.py": {"engines"},
+A module imports from its own layer and from those below it. The library knows nothing of the harness, and neither knows
+the papers: what stands above is found by its entry points.
+"""
+RANK = {
+    f"{part}.{room}": (place, number)
+    for place, (part, layers) in enumerate(PARTS.items())
+    for number, rooms in enumerate(layers)
+    for room in rooms
 }
-"""Modules that still import from above, and what."""
 USES_TORCH = {
-    "runtime",
-    "sharded",
-    "integrations",
-    "calibration",
-    "workloads",
-    "collectives",
-    "compressors",
-    "kernels",
-    "memories",
+    "ssfx.runtime",
+    "ssfx.integrations",
+    "ssfx.collectives",
+    "ssfx.compressors",
+    "ssfx.lab.calibration",
+    "ssfx.lab.workloads",
+    "ssfx.lab.worker",
 }
-LAZY_TORCH = {"collectives", "compressors", "kernels", "memories"}
+LAZY_TORCH = {"ssfx.collectives", "ssfx.compressors"}
+DEVICES = "ssfx/core/accelerator.py"
+"""The one module that asks what a device is; kernels may, too."""
 
 
 def modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
+    return sorted([*(ROOT / "ssfx").rglob("*.py"), *(ROOT / "experiments" / "common").rglob("*.py")])
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
@@ -75,7 +79,12 @@ LAZY_CIRCLES = {
     frozenset({"ssfx.advice.answer", "ssfx.advice.ranking", "ssfx.advice.screen"}),
     frozenset({"ssfx.cli.component_tables", "ssfx.cli.listing"}),
     frozenset(
-        {"ssfx.workloads.base", "ssfx.workloads.on_disk.base", "ssfx.workloads.own", "ssfx.workloads.own_dataset"}
+        {
+            "ssfx.lab.workloads.base",
+            "ssfx.lab.workloads.on_disk.base",
+            "ssfx.lab.workloads.own",
+            "ssfx.lab.workloads.own_dataset",
+        }
     ),
 }
 """Modules that import each other when a function runs: a handle's and an answer's own words, listings without torch."""
@@ -83,8 +92,7 @@ LAZY_CIRCLES = {
 
 def circles() -> set[frozenset[str]]:
     """Return every largest set of modules that reach each other by imports, those inside functions too."""
-    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
-             for path in modules()}  # fmt: skip
+    names = {dotted(path): path for path in modules()}
     asked = {name: {one for one in needed(path) if one in names and one != name} for name, path in names.items()}
     order: list[str] = []
 
@@ -130,7 +138,7 @@ def needed(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
-                inner = PACKAGE.parent.joinpath(*node.module.split("."), alias.name)
+                inner = ROOT.joinpath(*node.module.split("."), alias.name)
                 own = inner.with_suffix(".py").exists() or inner.joinpath("__init__.py").exists()
                 yield f"{node.module}.{alias.name}" if own else node.module
 
@@ -139,44 +147,58 @@ def test_no_modules_import_each_other_but_the_named_ones_late() -> None:
     assert circles() == LAZY_CIRCLES
 
 
-def room(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0]
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def room(module: str) -> str:
+    """Return the room that a module is in: ssfx.core of ssfx.core.case; a part where it is in none."""
+    part = next(part for part in (LAB, PAPERS, LIBRARY) if module == part or module.startswith(f"{part}."))
+    inside = module.removeprefix(part).lstrip(".").partition(".")[0]
+    return f"{part}.{inside}" if inside else part
 
 
 def test_every_room_has_its_layer() -> None:
-    rooms = {path.name for path in PACKAGE.iterdir() if any(path.glob("*.py"))}
-    assert rooms == set(RANK)
+    rooms = {room(dotted(path)) for path in modules() if path.name != "__init__.py"}
+    assert rooms - {"ssfx.lab.profile_network"} == set(RANK)
+    assert len([one for one in RANK if one.startswith("ssfx.") and not one.startswith(LAB)]) <= 12
 
 
-def test_the_root_of_the_package_is_nearly_empty() -> None:
-    assert len(list(PACKAGE.glob("*.py"))) <= 8
+def level(module: str) -> tuple[int, int]:
+    """Return how high a module stands: its part, and the layer of its room; above all rooms what is in none."""
+    mine = room(module)
+    part = next(part for part in (LAB, PAPERS, LIBRARY) if mine == part or mine.startswith(f"{part}."))
+    return RANK.get(mine) or (list(PARTS).index(part), 99)
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(PACKAGE).as_posix())
+UPWARD = {"ssfx.runtime.sync": {"ssfx", "ssfx.Advice"}}
+"""Modules that still import from above, and what."""
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_imports_point_one_way(path: Path) -> None:
-    name = path.relative_to(PACKAGE).as_posix()
-    own = RANK.get(room(path), len(LAYERS))
-    used = {module.split(".")[1] for module, _ in imports(path) if module.startswith("ssfx.")} & set(RANK)
-    upward = {other for other in used if RANK[other] > own}
-    assert upward == UPWARD.get(name, set())
+    name = dotted(path)
+    used = {module for module, _ in imports(path) if module.partition(".")[0] in ("ssfx", "experiments")}
+    above = {module for module in used if level(module) > level(name)}
+    assert above == UPWARD.get(name, set())
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(PACKAGE).as_posix())
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_torch_is_imported_where_it_is_used(path: Path) -> None:
     at_import = {module.split(".")[0] for module, now in imports(path) if now}
-    if room(path) not in USES_TORCH:
+    if room(dotted(path)) not in USES_TORCH:
         assert "torch" not in at_import
-    if room(path) in LAZY_TORCH:
+    if room(dotted(path)) in LAZY_TORCH:
         assert "torch" not in at_import, "components declare themselves without torch: from ssfx.core.lazy import torch"
 
 
 FLOAT_MAKERS = {"empty", "eye", "full", "linspace", "ones", "rand", "randn", "zeros"}
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(PACKAGE).as_posix())
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_every_buffer_has_a_dtype(path: Path) -> None:
     """A buffer without one would follow torch.set_default_dtype, which is the user's and may be bfloat16."""
-    if room(path) not in USES_TORCH - {"workloads"}:
+    if room(dotted(path)) not in USES_TORCH - {"ssfx.lab.workloads"}:
         return
     without = [
         node.lineno
@@ -191,10 +213,10 @@ def test_every_buffer_has_a_dtype(path: Path) -> None:
     assert not without, "say the dtype in these lines"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(PACKAGE).as_posix())
-def test_the_kernels_room_alone_asks_what_a_device_is(path: Path) -> None:
-    """Streams, events and waiting come from kernels/accelerator.py, so that a fake device can stand in for a GPU."""
-    if room(path) == "kernels":
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_one_module_and_the_kernels_ask_what_a_device_is(path: Path) -> None:
+    """Streams, events and waiting come from core/accelerator.py, so that a fake device can stand in for a GPU."""
+    if path.relative_to(ROOT).as_posix() == DEVICES or "kernels" in path.parts:
         return
     asks = [
         node.lineno
@@ -207,4 +229,4 @@ def test_the_kernels_room_alone_asks_what_a_device_is(path: Path) -> None:
             and any(isinstance(of, ast.Constant) and of.value == "cuda" for of in node.comparators)
         )
     ]
-    assert not asks, f"{path.name}: lines {asks} ask torch about CUDA; ask ssfx.kernels.accelerator"
+    assert not asks, f"{path.name}: lines {asks} ask torch about CUDA; ask ssfx.core.accelerator"

@@ -13,13 +13,13 @@ from ssfx.perf_model.cluster import Cluster, Link
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan, Segment
 from ssfx.planning.profile import Profile
-from ssfx.pricing.device_memory import DeviceMemory, device_memory
 from ssfx.schemes import schemes
 from ssfx.schemes.base import CompressOptions
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.auto_steps import TRAIN_STEPS
 from ssfx.simulator import Simulated, simulate
+from ssfx.simulator.pricing.device_memory import DeviceMemory, device_memory
 
 TUNED = ("ddp", "hierarchical", "omnireduce", "ssgd", "wfbp")
 """The schemes of which tuned dense is the best. Parallax is left out: its times rest on assumed gradients."""

@@ -14,33 +14,54 @@ import click
 
 from ssfx.cli.completion import install_bash
 from ssfx.core.doing import aloud
-from ssfx.core.errors import SsfxError, unknown
+from ssfx.core.errors import ConfigError, SsfxError, unknown
 from ssfx.core.files import is_full, without_digests
+from ssfx.core.plugins import declared
 
 INTERRUPTED = 130
 GARBAGE_AFTER = 50_000
 """New objects after which Python looks for garbage. Starting makes ten thousands that stay: by its own 700, a tenth of
 the time that a short command takes would be spent on them."""
 
-MODULES = {
-    "run": "run", "plan": "plan", "simulate": "simulate", "advise": "advise", "validate": "validate",
-    "profile": "profile", "cluster": "cluster", "list": "listing", "figures": "figures", "report": "report",
-    "status": "status", "cancel": "cancel", "show": "show", "compare": "compare", "trace": "trace", "doctor": "doctor",
+ORDER = (
+    "run", "plan", "simulate", "advise", "validate", "profile", "cluster", "list", "figures", "report", "status",
+    "cancel", "show", "compare", "trace", "doctor",
+)  # fmt: skip
+"""The verbs of ssfx in the order one meets them; those of others come after."""
+OWN = {
+    "plan": "ssfx.cli.plan:plan", "simulate": "ssfx.cli.simulate:simulate", "advise": "ssfx.cli.advise:advise",
+    "cluster": "ssfx.cli.cluster:cluster", "list": "ssfx.cli.listing:list_",
 }  # fmt: skip
-"""The module of each verb, in the order one meets them; the command in it is named like the verb."""
+"""The verbs of the library; the others are entry points of the group VERBS."""
+VERBS = "ssfx.verbs"
+
+
+def verbs() -> dict[str, str]:
+    """Return every verb with the command that it is, "module:name", in the order of the help."""
+    known = {**declared(VERBS), **OWN}
+    return {name: known[name] for name in (*(name for name in ORDER if name in known), *known)}
 
 
 class _Verbs(click.Group):
     """Imports a verb when it is asked for, and answers a misspelt one with the nearest."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(MODULES)
+        return list(verbs())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in MODULES:
+        value = OWN.get(cmd_name) or declared(VERBS).get(cmd_name)
+        if value is None:
             return None
-        module = importlib.import_module(f"ssfx.cli.{MODULES[cmd_name]}")
-        command = getattr(module, "list_" if cmd_name == "list" else cmd_name)
+        module, _, name = value.partition(":")
+        try:
+            command = getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not module.startswith(error.name):
+                raise
+            raise ConfigError(
+                f"ssfx {cmd_name} is a command of the papers' part, which is in the repository of ssfx and in no "
+                "package; clone it and use make install there"
+            ) from None
         assert isinstance(command, click.Command)
         return command
 
@@ -54,8 +75,10 @@ class _Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if not ctx.resilient_parsing and args and not args[0].startswith("-") and args[0] not in MODULES:
-            raise unknown("command", args[0], MODULES)
+        if not ctx.resilient_parsing and args and not args[0].startswith("-") and args[0] not in OWN:
+            known = verbs()  # read where it is asked for: a command of the library starts sooner without
+            if args[0] not in known:
+                raise unknown("command", args[0], known)
         return super().resolve_command(ctx, args)
 
 

@@ -73,10 +73,11 @@ def _by_quality(setting: Setting, as_json: bool) -> None:
     """
     from ssfx.advice.quality_ranking import quality_ranking, recorded_of
     from ssfx.core.paths import results_dir
+    from ssfx.core.plugins import provided
     from ssfx.perf_model.cautions import cautions
-    from ssfx.results.store import Store
 
-    recorded = Store(results_dir()).readable()[0]
+    rows = provided("ssfx.hooks", "rows")
+    recorded = rows(results_dir()) if rows is not None else []
     if setting.train_steps is not None or not recorded_of(setting, recorded):
         _by_law(setting, as_json)
         return

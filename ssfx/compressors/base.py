@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from ssfx.core import accelerator
 from ssfx.core.component_spec import Catalog
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
-from ssfx.kernels import accelerator
 from ssfx.planning.plan import ITEM_BYTES
 
 if TYPE_CHECKING:

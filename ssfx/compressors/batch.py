@@ -18,7 +18,7 @@ from ssfx.compressors.random_keys import key
 if TYPE_CHECKING:
     import torch
 
-    from ssfx.memories.base import Memory
+    from ssfx.compressors.memories.base import Memory
 
 Made = TypeVar("Made")
 

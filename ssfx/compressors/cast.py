@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors
 from ssfx.compressors.narrow import narrow
+from ssfx.core import accelerator
 from ssfx.core.lazy import torch
-from ssfx.kernels import accelerator
 
 BLOCK = 1 << 17
 """Elements of a piece of a long CPU tensor. Mixed-dtype operators make temporaries, which then stay in the cache;

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from functools import cache
 
+from ssfx.core import accelerator
 from ssfx.core.lazy import torch
-from ssfx.kernels import accelerator
 
 _log = logging.getLogger("ssfx")
 CUT = 65440.0

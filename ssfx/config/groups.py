@@ -14,6 +14,7 @@ from ssfx.core.component_file import component_file, file_names, is_file, leaves
 from ssfx.core.errors import ConfigError, nearest, unknown
 from ssfx.core.files import as_it_is, text_of
 from ssfx.core.paths import conf_dirs
+from ssfx.core.plugins import provided
 
 YAML_GROUPS = ("cluster", "experiment", "preset", "workload")
 """Groups whose choices are files and nothing else."""
@@ -168,13 +169,9 @@ def registry(group: str) -> Any:
 
         return compressors
     if group == "memory":
-        from ssfx.memories import memories
+        from ssfx.compressors.memories import memories
 
         return memories
-    if group == "engine":
-        from ssfx.engines import engines
-
-        return engines
-    from ssfx import workloads
-
-    return workloads.models if group == "model" else workloads.datasets
+    found = provided("ssfx.registries", group)
+    assert found is not None, f"no part of ssfx offers components of group {group}"
+    return found

@@ -1,123 +1,63 @@
-"""Plans of cases and requests from shipped profiles, before anything is started."""
+"""From the words of `ssfx plan` to the plan, its profile and its costs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from ssfx.config.cases import Planned
-from ssfx.core import machine
-from ssfx.core.case import Case
-from ssfx.core.doing import doing
+from ssfx.config.clusters import check_recorded
+from ssfx.config.components import Components, complete, components, on_nodes
+from ssfx.config.compose import chosen, compose, expanded
+from ssfx.config.iteration_time import KEY, split_words
+from ssfx.config.overrides import read
+from ssfx.config.schema import Settings
+from ssfx.config.simulations import PLAN_KEYS
+from ssfx.config.sweep import single
 from ssfx.core.errors import ConfigError
-from ssfx.memories import memories
 from ssfx.perf_model.cluster import Cluster
-from ssfx.perf_model.devices import device_names, has_sheet, sheet_named
+from ssfx.perf_model.cluster_file import cluster_of
+from ssfx.perf_model.devices import has_sheet
 from ssfx.perf_model.given_time import lasting
 from ssfx.perf_model.operator_counts import is_counted
 from ssfx.perf_model.plan_costs import costs_on, nominal_costs
 from ssfx.perf_model.saved_profiles import is_saved, saved_profile
-from ssfx.perf_model.shipped_profiles import is_shipped, load_shipped, profile_on
-from ssfx.perf_model.target import target_of
+from ssfx.perf_model.shipped_profiles import load_shipped, profile_on
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.device_memory import device_memory
 from ssfx.schemes import schemes
-from ssfx.schemes.make_plan import check_memory, make_plan
-from ssfx.schemes.search.measured_search import most_probes
+from ssfx.schemes.make_plan import make_plan
 
 
-def check_plans(cases: Sequence[Case], cluster: Cluster, *, searched: bool = True) -> None:
-    """Raise ConfigError when the plan of any case is impossible, or its timing would include the search for one.
+@dataclass(frozen=True)
+class Planned:
+    """What `ssfx plan` was asked for."""
 
-    Of cases that differ in density only, the least and the most dense are planned: what is possible for both is
-    possible between them. A model without a shipped profile cannot be planned for, so its cases are not checked.
-    `searched` False leaves out schemes that search for their plan, as that may take a minute.
-    """
-    densities: dict[str, set[float]] = {}
-    for case in cases:
-        densities.setdefault(_but_density(case), set()).add(_density(case))
-    unplanned = {combination: {min(found), max(found)} for combination, found in densities.items()}
-    with doing("planning"):
-        for case in cases:
-            _check_warmup(case)
-            left = unplanned[_but_density(case)]
-            at_once = not schemes[case.scheme].profiled
-            if _density(case) in left and is_shipped(case.model) and (searched or at_once):
-                with doing(f"planning {case.label}"):
-                    plan = make_plan(case.scheme, load_shipped(case.model), nominal_costs(cluster), case.plan_options)
-                if case.memory is not None:
-                    check_memory(plan, memories.build(case.memory))
-                left.remove(_density(case))
+    model: str
+    device: str
+    cluster: Cluster
+    parts: Components
+    iteration_ms: float | None = None
+    """Measured time of an iteration on one device, where it was given."""
+    precision: str = "fp32"
+    """What forward and backward compute in."""
 
 
-def check_simulations(cases: Sequence[Case]) -> None:
-    """Raise ConfigError when a case cannot be simulated: nothing is known of its times, or its plan is impossible.
-
-    Nothing is simulated. Schemes that search for their plan are not planned either, as that may take a minute.
-    """
-    with doing("checking the plans of the runs"):
-        for case in cases:
-            target = target_of(case)
-            costs = target.system.planning_costs(case.compressor, case.density)
-            if not schemes[case.scheme].profiled:
-                plan = make_plan(case.scheme, target.profile, costs, case.plan_options)
-                if case.memory is not None:
-                    check_memory(plan, memories.build(case.memory))
-
-
-def without_room(cases: Sequence[Case], cluster: Cluster) -> list[str]:
-    """Return a line for every model and batch of real runs that cannot fit into the GPUs they run on.
-
-    What compressors keep is left out, so that no scheme needs less. Nothing is said of a model without a shipped
-    profile, nor of GPUs without a data sheet.
-    """
-    on = cluster.device if cluster.device in device_names() else sheet_named(next(iter(machine.gpus()), ""))
-    if on is None:
-        return []
-    settings = {(one.model, one.optimizer, one.precision, one.batch_size): one for one in cases if one.device == "cuda"}
-    found = []
-    for case in settings.values():
-        if is_shipped(case.model):
-            profile = load_shipped(case.model)
-            plan = make_plan("ddp", profile, nominal_costs(replace(cluster, device=on)), {})
-            needed = device_memory(
-                profile, plan, on, optimizer=case.optimizer, precision=case.precision, batch_size=case.batch_size
-            )
-            if needed is not None and not needed.fits:
-                found.append(f"{case.model} on {on} {needed.text}")
-    return found
-
-
-def _but_density(case: Case) -> str:
-    return str((case.model, case.scheme, case.memory, {**case.plan_options, "density": None}))
-
-
-def _density(case: Case) -> float:
-    return 1.0 if case.density is None else case.density
-
-
-def _check_warmup(case: Case) -> None:
-    scheme = schemes[case.scheme]
-    if scheme.profiled and case.world_size > 1:
-        options = scheme.options(case.plan_options)
-        observed = getattr(options, "profile_iters", 0)
-        if getattr(options, "search", None) == "measured":
-            observed += _search_steps(case, options)
-        if case.warmup_steps <= observed:
-            raise ConfigError(
-                f"scheme={case.scheme} profiles for {observed} steps and then plans, which warmup_steps="
-                f"{case.warmup_steps} would time as training; use warmup_steps={observed + 3}"
-            )
-
-
-def _search_steps(case: Case, options: Any) -> int:
-    """Return the steps that a measured search may take; a model without a shipped profile is taken for a large one."""
-    num_tensors = len(load_shipped(case.model).tensors) if is_shipped(case.model) else 1000
-    probes = most_probes(num_tensors, step=options.step, warmup=options.probe_warmup)
-    return int(probes * (options.probe_iters + 1))
+def resolve_plan(words: Iterable[str]) -> Planned:
+    """Return the one plan that `words` ask for; ConfigError for a sweep or a key that no plan depends on."""
+    words, iteration_ms = split_words(words)
+    request = read(words)
+    for key in request:
+        if key not in PLAN_KEYS and not key.startswith(("scheme.", "compressor.", "cluster.")):
+            raise ConfigError(f"a plan does not depend on {key}; it takes {', '.join((*PLAN_KEYS, KEY))}")
+    point = single(request, "plan")
+    config = compose(complete(expanded({"scheme": chosen(point, "scheme"), **point})))
+    settings = Settings.of(config)
+    cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
+    check_recorded(point, cluster)
+    parts = components(config, settings.density, asked="density" in point)
+    name, parts = config["model"]["name"], on_nodes(parts, cluster)
+    return Planned(name, cluster.device, cluster, parts, iteration_ms, settings.precision)
 
 
 def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:

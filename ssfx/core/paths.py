@@ -11,9 +11,14 @@ _PACKAGE = Path(__file__).parents[1]
 _CHECKOUT = _PACKAGE.parent
 
 
+def checkout() -> Path | None:
+    """Directory of the repository that this package is in; None where it was installed without one."""
+    return _CHECKOUT if (_CHECKOUT / "pyproject.toml").exists() and (_CHECKOUT / "conf").is_dir() else None
+
+
 def _own(in_checkout: str, in_wheel: str) -> Path:
-    checkout = _CHECKOUT / in_checkout
-    return checkout if checkout.is_dir() and (_CHECKOUT / "pyproject.toml").exists() else _PACKAGE / in_wheel
+    here = checkout()
+    return here / in_checkout if here else _PACKAGE / in_wheel
 
 
 def conf_dir() -> Path:
@@ -31,11 +36,6 @@ def conf_dirs() -> tuple[Path, ...]:
         if not folder.is_dir():
             raise ConfigError(f"{folder} is no folder; --config-dir and SSFX_CONF name folders like conf/ of ssfx")
     return (*own, conf_dir())
-
-
-def experiments_dir() -> Path:
-    """Directory of the figure and table scripts, one folder a paper."""
-    return _own("experiments", "_experiments")
 
 
 def reference_dir() -> Path:

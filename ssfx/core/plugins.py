@@ -1,7 +1,9 @@
-"""Components of the user's own: modules that register schemes, compressors, data sets, ... when they are imported.
+"""What is found by name: components of the user's own, and what the parts above the library offer it.
 
-They are found in two places: the entry points "ssfx.plugins" of installed packages, and $SSFX_PLUGINS, a list like PATH
-of modules or .py files, which `--plugin` adds to and every process of a run inherits.
+Modules that register schemes, compressors, data sets, ... when they are imported are the entry points "ssfx.plugins" of
+installed packages, and $SSFX_PLUGINS, a list like PATH of modules or .py files, which `--plugin` adds to and every
+process of a run inherits. Commands ("ssfx.verbs"), registries ("ssfx.registries") and functions ("ssfx.hooks") of the
+harness and of the papers are entry points of ssfx itself: the library imports neither.
 """
 
 from __future__ import annotations
@@ -10,9 +12,13 @@ import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ssfx.core.errors import ConfigError
+from ssfx.core.paths import checkout
 
 GROUP = "ssfx.plugins"
 VARIABLE = "SSFX_PLUGINS"
@@ -31,10 +37,57 @@ def any_plugins() -> bool:
     return bool(os.environ.get(VARIABLE)) or _declared()
 
 
+@cache
+def declared(group: str) -> Mapping[str, str]:
+    """Return the entry points of a group, "module:name" by name, those of ssfx first and in their order.
+
+    Those of ssfx are read from pyproject.toml in a checkout, so that an installation made before them does not matter.
+    """
+    own: dict[str, str] = {}
+    if folder := checkout():
+        import tomllib
+
+        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        own = dict(project.get("entry-points", {}).get(group, {}))
+    others: dict[str, str] = {}
+    for place in sys.path:
+        for path in sorted(Path(place).glob("*-info/entry_points.txt")):
+            others = _section(path.read_text(encoding="utf-8"), group) | others
+    return {**own, **{name: value for name, value in others.items() if name not in own}}
+
+
+def _section(text: str, group: str) -> dict[str, str]:
+    """Return the lines "name = value" below [group] of an installed package's entry points."""
+    found, inside = {}, False
+    for line in text.splitlines():
+        if line.startswith("["):
+            inside = line.strip() == f"[{group}]"
+        elif inside and "=" in line:
+            name, _, value = line.partition("=")
+            found[name.strip()] = value.strip()
+    return found
+
+
+def provided(group: str, name: str) -> Any:
+    """Return what the entry point `name` of a group names, None where nothing of that name is declared or importable.
+
+    ModuleNotFoundError for a requirement of it that is not installed.
+    """
+    value = declared(group).get(name)
+    if value is None:
+        return None
+    module, _, attribute = value.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is not None and module.startswith(error.name):
+            return None  # a part that is not installed
+        raise
+
+
 def _declared() -> bool:
     """Return whether an installed package has an entry point of GROUP."""
-    found = (path for folder in sys.path for path in Path(folder).glob("*-info/entry_points.txt"))
-    return any(GROUP in path.read_text(encoding="utf-8") for path in found)
+    return bool(declared(GROUP))
 
 
 def load_plugins() -> None:
@@ -45,10 +98,8 @@ def load_plugins() -> None:
             _load(name)
     if GROUP not in _loaded and _declared():
         _loaded.add(GROUP)
-        from importlib.metadata import entry_points  # late: importing it takes as long as all of click
-
-        for point in entry_points(group=GROUP):
-            _load(point.value.partition(":")[0])
+        for value in declared(GROUP).values():
+            _load(value.partition(":")[0])
 
 
 def _load(name: str) -> None:

@@ -128,6 +128,18 @@ class Profile:
         has = " or ".join(f"precision={one}" for one in (self.precision, *self.in_other))
         raise ConfigError(f"{what} was counted for {self.device}, which does not compute in {precision}; use {has}")
 
+    def in_order(self, tensors: tuple[TensorSpec, ...]) -> Profile:
+        """Return the profile with its tensors in another order; a tensor is not ready before those that precede it."""
+        at_s, ready_s = 0.0, {}
+        for spec, gap_s in zip(self.tensors, self.ready_gap_s, strict=True):
+            at_s += gap_s
+            ready_s[spec.name] = at_s
+        reached_s, gaps = 0.0, []
+        for spec in tensors:
+            gaps.append(max(0.0, ready_s[spec.name] - reached_s))
+            reached_s = max(reached_s, ready_s[spec.name])
+        return replace(self, tensors=tensors, ready_gap_s=tuple(gaps))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """The profile is in the file `path`, which `ssfx plan`, `simulate` and `advise` take as profile=PATH."""
         write_json(Path(path), self.to_json())

@@ -18,9 +18,9 @@ import torch
 from ssfx.collectives import Reducer, collectives
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
+from ssfx.compressors.memories import Memory, memories
+from ssfx.core import accelerator
 from ssfx.core.errors import ConfigError
-from ssfx.kernels import accelerator
-from ssfx.memories import Memory, memories
 from ssfx.planning.plan import Lane, Plan
 from ssfx.runtime.averages import Averages
 from ssfx.runtime.lane import DenseLane, LaneExecutor, Room, StepKey

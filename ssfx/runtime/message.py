@@ -16,7 +16,7 @@ from ssfx.compressors import Layout, Payload
 from ssfx.compressors.base import VALUE_BYTES
 from ssfx.compressors.batch import Starts
 from ssfx.planning.plan import Lane, Plan
-from ssfx.pricing.message_sizes import segment_layout
+from ssfx.simulator.pricing.message_sizes import segment_layout
 
 DTYPES = {name: getattr(torch, name) for name in VALUE_BYTES}
 

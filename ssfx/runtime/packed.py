@@ -10,8 +10,9 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import Context, Payload, build
 from ssfx.compressors.batch import Batch, Part
-from ssfx.kernels import accelerator, writes_sums
-from ssfx.memories import Memory
+from ssfx.compressors.kernels import writes_sums
+from ssfx.compressors.memories import Memory
+from ssfx.core import accelerator
 from ssfx.planning.plan import Lane, Plan
 from ssfx.runtime.lane import Room, StepKey
 from ssfx.runtime.lane_state import LaneState
@@ -311,7 +312,7 @@ class PackedLane(SentCounts):
         targets = [grads[name] for name in self._sparse_names]
         if not all(t.dtype == torch.float32 and t.is_contiguous() and t.device == self._device for t in targets):
             return ()
-        from ssfx.kernels.cpu.decode import write_sums  # late: it compiles
+        from ssfx.compressors.kernels.cpu.decode import write_sums  # late: it compiles
 
         assert self._rows is not None
         values = self.layout.values.of(self._rows).float().mul(1.0 / self.comm.world_size)

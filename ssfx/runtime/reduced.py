@@ -8,12 +8,12 @@ import torch
 
 from ssfx.collectives import Reduced, Reducer, Reduction
 from ssfx.collectives.comm import Comm, Pending
-from ssfx.memories import Memory
+from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Lane, Plan
-from ssfx.pricing.message_sizes import lane_load
 from ssfx.runtime.lane import Room
 from ssfx.runtime.packed import PackedLane
 from ssfx.runtime.store import Store
+from ssfx.simulator.pricing.message_sizes import lane_load
 
 
 class ReducedLane(PackedLane):

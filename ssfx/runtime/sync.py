@@ -15,9 +15,9 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
+from ssfx.compressors.memories import Memory
+from ssfx.compressors.memories.rates import Rates
 from ssfx.core.errors import ConfigError
-from ssfx.memories import Memory
-from ssfx.memories.rates import Rates
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile

@@ -54,14 +54,16 @@ def never_simulated(monkeypatch):
     def refused(*_, **__):
         raise AssertionError("something was simulated")
 
-    for name in ("ssfx.simulator.simulate", "ssfx.simulator.cases.simulate", "ssfx.engines.simulate.simulate_case"):
+    for name in ("ssfx.simulator.simulate", "ssfx.advice.cases.simulate", "ssfx.lab.engines.simulate.simulate_case"):
         monkeypatch.setattr(name, refused)
 
 
 def test_a_dry_run_simulates_nothing_and_searches_for_no_plan(never_simulated, monkeypatch, capsys):
     made = []
     real = make_plan_module.make_plan
-    monkeypatch.setattr("ssfx.config.plans.make_plan", lambda scheme, *rest: made.append(scheme) or real(scheme, *rest))
+    monkeypatch.setattr(
+        "ssfx.lab.config.plans.make_plan", lambda scheme, *rest: made.append(scheme) or real(scheme, *rest)
+    )
     assert main(["run", "experiment=density", "--dry-run"]) == 0
     assert "espresso" in capsys.readouterr().out
     assert {"ddp", "oktopk"} <= set(made)

@@ -12,9 +12,9 @@ from ssfx.cli import main
 from ssfx.core import machine
 from ssfx.core.errors import RunError
 from ssfx.core.origin import Origin
-from ssfx.engines import Engine, engines
-from ssfx.engines.failure import RunsFailed
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
+from ssfx.lab.engines import Engine, engines
+from ssfx.lab.engines.failure import RunsFailed
 
 
 class Instant(Engine):
@@ -185,7 +185,7 @@ def test_impossible_plans_are_refused_before_anything_starts(engine, shipped, mo
 
         raise ConfigError("no such plan")
 
-    monkeypatch.setattr("ssfx.config.plans.make_plan", refuse)
+    monkeypatch.setattr("ssfx.lab.config.plans.make_plan", refuse)
     assert main(["run", "scheme=ddp"]) == 2
     assert capsys.readouterr().err == "ssfx: no such plan\n"
     assert engine.ran == []
@@ -241,7 +241,7 @@ def test_the_engine_is_told_to_end_at_the_first_failure_and_how_many_run_at_a_ti
 @pytest.mark.parametrize("flag", ["--dry-run", "--print"])
 def test_what_only_lists_or_prints_searches_no_plan(monkeypatch, capsys, flag):
     """Searching the plans of all models of an experiment takes minutes; they are searched when runs start."""
-    from ssfx.config import plans
+    from ssfx.lab.config import plans
 
     planned = []
     real = plans.make_plan

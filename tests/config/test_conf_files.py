@@ -8,13 +8,13 @@ import pytest
 import yaml
 
 from ssfx.cli import main
-from ssfx.config import resolve_job
 from ssfx.config.groups import COMPONENT_GROUPS, check_choice, choices, node, registry
 from ssfx.config.write_conf import conf_files
 from ssfx.core import machine
 from ssfx.core.component_file import component_file, path_of
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import conf_dir
+from ssfx.lab.config import resolve_job
 
 PLUGIN = '''
 """A compressor of the user's own."""

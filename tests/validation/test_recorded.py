@@ -8,29 +8,28 @@ import pytest
 from plan.instances import ORIGIN, affine_costs, instance_a
 from simulator.systems import system_of
 
-from ssfx.core.errors import RunError
-from ssfx.core.files import read_json
-from ssfx.core.paths import data_dir, results_dir
-from ssfx.perf_model.recorded_times import file_name, recorded_system, written_dir
-from ssfx.planning.costs import Overheads
-from ssfx.planning.plan import TensorSpec
-from ssfx.planning.profile import Profile
-from ssfx.results.store import Store
-from ssfx.schemes.make_plan import make_plan
-from ssfx.simulator import SelectionStats, simulate
-from ssfx.validation import __main__ as validation
-from ssfx.validation import recorded
-from ssfx.validation.ground_truth import load
-from ssfx.validation.groups import middle_runs, repeatability
-from ssfx.validation.recorded import (
+from experiments.common.validation import __main__ as validation
+from experiments.common.validation import recorded
+from experiments.common.validation.ground_truth import load
+from experiments.common.validation.groups import middle_runs, repeatability
+from experiments.common.validation.recorded import (
     EXPERIMENT,
     ComputeTime,
     comparisons,
-    in_order,
     recorded_plans,
     stretched,
     write_plans,
 )
+from ssfx.core.errors import RunError
+from ssfx.core.files import read_json
+from ssfx.core.paths import data_dir, results_dir
+from ssfx.lab.results.store import Store
+from ssfx.perf_model.recorded_times import file_name, recorded_system, written_dir
+from ssfx.planning.costs import Overheads
+from ssfx.planning.plan import TensorSpec
+from ssfx.planning.profile import Profile
+from ssfx.schemes.make_plan import make_plan
+from ssfx.simulator import SelectionStats, simulate
 
 
 @pytest.fixture(scope="module")
@@ -131,11 +130,11 @@ def test_plans_are_kept_or_found_where_the_run_left_them(rows, tmp_path):
 def test_tensors_in_another_order_are_ready_no_sooner_than_those_before_them():
     tensors = tuple(TensorSpec(name, (2,)) for name in "abc")
     profile = Profile("m", tensors, (1.0, 2.0, 3.0), 0.5, ORIGIN)
-    turned = in_order(profile, tuple(reversed(tensors)))
+    turned = profile.in_order(tuple(reversed(tensors)))
     assert [spec.name for spec in turned.tensors] == ["c", "b", "a"]
     assert turned.ready_gap_s == (6.0, 0.0, 0.0)
-    assert in_order(turned, turned.tensors) == turned
-    assert in_order(profile, tensors) == profile
+    assert turned.in_order(turned.tensors) == turned
+    assert profile.in_order(tensors) == profile
 
 
 def test_a_stretched_profile_computes_slower_and_sends_as_fast():

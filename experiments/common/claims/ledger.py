@@ -1,0 +1,97 @@
+"""The claim ledger: what five papers state, in our words, with the outcome of checks from shapes and algebra."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+OUTCOMES = ("agree", "partial", "disagree")
+
+
+@dataclass(frozen=True)
+class PaperClaim:
+    """One statement of a paper; `value` is a number, a {lo, hi} range, or None for orderings and formulas.
+
+    `verified` is the outcome (of OUTCOMES) of a static check; it never means that an experiment was rerun. `issue`
+    names an inconsistency to know about before the number is used.
+    """
+
+    id: str
+    artifact: str
+    locator: str
+    type: str
+    statement: str
+    metric: str
+    subject: str
+    baseline: str | None
+    conditions: Mapping[str, Any]
+    value: float | Mapping[str, float] | None
+    unit: str | None
+    check: str
+    reproducible_by: str
+    verified: str | None = None
+    issue: str | None = None
+
+    @property
+    def contradiction(self) -> str:
+        """Why no run can be held against it: other numbers of its paper contradict it; "" if they do not."""
+        return f"contradicts other numbers of the paper ({self.issue})" if self.verified == "disagree" else ""
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The stated value as a range, None when there is no number."""
+        if self.value is None:
+            return None
+        if isinstance(self.value, (int, float)):
+            return float(self.value), float(self.value)
+        return float(self.value["lo"]), float(self.value["hi"])
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The claims and artifacts (figures, tables, set-ups) of one paper."""
+
+    paper: str
+    title: str
+    venue: str
+    claims: tuple[PaperClaim, ...]
+    artifacts: tuple[Mapping[str, Any], ...]
+
+    @property
+    def verified(self) -> dict[str, int]:
+        """How many claims a static check found to agree, partly agree and disagree."""
+        found = Counter(claim.verified for claim in self.claims)
+        return {outcome: found[outcome] for outcome in OUTCOMES}
+
+
+@cache
+def ledgers() -> tuple[Ledger, ...]:
+    """Return the ledgers of all papers, sorted by the paper's short name."""
+    return tuple(_load(path.read_text(encoding="utf-8")) for path in ledger_files())
+
+
+def ledger_files() -> list[Path]:
+    """Return the file of every paper's claims, by the paper's short name, which is that of its folder."""
+    return sorted(Path(__file__).parents[2].glob("*/claims.json"))
+
+
+@cache
+def claims_by_id() -> Mapping[str, PaperClaim]:
+    """Return every claim of every paper by its id, in the ledgers' order."""
+    return {claim.id: claim for ledger in ledgers() for claim in ledger.claims}
+
+
+def claims_of(artifact: str) -> list[PaperClaim]:
+    """Return the claims of a figure, table or passage, in the ledger's order."""
+    return [claim for claim in claims_by_id().values() if claim.artifact == artifact]
+
+
+def _load(text: str) -> Ledger:
+    raw = json.loads(text)
+    claims = tuple(PaperClaim(**claim) for claim in raw["claims"])
+    return Ledger(raw["paper"], raw["title"], raw["venue"], claims, tuple(raw["artifacts"]))

@@ -1,0 +1,1 @@
+"""Commands of the papers, which `ssfx` finds through the entry points `ssfx.verbs`."""

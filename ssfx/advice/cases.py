@@ -1,0 +1,72 @@
+"""Cases that are simulated: the step of one, and what real gradients would change about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ssfx.compressors.memories import memories
+from ssfx.core.case import Case
+from ssfx.core.errors import ConfigError
+from ssfx.perf_model.target import Target, target_of
+from ssfx.perf_model.timing_model import TimingModel
+from ssfx.schemes.make_plan import check_memory, make_plan
+from ssfx.simulator import SelectionStats, Simulated, simulate
+
+
+def selection_of(case: Case, achieved_density: float | None, build_up: float | None) -> SelectionStats:
+    """Return what real gradients make of the compressor of `case`, where it is known; see SelectionStats.
+
+    `achieved_density`: the fraction of elements that it really keeps, of which there is none where it is asked for no
+    density. ConfigError for more build-up than there are ranks.
+    """
+    if build_up is not None and build_up > case.world_size:
+        raise ConfigError(
+            f"build-up is what all ranks select together over what one does, at most the {case.world_size} ranks of "
+            f"{case.cluster}, got {build_up:g}"
+        )
+    if achieved_density is None or case.compressor is None or case.density is None:
+        return SelectionStats(build_up=build_up)
+    return SelectionStats(((case.compressor.partition("(")[0], achieved_density / case.density),), build_up)
+
+
+def unmoved(case: Case, step: Simulated, given: Mapping[str, float]) -> tuple[str, ...]:
+    """Return which options of selection_of, `given` by name, change nothing about `step` beyond what is assumed anyway.
+
+    Messages may have the size that was asked for, or be exchanged by something that was measured as a whole.
+    """
+    assumed = {"achieved_density": case.density, "build_up": case.world_size}
+    found = []
+    for name, value in given.items():
+        others: dict[str, float | None] = {**dict.fromkeys(assumed), **given, name: None}
+        if value != assumed[name]:
+            _, without = simulate_case(case, selection_of(case, **others))
+            if without.tasks == step.tasks:
+                found.append(name)
+    return tuple(found)
+
+
+def simulate_case(case: Case, selection: SelectionStats | None = None) -> tuple[Target, Simulated]:
+    """Return one step of `case` and what it was simulated on; ConfigError for an impossible or uncalibrated one.
+
+    The scheme plans by the costs of the very system that then executes the plan, and without knowing the `selection`.
+    """
+    target = target_of(case)
+    if case.calibration != target.calibration:
+        raise ConfigError(
+            f"{case.label} on {case.cluster} is a case of calibration {case.calibration or 'none'}, here is "
+            f"{target.calibration}; resolve it again with ssfx run engine=simulate"
+        )
+    return target, _step(case, target, target.system, selection)
+
+
+def sensitivity(case: Case, target: Target, factors: Sequence[float] = (0.5, 2.0)) -> tuple[float, ...]:
+    """Return the iteration of `case` in seconds, planned anew, at so many times the bandwidth of the network."""
+    return tuple(_step(case, target, target.system.at_bandwidth(factor), None).iteration_s for factor in factors)
+
+
+def _step(case: Case, target: Target, system: TimingModel, selection: SelectionStats | None) -> Simulated:
+    costs = system.planning_costs(case.compressor, case.density)
+    plan = make_plan(case.scheme, target.profile, costs, case.plan_options)
+    if case.memory is not None:
+        check_memory(plan, memories.build(case.memory))
+    return simulate(plan, target.profile, system, selection=selection, accumulate=case.accumulate)

@@ -1,0 +1,1 @@
+"""Commands of the harness, which `ssfx` finds through the entry points `ssfx.verbs`."""

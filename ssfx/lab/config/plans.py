@@ -1,0 +1,113 @@
+"""Plans of cases from shipped profiles, before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ssfx.compressors.memories import memories
+from ssfx.core import machine
+from ssfx.core.case import Case
+from ssfx.core.doing import doing
+from ssfx.core.errors import ConfigError
+from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.devices import device_names, sheet_named
+from ssfx.perf_model.plan_costs import nominal_costs
+from ssfx.perf_model.shipped_profiles import is_shipped, load_shipped
+from ssfx.perf_model.target import target_of
+from ssfx.schemes import schemes
+from ssfx.schemes.make_plan import check_memory, make_plan
+from ssfx.schemes.search.measured_search import most_probes
+from ssfx.simulator.pricing.device_memory import device_memory
+
+
+def check_plans(cases: Sequence[Case], cluster: Cluster, *, searched: bool = True) -> None:
+    """Raise ConfigError when the plan of any case is impossible, or its timing would include the search for one.
+
+    Of cases that differ in density only, the least and the most dense are planned: what is possible for both is
+    possible between them. A model without a shipped profile cannot be planned for, so its cases are not checked.
+    `searched` False leaves out schemes that search for their plan, as that may take a minute.
+    """
+    densities: dict[str, set[float]] = {}
+    for case in cases:
+        densities.setdefault(_but_density(case), set()).add(_density(case))
+    unplanned = {combination: {min(found), max(found)} for combination, found in densities.items()}
+    with doing("planning"):
+        for case in cases:
+            _check_warmup(case)
+            left = unplanned[_but_density(case)]
+            at_once = not schemes[case.scheme].profiled
+            if _density(case) in left and is_shipped(case.model) and (searched or at_once):
+                with doing(f"planning {case.label}"):
+                    plan = make_plan(case.scheme, load_shipped(case.model), nominal_costs(cluster), case.plan_options)
+                if case.memory is not None:
+                    check_memory(plan, memories.build(case.memory))
+                left.remove(_density(case))
+
+
+def check_simulations(cases: Sequence[Case]) -> None:
+    """Raise ConfigError when a case cannot be simulated: nothing is known of its times, or its plan is impossible.
+
+    Nothing is simulated. Schemes that search for their plan are not planned either, as that may take a minute.
+    """
+    with doing("checking the plans of the runs"):
+        for case in cases:
+            target = target_of(case)
+            costs = target.system.planning_costs(case.compressor, case.density)
+            if not schemes[case.scheme].profiled:
+                plan = make_plan(case.scheme, target.profile, costs, case.plan_options)
+                if case.memory is not None:
+                    check_memory(plan, memories.build(case.memory))
+
+
+def without_room(cases: Sequence[Case], cluster: Cluster) -> list[str]:
+    """Return a line for every model and batch of real runs that cannot fit into the GPUs they run on.
+
+    What compressors keep is left out, so that no scheme needs less. Nothing is said of a model without a shipped
+    profile, nor of GPUs without a data sheet.
+    """
+    on = cluster.device if cluster.device in device_names() else sheet_named(next(iter(machine.gpus()), ""))
+    if on is None:
+        return []
+    settings = {(one.model, one.optimizer, one.precision, one.batch_size): one for one in cases if one.device == "cuda"}
+    found = []
+    for case in settings.values():
+        if is_shipped(case.model):
+            profile = load_shipped(case.model)
+            plan = make_plan("ddp", profile, nominal_costs(replace(cluster, device=on)), {})
+            needed = device_memory(
+                profile, plan, on, optimizer=case.optimizer, precision=case.precision, batch_size=case.batch_size
+            )
+            if needed is not None and not needed.fits:
+                found.append(f"{case.model} on {on} {needed.text}")
+    return found
+
+
+def _but_density(case: Case) -> str:
+    return str((case.model, case.scheme, case.memory, {**case.plan_options, "density": None}))
+
+
+def _density(case: Case) -> float:
+    return 1.0 if case.density is None else case.density
+
+
+def _check_warmup(case: Case) -> None:
+    scheme = schemes[case.scheme]
+    if scheme.profiled and case.world_size > 1:
+        options = scheme.options(case.plan_options)
+        observed = getattr(options, "profile_iters", 0)
+        if getattr(options, "search", None) == "measured":
+            observed += _search_steps(case, options)
+        if case.warmup_steps <= observed:
+            raise ConfigError(
+                f"scheme={case.scheme} profiles for {observed} steps and then plans, which warmup_steps="
+                f"{case.warmup_steps} would time as training; use warmup_steps={observed + 3}"
+            )
+
+
+def _search_steps(case: Case, options: Any) -> int:
+    """Return the steps that a measured search may take; a model without a shipped profile is taken for a large one."""
+    num_tensors = len(load_shipped(case.model).tensors) if is_shipped(case.model) else 1000
+    probes = most_probes(num_tensors, step=options.step, warmup=options.probe_warmup)
+    return int(probes * (options.probe_iters + 1))
