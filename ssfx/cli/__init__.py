@@ -34,6 +34,12 @@ OWN = {
 }  # fmt: skip
 """The verbs of the library; the others are entry points of the group VERBS."""
 VERBS = "ssfx.verbs"
+EXTRAS = {
+    "lab": ("datasets", "pandas", "psutil", "sacrebleu", "sklearn", "torchvision", "transformers", "wandb"),
+    "papers": ("matplotlib", "scipy", "PIL"),
+    "integrations": ("accelerate", "lightning"),
+}
+"""What each extra of pyproject.toml adds, as it is imported; the library does without."""
 
 
 def verbs() -> dict[str, str]:
@@ -122,6 +128,11 @@ def _code_of(argv: Sequence[str] | None) -> int:
         return code if isinstance(code, int) else 0
     except SsfxError as error:
         return _fail(str(error), error.exit_code)
+    except ModuleNotFoundError as error:
+        extra = next((one for one, modules in EXTRAS.items() if (error.name or "").split(".")[0] in modules), None)
+        if extra is None:
+            raise
+        return _fail(f"this command needs {error.name}, which is not installed; pip install 'ssfx[{extra}]'", 2)
     except click.UsageError as error:
         from ssfx.cli.hydra_flags import instead_of
 

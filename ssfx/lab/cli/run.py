@@ -163,6 +163,8 @@ def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
         return []
     failure: RunError | None = None
     if todo:
+        import psutil  # noqa: F401 - the launcher needs it, and a run that was started would be a failed one
+
         try:
             # All cases: those that are finished are read, and said to be.
             cases = todo if asked.only_failed else job.cases
