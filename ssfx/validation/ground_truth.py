@@ -5,13 +5,15 @@ from __future__ import annotations
 from ssfx.core.errors import unknown
 from ssfx.validation.exchanges import NAME, exchanges
 from ssfx.validation.groups import Group, recorded
+from ssfx.validation.one_gpu import NAME as GPU
+from ssfx.validation.one_gpu import one_gpu
 from ssfx.validation.published import published
 
-NAMES = ("recorded", "published", NAME)
+NAMES = ("recorded", "published", NAME, GPU)
 
 
 def load(name: str) -> list[Group]:
     """Return the groups called `name`, one of NAMES; RunError when there is no ground truth for them."""
     if name not in NAMES:
         raise unknown("group", name, NAMES)
-    return {"recorded": recorded, "published": published, NAME: exchanges}[name]()
+    return {"recorded": recorded, "published": published, NAME: exchanges, GPU: one_gpu}[name]()
