@@ -28,8 +28,9 @@ _TILE = 1024
 _OPTIONS = {"num_warps": 16, "enable_fp_fusion": False}
 """16 warps: with 8, a block's addresses take so many registers that a processor holds only one program. No fused
 multiply-add: accumulated gradients are then those of the CPU kernels, bit for bit."""
-_WRITE_OPTIONS = _OPTIONS | {"num_warps": 8}
-"""Writing takes 98 to 112 registers a thread with 16 warps: a processor holds one program; with 8, two or three."""
+_WRITE_OPTIONS = _OPTIONS | {"num_warps": 8, "maxnreg": 128}
+"""Writing takes more registers than two programs of 16 warps have in a processor. With 8 warps and 128 registers a
+processor holds two; left alone, the assembler takes up to 188 where momentum is masked, and one program is all."""
 
 
 def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> None:
