@@ -68,6 +68,20 @@ class MeasuredKernels:
 
 
 @dataclass(frozen=True)
+class MeasuredTraining:
+    """Iterations of a training on one rank, which exchanges with nobody but itself."""
+
+    model: str
+    scheme: str
+    precision: str
+    batch_size: int
+    iteration_ms: float
+    """Median milliseconds; p10_ms and p90_ms are what a tenth of the iterations undercut and exceeded."""
+    p10_ms: float
+    p90_ms: float
+
+
+@dataclass(frozen=True)
 class MeasuredGpu:
     """What one GPU of one machine took."""
 
@@ -82,6 +96,7 @@ class MeasuredGpu:
     codecs: Mapping[str, MeasuredCompressor]
     """Compressor -> its times at density 0.01."""
     kernels: tuple[MeasuredKernels, ...]
+    trainings: tuple[MeasuredTraining, ...]
 
     def beyond_busy(self) -> tuple[float, float]:
         """Return how many times as long as the GPU was busy steps in 16 bits took, the least and the most."""

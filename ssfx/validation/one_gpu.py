@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from statistics import median
 
@@ -27,7 +28,7 @@ def one_gpu() -> list[Group]:
     """Return the groups: steps against the time in which the GPU was busy, and calls of compressors."""
     gpu = measured_gpu(SHEET)
     on = f"one {device(gpu.sheet).title}, torch {gpu.origin.versions['torch']}, {gpu.origin.date}"
-    steps = tuple(_step_pair(gpu, step) for step in gpu.steps)
+    steps = tuple(map(_step_pair, gpu.steps))
     calls = tuple(_call_pairs(gpu))
     precisions, models = (dict.fromkeys(getattr(step, of) for step in gpu.steps) for of in ("precision", "model"))
     return [
@@ -48,10 +49,14 @@ def one_gpu() -> list[Group]:
     ]  # fmt: skip
 
 
-def _step_pair(gpu: MeasuredGpu, step: MeasuredStep) -> Pair:
-    profile = counted_profile(step.model, gpu.sheet, step.batch_size, step.optimizer, step.precision)
+def nominal_s(step: MeasuredStep) -> float:
+    """Return the nominal seconds of a step on the device of SHEET."""
+    return counted_profile(step.model, SHEET, step.batch_size, step.optimizer, step.precision).alone_s()
+
+
+def _step_pair(step: MeasuredStep) -> Pair:
     label = f"{step.precision}, batch {step.batch_size}"
-    return Pair(f"{step.model} {step.precision}", label, profile.alone_s(), 1e-3 * step.busy_ms, whole_step=False)
+    return Pair(f"{step.model} {step.precision}", label, nominal_s(step), 1e-3 * step.busy_ms, whole_step=False)
 
 
 def _call_pairs(gpu: MeasuredGpu) -> Iterator[Pair]:
@@ -79,7 +84,7 @@ def _host_bound(gpu: MeasuredGpu) -> str:
     bound = [step for step in gpu.steps if step.host_bound]
     shares = [step.wall_ms / step.busy_ms for step in bound]
     others = [step.wall_ms / step.busy_ms for step in gpu.steps if not step.host_bound]
-    walls = score([_wall(gpu, step) for step in gpu.steps])
+    walls = score(list(map(_wall, gpu.steps)))
     issue_us = [1e3 * step.host_ms / step.kernels for step in bound]
     return (
         f"the wall of {len(bound)} of {len(gpu.steps)} eager steps is the host's, which took {min(issue_us):.0f} to "
@@ -89,9 +94,8 @@ def _host_bound(gpu: MeasuredGpu) -> str:
     )
 
 
-def _wall(gpu: MeasuredGpu, step: MeasuredStep) -> Pair:
-    pair = _step_pair(gpu, step)
-    return Pair(pair.panel, pair.label, pair.predicted, 1e-3 * step.wall_ms, whole_step=False)
+def _wall(step: MeasuredStep) -> Pair:
+    return replace(_step_pair(step), actual=1e-3 * step.wall_ms)
 
 
 def _other_walls(gpu: MeasuredGpu) -> str:
