@@ -11,7 +11,7 @@ _STEPS = ("model, batch", "precision", "nominal ms", "GPU busy ms", "error", "wa
 
 
 def steps_block() -> str:
-    """Return a table of the steps: nominal, the GPU's busy time, walls, and the host's time of a kernel where it decides."""
+    """Return a table of the steps: nominal, the GPU's busy time, walls, and what a kernel takes the host."""
     return table(_STEPS, map(_step, measured_gpu(SHEET).steps))
 
 

@@ -1,4 +1,4 @@
-"""What must be said with an answer: a profile of another GPU or with waiting in it, a cluster far out of range, no host."""
+"""What must be said with an answer: another GPU's profile or waiting in it, a cluster far out of range, no host."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cautions(profile: Profile, cluster: Cluster) -> list[str]:
 
 
 def _without_host(profile: Profile, cluster: Cluster) -> bool:
-    """Return whether steps are those of a GPU by its data sheet, which were scaled to no time that somebody measured."""
+    """Return whether steps are those of a GPU by its data sheet, scaled to no time that somebody measured."""
     if cluster.calibration != "nominal" or profile.origin.kind != "nominal" or not has_sheet(cluster.device):
         return False
     return bool(device(cluster.device).pcie_gbps) and "iteration_ms=" not in profile.origin.note

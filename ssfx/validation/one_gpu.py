@@ -88,9 +88,9 @@ def _host_bound(gpu: MeasuredGpu) -> str:
     issue_us = [1e3 * step.host_ms / step.kernels for step in bound]
     return (
         f"the wall of {len(bound)} of {len(gpu.steps)} eager steps is the host's, which took {min(issue_us):.0f} to "
-        f"{max(issue_us):.0f} us to issue a kernel: {min(shares):.1f} to {max(shares):.1f} times the busy time, that of "
-        f"the others at most {max(others):.2f} times; nominal times, which know no host, are {100 * walls.mean:.0f} % "
-        f"off the wall on average (bias {100 * walls.bias:+.0f} %)"
+        f"{max(issue_us):.0f} us to issue a kernel: {min(shares):.1f} to {max(shares):.1f} times the busy time, that "
+        f"of the others at most {max(others):.2f} times; nominal times, which know no host, are "
+        f"{100 * walls.mean:.0f} % off the wall on average (bias {100 * walls.bias:+.0f} %)"
     )
 
 
