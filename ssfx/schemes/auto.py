@@ -164,7 +164,7 @@ def _planned(profile: Profile, costs: Costs, options: AutoOptions, known: StepPr
     found = priced(searched.plans, profile, costs, known)
     if costs.world_size > 1:
         gathers = least(found).price_s > searched.gathers_s
-        others = portfolio(profile, costs, allowed.kinds, options.leave_out, options.ranks_per_node, gathers)
+        others = portfolio(profile, costs, allowed, options.leave_out, options.ranks_per_node, gathers)
         found += priced(((words, as_auto(plan)) for words, plan in others), profile, costs, known)
     best = sorted((one for one in found if may_move(one.plan)), key=lambda one: one.price_s)[:OFFLOADED]
     found += [with_host(one, known) for one in best]

@@ -33,7 +33,7 @@ from ssfx.schemes.search.auto_budget import (
     kept_back,
 )
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
-from ssfx.schemes.search.auto_portfolio import leaves_out
+from ssfx.schemes.search.auto_portfolio import leaves_out, portfolio, sends_as
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
 from ssfx.schemes.search.auto_steps import MORE_STEPS, kept_back_shares, measured_steps, needed
 from ssfx.schemes.search.auto_tables import TableMaker, Tables
@@ -316,6 +316,59 @@ def test_an_error_budget_becomes_a_density_of_a_normal_distribution() -> None:
 def test_contradictions_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_plan("auto", make_profile([10], [1e-3]), affine_costs(), options)
+
+
+BUDGETS: list[dict[str, object]] = [
+    {}, {"quality": "strict"}, {"quality": "loose"}, {"error_budget": 0.4}, {"error_budget": 0.8}, {"leave_out": True},
+]  # fmt: skip
+"""Those that promise something about training."""
+
+
+@pytest.mark.parametrize("options", BUDGETS, ids=str)
+@pytest.mark.parametrize("share", [0.07, 0.24, 0.35, 0.48])
+def test_under_a_promise_tensors_have_only_densities_that_it_rests_on(options: dict[str, object], share: float) -> None:
+    """SSFusion may send the early part of a buffer dense, and the late part far below the density asked for."""
+    early = int(1e7 * share)
+    profile, costs = make_profile([early, 10**7 - early], [1e-3, 1.0]), affine_costs(2, beta=1e-8)
+    plan = make_plan("auto", profile, costs, options)
+    kinds = schemes["auto"].options(options).budget(costs).kinds  # type: ignore[attr-defined]
+    known = {(kind.compressor, kind.density) for kind in kinds}
+    assert {(one.compressor, one.density) for _, lane in plan.lanes() for one in lane.segments} <= known
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), options=st.sampled_from(BUDGETS), factor=st.sampled_from([1, 30]))
+def test_under_a_promise_everything_goes_by_a_kind_of_the_budget(
+    seed: int, options: dict[str, object], factor: float
+) -> None:
+    profile, costs = instance(seed)
+    costs = costs.on_network(factor)
+    allowed = schemes["auto"].options(options).budget(costs)  # type: ignore[attr-defined]
+    assert allowed.promises
+    for words, plan in portfolio(profile, costs, allowed, bool(options.get("leave_out")), 0):
+        assert sends_as(plan, allowed.kinds), words
+    for plan in make_plans("auto", profile, costs, options):
+        assert sends_as(plan, allowed.kinds)
+
+
+def test_other_densities_reducers_and_selections_over_several_tensors_are_other_kinds() -> None:
+    profile, each = make_profile([5000, 5000], [1e-3, 1e-3]), Kind("", "all_gather", "dgc", 0.5, "each")
+
+    def sent(kind: Kind) -> Plan:
+        return plan_per_dtype("auto", profile, 4, lambda part: [Method(kind).bucket(part.tensors)])
+
+    assert sends_as(sent(each), [each])
+    assert sends_as(sent(replace(each, plain_below=6000)), [])
+    assert sends_as(sent(replace(each, collective="all_gather_v")), [each])
+    for other in (
+        replace(each, density=0.4), replace(each, compressor="topk"), replace(each, calls="joint"),
+        replace(each, collective="a2a_ag", calls="alone"),
+    ):  # fmt: skip
+        assert not sends_as(sent(other), [each])
+        assert sends_as(sent(other), [each, other])
+    assert sends_as(sent(replace(each, compressor="powersgd", density=1.0, collective="all_reduce", calls="joint")), [
+        Kind("", "hierarchical_all_reduce(ranks_per_node=2)", "powersgd"),
+    ])  # fmt: skip
 
 
 def test_a_given_compressor_is_the_only_one() -> None:
