@@ -9,10 +9,11 @@ from itertools import combinations, pairwise, product
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from plan.instances import affine_costs, make_profile, random_costs, random_instance
+from plan.instances import affine_costs, make_profile, random_costs, random_instance, random_table
 from plan.test_prices import at, planned_s, random_system
 
 from ssfx.advice.method_steps import recorded, text_of
+from ssfx.collectives import Reducer, collectives
 from ssfx.core.case import ClusterChoice
 from ssfx.core.digests import loads, without_digest
 from ssfx.core.errors import ConfigError
@@ -24,7 +25,7 @@ from ssfx.planning.profile import Profile
 from ssfx.pricing.timeline import StepPrices, evaluate
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan, make_plans
-from ssfx.schemes.search.auto_bound import lower_bound_s
+from ssfx.schemes.search.auto_bound import gathers_bound_s, lower_bound_s
 from ssfx.schemes.search.auto_budget import (
     DENSE,
     HALF,
@@ -33,12 +34,14 @@ from ssfx.schemes.search.auto_budget import (
     kept_back,
 )
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
-from ssfx.schemes.search.auto_portfolio import leaves_out, portfolio, sends_as
+from ssfx.schemes.search.auto_offload import may_move, with_host
+from ssfx.schemes.search.auto_portfolio import GATHERS, leaves_out, portfolio, sends_as
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
 from ssfx.schemes.search.auto_steps import MORE_STEPS, kept_back_shares, measured_steps, needed
 from ssfx.schemes.search.auto_tables import TableMaker, Tables
 from ssfx.schemes.search.auto_trial import AS_DDP, LATE, MOST
 from ssfx.schemes.search.byte_groups import plan_per_dtype
+from ssfx.schemes.search.guarded import Priced
 from ssfx.simulator import simulate
 
 
@@ -349,6 +352,51 @@ def test_under_a_promise_everything_goes_by_a_kind_of_the_budget(
         assert sends_as(plan, allowed.kinds), words
     for plan in make_plans("auto", profile, costs, options):
         assert sends_as(plan, allowed.kinds)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), options=st.sampled_from(BUDGETS), factor=st.sampled_from([0.2, 1, 30]))
+def test_no_plan_of_a_scheme_that_gathers_ends_before_the_bound_by_which_it_is_passed_over(
+    seed: int, options: dict[str, object], factor: float
+) -> None:
+    profile, costs = instance(seed, most=20)
+    if seed % 2:  # times that fall with the size, too
+        rng = random.Random(seed)
+        table = random_table(rng)
+        costs = replace(costs, exchange={**costs.exchange, "all_reduce": table, "all_gather": random_table(rng)})
+    costs = costs.on_network(factor)
+    allowed = schemes["auto"].options(options).budget(costs)  # type: ignore[attr-defined]
+    bound_s = gathers_bound_s(profile, costs, allowed.kinds)
+    assert (bound_s > 0) == (options in BUDGETS[:3] or "leave_out" in options)
+    known, seen = StepPrices(profile, costs), 0
+    for words, plan in portfolio(profile, costs, allowed, False, 0):
+        if any(f"scheme={name}" in words.split() for name in GATHERS):
+            seen += 1
+            tried = [Priced(words, plan, known.total_s(plan))]
+            tried += [with_host(one, known) for one in tried if may_move(plan)]
+            assert all(one.price_s >= bound_s * (1 - 1e-9) for one in tried), words
+            assert known.disturbed_s(plan) >= bound_s * (1 - 1e-9)
+    assert seen or options == {"quality": "strict"}
+
+
+def test_schemes_that_gather_send_by_all_reduces_and_gathers_but_for_reducers() -> None:
+    used = {name for scheme in GATHERS for name in schemes[scheme].collectives}
+    assert {name for name in used if not isinstance(collectives.build(name), Reducer)} == {
+        "all_reduce", "all_gather", "all_gather_v",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("model", ["gpt2_large", "bert_large", "vgg16", "resnet50"])
+@pytest.mark.parametrize("gbps", [5, 100])
+def test_what_is_passed_over_changes_no_plan(monkeypatch: pytest.MonkeyPatch, model: str, gbps: int) -> None:
+    target, asked = at(gbps, model), []
+    costs = target.system.planning_costs(None, None)
+    monkeypatch.setattr("ssfx.schemes.auto.portfolio", lambda *given: (asked.append(given[-1]), portfolio(*given))[1])
+    plans = [make_plan("auto", target.profile, costs, {"ranks_per_node": 4})]
+    monkeypatch.setattr("ssfx.schemes.auto.gathers_bound_s", lambda *_: 0.0)
+    plans.append(make_plan("auto", target.profile, costs, {"ranks_per_node": 4}))
+    assert plans[0] == plans[1]
+    assert asked[1] or not asked[0]
 
 
 def test_other_densities_reducers_and_selections_over_several_tensors_are_other_kinds() -> None:

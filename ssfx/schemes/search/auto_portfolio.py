@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -26,7 +25,7 @@ MOST_SEARCHED = 1500
 
 _DENSE = ("wfbp", "ssgd")
 _SSFUSION = ("ssfusion_naive", "ssfusion_o", "ssfusion_i", "ssfusion_oi")
-_GATHERS = ("per_tensor", "hipress", "espresso", *_SSFUSION)
+GATHERS = ("per_tensor", "hipress", "espresso", *_SSFUSION)
 _SEARCHES = ("hipress", "espresso", *_SSFUSION, "cupcake", "omgs")
 _JOINT = ("fused_all", "cupcake", "mergecomp", "omgs", "topk", "gtopk", "oktopk", "spardl", "micro", "cltk", "sparcml")
 
@@ -83,8 +82,8 @@ def _asked(
             yield scheme, {}
             if scheme == "powersgd" and small:
                 yield scheme, {"variant": "wfbp"}
-    for scheme in (*(_GATHERS if gathers else ()), *(_JOINT if leave_out else ())):
-        if not small and (scheme in _SEARCHES or scheme in _GATHERS):
+    for scheme in (*(GATHERS if gathers else ()), *(_JOINT if leave_out else ())):
+        if not small and (scheme in _SEARCHES or scheme in GATHERS):
             continue
         default = str(getattr(schemes[scheme].defaults, "compressor", ""))
         takes = schemes[scheme].compressors
@@ -113,6 +112,8 @@ def _selects_among(plan: Plan, lane: Lane) -> bool:
     def several(names: tuple[str, ...]) -> bool:
         return len(names) > 1 and sum([plan.by_name[name].numel > 0 for name in names]) > 1
 
+    if all(segment.dense for segment in lane.segments):
+        return False
     if isinstance(collectives.build(lane.collective), Reducer) and several(lane.tensors):
         return True
     return any(
@@ -127,11 +128,10 @@ def sends_as(plan: Plan, kinds: Iterable[Kind]) -> bool:
     """
     known = {(kind.compressor, kind.density, _reducer(kind.collective), kind.leaves_tensors_out) for kind in kinds}
     for _, lane in plan.lanes():
-        among = _selects_among(plan, lane)
-        for segment in lane.segments:
-            sent = (segment.compressor, segment.density, _reducer(lane.collective))
-            if segment.compressor is not None and (*sent, True) not in known and (among or (*sent, False) not in known):
-                return False
+        sent = {(one.compressor, one.density, _reducer(lane.collective)) for one in lane.segments if not one.dense}
+        among = bool(sent) and _selects_among(plan, lane)
+        if any((*one, True) not in known and (among or (*one, False) not in known) for one in sent):
+            return False
     return True
 
 
@@ -139,8 +139,3 @@ def _reducer(collective: str) -> str:
     """Return the name of a collective that may drop elements, "" of one that brings everything to all ranks."""
     one = collectives.build(collective)
     return one.name if isinstance(one, Reducer) else ""
-
-
-def as_auto(plan: Plan) -> Plan:
-    """Return the plan under the name of `auto`."""
-    return replace(plan, scheme="auto")
