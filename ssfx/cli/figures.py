@@ -40,10 +40,12 @@ def figures(names: tuple[str, ...], out: Path | None, check: bool, as_json: bool
     """
     from ssfx.core.errors import RunError
     from ssfx.core.paths import results_dir
+    from ssfx.figures.discovery import chosen
     from ssfx.figures.drawing import check_all, draw_all
     from ssfx.results.store import Store
 
-    rows, unreadable = Store(results_dir()).readable()
+    figures = chosen(names)
+    rows, unreadable = Store(results_dir()).readable(lambda experiment: any(one.reads(experiment) for one in figures))
     folder = out or results_dir() / "figures"
     if check:
         if unreadable:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ssfx.config.cases import Job
     from ssfx.core.case import Case
     from ssfx.core.errors import RunError
+    from ssfx.figures.discovery import Figure
     from ssfx.perf_model.target import Target
     from ssfx.results.store import Store
 
@@ -159,7 +160,7 @@ def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
             click.echo(f"{case.run_id}  {states[case.run_id]:8}  {case.label}  seed {case.seed} repeat {case.repeat}")
         return []
     if asked.no_wait:
-        submit_and_leave(job, todo, _figures(job), store)
+        submit_and_leave(job, todo, [figure.name for figure in _figures(job)], store)
         return []
     failure: RunError | None = None
     if todo:
@@ -289,24 +290,23 @@ def _explain(job: Job, todo: Sequence[Case]) -> None:
         say(f"density applies to {', '.join(others)}; every element is sent: {', '.join(job.without_density)}")
 
 
-def _figures(job: Job) -> list[str]:
-    """Return the names of the figures that show any of the job's cases."""
+def _figures(job: Job) -> list[Figure]:
+    """Return the figures that show any of the job's cases."""
     from ssfx.figures.discovery import discover
 
-    return [figure.name for figure in discover().values() if any(map(figure.shows, job.cases))]
+    return [figure for figure in discover().values() if any(map(figure.shows, job.cases))]
 
 
 def _draw(job: Job, store: Store) -> list[Path]:
     from ssfx.core.paths import results_dir
     from ssfx.figures.drawing import draw_all
 
-    names = _figures(job)
-    rows, unreadable = store.readable()
-    folder = results_dir() / "figures"
-    if not names:
+    figures = _figures(job)
+    if not figures:
         click.echo(f"rows are in {store.runs}; ssfx status shows them, no figure needs experiment={job.experiment}")
         return []
-    drawn = draw_all(names, rows, folder, unreadable=unreadable)
+    rows, unreadable = store.readable(lambda experiment: any(figure.reads(experiment) for figure in figures))
+    drawn = draw_all([one.name for one in figures], rows, results_dir() / "figures", unreadable=unreadable)
     for one in drawn:
         if one.state == "failed":
             click.secho(f"{one.name}: {one.said}", fg="red", err=True)

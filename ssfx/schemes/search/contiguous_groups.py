@@ -121,6 +121,9 @@ def joint_buckets(part: Profile, carrier: Carrier, groups: Iterable[range]) -> l
 
 def addressable(part: Profile, at: range) -> Iterator[range]:
     """Yield the positions `at`, cut where the elements between two cuts would exceed what indices can address."""
+    if sum(part.numel[at.start : at.stop]) <= MAX_INDEX:
+        yield at
+        return
     start, filled = at.start, 0
     for i in at:
         if filled and filled + part.numel[i] > MAX_INDEX:
