@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ssfx.planning.plan import Lane, Plan
     from ssfx.planning.profile import Profile
 
-_COLUMNS = (
+COLUMNS = (
     "bucket",
     "lane",
     "collective",
@@ -29,7 +29,7 @@ _COLUMNS = (
     "place",
     "payload",
 )
-_RIGHT = {"bucket", "lane", "segments", "tensors", "elements", "density", "payload"}
+RIGHT = {"bucket", "lane", "segments", "tensors", "elements", "density", "payload"}
 
 
 @click.command(short_help="Print the plan of a scheme for a model on a cluster.")
@@ -48,6 +48,11 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     from ssfx.core.doing import doing
 
     planned = resolve_plan(overrides)
+    if planned.sharding is not None:
+        from ssfx.cli.sharded_plan import show_sharded
+
+        show_sharded(planned, as_json, why)
+        return
     with doing(f"planning {planned.parts.scheme} for {planned.model} on {planned.cluster.world_size} ranks"):
         made, profile, costs = plan_of(planned)
     if why:
@@ -74,16 +79,16 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     click.secho(
         f"{made.scheme} for {planned.model} on {planned.cluster.name}, {made.world_size} ranks{sparse}", bold=True
     )
-    print_table(_COLUMNS, _lanes(made), right=_RIGHT)
+    print_table(COLUMNS, lanes_of(made), right=RIGHT)
     sent, dense = plan_bytes(made), profile.nbytes
-    share = f"{100 * sent / dense:.3g} % of the dense {_bytes(dense)}"
+    share = f"{100 * sent / dense:.3g} % of the dense {bytes_text(dense)}"
     elements = sum(spec.numel for spec in made.tensors)
     click.echo(
         f"total: {len(made.buckets)} buckets, {len(made.launch_order)} lanes, {len(made.tensors)} tensors, "
-        f"{elements:,} elements; {_bytes(sent)} per rank and step, {share}"
+        f"{elements:,} elements; {bytes_text(sent)} per rank and step, {share}"
     )
     traffic = plan_traffic(made)
-    click.echo(f"on the wire: {_bytes(traffic.sent_bytes)} sent in {traffic.messages} messages per rank and step")
+    click.echo(f"on the wire: {bytes_text(traffic.sent_bytes)} sent in {traffic.messages} messages per rank and step")
     for note, text in made.notes:
         if note != "predicted_ms":  # F below, to more digits
             click.echo(f"{note}: {text}")
@@ -142,14 +147,16 @@ def _extrapolated(made: Plan, costs: Costs) -> str:
     )
 
 
-def _lanes(made: Plan) -> Iterator[Sequence[str]]:
+def lanes_of(made: Plan) -> Iterator[Sequence[str]]:
+    """Yield the row of COLUMNS of every lane."""
     from ssfx.pricing.message_sizes import lane_bytes
 
     for (bucket, position), lane in made.lanes():
         yield (
             str(bucket), str(position), lane.collective, str(len(lane.segments)), str(len(lane.tensors)),
             f"{made.numel(lane):,}", _joined(segment.compressor or "dense" for segment in lane.segments),
-            _densities(lane), _joined(segment.placement for segment in lane.segments), _bytes(lane_bytes(made, lane)),
+            _densities(lane), _joined(segment.placement for segment in lane.segments),
+            bytes_text(lane_bytes(made, lane)),
         )  # fmt: skip
 
 
@@ -162,7 +169,8 @@ def _densities(lane: Lane) -> str:
     return f"{found[0]:.3g}" if len(found) == 1 else f"{found[0]:.3g}..{found[-1]:.3g}"
 
 
-def _bytes(count: int) -> str:
+def bytes_text(count: int) -> str:
+    """Return a number of bytes in the largest unit that it fills."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= size:
             return f"{count / size:.2f} {unit}"

@@ -11,9 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ssfx.planning.plan import ITEM_BYTES, TensorSpec
+from ssfx.planning.plan import ITEM_BYTES, Plan, TensorSpec
 
 Kind = Literal["fsdp", "hsdp"]
+
+DTYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""By precision, what weights are gathered in and gradients are summed in."""
 
 _BLOCK = re.compile(r"(?:^|.*?\.)\d+(?=\.)")
 """Everything up to the first number in a name that is not the last part."""
@@ -72,6 +75,27 @@ class Unit:
     def shard_numel(self, count: int) -> int:
         """Elements of a rank's shards with their padding."""
         return sum(spec.numel for spec in self.shards(count, "float32"))
+
+
+@dataclass(frozen=True)
+class ShardedPlan:
+    """The plans of the sums over shards and over replicas, None without any, and the number of each bucket's group.
+
+    keeps_whole: whether every rank keeps a residual of the whole model, for the sum over shards.
+    """
+
+    sharding: Sharding
+    units: tuple[Unit, ...]
+    shards: Plan
+    replicas: Plan | None
+    of_shards: tuple[int, ...]
+    of_replicas: tuple[int, ...]
+    keeps_whole: bool = False
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that `scheme` is about: between replicas, or between shards where there are none."""
+        return self.replicas or self.shards
 
 
 def shard_shape(shape: Sequence[int], count: int) -> tuple[int, ...]:
