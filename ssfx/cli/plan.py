@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from ssfx.cli.completion import overrides_argument
+from ssfx.cli.plan_table import COLUMNS, RIGHT, bytes_text, lanes_of
 from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
     from ssfx.config.cases import Planned
     from ssfx.planning.costs import Costs
-    from ssfx.planning.plan import Lane, Plan
+    from ssfx.planning.plan import Plan
     from ssfx.planning.profile import Profile
-
-COLUMNS = (
-    "bucket",
-    "lane",
-    "collective",
-    "segments",
-    "tensors",
-    "elements",
-    "compressor",
-    "density",
-    "place",
-    "payload",
-)
-RIGHT = {"bucket", "lane", "segments", "tensors", "elements", "density", "payload"}
 
 
 @click.command(short_help="Print the plan of a scheme for a model on a cluster.")
@@ -145,36 +131,6 @@ def _extrapolated(made: Plan, costs: Costs) -> str:
     return (
         f"extrapolated: compression times are known for {known}; {len(outside)} of {len(segments)} segments lie outside"
     )
-
-
-def lanes_of(made: Plan) -> Iterator[Sequence[str]]:
-    """Yield the row of COLUMNS of every lane."""
-    from ssfx.pricing.message_sizes import lane_bytes
-
-    for (bucket, position), lane in made.lanes():
-        yield (
-            str(bucket), str(position), lane.collective, str(len(lane.segments)), str(len(lane.tensors)),
-            f"{made.numel(lane):,}", _joined(segment.compressor or "dense" for segment in lane.segments),
-            _densities(lane), _joined(segment.placement for segment in lane.segments),
-            bytes_text(lane_bytes(made, lane)),
-        )  # fmt: skip
-
-
-def _joined(words: Iterable[str]) -> str:
-    return "+".join(dict.fromkeys(words))
-
-
-def _densities(lane: Lane) -> str:
-    found = sorted({segment.density for segment in lane.segments})
-    return f"{found[0]:.3g}" if len(found) == 1 else f"{found[0]:.3g}..{found[-1]:.3g}"
-
-
-def bytes_text(count: int) -> str:
-    """Return a number of bytes in the largest unit that it fills."""
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= size:
-            return f"{count / size:.2f} {unit}"
-    return f"{count} B"
 
 
 def _seconds(seconds: float) -> str:

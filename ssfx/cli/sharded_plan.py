@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ssfx.cli.plan import COLUMNS, RIGHT, bytes_text, lanes_of
+from ssfx.cli.plan_table import COLUMNS, RIGHT, bytes_text, lanes_of
 from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
