@@ -13,6 +13,7 @@ from ssfx.planning.plan import Lane, Plan
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import ShardedPlan, Sharding, Unit, units_of
 from ssfx.pricing.features import CALLS, NUMEL, PACKED, REST, compressed, plain
+from ssfx.pricing.message_sizes import plan_traffic
 from ssfx.pricing.plan_messages import Message, PlanMessages
 from ssfx.pricing.prices import Prices
 from ssfx.pricing.schedule import schedule
@@ -45,12 +46,9 @@ class ShardedStep(Simulated):
     @property
     def volumes(self) -> Volumes:
         """What a rank hands over and sends in gathers of weights and in both sums."""
-        found, gathers = self.sharded, 2 if self.sharded.sharding.reshard_after_forward else 1
-        contributed = sent = 0
-        for number, unit in enumerate(found.units):
-            nbytes = gathered_bytes(unit, found.sharding) * (gathers if number or unit.name else 1)
-            contributed += nbytes
-            sent += (found.sharding.shards - 1) * nbytes
+        found = self.sharded
+        contributed = sum(_gathered(found))
+        sent = (found.sharding.shards - 1) * contributed
         for _, lane in found.shards.lanes():
             contributed += handed_over(found.shards, lane)
             sent += shard_traffic(found.shards, lane).sent_bytes
@@ -58,6 +56,19 @@ class ShardedStep(Simulated):
             between = self.selection.volumes(found.replicas)
             contributed, sent = contributed + between.contributed, sent + between.sent
         return Volumes(self.passes * contributed, self.passes * sent)
+
+
+def sent_bytes(found: ShardedPlan, rank: int = 0) -> int:
+    """Return the bytes that a rank sends in a step of one pass, in gathers of weights and in both sums."""
+    sent = (found.sharding.shards - 1) * sum(_gathered(found))
+    sent += sum(shard_traffic(found.shards, lane, rank).sent_bytes for _, lane in found.shards.lanes())
+    return sent + (plan_traffic(found.replicas).sent_bytes if found.replicas is not None else 0)
+
+
+def _gathered(found: ShardedPlan) -> list[int]:
+    """Return what a rank brings to the gathers of each group's weights in a pass; the root is gathered once."""
+    again = found.sharding.reshard_after_forward
+    return [gathered_bytes(unit, found.sharding) * (2 if again and unit.name else 1) for unit in found.units]
 
 
 def plan_sharded(profile: Profile, sharding: Sharding, asked: Asked, over_shards: Asked) -> ShardedPlan:
