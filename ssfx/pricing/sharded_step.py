@@ -24,12 +24,13 @@ from ssfx.pricing.task import Resource, Stage, Task
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a sum, in its order: seconds of a stage on what compresses, or of an exchange with its demand."""
+    """A part of a sum, in its order: seconds of a stage on what compresses, or of an exchange; fields as of Task."""
 
     stage: Stage
     name: str
     work_s: float
     demand: float = 1.0
+    wire_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -155,9 +156,10 @@ class ShardedLowering:
 
     def _exchange(self, part: Part, network: Resource, after: tuple[int, ...]) -> int:
         if not self.machine.holds_up:
-            return self._add(Task("exchange", part.name, network, part.work_s, part.demand, after))
+            return self._add(Task("exchange", part.name, network, part.work_s, part.demand, after, wire_s=part.wire_s))
         issued = self._device("other", f"issue {part.name}", self.machine.lane_s)
-        done = self._add(Task("exchange", part.name, network, part.work_s, part.demand, (*after, issued)))
+        after = (*after, issued)
+        done = self._add(Task("exchange", part.name, network, part.work_s, part.demand, after, wire_s=part.wire_s))
         self._held_up = (done,)
         return done
 

@@ -122,7 +122,7 @@ def simulate_sharded(
     over = system.overheads
     machine = Machine(over.fill_s_per_byte, over.lane_s, system.host_shares, mesh.apart)
     tasks = ShardedLowering(profile, found.sharding, found.units, costs, machine).step(accumulate, over.finish_s)
-    iteration_s = schedule(tasks)
+    iteration_s = schedule(tasks, system.burst_s)
     lines = tuple(dict.fromkeys((*inside.outside, *outside.outside)))
     return ShardedStep(found.plan, tuple(tasks), iteration_s, lines, selection, found, accumulate)
 
@@ -150,7 +150,7 @@ def _gather(unit: Unit, sharding: Sharding, prices: Prices) -> Part:
 def _exchange(name: str, primitive: str, nbytes: int, prices: Prices, row: int) -> Part:
     """Return the part of one primitive to which each rank brings so many bytes."""
     charge = prices.primitive(primitive, nbytes, row)
-    return Part("exchange", f"{name} {nbytes} B", charge.work_s, charge.demand)
+    return Part("exchange", f"{name} {nbytes} B", charge.work_s, charge.demand, charge.wire_s)
 
 
 def _shard_sum(plan: Plan, lane: Lane, prices: Prices, row: int) -> list[Part]:
@@ -188,7 +188,7 @@ def _replica_sum(
 ) -> list[Part]:
     """Return the sum over replicas of one group: what is compressed, exchanges, and what decodes and averages them."""
     exchanges = [
-        Part("exchange", message.name, charge.work_s, charge.demand)
+        Part("exchange", message.name, charge.work_s, charge.demand, charge.wire_s)
         for message in messages
         for charge in message.charges
     ]
