@@ -120,7 +120,7 @@ def test_one_block_is_gathered_while_another_computes() -> None:
 
 
 def test_no_more_than_one_block_is_gathered_ahead() -> None:
-    tasks = toy(gather_s=0.1, sum_s=0.1)
+    tasks = toy(gather_s=0.1, sum_s=0.0)
     gathers = [task for task in tasks if task.name.startswith("gather h.")]
     copied = [task.end_s for task in tasks if task.name.startswith("copy out")]
     # Forward: root, h.0, h.1, ...; the gather of a block waits until the one two before it was copied out.
