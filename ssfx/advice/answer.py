@@ -46,6 +46,8 @@ class Answer:
         if self.best is None:
             if self.unproven:
                 return f"No scheme with a validated time and a record of quality compresses here; {most}."
+            if any(one.compressors for one in (*self.unclear, *self.slower)):
+                return f"No scheme that compresses is faster by these times; {most}."
             return f"Every scheme decided to send all gradients dense; {most}."
         gain = 1 - 1 / self.best.speedup_vs_dense
         if self.word == "yes":

@@ -131,7 +131,7 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
             try:
                 with doing(f"planning and simulating {name} on {ranks} ranks, {number} of {len(wanted)} schemes"):
                     found = setting.best(name)
-                needed = setting.memory(found.plan)
+                needed = setting.memory(found)
                 if needed and not needed.fits:
                     raise ConfigError(needed.text)
                 trials.append(found)
@@ -146,7 +146,8 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
             raise ConfigError(f"{setting.profile.model} on cluster={setting.cluster.name} {why}")
         raise ConfigError(f"no dense scheme can be simulated on cluster={setting.cluster.name}: {why}")
     kind, network = setting.system.origin.kind, network_of(setting.cluster)
-    given, trust = trust, trust or trust_in(kind)
+    sharded = setting.sharding is not None  # no such step was checked: the errors of others say nothing of it
+    given, trust = trust, None if sharded else trust or trust_in(kind)
     places = ranges([one.iteration_s for one in trials], trust.mean if trust else 0.0)
     samples = setting.profile.batch_size * setting.cluster.world_size
     entries = [
@@ -156,7 +157,7 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
             samples / one.iteration_s,
             setting.profile.alone_s() / one.iteration_s,
             dense.iteration_s / one.iteration_s,
-            given or trust_in_sending(kind, ways(one.plan), network),
+            None if sharded else given or trust_in_sending(kind, ways(one.plan), network),
             setting.steps,
         )
         for one, rank in zip(trials, places, strict=True)

@@ -14,6 +14,7 @@ from ssfx.advice.sending import steps_of
 from ssfx.perf_model.cautions import cautions
 
 WIDTH = 100
+NEVER_SHARDED = "never on GPUs; sharded steps were timed on ranks of one machine of CPUs alone"
 _IN = " " * 8
 _GROUP = " " * 19
 
@@ -36,11 +37,13 @@ def first_screen(advice: Advice) -> list[Line]:
         "" if setting.precision == "fp32" else f" in {setting.precision}"
     )
     groups = (("faster", answer.faster), ("indistinguishable", answer.unclear), ("slower", answer.slower))
-    bandwidth, place = answer.bandwidth(setting.gbps), place_on_map(setting.cluster)
+    sharded = "" if setting.sharding is None else f", {setting.sharding.text}"
+    bandwidth, place = answer.bandwidth(setting.gbps), "" if sharded else place_on_map(setting.cluster)
+    checked = NEVER_SHARDED if sharded else where_checked(setting.cluster)
     return [
         Line(
             f"{setting.profile.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks at "
-            f"{setting.cluster.network_text}, {batch}, density {setting.density:g} "
+            f"{setting.cluster.network_text}, {batch}{sharded}, density {setting.density:g} "
             f"(simulated, {setting.system.origin.kind} times)",
             "  ", bold=True,
         ),
@@ -48,7 +51,7 @@ def first_screen(advice: Advice) -> list[Line]:
         *([Line(bandwidth, _IN, _IN)] if bandwidth else []),
         *_sixteen_bit(answer, advice),
         *_memory(answer, advice),
-        Line(f"Checked: {where_checked(setting.cluster)}.", _IN, _IN),
+        Line(f"Checked: {checked}.", _IN, _IN),
         *([Line(f"Map: {place}.", _IN, _IN)] if place else []),
         *([Line(f"Exchanges: {setting.cluster.exchange_text}.", _IN, _IN)] if setting.cluster.tables else []),
         Line(f"How sure: {_how_sure(answer.best or dense)}.", _IN, _IN),
@@ -74,10 +77,10 @@ def as_text(lines: Sequence[Line]) -> str:
 
 def _memory(answer: Answer, advice: Advice) -> list[Line]:
     """Return what tuned dense takes of a device's memory, and the best scheme that compresses."""
-    needed = advice.setting.memory(advice.dense.trial.plan)
+    needed = advice.setting.memory(advice.dense.trial)
     if needed is None:
         return []
-    best = answer.best and advice.setting.memory(answer.best.trial.plan)
+    best = answer.best and advice.setting.memory(answer.best.trial)
     also = f"; with {answer.best.scheme} {best.said}" if answer.best and best else ""
     return [Line(f"Memory: {needed.text} with tuned dense{also}.", _IN, _IN)]
 

@@ -14,6 +14,7 @@ from ssfx.config.epochs import with_recipe, with_steps
 from ssfx.config.iteration_time import KEY, split_words
 from ssfx.config.overrides import Request, read
 from ssfx.config.schema import Settings
+from ssfx.config.shared_model import of_case, shared_model, with_memory
 from ssfx.config.simulations import PLAN_KEYS, check_keys, simulated
 from ssfx.config.sweep import Grid, grid, single
 from ssfx.core.case import Case
@@ -24,6 +25,7 @@ from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.saved_profiles import is_saved
 from ssfx.perf_model.target import Target, target_of
+from ssfx.planning.sharding import Sharding
 from ssfx.results.wandb_mirror import Mirror
 from ssfx.workloads import check_case, dataset_spec, models
 from ssfx.workloads.initial_weights import named_weights
@@ -68,6 +70,10 @@ class Planned:
     """Measured time of an iteration on one device, where it was given."""
     precision: str = "fp32"
     """What forward and backward compute in."""
+    sharding: Sharding | None = None
+    """How the model is shared among ranks."""
+    shard_compressor: str | None = None
+    """Of the sum over shards beside replicas."""
 
 
 def resolve_job(words: Iterable[str]) -> Job:
@@ -157,15 +163,22 @@ def resolve_plan(words: Iterable[str]) -> Planned:
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
     check_recorded(point, cluster)
     parts = components(config, settings.density, asked="density" in point)
-    name, parts = config["model"]["name"], on_nodes(parts, cluster)
-    return Planned(name, cluster.device, cluster, parts, iteration_ms, settings.precision)
+    name, shared = config["model"]["name"], shared_model(settings, cluster)
+    if shared is None:
+        return Planned(name, cluster.device, cluster, on_nodes(parts, cluster), iteration_ms, settings.precision)
+    parts = with_memory(parts, shared, asked=False)
+    return Planned(
+        name, cluster.device, cluster, parts, iteration_ms, settings.precision, shared, settings.shard_compressor
+    )
 
 
 def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settings, Case]:
     config = with_steps(compose(point))
     settings = Settings.of(config)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
-    parts = on_nodes(components(config, settings.density, asked="density" in point), cluster)
+    shared = shared_model(settings, cluster, found.engine)
+    parts = components(config, settings.density, asked="density" in point)
+    parts = with_memory(on_nodes(parts, cluster) if shared is None else parts, shared, asked=False)
     if found.engine not in ("simulate", "slurm"):
         check_here(cluster, settings.threads)
     check_recorded(point, cluster)
@@ -207,6 +220,7 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
         target_value=settings.target_value,
         data_workers=settings.data_workers,
         initial_weights=named_weights(folder) if (folder := weights_folder()) else "",
+        **of_case(settings, shared),
     )
     if found.engine == "simulate":
         case = simulated(case)

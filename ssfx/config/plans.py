@@ -127,15 +127,7 @@ def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
     or of GPUs without a data sheet, it is the one of other devices. A scheme that plans by costs needs them all:
     ConfigError when one is not shipped. The others do not look at them.
     """
-    model, on, precision = planned.model, planned.cluster.device, planned.precision
-    if is_saved(model):
-        profile = saved_profile(model, on, precision=precision)
-    elif precision != "fp32" or (is_counted(model) and has_sheet(on)):
-        profile = profile_on(model, on, precision=precision)
-    else:
-        profile = load_shipped(model)
-    if planned.iteration_ms is not None:
-        profile = lasting(profile, planned.iteration_ms)
+    profile = profile_of(planned)
     found: Costs | str
     try:
         found = costs = costs_on(planned.cluster, planned.parts.compressor, planned.parts.density)
@@ -144,3 +136,15 @@ def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
             raise
         found, costs = str(error), nominal_costs(planned.cluster)
     return make_plan(planned.parts.scheme, profile, costs, planned.parts.plan_options), profile, found
+
+
+def profile_of(planned: Planned) -> Profile:
+    """Return the profile that a plan is made for; see `plan_of`."""
+    model, on, precision = planned.model, planned.cluster.device, planned.precision
+    if is_saved(model):
+        profile = saved_profile(model, on, precision=precision)
+    elif precision != "fp32" or (is_counted(model) and has_sheet(on)):
+        profile = profile_on(model, on, precision=precision)
+    else:
+        profile = load_shipped(model)
+    return profile if planned.iteration_ms is None else lasting(profile, planned.iteration_ms)

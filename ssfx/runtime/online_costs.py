@@ -21,8 +21,7 @@ from ssfx.compressors import build
 from ssfx.compressors.blank import blank_batch, run
 from ssfx.core.origin import Origin
 from ssfx.kernels import accelerator
-from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads
-from ssfx.runtime.setup import placeholder_costs
+from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads, placeholder_costs
 
 REPEATS = 5
 _REPEATS_BY_BYTES = ((2**13, 12), (2**17, 4), (2**63, 2))

@@ -14,7 +14,7 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.memories import Memory
-from ssfx.planning.costs import Costs
+from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.runtime.density_warmup import given_at
@@ -23,7 +23,6 @@ from ssfx.runtime.online import Observer, agree, check_same
 from ssfx.runtime.online_costs import costs_for
 from ssfx.runtime.plan_trial import PlanTrial, too_short
 from ssfx.runtime.plan_watch import PlanWatch, StepClock
-from ssfx.runtime.setup import placeholder_costs
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.runtime.tuner import Tuner

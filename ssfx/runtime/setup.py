@@ -14,10 +14,8 @@ from ssfx.collectives.comm import Comm
 from ssfx.compressors import Compressor, build
 from ssfx.compressors.blank import blank_batch, run
 from ssfx.core.errors import ConfigError
-from ssfx.core.origin import Origin
 from ssfx.memories import Memory, memories
 from ssfx.memories.base import check_chosen_memory, check_pair
-from ssfx.planning.costs import Costs, Curve, ring_exchange
 from ssfx.runtime.guards import Optimizers, check_module
 from ssfx.schemes import Scheme
 
@@ -98,13 +96,6 @@ def memory_of(entry: Scheme, compressor: str | None, memory: str | None, optimiz
     chosen = memories.build(memory or "residual")
     check_chosen_memory(entry.name, chosen)
     return chosen
-
-
-def placeholder_costs(world_size: int) -> Costs:
-    """Return nominal costs for plans that do not consult them (10 Gbit/s, 20 us a message, compression for free)."""
-    free = Curve.zero()
-    origin = Origin("nominal", note="placeholder for schemes that need no costs")
-    return Costs(world_size, free, free, free, ring_exchange(world_size, 20e-6, 0.8e-9), origin)
 
 
 def notice_voting_zeros(model: torch.nn.Module, compressor: str | None, rank: int) -> None:

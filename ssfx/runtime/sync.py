@@ -18,7 +18,7 @@ from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
 from ssfx.memories import Memory
 from ssfx.memories.rates import Rates
-from ssfx.planning.costs import Costs
+from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.runtime.agreement import check_agreed, load_facts, model_facts, scaler_fact
@@ -40,7 +40,6 @@ from ssfx.runtime.setup import (
     broadcast_model,
     check_momentum,
     claim_model,
-    placeholder_costs,
     release_model,
     warm_up,
 )
