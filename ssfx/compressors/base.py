@@ -187,6 +187,8 @@ class Compressor(ABC):
     """What becomes of the first sections of all ranks. Where it is max, what is not finite is proposed as infinity."""
     vote: bool = False
     """Receivers take the sign of the sum instead of the mean."""
+    zeros_vote: bool = False
+    """A gradient of zero votes, so that parameters without a gradient move in every step."""
     in_arrays: ClassVar[bool] = False
     """`layout` takes arrays of sizes and densities, too, and returns a layout of arrays; not inherited by another."""
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
 from time import perf_counter, process_time, thread_time
-from typing import Any
 
 import torch
 
@@ -23,6 +22,7 @@ from ssfx.core.origin import Origin
 from ssfx.kernels import accelerator
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads
 from ssfx.runtime.setup import placeholder_costs
+from ssfx.schemes.online_planning import OnlinePlanning
 
 REPEATS = 5
 _REPEATS_BY_BYTES = ((2**13, 12), (2**17, 4), (2**63, 2))
@@ -33,16 +33,16 @@ so that measuring needs a fraction of a gradient copy."""
 _SMALL = 2**18
 
 
-def costs_for(comm: Comm, device: torch.device, options: Any, max_numel: int, hook_s: float) -> Costs | None:
-    """Return measured costs of the compressors that a scheme with `options` may use; None where it uses none.
+def costs_for(comm: Comm, device: torch.device, online: OnlinePlanning, max_numel: int, hook_s: float) -> Costs | None:
+    """Return measured costs of the compressors that a scheme asks for; None where it uses none.
 
     `hook_s`: what the runtime took for one gradient on this rank.
     """
-    if options.compressor is not None:
-        return calibrate(comm, device, options.compressor, options.density or 1.0, max_numel)
-    if not hasattr(options, "to_measure"):
+    if online.compressor is not None:
+        return calibrate(comm, device, online.compressor, online.density or 1.0, max_numel)
+    if online.to_measure is None:
         return None
-    densities, reduces = options.to_measure(placeholder_costs(comm.world_size))
+    densities, reduces = online.to_measure(placeholder_costs(comm.world_size))
     return calibrate_several(comm, device, densities, reduces, max_numel, hook_s)
 
 

@@ -112,8 +112,7 @@ def notice_voting_zeros(model: torch.nn.Module, compressor: str | None, rank: in
     tables = [name for name, part in model.named_modules() if isinstance(part, (nn.Embedding, nn.EmbeddingBag))]
     if rank or compressor is None or not tables:
         return
-    built = build(compressor)
-    if built.vote and getattr(built.options, "zeros", None) == "positive":
+    if build(compressor).zeros_vote:
         _log.warning(
             "signsgd counts a zero gradient as positive, so rows of %s that no rank uses move in every step; "
             'compressor="signsgd(zeros=abstain)" leaves them alone, with two bits an element instead of one',

@@ -155,14 +155,18 @@ class Sync(Uneven):
 
     def _compressors(self) -> list[str]:
         """Return what plans may compress with."""
-        chosen: Any = self.scheme.options(self.given)
-        if chosen.compressor is not None:
-            return [chosen.compressor]
-        return list(chosen.to_measure(placeholder_costs(self.comm.world_size))[0]) if self.scheme.chooses else []
+        online = self.scheme.online(self.given)
+        if online.compressor is not None:
+            return [online.compressor]
+        if online.to_measure is None:
+            return []
+        densities, _ = online.to_measure(placeholder_costs(self.comm.world_size))
+        return list(densities)
 
     def __repr__(self) -> str:
-        options: Any = self.scheme.options(self.given)
-        compressor = f", {options.compressor} at density {options.density:g}" if options.compressor else ""
+        online = self.scheme.online(self.given)
+        density = f" at density {online.density:g}" if online.density is not None else ""
+        compressor = f", {online.compressor}{density}" if online.compressor else ""
         lanes = [lane for _, lane in self.plan.lanes()]
         state = "profiling" if self.settling else f"plan {self.plan.digest} with {len(lanes)} messages"
         if compressor and not self.settling and all(segment.dense for lane in lanes for segment in lane.segments):

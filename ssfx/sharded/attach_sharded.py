@@ -90,21 +90,21 @@ def _asked(
     entry = schemes[asked["scheme"]]
     check_arguments(options)
     given = scheme_options(asked["compressor"], asked["density"], options)
-    chosen: Any = entry.options(given)
+    online = entry.online(given)
     if entry.profiled:
         nearest = "scheme=per_tensor" if of_shards else "scheme=topk, scheme=powersgd"
         raise ConfigError(
             f"scheme={entry.name} plans by ready times and costs, which are not measured under fully_shard; choose a "
             f"scheme that plans at once, such as {nearest} or scheme=ddp_fp16"
         )
-    if getattr(chosen, "density_warmup", 0):
+    if online.density_warmup_steps:
         raise ConfigError("the density does not warm up under fully_shard; drop density_warmup")
     memory = asked["memory"]
     if of_shards:
-        check_shard_sum(entry, given, chosen.compressor, memory)
-        if memory is None and chosen.compressor is not None:
+        check_shard_sum(entry, given, online.compressor, memory)
+        if memory is None and online.compressor is not None:
             memory = "none"  # a residual of the whole model on every rank is kept where it was asked for
-    kept = memory_of(entry, chosen.compressor, memory, optimizers)
+    kept = memory_of(entry, online.compressor, memory, optimizers)
     if kept is not None and (kept.dense_momentum or kept.follows_rate):
         raise ConfigError(f"memory={kept.name} is not kept for shards of fully_shard; use memory=residual")
     return entry, given, kept
