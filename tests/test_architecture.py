@@ -15,6 +15,7 @@ PACKAGE = Path(ssfx.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("core",),
     ("planning",),
+    ("wire",),
     ("kernels", "compressors", "memories", "collectives"),
     ("perf_model", "pricing"),
     ("schemes",),
@@ -44,8 +45,9 @@ USES_TORCH = {
     "compressors",
     "kernels",
     "memories",
+    "wire",
 }
-LAZY_TORCH = {"collectives", "compressors", "kernels", "memories"}
+LAZY_TORCH = {"collectives", "compressors", "kernels", "memories", "wire"}
 
 
 def modules() -> list[Path]:

@@ -9,7 +9,7 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import Context, Payload, build
-from ssfx.compressors.batch import Batch, Part
+from ssfx.compressors.batch import Batch, Part, compress, propose
 from ssfx.kernels import accelerator, writes_sums
 from ssfx.memories import Memory
 from ssfx.planning.plan import Lane, Plan
@@ -150,9 +150,9 @@ class PackedLane(SentCounts):
         if group is None or self.compressor is None:
             return
         if self._twice:
-            group.batch.propose(self.compressor)
+            propose(self.compressor, group.batch)
         else:
-            group.batch.compress(self.compressor)
+            compress(self.compressor, group.batch)
 
     def _complete(self, segment: int) -> _Group | None:
         """Count one segment; return its group, with all that its call needs, when that was the last one."""
@@ -223,7 +223,7 @@ class PackedLane(SentCounts):
         if self._twice and self.compressor is not None:
             self.comm.all_reduce(self.layout.first.of(self.message), op=self.compressor.combine).wait()
             for batch in {id(group): group.batch for group in self._groups.values()}.values():
-                batch.compress(self.compressor)
+                compress(self.compressor, batch)
         if self.collective.additive_only:
             values = self.layout.values.of(self.message)
             if self._cycle:

@@ -8,6 +8,8 @@ import torch
 
 from ssfx.collectives import Reduced, Reducer, Reduction
 from ssfx.collectives.comm import Comm, Pending
+from ssfx.compressors.batch import compress
+from ssfx.kernels.gradients import accumulate
 from ssfx.memories import Memory
 from ssfx.planning.plan import Lane, Plan
 from ssfx.pricing.message_sizes import lane_load
@@ -51,9 +53,9 @@ class ReducedLane(PackedLane):
         if group is None or self.compressor is None:
             return
         if self.reducer.selects:
-            group.batch.accumulate()
+            accumulate(group.batch)
         else:
-            group.batch.compress(self.compressor)
+            compress(self.compressor, group.batch)
 
     def start(self) -> None:
         """Reduce; returns when the sum is there."""
