@@ -90,7 +90,7 @@ class Compressor(ABC):
     combine: Literal["sum", "max"] = "sum"
     """What becomes of the first sections of all ranks. Where it is max, what is not finite is proposed as infinity."""
     vote: bool = False
-    """Receivers take the sign of the sum instead of the mean."""
+    """Receivers take the sign of the sum instead of the mean; only of payloads that are gathered."""
     zeros_vote: bool = False
     """A gradient of zero votes, so that parameters without a gradient move in every step."""
     in_arrays: ClassVar[bool] = False

@@ -12,7 +12,7 @@ from runtime.pool import Pool
 
 from ssfx.memories import memories
 from ssfx.planning.plan import Lane, Segment
-from ssfx.runtime.exchange import lane_memory
+from ssfx.runtime.make_lane import lane_memory
 from ssfx.runtime.plan_watch import PlanWatch
 from ssfx.schemes import schemes
 from ssfx.schemes.auto import LESS

@@ -8,7 +8,8 @@ import torch
 
 from ssfx.collectives import Reduced, Reducer, Reduction
 from ssfx.collectives.comm import Comm, Pending
-from ssfx.compressors.batch import compress
+from ssfx.compressors import Compressor
+from ssfx.compressors.batch import Batch, compress
 from ssfx.kernels.gradients import accumulate
 from ssfx.memories import Memory
 from ssfx.planning.plan import Lane, Plan
@@ -18,7 +19,11 @@ from ssfx.runtime.packed import PackedLane
 from ssfx.runtime.store import Store
 
 
-class ReducedLane(PackedLane):
+def _accumulate(_: Compressor, batch: Batch) -> None:
+    accumulate(batch)
+
+
+class ReduceLane(PackedLane):
     """Compressed segments whose selected elements are summed by a reducer, in the queue's own thread.
 
     Where the reducer selects by itself, the compressor named in the plan only says by which rule; gradients are
@@ -26,36 +31,17 @@ class ReducedLane(PackedLane):
     """
 
     def __init__(
-        self,
-        lane: Lane,
-        plan: Plan,
-        comm: Comm,
-        device: torch.device,
-        store: Store,
-        memory: Memory,
-        first_step: int = 0,
-    ) -> None:
-        super().__init__(lane, plan, comm, device, store, memory, first_step)
-        assert isinstance(self.collective, Reducer)
-        self.reducer = self.collective
+        self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory,
+        reducer: Reducer, first_step: int = 0,
+    ) -> None:  # fmt: skip
+        own = reducer.initial_state(sum(map(plan.numel, lane.segments)), comm.world_size)
+        super().__init__(lane, plan, comm, device, store, memory, memory, first_step, own)
+        self.reducer = reducer
+        self._call = _accumulate if reducer.selects else compress
         self.kept = lane_load(plan, lane).kept
         self._ends = torch.tensor([self._slots[name][1] for name in lane.tensors])
         self._filled = sum(plan.by_name[name].numel > 0 for name in lane.tensors)
         self._reduced: Reduced | None = None
-
-    def _own_state(self, numel: int) -> dict[str, torch.Tensor]:
-        assert isinstance(self.collective, Reducer)
-        return self.collective.initial_state(numel, self.comm.world_size)
-
-    def compress(self, segment: int) -> None:
-        """Note that a segment is complete; the last one accumulates gradients, and selects unless the reducer does."""
-        group = self._complete(segment)
-        if group is None or self.compressor is None:
-            return
-        if self.reducer.selects:
-            accumulate(group.batch)
-        else:
-            compress(self.compressor, group.batch)
 
     def start(self) -> None:
         """Reduce; returns when the sum is there."""
