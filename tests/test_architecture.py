@@ -72,17 +72,6 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
                 yield from ((f"ssfx.{alias.name}", node not in later) for alias in node.names)
 
 
-LAZY_CIRCLES = {
-    frozenset({"ssfx", "ssfx.runtime.attach", "ssfx.runtime.sync"}),
-    frozenset({"ssfx.advice.answer", "ssfx.advice.ranking", "ssfx.advice.screen"}),
-    frozenset({"ssfx.cli.component_tables", "ssfx.cli.listing"}),
-    frozenset(
-        {"ssfx.workloads.base", "ssfx.workloads.on_disk.base", "ssfx.workloads.own", "ssfx.workloads.own_dataset"}
-    ),
-}
-"""Modules that import each other when a function runs: a handle's and an answer's own words, listings without torch."""
-
-
 def circles() -> set[frozenset[str]]:
     """Return every largest set of modules that reach each other by imports, those inside functions too."""
     names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
@@ -137,8 +126,8 @@ def needed(path: Path) -> Iterator[str]:
                 yield f"{node.module}.{alias.name}" if own else node.module
 
 
-def test_no_modules_import_each_other_but_the_named_ones_late() -> None:
-    assert circles() == LAZY_CIRCLES
+def test_no_modules_import_each_other_not_even_late() -> None:
+    assert circles() == set()
 
 
 def room(path: Path) -> str:

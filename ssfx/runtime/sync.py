@@ -16,6 +16,7 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
+from ssfx.core.front_door import through
 from ssfx.memories import Memory
 from ssfx.memories.rates import Rates
 from ssfx.planning.costs import Costs
@@ -261,9 +262,8 @@ class Sync(Uneven):
         """
         if self.profile.origin.kind != "measured":
             raise ConfigError("no gradients were observed yet: train some steps, on two ranks or more, then ask")
-        import ssfx  # the front door: advice stands above the runtime
-
-        return ssfx.advise_on(self.profile, cluster, **options)
+        advice: Advice = through("advise_on")(self.profile, cluster, **options)
+        return advice
 
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's state: memory by parameter name, the plan in use, counters; save one file per rank."""
