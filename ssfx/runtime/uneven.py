@@ -68,7 +68,7 @@ class _Joined(JoinHook):
             for p in group["params"]:
                 p.grad = None
         sync.synchronize()
-        sync.step_all()
+        _step_all(sync.optimizers, sync.scaler, sync.comm.device)
 
     def post_hook(self, is_last_joiner: bool) -> None:
         """All ranks have what the last one has that trained."""
@@ -80,6 +80,20 @@ class _Joined(JoinHook):
         advice = "set them alike before the join context ends, as with a schedule that steps once an epoch"
         check_agreed(comm, optimizer_facts(optimizers), advice)
         sync.broadcast_from(int(source), list(_states(optimizers)))
+
+
+def _step_all(
+    optimizers: Sequence[torch.optim.Optimizer], scaler: torch.amp.GradScaler | None, device: torch.device
+) -> None:  # fmt: skip
+    """Step every optimizer with what is in `.grad`, through the GradScaler if there is one."""
+    for optimizer in optimizers:
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.scale(torch.zeros((), dtype=torch.float32, device=device))  # makes its scale, if no batch did
+            scaler.step(optimizer)
+    if scaler is not None:
+        scaler.update()
 
 
 def _states(optimizers: Sequence[torch.optim.Optimizer]) -> Iterable[torch.Tensor]:

@@ -63,3 +63,9 @@ class OnlinePlanning:
     """The search by timing that follows the first plan; None: there is none."""
     limits: PlanLimits | None = None
     """What a plan is held to; None: it stays."""
+
+    def compressors(self, costs: Costs) -> tuple[str, ...]:
+        """Return the specs of all compressors that plans may use on the ranks of `costs`."""
+        if self.compressor is not None:
+            return (self.compressor,)
+        return tuple(self.to_measure(costs)[0]) if self.to_measure is not None else ()

@@ -41,5 +41,6 @@ def one_step(group: Any, rank: int, world: int, options: dict[str, Any]) -> dict
     sync.detach()
     files = {file for file, _ in lines}
     return {
-        Path(file).relative_to(PACKAGE.parent).as_posix(): sum(one == file for one, _ in lines) for file in sorted(files)
+        Path(file).relative_to(PACKAGE.parent).as_posix(): sum(one == file for one, _ in lines)
+        for file in sorted(files)
     }
