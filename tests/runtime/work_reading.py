@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -39,8 +40,5 @@ def one_step(group: Any, rank: int, world: int, options: dict[str, Any]) -> dict
         finally:
             sys.settrace(before)
     sync.detach()
-    files = {file for file, _ in lines}
-    return {
-        Path(file).relative_to(PACKAGE.parent).as_posix(): sum(one == file for one, _ in lines)
-        for file in sorted(files)
-    }
+    counts = Counter(file for file, _ in lines)
+    return {Path(file).relative_to(PACKAGE.parent).as_posix(): count for file, count in counts.items()}
