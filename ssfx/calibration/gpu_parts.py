@@ -40,7 +40,8 @@ SCHEMES: Mapping[str, Mapping[str, Any]] = {
 DENSITIES = (1.0, 0.05)
 STEPS = 7
 """The last ones are by the plan of a scheme that observes five."""
-_SELECTORS = ("topk", "dgc", "topk(value_dtype=float16)")
+_SELECTORS = ("topk", "hard_threshold(threshold=1)", "topk(value_dtype=float16)")
+"""What selects by a sampled threshold is not here: the kernels of a GPU search for the exact one (docs/kernels.md)."""
 _MEMORIES = ("none", "residual", "dgc(momentum=0.5)")
 _DENSITY = 0.01
 

@@ -114,6 +114,13 @@ def _own_group(device: torch.device) -> _Own:
     return _made[-1]
 
 
+def _through_host(device: torch.device, group: Any) -> bool:
+    """True where messages between two ranks go by gloo, which takes the address of a tensor for one of the host."""
+    import torch.distributed as dist
+
+    return not accelerator.host_reads(device) and f"{device.type}:gloo" in dist.get_backend_config(group)
+
+
 def _see_nothing() -> None:
     """Look nowhere: nobody said that ranks tell each other anything."""
 
@@ -139,6 +146,7 @@ class Comm:
         self.world_size: int = dist.get_world_size(group) if dist.is_initialized() else 1
         self._own = _own_group(self.device) if group is None and self.world_size > 1 else None
         self.group = self._own.group if self._own is not None else group
+        self._through_host = self.world_size > 1 and _through_host(self.device, self.group)
         self.calls = 0
         self.contributed_bytes = 0
         self.sent = Traffic(0, 0)
@@ -197,6 +205,10 @@ class Comm:
         once, so ranks may list their peers in any order without blocking each other.
         """
         dist = self._dist
+        filled = receives
+        if self._through_host:
+            sends = {peer: tensor.cpu() for peer, tensor in sends.items()}
+            receives = {peer: torch.empty_like(tensor, device="cpu") for peer, tensor in receives.items()}
         ops = []
         order = [(self.rank + s) % self.world_size for s in range(1, self.world_size)]
         for operation, tensors, peers in ((dist.irecv, receives, order[::-1]), (dist.isend, sends, order)):
@@ -209,7 +221,14 @@ class Comm:
             sizes[peer] = tensor.numel() * tensor.element_size()
         self._add(to_peers(sizes, self.rank), sum(sizes))
         works = dist.batch_isend_irecv(ops) if ops else []
-        return Pending(_All(works), torch.empty(0, dtype=torch.float32))
+        nothing = torch.empty(0, dtype=torch.float32)
+
+        def land(done: torch.Tensor) -> torch.Tensor:
+            for peer, tensor in filled.items():
+                tensor.copy_(receives[peer])
+            return done
+
+        return Pending(_All(works), nothing, land if self._through_host else None)
 
     def _watched(self, work: Any) -> Any:
         # Work on a GPU is waited for by its stream; messages between two ranks cannot be waited for with a limit.

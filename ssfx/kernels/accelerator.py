@@ -19,6 +19,11 @@ def queued(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
+def host_reads(device: torch.device) -> bool:
+    """True when the host may read and write the memory of `device` by its addresses."""
+    return device.type != "cuda"
+
+
 def stream(device: torch.device) -> torch.Stream | None:
     """Return a new stream of `device`; None on the CPU."""
     return _module(device).Stream(device) if queued(device) else None

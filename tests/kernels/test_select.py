@@ -28,7 +28,9 @@ class Made:
     grads: list[torch.Tensor]
 
 
-def make(spec: str, memory: Memory, sizes: list[list[int]], density: float, seed: int) -> Made:
+def make(
+    spec: str, memory: Memory, sizes: list[list[int]], density: float, seed: int, device: torch.device = CPU
+) -> Made:
     """Return a batch of segments with the given piece sizes, random state and gradients on a coarse grid.
 
     The grid makes ties common and every sum exact, so that fused and separate arithmetic must agree.
@@ -36,9 +38,9 @@ def make(spec: str, memory: Memory, sizes: list[list[int]], density: float, seed
     generator = torch.Generator().manual_seed(seed)
 
     def coarse(n: int) -> torch.Tensor:
-        return (torch.randn(n, generator=generator) * 8).round() / 8
+        return ((torch.randn(n, generator=generator) * 8).round() / 8).to(device)
 
-    batch = blank_batch(build(spec), [[(n,) for n in pieces] for pieces in sizes], density, memory)
+    batch = blank_batch(build(spec), [[(n,) for n in pieces] for pieces in sizes], density, memory, device)
     for garbage in (batch.payload.counts, batch.payload.indices, batch.payload.values, *batch.new.values()):
         garbage.fill_(77)
     for buffer in batch.old.values():

@@ -1,4 +1,4 @@
-"""The CUDA kernels on the CPU: compared with plain torch in Triton's interpreter, and compiled for real devices.
+"""The CUDA kernels compared with plain torch, in Triton's interpreter and on a GPU, and compiled for real devices.
 
 The interpreter has to be chosen before Triton is imported, so those cases run in a process of their own.
 """
@@ -63,11 +63,21 @@ VARIANTS: list[tuple[Any, dict[str, Any]]] = [
 
 @pytest.mark.slow
 def test_the_kernels_equal_plain_torch_in_the_interpreter() -> None:
+    assert "skipped" not in cases("1")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_the_kernels_equal_plain_torch_on_a_gpu() -> None:
+    assert "1 skipped" in cases("0"), "what counts launches is for the interpreter"
+
+
+def cases(interpret: str) -> str:
+    """Return what pytest printed of triton_cases.py, all of which passed."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(HERE / "triton_cases.py")]
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    environment = os.environ | {"TRITON_INTERPRET": interpret}
     done = subprocess.run(command, env=environment, cwd=HERE.parent.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    assert "skipped" not in done.stdout
+    return done.stdout
 
 
 TARGETS = (75, 80, 89, 90, 100, 120)

@@ -113,10 +113,11 @@ def write(
     surely, tie = _chosen(at, keys_of(a, exists), row, now, step, ROTATE)
     mine = before + 2 * tl.program_id(0)
     ties, ties_before = tl.load(now + TIES), tl.load(mine + 1) - tl.load(now + SKIP)
-    rank = ties_before + tl.cumsum(tie.to(tl.int32)) - 1  # among the ties of the segment, from the first not skipped
-    chosen = surely | (tie & (rank >= 0) & (rank < ties))
-    given = tl.minimum(tl.maximum(ties_before, 0), ties)
-    place = tl.load(mine) + given + tl.cumsum(chosen.to(tl.int32)) - 1
+    # One scan for both counts: a block has fewer than 2^15 elements of either kind.
+    seen = tl.cumsum((surely.to(tl.int32) << 16) + tie.to(tl.int32))
+    rank = ties_before + (seen & 0xFFFF)  # among the ties of the segment, from 1 for the first that is not skipped
+    chosen = surely | (tie & (rank > 0) & (rank <= ties))
+    place = tl.load(mine) + (seen >> 16) + tl.minimum(tl.maximum(rank, 0), ties) - 1
     capacity, slot = tl.load(row + CAPACITY), tl.load(row + SLOT)
     chosen = chosen & (place < capacity)
     tl.store(indices + slot + place, at + base, mask=chosen)
