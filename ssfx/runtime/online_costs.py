@@ -69,10 +69,10 @@ def calibrate_several(
     times = {}
     for spec, density in densities.items():
         sizes, (encode, host, decode) = _measured(comm, device, spec, density, max_numel)
-        one = build(spec)
-        work = [one.work([_matrix(n)]) for n in sizes]
-        entries = [one.layout_of([_matrix(n)], density).indices or w for n, w in zip(sizes, work, strict=True)]
-        copies = 1 if one.additive else comm.world_size
+        codec = build(spec)
+        work = [codec.work([_matrix(n)]) for n in sizes]
+        entries = [codec.layout_of([_matrix(n)], density).indices or w for n, w in zip(sizes, work, strict=True)]
+        copies = 1 if codec.additive else comm.world_size
         decoded = [s * copies / comm.world_size for s in decode]
         times[spec] = CompressorTimes(
             _steady(work, encode), _steady(work, host), _steady([copies * n for n in entries], decoded), origin,
@@ -123,16 +123,16 @@ def _exchanges(
     Without `phases` only those of sums and gathers.
     """
     share = max(4 * top // comm.world_size, min(4 * top, 4 * _SMALL))  # a gather receives it from every rank
-    found = {"all_reduce": _exchange(comm, "all_reduce", 4 * top), "all_gather": _exchange(comm, "all_gather", share)}
+    times = {"all_reduce": _exchange(comm, "all_reduce", 4 * top), "all_gather": _exchange(comm, "all_gather", share)}
     for primitive in _PHASES if phases else ():
-        found[primitive] = _exchange(comm, primitive, 4 * top)
-    exchange = {name: one.curve for name, one in found.items()}
-    occupancy = {name: one.occupancy for name, one in found.items()}
+        times[primitive] = _exchange(comm, primitive, 4 * top)
+    exchange = {name: exchange_times.curve for name, exchange_times in times.items()}
+    occupancy = {name: exchange_times.occupancy for name, exchange_times in times.items()}
     gathered = exchange["all_gather"]
     exchange["all_gather_v"] = gathered
     exchange["all_gather_twice"] = Curve(tuple(2 * s for s in gathered.sizes), tuple(2 * t for t in gathered.seconds))
     occupancy["all_gather_v"] = occupancy["all_gather_twice"] = occupancy["all_gather"]
-    return exchange, found["all_reduce"].issue_s, occupancy
+    return exchange, times["all_reduce"].issue_s, occupancy
 
 
 def _median_s(work: Callable[[], object], device: torch.device) -> float:
@@ -185,8 +185,8 @@ def issuer(comm: Comm, name: str, nbytes: int) -> Callable[[], Pending]:
     if name == "all_to_all":
         parts = message.tensor_split(comm.world_size)
         peers = [r for r in range(comm.world_size) if r != comm.rank]
-        own = parts[comm.rank]
-        return lambda: comm.swap({r: parts[r] for r in peers}, {r: torch.empty_like(own) for r in peers})
+        mine = parts[comm.rank]
+        return lambda: comm.swap({r: parts[r] for r in peers}, {r: torch.empty_like(mine) for r in peers})
     if name == "broadcast":
         return lambda: comm.broadcast(message)
     if name == "send":
@@ -227,8 +227,8 @@ def _exchange(comm: Comm, name: str, max_bytes: int) -> _Exchange:
             times.append(perf_counter() - began)
         share = (thread_time() - process_time() - cpu_s) / (wall_s - perf_counter())
         seconds.append(median(times))
-    own = torch.tensor([*seconds, median(issued), share], dtype=torch.float64, device=comm.device)
-    *slowest, issue_s, most_share = comm.all_reduce(own, op="max").wait().tolist()
+    medians = torch.tensor([*seconds, median(issued), share], dtype=torch.float64, device=comm.device)
+    *slowest, issue_s, most_share = comm.all_reduce(medians, op="max").wait().tolist()
     # A bigger message is never planned to be cheaper than a smaller one: what noise has made too long is cut.
     steady = [min(slowest[i:]) for i in range(len(slowest))]
     return _Exchange(Curve(tuple(map(float, sizes)), tuple(steady)), issue_s, min(1.0, max(0.0, most_share)))

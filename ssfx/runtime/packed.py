@@ -45,11 +45,11 @@ class PackedLane(LaneExecutor):
 
     def __init__(
         self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory,
-        run_memory: Memory, first_step: int = 0, own: Buffers | None = None,
+        run_memory: Memory, first_step: int = 0, initial: Buffers | None = None,
     ) -> None:  # fmt: skip
         """`memory` is that of the lane; what `run_memory` kept of its tensors under an earlier plan is sent with them.
 
-        `first_step` and `own`: see `LaneState`.
+        `first_step` and `initial`: see `LaneState`.
         """
         super().__init__(lane, plan, comm)
         self.memory = memory
@@ -85,7 +85,9 @@ class PackedLane(LaneExecutor):
         self.host: dict[int, HostSegment] = {}
         if accelerator.queued(device):
             self.host = {i: HostSegment(parts[i], memory) for i in hosted}
-        self.state = LaneState(lane, parts, memory, self.compressor, store, device, self.host, own or {}, first_step)
+        self.state = LaneState(
+            lane, parts, memory, self.compressor, store, device, self.host, initial or {}, first_step
+        )
         together = [i for i in self.packed if i not in hosted]
         self._groups: dict[int, _Group] = {}
         for members in [together, *([i] for i in hosted)]:

@@ -78,8 +78,8 @@ class PlanWatch:
         self._times.append(seconds)
         if len(self._times) < self.limits.window_steps:
             return ""
-        own = [median(self._times), *kept_back]
-        table = torch.tensor(own, dtype=torch.float64, device=self._comm.device)
+        measured = [median(self._times), *kept_back]
+        table = torch.tensor(measured, dtype=torch.float64, device=self._comm.device)
         mean_s, kept, whole = (self._comm.all_reduce(table).wait() / self._comm.world_size).tolist()
         self._times = []
         reason = self._verdict(mean_s, (kept / whole) ** 0.5 if whole else None)

@@ -34,8 +34,8 @@ class ReduceLane(PackedLane):
         self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory,
         reducer: Reducer, first_step: int = 0,
     ) -> None:  # fmt: skip
-        own = reducer.initial_state(sum(map(plan.numel, lane.segments)), comm.world_size)
-        super().__init__(lane, plan, comm, device, store, memory, memory, first_step, own)
+        initial = reducer.initial_state(sum(map(plan.numel, lane.segments)), comm.world_size)
+        super().__init__(lane, plan, comm, device, store, memory, memory, first_step, initial)
         self.reducer = reducer
         self._call = _accumulate if reducer.selects else compress
         self.kept = lane_load(plan, lane).kept

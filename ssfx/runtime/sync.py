@@ -126,8 +126,8 @@ class Sync(Uneven):
         self._install(self.plan)
         for slot in self._exchange.slots.values():
             self._listen(slot)
-        for one in optimizers:
-            self._hook_optimizer(one)
+        for optimizer in optimizers:
+            self._hook_optimizer(optimizer)
         self._covered = Covered(
             optimizers, self._params.values(), attached_parameters, self._take_up, self._outcome.stepped
         )
@@ -417,7 +417,7 @@ class Sync(Uneven):
 
     def _thaw(self, names: Sequence[str]) -> None:
         """Exchange parameters that were frozen until now, by a plan that is made anew, as after attach."""
-        held = {id(p) for one in self.optimizers for group in one.param_groups for p in group["params"]}
+        held = {id(p) for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]}
         thawed = {name: p for name in names if id(p := self._frozen[name]) in held}
         for name in names:
             del self._frozen[name]

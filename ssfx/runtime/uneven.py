@@ -64,7 +64,7 @@ class _Joined(JoinHook):
         """One exchange and one step without a batch."""
         sync = self._sync
         sync.ended_here = True
-        for group in (group for one in sync.optimizers for group in one.param_groups):
+        for group in (group for optimizer in sync.optimizers for group in optimizer.param_groups):
             for p in group["params"]:
                 p.grad = None
         sync.synchronize()
