@@ -12,7 +12,7 @@ from ssfx.planning.plan import Lane, Plan
 from ssfx.runtime.dense_lane import DenseLane
 from ssfx.runtime.gather_lane import GatherLane, VariableGatherLane
 from ssfx.runtime.lane import LaneExecutor
-from ssfx.runtime.reduce_lane import ReduceLane
+from ssfx.runtime.reduce_lane import ReduceLane, SelectingReduceLane
 from ssfx.runtime.store import Store
 from ssfx.runtime.sum_lane import SumLane
 
@@ -29,7 +29,8 @@ def make_lane(
         return DenseLane(lane, plan, comm, device, store, memory)
     assert memory is not None
     if isinstance(collective, Reducer):
-        return ReduceLane(lane, plan, comm, device, store, memory, collective, step)
+        reduce = SelectingReduceLane if collective.selects else ReduceLane
+        return reduce(lane, plan, comm, device, store, memory, collective, step)
     kind = SumLane if collective.additive_only else VariableGatherLane if collective.variable else GatherLane
     return kind(lane, plan, comm, device, store, lane_memory(lane, memory), memory, step)
 
