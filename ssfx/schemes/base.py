@@ -22,7 +22,10 @@ class SchemeOptions:
     """Options every scheme has: none."""
 
     def online(self) -> OnlinePlanning:
-        """Return what these options ask of the runtime beside executing the plan."""
+        """Return what these options ask of the runtime beside executing the plan.
+
+        Options of a scheme that observes gradients for longer, tries plans or holds them to limits return that here.
+        """
         return OnlinePlanning()
 
     def refuse_idle(self, *rules: tuple[bool, str, str]) -> None:
