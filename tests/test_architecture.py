@@ -15,7 +15,9 @@ PACKAGE = Path(ssfx.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("core",),
     ("planning",),
-    ("kernels", "compressors", "memories", "collectives"),
+    ("wire",),
+    ("kernels",),
+    ("compressors", "memories", "collectives"),
     ("perf_model", "pricing"),
     ("schemes",),
     ("results",),
@@ -44,8 +46,9 @@ USES_TORCH = {
     "compressors",
     "kernels",
     "memories",
+    "wire",
 }
-LAZY_TORCH = {"collectives", "compressors", "kernels", "memories"}
+LAZY_TORCH = {"collectives", "compressors", "kernels", "memories", "wire"}
 
 
 def modules() -> list[Path]:
@@ -68,17 +71,6 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
             yield node.module, node not in later
             if node.module == "ssfx":
                 yield from ((f"ssfx.{alias.name}", node not in later) for alias in node.names)
-
-
-LAZY_CIRCLES = {
-    frozenset({"ssfx", "ssfx.runtime.attach", "ssfx.runtime.sync"}),
-    frozenset({"ssfx.advice.answer", "ssfx.advice.ranking", "ssfx.advice.screen"}),
-    frozenset({"ssfx.cli.component_tables", "ssfx.cli.listing"}),
-    frozenset(
-        {"ssfx.workloads.base", "ssfx.workloads.on_disk.base", "ssfx.workloads.own", "ssfx.workloads.own_dataset"}
-    ),
-}
-"""Modules that import each other when a function runs: a handle's and an answer's own words, listings without torch."""
 
 
 def circles() -> set[frozenset[str]]:
@@ -135,8 +127,8 @@ def needed(path: Path) -> Iterator[str]:
                 yield f"{node.module}.{alias.name}" if own else node.module
 
 
-def test_no_modules_import_each_other_but_the_named_ones_late() -> None:
-    assert circles() == LAZY_CIRCLES
+def test_no_modules_import_each_other_not_even_late() -> None:
+    assert circles() == set()
 
 
 def room(path: Path) -> str:

@@ -8,7 +8,7 @@ from math import inf
 from typing import Literal
 
 from ssfx.advice.break_even import BreakEven, BreakEvens
-from ssfx.advice.ranking import Advice, Entry
+from ssfx.advice.ranked import Entry, Ranking
 from ssfx.advice.setting import TUNED
 from ssfx.schemes import schemes
 
@@ -71,7 +71,7 @@ class Answer:
         return f"{name} is faster than dense below {even:.3g} Gbit/s a link; here it is {gbps:g}."
 
 
-def answer_of(advice: Advice) -> Answer:
+def answer_of(advice: Ranking) -> Answer:
     """Return what the ranking comes to: yes where the best scheme that compresses is surely faster than tuned dense."""
     dense, best = advice.dense, advice.recommendable[0] if advice.recommendable else None
     unproven = tuple(

@@ -1,4 +1,4 @@
-"""The first screen of an Advice: the answer, three groups of schemes, and what to beware of, in lines of text."""
+"""The first screen of a ranking: the answer, three groups of schemes, and what to beware of, in lines of text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ssfx.advice.answer import SIXTEEN_BIT, Answer, answer_of, listed
 from ssfx.advice.checked import where_checked
 from ssfx.advice.map_2026 import place_on_map
-from ssfx.advice.ranking import Advice, Entry
+from ssfx.advice.ranked import Entry, Ranking
 from ssfx.advice.sending import steps_of
 from ssfx.perf_model.cautions import cautions
 
@@ -30,7 +30,7 @@ class Line:
     warns: bool = False
 
 
-def first_screen(advice: Advice) -> list[Line]:
+def first_screen(advice: Ranking) -> list[Line]:
     """Return the answer and the groups, each sentence one Line."""
     setting, dense, answer = advice.setting, advice.dense, answer_of(advice)
     batch = f"batch {setting.profile.batch_size} each" + (
@@ -75,7 +75,7 @@ def as_text(lines: Sequence[Line]) -> str:
     )
 
 
-def _memory(answer: Answer, advice: Advice) -> list[Line]:
+def _memory(answer: Answer, advice: Ranking) -> list[Line]:
     """Return what tuned dense takes of a device's memory, and the best scheme that compresses."""
     needed = advice.setting.memory(advice.dense.trial)
     if needed is None:
@@ -112,7 +112,7 @@ def _unproven(answer: Answer) -> list[Line]:
     return [Line(listed(answer.unproven), _GROUP, "faster by these times, quality unknown or worse: ")]
 
 
-def _sixteen_bit(answer: Answer, advice: Advice) -> list[Line]:
+def _sixteen_bit(answer: Answer, advice: Ranking) -> list[Line]:
     """Return what sending dense gradients in 16 bits gives, which costs no accuracy to speak of: the other baseline."""
     half = next((one for one in advice.entries if one.scheme == SIXTEEN_BIT), None)
     if half is None or half is answer.best:

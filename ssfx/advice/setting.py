@@ -137,7 +137,7 @@ class Setting:
             length = {} if self.train_steps is None else {"train_steps": self.train_steps}
             return [{"quality": "normal", "ranks_per_node": nodes, **length}]
         defaults = schemes[scheme].defaults
-        usual = getattr(defaults, "compressor", None)
+        usual = schemes[scheme].compressor
         if usual is not None and (recorded := recorded_spec(usual, self.steps)) != usual:
             return [{"compressor": recorded}]
         takes_density = isinstance(defaults, CompressOptions) and keeps_fraction(defaults.compressor)
@@ -176,7 +176,7 @@ class Setting:
         """Return `scheme` planned and simulated with the options `given`."""
         if self.sharding is not None:
             return self._sharded_trial(self.sharding, scheme, given)
-        compressor = given.get("compressor", getattr(schemes[scheme].defaults, "compressor", None))
+        compressor = given.get("compressor", schemes[scheme].compressor)
         costs = self.system.planning_costs(compressor, given.get("density"))
         plan = make_plan(scheme, self.profile, costs, dict(given))
         return Trial(scheme, given, simulate(plan, self.profile, self.system))

@@ -11,6 +11,8 @@ from ssfx.compressors.topk import exactly
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.kernels import kernels
+from ssfx.kernels.gradients import accumulate
+from ssfx.kernels.narrow import round_values
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class BlockTopK(Compressor):
 
         A block that is not finite has the largest score, so its values tell every receiver.
         """
-        batch.accumulate()
+        accumulate(batch)
         choice = batch.once("choice", lambda: _Choice(batch, self.options))
         scores, block, use = choice.scores, self.options.block, kernels(batch.vector.device)
         if not self.options.agreed:
@@ -84,7 +86,7 @@ class BlockTopK(Compressor):
         use.take_blocks(batch.vector, choice.rows, block, scores.payload.indices, scores.payload.values, exact, numbers)
         if exact is not values:
             share = self._share(batch.world_size)
-            batch.round_values(exact.div_(share), share)
+            round_values(batch, exact.div_(share), share)
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * values to the elements of the blocks; what pads the last block is zero."""

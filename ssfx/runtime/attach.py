@@ -74,16 +74,16 @@ def attach(
     entry = schemes[scheme]
     check_arguments(options)
     given = scheme_options(compressor, density, options)
-    chosen: Any = entry.options(given)
+    spec = entry.online(given).compressor
     comm = Comm(process_group, model_device(model))
     if comm.world_size > 1:
-        notice_voting_zeros(model, chosen.compressor, comm.rank)
+        notice_voting_zeros(model, spec, comm.rank)
     return Sync(
         model,
         optimizers,
         scheme=scheme,
         given=given,
-        memory=memory_of(entry, chosen.compressor, memory, optimizers),
+        memory=memory_of(entry, spec, memory, optimizers),
         scaler=scaler,
         comm=comm,
         costs=costs,

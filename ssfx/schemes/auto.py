@@ -12,6 +12,7 @@ from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.pricing.timeline import StepPrices
 from ssfx.schemes.base import SchemeOptions, scheme
+from ssfx.schemes.online_planning import Measured, OnlinePlanning, PlanLimits
 from ssfx.schemes.search.auto_bound import gathers_bound_s, lower_bound_s, network_bound_s
 from ssfx.schemes.search.auto_budget import Budget, budget
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
@@ -94,7 +95,17 @@ class AutoOptions(SchemeOptions):
         if self.replan_above < 0 or self.replan_after < 1:
             raise ValueError("replan_above must not be negative and replan_after at least 1")
 
-    def to_measure(self, costs: Costs) -> tuple[dict[str, float], bool]:
+    def online(self) -> OnlinePlanning:
+        """Return what is observed, measured and tried before a plan stays, and what it is held to."""
+        limits = PlanLimits(
+            window_steps=self.replan_after, time_change=self.replan_above, error=self.error_limit, gentler=self.gentler
+        )
+        return OnlinePlanning(
+            compressor=self.compressor, density=self.density, observed_steps=self.profile_iters,
+            to_measure=self.to_measure, trial_steps=self.trial_iters, run_steps=self.run_steps, limits=limits,
+        )  # fmt: skip
+
+    def to_measure(self, costs: Costs) -> Measured:
         """Return the compressors that a plan may use, each with a density, and whether anything adds up on the way."""
         kinds = self.budget(costs).kinds
         found = {kind.compressor: kind.density for kind in kinds if kind.compressor is not None}

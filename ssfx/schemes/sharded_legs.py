@@ -64,17 +64,17 @@ def _one_message(part: Plan) -> Sequence[Bucket]:
 def check_leg(scheme: str, given: dict[str, Any], memory: str | None, *, of_shards: bool) -> None:
     """Raise ConfigError where a scheme cannot say how shards are summed, or would keep a whole model unasked."""
     entry = schemes[scheme]
-    chosen: Any = entry.options(given)
+    online = entry.online(given)
     if entry.profiled:
         nearest = "scheme=per_tensor" if of_shards else "scheme=topk, scheme=powersgd"
         raise ConfigError(
             f"scheme={entry.name} plans by ready times and costs, which are not measured under fully_shard; choose a "
             f"scheme that plans at once, such as {nearest} or scheme=ddp_fp16"
         )
-    if getattr(chosen, "density_warmup", 0):
+    if online.density_warmup_steps:
         raise ConfigError("the density does not warm up under fully_shard; drop density_warmup")
     if of_shards:
-        _check_shard_sum(scheme, given, chosen.compressor, memory)
+        _check_shard_sum(scheme, given, online.compressor, memory)
 
 
 def _check_shard_sum(scheme: str, given: dict[str, Any], compressor: str | None, memory: str | None) -> None:

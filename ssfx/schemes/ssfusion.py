@@ -21,6 +21,7 @@ from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.base import Planner, SparseOptions, scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.ddp import ddp_buckets
+from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.search.byte_groups import dtype_profiles, plan_per_dtype
 from ssfx.schemes.search.guarded import Priced, least, noted
 from ssfx.schemes.search.shared import shared
@@ -79,6 +80,10 @@ class SsfusionOptions(SparseOptions):
             (not self.compensate and self.guard != "strict", "rho_min", "compensate=true"),
             (not self.interleave, "separate", "interleave=true"),
         )
+
+    def online(self) -> OnlinePlanning:
+        """Return the dense steps before the plan."""
+        return replace(super().online(), observed_steps=self.profile_iters)
 
     @property
     def variant(self) -> str:

@@ -91,12 +91,12 @@ def _asked(
     entry = schemes[asked["scheme"]]
     check_arguments(options)
     given = scheme_options(asked["compressor"], asked["density"], options)
-    chosen: Any = entry.options(given)
+    online = entry.online(given)
     memory = asked["memory"]
     check_leg(entry.name, given, memory, of_shards=of_shards)
-    if of_shards and memory is None and chosen.compressor is not None:
+    if of_shards and memory is None and online.compressor is not None:
         memory = "none"  # a residual of the whole model on every rank is kept where it was asked for
-    kept = memory_of(entry, chosen.compressor, memory, optimizers)
+    kept = memory_of(entry, online.compressor, memory, optimizers)
     if kept is not None and (kept.dense_momentum or kept.follows_rate):
         raise ConfigError(f"memory={kept.name} is not kept for shards of fully_shard; use memory=residual")
     return entry, given, kept

@@ -14,7 +14,7 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import Compressor, Context, build
-from ssfx.compressors.batch import Batch, Part
+from ssfx.compressors.batch import Batch, Part, compress
 from ssfx.memories import Memory
 from ssfx.planning.plan import Bucket, Lane, Plan
 from ssfx.pricing.shard_messages import row_bytes
@@ -156,7 +156,7 @@ class ShardLeg:
             step = state.step
         batch.step = step
         batch.grads = [chunks[rank, lo:hi] for rank, (lo, hi) in self._sources]
-        batch.compress(self._compressor)
+        compress(self._compressor, batch)
         whole, row = self._layout, self._row
         if row.dense.length:
             plain = whole.dense.of(self._message).view(self._comm.world_size, -1)

@@ -17,9 +17,9 @@ from ssfx.planning.plan import Plan
 from ssfx.pricing.message_sizes import lane_rounds
 from ssfx.pricing.shard_messages import shard_traffic
 from ssfx.runtime.agreement import check_agreed, optimizer_facts, scaler_fact
-from ssfx.runtime.exchange import make_lane
 from ssfx.runtime.guards import Optimizers
 from ssfx.runtime.lane import Room, StepKey
+from ssfx.runtime.make_lane import make_lane
 from ssfx.runtime.saved_state import STATE_FORMAT, plan_of_state
 from ssfx.runtime.setup import broadcast_model, claim_model, release_model
 from ssfx.runtime.store import Store

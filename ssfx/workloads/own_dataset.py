@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.own_code import own_code
-from ssfx.workloads.base import ANY
+from ssfx.workloads.declarations import ANY
 from ssfx.workloads.on_disk.base import EVALUATION_BATCH, SampledDataset
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssfx.compressors.random_keys import key
 from ssfx.kernels.cpu import random_keys as compiled
+from ssfx.wire.random_keys import key
 
 
 @given(

@@ -9,12 +9,13 @@ import numpy as np
 
 from ssfx.core.lazy import torch
 from ssfx.kernels.cpu.accumulate import ADDRESS, KIND, LENGTH, START
+from ssfx.kernels.gradients import accumulate
 from ssfx.kernels.interface import READY, Form
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ssfx.compressors.batch import Batch
+    from ssfx.wire.batch import Batch
 
 _EMPTY = np.empty(0, np.float32)
 
@@ -67,7 +68,7 @@ def point(batch: Batch) -> Source:
             left = True
     batch.grads = grads
     if left:
-        batch.accumulate()
+        accumulate(batch)
     return source
 
 

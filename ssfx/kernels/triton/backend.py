@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ssfx.core.lazy import torch
 from ssfx.kernels import accelerator
+from ssfx.kernels.gradients import accumulate
 from ssfx.kernels.interface import READY, Moments, Rule, Tail
 from ssfx.kernels.reference.blocks import block_norms as block_norms
 from ssfx.kernels.reference.blocks import take_blocks as take_blocks
@@ -22,7 +23,7 @@ from ssfx.kernels.triton import select as selection
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ssfx.compressors.batch import Batch
+    from ssfx.wire.batch import Batch
 
 _TILE = 1024
 _OPTIONS = {"num_warps": 16, "enable_fp_fusion": False}
@@ -234,7 +235,7 @@ def _source(batch: Batch) -> _Source:
             rows[i] = (grad.data_ptr() - lo * grad.element_size(), types[grad.dtype].value)
             grads[i] = None
     batch.grads = grads
-    batch.accumulate()
+    accumulate(batch)
     new, *new_more = batch.new.values()
     old, *old_more = batch.old.values() or (new,)
     momenta = (new_more[0] if new_more else new, old_more[0] if old_more else old)

@@ -18,6 +18,7 @@ from ssfx.planning.profile import Profile
 from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.base import SparseOptions
 from ssfx.schemes.carrier import Carrier
+from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.search.byte_groups import units
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ class ProfiledOptions(SparseOptions):
         super().__post_init__()
         if self.profile_iters < 2:
             raise ValueError(f"profile_iters must be at least 2, as the first is not counted; got {self.profile_iters}")
+
+    def online(self) -> OnlinePlanning:
+        """Return the dense steps before the plan."""
+        return replace(super().online(), observed_steps=self.profile_iters)
 
 
 class GroupCurves(TypedDict):
