@@ -79,17 +79,17 @@ committed:
 
 reference: $(INSTALLED) committed ## run experiment=throughput cluster=local again and replace its reference rows
 	@$(BIN)/ssfx run experiment=throughput cluster=local preset=short
-	@$(BIN)/python -m ssfx.cli.reference throughput_local experiment=throughput cluster=local preset=short
+	@$(BIN)/python -m ssfx.lab.cli.reference throughput_local experiment=throughput cluster=local preset=short
 	@$(MAKE) --no-print-directory docs
 
 simulations: $(INSTALLED) committed ## simulate the papers' clusters again and replace those reference rows (2 minutes)
 	@$(BIN)/ssfx run experiment=throughput cluster=16gpu,32gpu,64gpu cluster.calibration=nominal,published
 	@for name in $(SIMULATED); do $(BIN)/ssfx run experiment=$$name || exit 1; done
 	@$(BIN)/ssfx run experiment=profiling_overhead cluster=64gpu
-	@$(BIN)/python -m ssfx.cli.reference profiling_overhead_64gpu experiment=profiling_overhead cluster=64gpu
-	@for cluster in 16gpu 32gpu 64gpu; do $(BIN)/python -m ssfx.cli.reference throughput_$$cluster \
+	@$(BIN)/python -m ssfx.lab.cli.reference profiling_overhead_64gpu experiment=profiling_overhead cluster=64gpu
+	@for cluster in 16gpu 32gpu 64gpu; do $(BIN)/python -m ssfx.lab.cli.reference throughput_$$cluster \
 	  experiment=throughput cluster=$$cluster cluster.calibration=nominal,published || exit 1; done
-	@for name in $(SIMULATED); do $(BIN)/python -m ssfx.cli.reference $${name}_clusters experiment=$$name || exit 1; done
+	@for name in $(SIMULATED); do $(BIN)/python -m ssfx.lab.cli.reference $${name}_clusters experiment=$$name || exit 1; done
 	@$(MAKE) --no-print-directory docs
 
 calibration: $(INSTALLED) ## measure this machine for cluster=local and emulated ones (as root, 40 quiet minutes; RANKS=2: of two ranks only)
@@ -104,10 +104,10 @@ calibration: $(INSTALLED) ## measure this machine for cluster=local and emulated
 validation: $(INSTALLED) committed ## run what the simulator is checked against, and ship it with the calibration (as root, a quiet hour)
 	@for where in $(RECORDED); do $(BIN)/ssfx run experiment=validation $$(echo $$where | sed '$(WHERE)') || exit 1; done
 	@for where in $(RECORDED); do \
-	  $(BIN)/python -m ssfx.cli.reference validation_$$where experiment=validation \
+	  $(BIN)/python -m ssfx.lab.cli.reference validation_$$where experiment=validation \
 	    $$(echo $$where | sed '$(WHERE)') || exit 1; done
 	@cp $$(ls results/profiles/*-x[24].json) ssfx/data/systems/
-	@$(BIN)/python -m ssfx.validation plans
+	@$(BIN)/python -m experiments.common.validation plans
 	@$(MAKE) --no-print-directory docs
 
 conf: $(INSTALLED) ## write the files of conf/ that describe registered components, and the tables of ssfx list
@@ -115,8 +115,8 @@ conf: $(INSTALLED) ## write the files of conf/ that describe registered componen
 	@$(BIN)/python -m ssfx.cli.component_tables
 
 docs: $(INSTALLED) ## redraw docs/img and rewrite the generated tables and pages of the documentation
-	@$(BIN)/python -m ssfx.validation
-	@$(BIN)/python -m ssfx.pages.readme
+	@$(BIN)/python -m experiments.common.validation
+	@$(BIN)/python -m experiments.common.pages.readme
 
 clean: ## remove the environment, figures and caches; runs stay
 	rm -rf $(VENV) results/figures build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -29,8 +29,8 @@ from rich.table import Table
 from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import write_json
+from ssfx.lab.results.manifest import code, now
 from ssfx.perf_model.target import Target, target_at
-from ssfx.results.manifest import code, now
 from ssfx.schemes import schemes
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan

@@ -23,7 +23,7 @@ from ssfx.compressors import Context, Payload, build
 from ssfx.core.files import write_json
 from ssfx.core.origin import Origin
 from ssfx.core.paths import data_dir
-from ssfx.results.manifest import describe, hardware, versions
+from ssfx.lab.results.manifest import describe, hardware, versions
 
 COMPRESSORS = ("dgc", "randomk", "topk")
 SIZES = [2**power for power in range(8, 25, 2)]

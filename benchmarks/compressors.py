@@ -31,16 +31,16 @@ from ssfx.compressors import Compressor, Layout, build, compressors, k_floor
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.blank import blank_batch, run
 from ssfx.compressors.dgc import capacity
+from ssfx.compressors.kernels import Bound, Rule, kernels, plain_torch
+from ssfx.compressors.memories import memories
 from ssfx.compressors.sparse import Selector
 from ssfx.core.case import Case
 from ssfx.core.component_spec import NoOptions
 from ssfx.core.origin import Origin
-from ssfx.kernels import Bound, Rule, kernels, plain_torch
-from ssfx.memories import memories
+from ssfx.core.rows import Row
+from ssfx.lab.results.manifest import busy_s, code, describe, hardware, now, versions
+from ssfx.lab.results.store import export
 from ssfx.perf_model.shipped_profiles import load_shipped
-from ssfx.results.manifest import busy_s, code, describe, hardware, now, versions
-from ssfx.results.rows import Row
-from ssfx.results.store import export
 from ssfx.schemes.carrier import keeps_fraction
 
 SIZES = (250, 2_500, 25_000, 250_000, 2_500_000, 25_000_000)

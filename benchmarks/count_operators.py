@@ -3,7 +3,7 @@
     python benchmarks/count_operators.py [--write]
 
 Torch runs on the CPU here, and every operator that is not a view is counted with the bytes of its inputs and outputs.
-Kernels of `ssfx.kernels.triton` count as many launches and bytes as docs/kernels.md says. The result is the table from
+Kernels of `ssfx.compressors.kernels.triton` count as many launches and bytes as docs/kernels.md says. The result is the table from
 which ssfx/perf_model/compressor_times.py makes nominal times; a test counts again.
 """
 
@@ -27,14 +27,14 @@ import ssfx.compressors
 from ssfx.compressors import Compressor, Context, build, cast, compressors, threshold
 from ssfx.compressors.blank import blank_batch, run
 from ssfx.compressors.count_cost import DENSITY, SIDE, SORT_BYTES, VIEWS
+from ssfx.compressors.kernels.cpu import backend as cpu
+from ssfx.compressors.kernels.cpu import quantize
+from ssfx.compressors.kernels.reference import blocks as plain_blocks
+from ssfx.compressors.kernels.reference import chunks
+from ssfx.compressors.kernels.reference import pack as pack_reference
+from ssfx.compressors.memories import memories
 from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir
-from ssfx.kernels.cpu import backend as cpu
-from ssfx.kernels.cpu import quantize
-from ssfx.kernels.reference import blocks as plain_blocks
-from ssfx.kernels.reference import chunks
-from ssfx.kernels.reference import pack as pack_reference
-from ssfx.memories import memories
 
 SECTOR_BYTES = 32
 """What a GPU moves for one element at a random place."""

@@ -38,10 +38,10 @@ from rich.table import Table
 
 from ssfx.core.errors import ConfigError, RunError, SsfxError, unknown
 from ssfx.core.files import read_json, write_json
-from ssfx.engines.hosts import INTERFACE, Hosts, Network, missing
-from ssfx.engines.launch import settings
-from ssfx.engines.line_rate import measure
-from ssfx.results.manifest import code, describe, hardware, now, versions
+from ssfx.lab.engines.hosts import INTERFACE, Hosts, Network, missing
+from ssfx.lab.engines.launch import settings
+from ssfx.lab.engines.line_rate import measure
+from ssfx.lab.results.manifest import code, describe, hardware, now, versions
 from ssfx.schemes import schemes
 
 LIMIT, BARRIER, DDP = "no communication", "barrier only", "torch DDP"

@@ -32,10 +32,10 @@ from torch.nn.parallel import DistributedDataParallel
 import ssfx
 from ssfx.core.errors import SsfxError
 from ssfx.core.machine import batch_schedule_network_threads, share_cores
-from ssfx.results.manifest import busy_s
+from ssfx.lab.results.manifest import busy_s
+from ssfx.lab.workloads import datasets, models
 from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes
-from ssfx.workloads import datasets, models
 
 VISIT_S = 0.3
 MOST_STEPS = 12

@@ -1,7 +1,7 @@
 """Fits the calibration `fitted` to SSFusion's low-level numbers and writes it, with inputs and residuals.
 
 Run it as `python benchmarks/fit_ssfusion.py`; `--check` compares with the file instead. Inputs are claims of the ledger
-that ssfx.claims.calibration_inputs allows, so that no simulation is scored by them; what it gives is tested on Figs. 11
+that experiments.common.claims.calibration_inputs allows, so that no simulation is scored by them; what it gives is tested on Figs. 11
 to 17, never the other way round.
 """
 
@@ -12,8 +12,8 @@ import sys
 from math import exp, log
 from typing import Any
 
-from ssfx.claims.calibration_inputs import used_by
-from ssfx.claims.ledger import claims_by_id
+from experiments.common.claims.calibration_inputs import used_by
+from experiments.common.claims.ledger import claims_by_id
 from ssfx.core.digests import loads
 from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir

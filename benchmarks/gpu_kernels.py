@@ -28,11 +28,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from ssfx.compressors import Layout, Payload, build, k_floor
 from ssfx.compressors.batch import Batch, Part, Starts
+from ssfx.compressors.kernels import Rule
+from ssfx.compressors.kernels.gradients import accumulate
+from ssfx.compressors.memories import memories
 from ssfx.compressors.topk import exactly
-from ssfx.kernels import Rule
-from ssfx.kernels.gradients import accumulate
-from ssfx.memories import memories
-from ssfx.results.manifest import code, describe, hardware, now, versions
+from ssfx.lab.results.manifest import code, describe, hardware, now, versions
 
 SIZES = (1_000_000, 10_000_000, 100_000_000)
 TENSOR = 1 << 20
@@ -77,7 +77,7 @@ def bucket(numel: int, density: float) -> Bucket:
 
 def operations(numel: int, density: float) -> dict[str, Operation]:
     """Return what is timed for one size, by row name; the first is the copy."""
-    from ssfx.kernels.triton import backend as cuda
+    from ssfx.compressors.kernels.triton import backend as cuda
 
     made, given = bucket(numel, density), bucket(numel, density)
     vector, target = torch.randn(numel, device="cuda"), torch.empty(numel, device="cuda")

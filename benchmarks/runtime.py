@@ -31,9 +31,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
+from ssfx.lab.workloads import datasets, models
+from ssfx.lab.workloads.objective import cross_entropy
 from ssfx.schemes import schemes
-from ssfx.workloads import datasets, models
-from ssfx.workloads.objective import cross_entropy
 
 WORKLOADS = {
     "resnet_tiny": ("digits", 32),

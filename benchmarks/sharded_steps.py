@@ -21,10 +21,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ssfx.calibration.calibrate_cluster import rising, run_ranks
 from ssfx.core import machine
 from ssfx.core.origin import Origin
-from ssfx.engines.hosts import Network
+from ssfx.lab.calibration.calibrate_cluster import rising, run_ranks
+from ssfx.lab.engines.hosts import Network
 from ssfx.perf_model.mesh import Mesh
 from ssfx.perf_model.recorded_times import recorded_system
 from ssfx.perf_model.timing_model import TimingModel

@@ -23,8 +23,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import ssfx
-from ssfx.calibration.measure import end_with_launcher
 from ssfx.core import machine
+from ssfx.lab.calibration.measure import end_with_launcher
 
 WORDS, WIDTH, LENGTH, BLOCKS = 512, 256, 16, 4
 WARM_STEPS = 2

@@ -31,9 +31,9 @@ import psutil
 
 from ssfx.core.case import Case
 from ssfx.core.errors import RunError
-from ssfx.engines.launch import Patience
-from ssfx.engines.torchrun import Torchrun
-from ssfx.results.store import Store
+from ssfx.lab.engines.launch import Patience
+from ssfx.lab.engines.torchrun import Torchrun
+from ssfx.lab.results.store import Store
 
 GROWTH_MIB = 32.0
 STEPS, EVERY = 12, 3

@@ -21,15 +21,15 @@ from typing import Any
 
 import psutil
 
-from ssfx.claims.evidence import run_counts
-from ssfx.cli.watch import snapshot
+from experiments.common.claims.evidence import run_counts
 from ssfx.config import resolve_job
-from ssfx.config.cases import Job
 from ssfx.config.plans import check_plans
 from ssfx.core.origin import Origin
-from ssfx.engines.slurm import Slurm
-from ssfx.results.rows import Row
-from ssfx.results.store import Store
+from ssfx.core.rows import Row
+from ssfx.lab.cli.watch import snapshot
+from ssfx.lab.config.cases import Job
+from ssfx.lab.engines.slurm import Slurm
+from ssfx.lab.results.store import Store
 
 AIM_S = 5.0
 WORDS = ["scheme=ddp,ssfusion_oi", "cluster=16gpu", "cluster.nodes=2", "engine=slurm", "workload=digits_resnet"]

@@ -199,4 +199,4 @@ def test_the_kernels_room_alone_asks_what_a_device_is(path: Path) -> None:
             and any(isinstance(of, ast.Constant) and of.value == "cuda" for of in node.comparators)
         )
     ]
-    assert not asks, f"{path.name}: lines {asks} ask torch about CUDA; ask ssfx.kernels.accelerator"
+    assert not asks, f"{path.name}: lines {asks} ask torch about CUDA; ask ssfx.core.accelerator"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete, held, says
+from experiments.common.evaluation.operators import orthogonalisations, products
+from experiments.common.evaluation.pages import draw_claims
 from ssfx.compressors import build
-from ssfx.evaluation.judging import complete, held, says
-from ssfx.evaluation.operators import orthogonalisations, products
-from ssfx.evaluation.pages import draw_claims
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 
 NAME = "acpsgd.alg1"
 TITLE = "One step of Power-SGD and of ACP-SGD for an n x m matrix at rank r"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete
-from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from ssfx.core.rows import Row
 
 NAME = "acpsgd.alg2"
 TITLE = "ACP-SGD with and without error feedback"

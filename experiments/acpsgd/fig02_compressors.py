@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.acpsgd_panels import NOTE, bar, iteration_s
-from ssfx.evaluation.judging import absent, complete, number, stated
-from ssfx.evaluation.row_steps import Rule, by_calibration, judge_orders, judge_predictions
-from ssfx.evaluation.step_plots import Bars, draw_panels
-from ssfx.figures.auto import AUTO
-from ssfx.results.rows import Row
-from ssfx.validation.published_acpsgd import MODELS, Setup, ratios
-from ssfx.validation.published_steps import Prediction, Steps
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.acpsgd_panels import NOTE, bar, iteration_s
+from experiments.common.evaluation.judging import absent, complete, number, stated
+from experiments.common.evaluation.row_steps import Rule, by_calibration, judge_orders, judge_predictions
+from experiments.common.evaluation.step_plots import Bars, draw_panels
+from experiments.common.figures.auto import AUTO
+from experiments.common.validation.published_acpsgd import MODELS, Setup, ratios
+from experiments.common.validation.published_steps import Prediction, Steps
+from ssfx.core.rows import Row
 
 NAME = "acpsgd.fig2"
 TITLE = "Iteration times of S-SGD and three compressors"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.acpsgd_panels import NOTE, iteration_s, parts
-from ssfx.evaluation.judging import complete
-from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions
-from ssfx.evaluation.step_plots import draw_parts
-from ssfx.figures.auto import AUTO
-from ssfx.results.rows import Row
-from ssfx.validation.published_acpsgd import Setup, ratios, timed
-from ssfx.validation.published_steps import Prediction, Steps
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.acpsgd_panels import NOTE, iteration_s, parts
+from experiments.common.evaluation.judging import complete
+from experiments.common.evaluation.row_steps import Rule, judge_orders, judge_predictions
+from experiments.common.evaluation.step_plots import draw_parts
+from experiments.common.figures.auto import AUTO
+from experiments.common.validation.published_acpsgd import Setup, ratios, timed
+from experiments.common.validation.published_steps import Prediction, Steps
+from ssfx.core.rows import Row
 
 NAME = "acpsgd.fig3"
 TITLE = "Parts of an iteration: S-SGD and three compressors"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete
-from ssfx.evaluation.low_rank_example import EACH, TOGETHER, step
-from ssfx.figures.timelines import Timelines
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete
+from experiments.common.evaluation.low_rank_example import EACH, TOGETHER, step
+from experiments.common.figures.timelines import Timelines
+from ssfx.core.rows import Row
 from ssfx.simulator import Simulated
 
 NAME = "acpsgd.fig4"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ssfx.claims.verdicts import Verdict, counted
-from ssfx.evaluation.judging import complete, held, number
-from ssfx.evaluation.low_rank import MODELS, of, share_below
-from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
-from ssfx.figures.tables import COMPUTED
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict, counted
+from experiments.common.evaluation.judging import complete, held, number
+from experiments.common.evaluation.low_rank import MODELS, of, share_below
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from experiments.common.figures.tables import COMPUTED
+from ssfx.core.rows import Row
 
 NAME = "acpsgd.fig5"
 TITLE = "Sizes of tensors before and after compression"

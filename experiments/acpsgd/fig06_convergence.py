@@ -6,12 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from ssfx.claims.verdicts import Outcome, Verdict
-from ssfx.evaluation.gaps import LONG, longest, trained
-from ssfx.evaluation.judging import complete, says
-from ssfx.evaluation.quality_curves import SCALE, compared, curve, draw_curves, grouped, judged_order, quality, values
-from ssfx.figures.auto import AUTO, COLOUR, LABEL
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Outcome, Verdict
+from experiments.common.evaluation.gaps import LONG, longest, trained
+from experiments.common.evaluation.judging import complete, says
+from experiments.common.evaluation.quality_curves import (
+    SCALE,
+    compared,
+    curve,
+    draw_curves,
+    grouped,
+    judged_order,
+    quality,
+    values,
+)
+from experiments.common.figures.auto import AUTO, COLOUR, LABEL
+from ssfx.core.rows import Row
 
 NAME = "acpsgd.fig6"
 TITLE = "Accuracy of S-SGD, Power-SGD and ACP-SGD"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.acpsgd_panels import COLOURS, LABELS, bar
-from ssfx.evaluation.judging import absent, complete
-from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions, prediction_bars
-from ssfx.evaluation.step_plots import Bars, draw_panels
-from ssfx.results.rows import Row
-from ssfx.validation.published_acpsgd import Setup, ratios, timed
-from ssfx.validation.published_steps import Steps, mean, over
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.acpsgd_panels import COLOURS, LABELS, bar
+from experiments.common.evaluation.judging import absent, complete
+from experiments.common.evaluation.row_steps import Rule, judge_orders, judge_predictions, prediction_bars
+from experiments.common.evaluation.step_plots import Bars, draw_panels
+from experiments.common.validation.published_acpsgd import Setup, ratios, timed
+from experiments.common.validation.published_steps import Steps, mean, over
+from ssfx.core.rows import Row
 
 NAME = "acpsgd.fig9"
 TITLE = "Gain of overlap (WFBP) and fusion (TF)"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ssfx.claims.ledger import claims_by_id
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.acpsgd_panels import COLOURS, line
-from ssfx.evaluation.judging import complete, held
-from ssfx.evaluation.low_rank import mib, of
-from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions, prediction_bars
-from ssfx.evaluation.step_plots import Lines, draw_panels
-from ssfx.results.rows import Row
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.acpsgd_panels import COLOURS, line
+from experiments.common.evaluation.judging import complete, held
+from experiments.common.evaluation.low_rank import mib, of
+from experiments.common.evaluation.row_steps import Rule, judge_orders, judge_predictions, prediction_bars
+from experiments.common.evaluation.step_plots import Lines, draw_panels
+from experiments.common.validation.published_acpsgd import Setup, ratios, timed
+from experiments.common.validation.published_steps import Method, Setting, Steps, method
+from ssfx.core.rows import Row
 from ssfx.schemes.search.byte_groups import MIB
-from ssfx.validation.published_acpsgd import Setup, ratios, timed
-from ssfx.validation.published_steps import Method, Setting, Steps, method
 
 NAME = "acpsgd.fig10"
 TITLE = "Iteration time by buffer size"

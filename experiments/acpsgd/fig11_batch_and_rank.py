@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.acpsgd_panels import COLOURS, NOTE, iteration_s, line
-from ssfx.evaluation.judging import complete, held, stated
-from ssfx.evaluation.row_steps import judge_predictions, prediction_bars
-from ssfx.evaluation.step_plots import Lines, draw_panels
-from ssfx.figures.auto import AUTO
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.acpsgd_panels import COLOURS, NOTE, iteration_s, line
+from experiments.common.evaluation.judging import complete, held, stated
+from experiments.common.evaluation.row_steps import judge_predictions, prediction_bars
+from experiments.common.evaluation.step_plots import Lines, draw_panels
+from experiments.common.figures.auto import AUTO
+from experiments.common.validation.published_acpsgd import SMALLEST_BATCH, Setup, ratios
+from experiments.common.validation.published_steps import Steps
+from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.results.rows import Row
-from ssfx.validation.published_acpsgd import SMALLEST_BATCH, Setup, ratios
-from ssfx.validation.published_steps import Steps
 
 NAME = "acpsgd.fig11"
 TITLE = "Iteration time by batch size and by rank"

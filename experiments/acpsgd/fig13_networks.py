@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.acpsgd_panels import COLOURS, NOTE, bar, iteration_s
-from ssfx.evaluation.configured import cluster
-from ssfx.evaluation.judging import complete, held
-from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions, prediction_bars
-from ssfx.evaluation.step_plots import Bars, draw_panels
-from ssfx.figures.auto import AUTO
-from ssfx.results.rows import Row
-from ssfx.validation.published_acpsgd import NETWORKS, Setup, ratios
-from ssfx.validation.published_steps import Steps
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.acpsgd_panels import COLOURS, NOTE, bar, iteration_s
+from experiments.common.evaluation.configured import cluster
+from experiments.common.evaluation.judging import complete, held
+from experiments.common.evaluation.row_steps import Rule, judge_orders, judge_predictions, prediction_bars
+from experiments.common.evaluation.step_plots import Bars, draw_panels
+from experiments.common.figures.auto import AUTO
+from experiments.common.validation.published_acpsgd import NETWORKS, Setup, ratios
+from experiments.common.validation.published_steps import Steps
+from ssfx.core.rows import Row
 
 NAME = "acpsgd.fig13"
 TITLE = "Iteration time on three networks"

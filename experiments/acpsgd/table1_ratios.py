@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.ledger import claims_by_id
-from ssfx.claims.verdicts import Verdict
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete, held, number
+from experiments.common.evaluation.low_rank import MODELS, of
+from experiments.common.figures.tables import draw_table
 from ssfx.compressors import build
-from ssfx.evaluation.judging import complete, held, number
-from ssfx.evaluation.low_rank import MODELS, of
-from ssfx.figures.tables import draw_table
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 
 NAME = "acpsgd.table1"
 TITLE = "Model statistics and compression ratios"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.ledger import claims_by_id
-from ssfx.claims.verdicts import Verdict
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import absent, complete, number, says
+from experiments.common.evaluation.low_rank import of
+from experiments.common.evaluation.operators import bytes_per_element
+from experiments.common.figures.tables import draw_table
 from ssfx.collectives.primitives import traffic
 from ssfx.compressors import build
-from ssfx.evaluation.judging import absent, complete, number, says
-from ssfx.evaluation.low_rank import of
-from ssfx.evaluation.operators import bytes_per_element
-from ssfx.figures.tables import draw_table
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 
 NAME = "acpsgd.table2"
 TITLE = "What one worker sends in a step (elements of 32 bits)"

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from ssfx.claims.verdicts import Verdict, counted
-from ssfx.evaluation.acpsgd_panels import NOTE, bar
-from ssfx.evaluation.judging import complete, number
-from ssfx.evaluation.row_steps import NoRow, Rule, by_calibration, judge_orders, judge_predictions
-from ssfx.evaluation.step_plots import Bars, draw_panels
-from ssfx.figures.auto import AUTO
-from ssfx.results.rows import Row
-from ssfx.validation.published_acpsgd import MODELS, Setup, table_3, timed
-from ssfx.validation.published_steps import Prediction, Steps, mean, over
+from experiments.common.claims.verdicts import Verdict, counted
+from experiments.common.evaluation.acpsgd_panels import NOTE, bar
+from experiments.common.evaluation.judging import complete, number
+from experiments.common.evaluation.row_steps import NoRow, Rule, by_calibration, judge_orders, judge_predictions
+from experiments.common.evaluation.step_plots import Bars, draw_panels
+from experiments.common.figures.auto import AUTO
+from experiments.common.validation.published_acpsgd import MODELS, Setup, table_3, timed
+from experiments.common.validation.published_steps import Prediction, Steps, mean, over
+from ssfx.core.rows import Row
 
 NAME = "acpsgd.table3"
 TITLE = "Iteration times of ACP-SGD and three other methods"

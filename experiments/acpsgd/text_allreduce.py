@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.configured import cluster
-from ssfx.evaluation.judging import complete, held
-from ssfx.evaluation.low_rank import of
-from ssfx.evaluation.pages import draw_claims
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.configured import cluster
+from experiments.common.evaluation.judging import complete, held
+from experiments.common.evaluation.low_rank import of
+from experiments.common.evaluation.pages import draw_claims
+from ssfx.core.rows import Row
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.planning.costs import Curve
-from ssfx.results.rows import Row
 
 NAME = "acpsgd.text.allreduce"
 TITLE = "All-reduces one by one and fused"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete, held
-from ssfx.evaluation.low_rank import compressed_buffer_bytes, compressed_buffers, dense_buffers, mib, of
-from ssfx.evaluation.pages import draw_claims
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete, held
+from experiments.common.evaluation.low_rank import compressed_buffer_bytes, compressed_buffers, dense_buffers, mib, of
+from experiments.common.evaluation.pages import draw_claims
+from ssfx.core.rows import Row
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, MIB
 
 NAME = "acpsgd.text.buffer"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.configured import cluster, decays, epochs, judge_setup, memory_gb, workload
-from ssfx.evaluation.judging import complete
-from ssfx.evaluation.low_rank import MODELS
-from ssfx.evaluation.pages import draw_claims
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.configured import cluster, decays, epochs, judge_setup, memory_gb, workload
+from experiments.common.evaluation.judging import complete
+from experiments.common.evaluation.low_rank import MODELS
+from experiments.common.evaluation.pages import draw_claims
+from ssfx.core.rows import Row
+from ssfx.lab.workloads.schedule import STEP_FACTOR
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.results.rows import Row
-from ssfx.workloads.schedule import STEP_FACTOR
 
 NAME = "acpsgd.text.setup"
 TITLE = "Testbed and training settings of ACP-SGD"

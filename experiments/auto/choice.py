@@ -7,15 +7,15 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.evaluation.configured import cluster
-from ssfx.figures.style import ORIGIN_LINE, save, scheme_colour, style
+from experiments.common.evaluation.configured import cluster
+from experiments.common.figures.style import ORIGIN_LINE, save, scheme_colour, style
+from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.perf_model.plan_costs import costs_on
 from ssfx.perf_model.target import profile_for
 from ssfx.planning.plan import Lane, Plan
-from ssfx.pricing.timeline import evaluate
-from ssfx.results.rows import Row
 from ssfx.schemes.make_plan import make_plan
+from ssfx.simulator.pricing.timeline import evaluate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,10 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ssfx.advice.step_law import EXPERIMENT, StepLaw, dense_runs, extra_steps, long_rows, method, place, step_laws
-from ssfx.evaluation.quality_curves import origin
-from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, caption_text, save, style
-from ssfx.results.rows import Row
+from experiments.common.evaluation.quality_curves import origin
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, caption_text, save, style
+from ssfx.core.rows import Row
+from ssfx.lab.calibration.step_law import (
+    EXPERIMENT,
+    StepLaw,
+    dense_runs,
+    extra_steps,
+    long_rows,
+    method,
+    place,
+    step_laws,
+)
 
 NAME = "auto.step_law"
 TITLE = "steps to a quality, by the steps that dense training takes to it"

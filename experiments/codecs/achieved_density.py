@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.common.figures.style import ORIGIN_HATCHES, drawn_panels, save, style
 from ssfx.core.errors import RunError
-from ssfx.figures.style import ORIGIN_HATCHES, drawn_panels, save, style
-from ssfx.results.comparisons import Panel, metric, panels
-from ssfx.results.density_bins import NOTHING, centre, merged, quantile
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
+from ssfx.lab.results.comparisons import Panel, metric, panels
+from ssfx.lab.results.density_bins import NOTHING, centre, merged, quantile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

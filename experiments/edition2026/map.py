@@ -7,9 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.evaluation.set_ups import Place, counted, map_lines, places
-from ssfx.figures.style import caption_text, save, style
-from ssfx.results.rows import Row
+from experiments.common.evaluation.set_ups import Place, counted, map_lines, places
+from experiments.common.figures.style import caption_text, save, style
+from ssfx.core.rows import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

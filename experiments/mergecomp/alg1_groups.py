@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete
-from ssfx.figures.tables import draw_table
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete
+from experiments.common.figures.tables import draw_table
+from experiments.common.validation.published_mergecomp import Setup, timed
+from experiments.common.validation.published_steps import Simulations
+from ssfx.core.rows import Row
 from ssfx.planning.plan import Plan
-from ssfx.results.rows import Row
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
-from ssfx.validation.published_mergecomp import Setup, timed
-from ssfx.validation.published_steps import Simulations
 
 NAME = "mergecomp.alg1"
 TITLE = "Groups that MergeComp makes of ResNet50"

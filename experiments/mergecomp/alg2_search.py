@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete, held, says
-from ssfx.evaluation.pages import draw_claims
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete, held, says
+from experiments.common.evaluation.pages import draw_claims
+from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.results.rows import Row
 from ssfx.schemes.search.mergecomp_search import Found, algorithm_2, search_last_cut
 
 NAME = "mergecomp.alg2"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete, held
-from ssfx.evaluation.mergecomp_panels import GPUS, LABELS, factor, factor_panels
-from ssfx.evaluation.row_steps import NoRow, Rule, by_calibration, judge_orders
-from ssfx.evaluation.step_plots import draw_panels
-from ssfx.results.rows import Row
-from ssfx.validation.published_mergecomp import Setup
-from ssfx.validation.published_steps import Steps
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete, held
+from experiments.common.evaluation.mergecomp_panels import GPUS, LABELS, factor, factor_panels
+from experiments.common.evaluation.row_steps import NoRow, Rule, by_calibration, judge_orders
+from experiments.common.evaluation.step_plots import draw_panels
+from experiments.common.validation.published_mergecomp import Setup
+from experiments.common.validation.published_steps import Steps
+from ssfx.core.rows import Row
 
 NAME = "mergecomp.fig2"
 TITLE = "Scaling factors of layer-wise compression"

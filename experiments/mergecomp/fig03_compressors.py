@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import absent, complete, held, number
-from ssfx.evaluation.mergecomp_panels import COLOURS, LABELS
-from ssfx.evaluation.step_plots import PAPER
-from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import absent, complete, held, number
+from experiments.common.evaluation.mergecomp_panels import COLOURS, LABELS
+from experiments.common.evaluation.step_plots import PAPER
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.results.rows import Row
 
 NAME = "mergecomp.fig3"
 TITLE = "Time to compress one tensor, and sizes of tensors"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete
-from ssfx.evaluation.mergecomp_panels import LABELS, draw_merged, factor, factors_of, ratios_of
-from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions
-from ssfx.results.rows import Row
-from ssfx.validation.published_mergecomp import Setup
-from ssfx.validation.published_steps import Prediction, Steps
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete
+from experiments.common.evaluation.mergecomp_panels import LABELS, draw_merged, factor, factors_of, ratios_of
+from experiments.common.evaluation.row_steps import Rule, judge_orders, judge_predictions
+from experiments.common.validation.published_mergecomp import Setup
+from experiments.common.validation.published_steps import Prediction, Steps
+from ssfx.core.rows import Row
 
 NAME = "mergecomp.fig4"
 TITLE = "Scaling factors of MergeComp, ResNet50 on CIFAR10"

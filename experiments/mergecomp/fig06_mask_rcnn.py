@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete
-from ssfx.evaluation.pages import draw_claims
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete
+from experiments.common.evaluation.pages import draw_claims
+from ssfx.core.rows import Row
 
 NAME = "mergecomp.fig6"
 TITLE = "Scaling factors of Mask R-CNN"

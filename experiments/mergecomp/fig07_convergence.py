@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete
-from ssfx.evaluation.mergecomp_panels import convergence_panels, panels_of
-from ssfx.evaluation.row_steps import judge_predictions
-from ssfx.evaluation.step_plots import draw_panels
-from ssfx.figures.auto import SAME_COMPRESSOR
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete
+from experiments.common.evaluation.mergecomp_panels import convergence_panels, panels_of
+from experiments.common.evaluation.row_steps import judge_predictions
+from experiments.common.evaluation.step_plots import draw_panels
+from experiments.common.figures.auto import SAME_COMPRESSOR
+from ssfx.core.rows import Row
 
 NAME = "mergecomp.fig7"
 TITLE = "Time to converge, ResNet50 on CIFAR10 with DGC"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict, counted
+from experiments.common.claims.verdicts import Verdict, counted
+from experiments.common.evaluation.judging import complete, held
+from experiments.common.figures.tables import draw_table
 from ssfx.compressors import build
+from ssfx.compressors.memories import memories
 from ssfx.core.errors import SsfxError
-from ssfx.evaluation.judging import complete, held
-from ssfx.figures.tables import draw_table
-from ssfx.memories import memories
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 from ssfx.schemes import schemes
 
 NAME = "mergecomp.table1"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete
-from ssfx.evaluation.mergecomp_panels import draw_groups, ratios_of
-from ssfx.evaluation.row_steps import Rule, judge_orders, judge_predictions
-from ssfx.results.rows import Row
-from ssfx.validation.published_steps import Steps
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete
+from experiments.common.evaluation.mergecomp_panels import draw_groups, ratios_of
+from experiments.common.evaluation.row_steps import Rule, judge_orders, judge_predictions
+from experiments.common.validation.published_steps import Steps
+from ssfx.core.rows import Row
 
 NAME = "mergecomp.table2"
 TITLE = "Speed over that of one group, ResNet101"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete
-from ssfx.evaluation.mergecomp_panels import draw_groups, ratios_of
-from ssfx.evaluation.row_steps import judge_predictions
-from ssfx.results.rows import Row
-from ssfx.validation.published_steps import Prediction, Steps
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete
+from experiments.common.evaluation.mergecomp_panels import draw_groups, ratios_of
+from experiments.common.evaluation.row_steps import judge_predictions
+from experiments.common.validation.published_steps import Prediction, Steps
+from ssfx.core.rows import Row
 
 NAME = "mergecomp.table3"
 TITLE = "Gain over an even split, ResNet101"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.gaps import LONG, Finals, judged_gaps, longest, trained
-from ssfx.evaluation.judging import absent, complete, number
-from ssfx.evaluation.quality_curves import SCALE, compared, grouped, judged_order, origin, values
-from ssfx.figures.tables import draw_table
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.gaps import LONG, Finals, judged_gaps, longest, trained
+from experiments.common.evaluation.judging import absent, complete, number
+from experiments.common.evaluation.quality_curves import SCALE, compared, grouped, judged_order, origin, values
+from experiments.common.figures.tables import draw_table
+from ssfx.core.rows import Row
 
 NAME = "mergecomp.table4"
 TITLE = "Accuracy of layer-wise and merged compression"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import absent, complete
-from ssfx.evaluation.pages import draw_claims
-from ssfx.evaluation.row_steps import judge_predictions
-from ssfx.results.rows import Row
-from ssfx.validation.published_mergecomp import Setup, timed
-from ssfx.validation.published_steps import Prediction, Step, Steps, number
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import absent, complete
+from experiments.common.evaluation.pages import draw_claims
+from experiments.common.evaluation.row_steps import judge_predictions
+from experiments.common.validation.published_mergecomp import Setup, timed
+from experiments.common.validation.published_steps import Prediction, Step, Steps, number
+from ssfx.core.rows import Row
 
 NAME = "mergecomp.text.2gpu"
 TITLE = "Budget of an iteration on two GPUs"

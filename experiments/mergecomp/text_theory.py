@@ -7,11 +7,11 @@ from itertools import combinations, pairwise
 from math import comb, log2
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import PROOF, absent, complete, says
-from ssfx.evaluation.pages import draw_claims
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import PROOF, absent, complete, says
+from experiments.common.evaluation.pages import draw_claims
+from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.results.rows import Row
 
 NAME = "mergecomp.text.theory"
 TITLE = "Lemmas and theorems of MergeComp, tried on small numbers"

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ssfx.claims.ledger import claims_by_id
-from ssfx.claims.verdicts import Verdict
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete, held, says
+from experiments.common.evaluation.pages import draw_claims
+from experiments.common.evaluation.selection_example import run
 from ssfx.collectives.micro import partition_of, threshold_scale
 from ssfx.collectives.primitives import split_starts
-from ssfx.evaluation.judging import complete, held, says
-from ssfx.evaluation.pages import draw_claims
-from ssfx.evaluation.selection_example import run
+from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.results.rows import Row
 
 NAME = "micro.alg1"
 TITLE = "What holds in every step of MiCRO"

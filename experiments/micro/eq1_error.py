@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict, counted
-from ssfx.evaluation.judging import complete, says
-from ssfx.evaluation.selection_example import DENSITY, WORKERS, run
-from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict, counted
+from experiments.common.evaluation.judging import complete, says
+from experiments.common.evaluation.selection_example import DENSITY, WORKERS, run
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from ssfx.core.rows import Row
 
 NAME = "micro.eq1"
 TITLE = "Mean norm of the workers' errors"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import absent, complete, held, says, stated
-from ssfx.evaluation.micro_steps import LABELS, WORKERS, timed
-from ssfx.evaluation.operators import bytes_per_element
-from ssfx.evaluation.row_steps import Rule, judge_orders, rows_by_calibration
-from ssfx.evaluation.selection_example import DENSITY, build_up_without_common_part, run
-from ssfx.evaluation.step_plots import draw_parts
-from ssfx.results.rows import Row
-from ssfx.validation.published_steps import Steps
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import absent, complete, held, says, stated
+from experiments.common.evaluation.micro_steps import LABELS, WORKERS, timed
+from experiments.common.evaluation.operators import bytes_per_element
+from experiments.common.evaluation.row_steps import Rule, judge_orders, rows_by_calibration
+from experiments.common.evaluation.selection_example import DENSITY, build_up_without_common_part, run
+from experiments.common.evaluation.step_plots import draw_parts
+from experiments.common.validation.published_steps import Steps
+from ssfx.core.rows import Row
 
 NAME = "micro.fig1"
 TITLE = "Why sparsifiers do not scale"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
 
-from ssfx.claims.verdicts import Outcome, Verdict
-from ssfx.evaluation.gaps import LONG
-from ssfx.evaluation.judging import absent, complete, says
-from ssfx.evaluation.micro_runs import COLOURS, GROUP, method, runs
-from ssfx.evaluation.quality_curves import SCALE, curve, draw_curves, grouped
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Outcome, Verdict
+from experiments.common.evaluation.gaps import LONG
+from experiments.common.evaluation.judging import absent, complete, says
+from experiments.common.evaluation.micro_runs import COLOURS, GROUP, method, runs
+from experiments.common.evaluation.quality_curves import SCALE, curve, draw_curves, grouped
+from ssfx.core.rows import Row
 
 NAME = "micro.fig2"
 TITLE = "Error over steps of Top-k and hard threshold"

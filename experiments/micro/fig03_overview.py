@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete
+from experiments.common.evaluation.selection_example import run
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.collectives.micro import partition_of
-from ssfx.evaluation.judging import complete
-from ssfx.evaluation.selection_example import run
-from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 
 NAME = "micro.fig3"
 TITLE = "Exclusive parts and the steered threshold"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.configured import experiment
-from ssfx.evaluation.gaps import LONG
-from ssfx.evaluation.judging import absent, complete, held
-from ssfx.evaluation.micro_runs import COLOURS, METHODS, method, runs
-from ssfx.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
-from ssfx.figures.auto import AUTO, COLOUR, LABEL
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.configured import experiment
+from experiments.common.evaluation.gaps import LONG
+from experiments.common.evaluation.judging import absent, complete, held
+from experiments.common.evaluation.micro_runs import COLOURS, METHODS, method, runs
+from experiments.common.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
+from experiments.common.figures.auto import AUTO, COLOUR, LABEL
+from ssfx.core.rows import Row
 
 NAME = "micro.fig4"
 TITLE = "Accuracy of four sparsifiers"

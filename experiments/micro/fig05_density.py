@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from ssfx.claims.verdicts import Outcome, Verdict
-from ssfx.evaluation.configured import workload
-from ssfx.evaluation.gaps import LONG
-from ssfx.evaluation.judging import complete, held, number, says
-from ssfx.evaluation.micro_runs import COLOURS, GROUP, METHODS, late, method, runs
-from ssfx.evaluation.quality_curves import SCALE, curve, draw_curves, grouped
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Outcome, Verdict
+from experiments.common.evaluation.configured import workload
+from experiments.common.evaluation.gaps import LONG
+from experiments.common.evaluation.judging import complete, held, number, says
+from experiments.common.evaluation.micro_runs import COLOURS, GROUP, METHODS, late, method, runs
+from experiments.common.evaluation.quality_curves import SCALE, curve, draw_curves, grouped
+from ssfx.core.rows import Row
 
 NAME = "micro.fig5"
 TITLE = "Density over steps of four sparsifiers"

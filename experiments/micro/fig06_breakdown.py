@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import absent, complete
-from ssfx.evaluation.micro_steps import DENSITIES, MODELS, iteration_s, panels
-from ssfx.evaluation.row_steps import Rule, judge_orders
-from ssfx.evaluation.step_plots import PARTS, draw_parts
-from ssfx.figures.auto import AT_DENSITY
-from ssfx.results.rows import Row
-from ssfx.validation.published_steps import Steps
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import absent, complete
+from experiments.common.evaluation.micro_steps import DENSITIES, MODELS, iteration_s, panels
+from experiments.common.evaluation.row_steps import Rule, judge_orders
+from experiments.common.evaluation.step_plots import PARTS, draw_parts
+from experiments.common.figures.auto import AT_DENSITY
+from experiments.common.validation.published_steps import Steps
+from ssfx.core.rows import Row
 
 NAME = "micro.fig6"
 TITLE = "Parts of an iteration of four sparsifiers"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.gaps import LONG, longest
-from ssfx.evaluation.judging import absent, complete
-from ssfx.evaluation.micro_runs import method
-from ssfx.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.gaps import LONG, longest
+from experiments.common.evaluation.judging import absent, complete
+from experiments.common.evaluation.micro_runs import method
+from experiments.common.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
+from ssfx.core.rows import Row
 
 NAME = "micro.fig7"
 TITLE = "Accuracy of MiCRO by number of workers"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.gaps import LONG
-from ssfx.evaluation.judging import complete, says
-from ssfx.evaluation.micro_runs import follows, method, runs, scaled
-from ssfx.evaluation.quality_curves import SCALE, origin
-from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.gaps import LONG
+from experiments.common.evaluation.judging import complete, says
+from experiments.common.evaluation.micro_runs import follows, method, runs, scaled
+from experiments.common.evaluation.quality_curves import SCALE, origin
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from ssfx.core.rows import Row
 
 NAME = "micro.fig8"
 TITLE = "Threshold and scaled error of MiCRO"

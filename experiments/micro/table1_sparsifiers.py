@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.ledger import claims_of
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import absent, complete, held, says
-from ssfx.evaluation.operators import bytes_per_element
-from ssfx.evaluation.selection_example import SPARSIFIERS, WORKERS, run
-from ssfx.figures.tables import draw_table
-from ssfx.results.rows import Row
+from experiments.common.claims.ledger import claims_of
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import absent, complete, held, says
+from experiments.common.evaluation.operators import bytes_per_element
+from experiments.common.evaluation.selection_example import SPARSIFIERS, WORKERS, run
+from experiments.common.figures.tables import draw_table
+from ssfx.core.rows import Row
 
 NAME = "micro.table1"
 TITLE = f"Weaknesses of sparsifiers, tried with error feedback on {WORKERS} made-up workers"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.configured import cluster, epochs, experiment, judge_setup, workload
-from ssfx.evaluation.judging import complete, number
-from ssfx.figures.tables import draw_table
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.configured import cluster, epochs, experiment, judge_setup, workload
+from experiments.common.evaluation.judging import complete, number
+from experiments.common.figures.tables import draw_table
+from ssfx.core.rows import Row
 
 NAME = "micro.table2"
 TITLE = "Settings of every model"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.configured import cluster, decays, judge_setup
+from experiments.common.evaluation.judging import complete, says
+from experiments.common.evaluation.pages import draw_claims
+from experiments.common.evaluation.selection_example import DENSITY
 from ssfx.compressors import build
 from ssfx.compressors.hard_threshold import threshold_for
-from ssfx.evaluation.configured import cluster, decays, judge_setup
-from ssfx.evaluation.judging import complete, says
-from ssfx.evaluation.pages import draw_claims
-from ssfx.evaluation.selection_example import DENSITY
+from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.results.rows import Row
 
 NAME = "micro.text.setup"
 TITLE = "Cluster and settings of MiCRO"

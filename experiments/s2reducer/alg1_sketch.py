@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete, held, says
+from experiments.common.evaluation.pages import draw_claims
+from experiments.common.evaluation.sketch_example import ELEMENTS, linearity, wrong_blocks, zeros_skipped
 from ssfx.collectives import collectives
-from ssfx.evaluation.judging import complete, held, says
-from ssfx.evaluation.pages import draw_claims
-from ssfx.evaluation.sketch_example import ELEMENTS, linearity, wrong_blocks, zeros_skipped
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 
 NAME = "s2reducer.alg1"
 TITLE = "What the sketch and the bitmap keep exactly"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete, says
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.collectives.primitives import split_sizes, traffic
-from ssfx.evaluation.judging import complete, says
-from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 
 NAME = "s2reducer.fig1"
 TITLE = "How all-reduce and sparse all-gather move gradients"

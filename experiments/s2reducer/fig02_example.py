@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ssfx.claims.verdicts import Verdict
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete
+from experiments.common.evaluation.sketch_example import Array, queried, sketch
+from experiments.common.figures.tables import draw_table
 from ssfx.collectives.sketch_hash import draw as draw_hashes
-from ssfx.evaluation.judging import complete
-from ssfx.evaluation.sketch_example import Array, queried, sketch
-from ssfx.figures.tables import draw_table
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 
 NAME = "s2reducer.fig2"
 TITLE = "Sketch and bitmap of two workers, added up and read back"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import absent, complete
-from ssfx.evaluation.row_steps import judge_predictions, prediction_bars
-from ssfx.evaluation.s2reducer_panels import COLOURS, GNMT, bars
-from ssfx.evaluation.step_plots import Bars, draw_panels
-from ssfx.results.rows import Row
-from ssfx.validation.published_s2reducer import ratios
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import absent, complete
+from experiments.common.evaluation.row_steps import judge_predictions, prediction_bars
+from experiments.common.evaluation.s2reducer_panels import COLOURS, GNMT, bars
+from experiments.common.evaluation.step_plots import Bars, draw_panels
+from experiments.common.validation.published_s2reducer import ratios
+from ssfx.core.rows import Row
 
 NAME = "s2reducer.fig3"
 TITLE = "Speed of training, block-sparse ResNet-50"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete
-from ssfx.evaluation.s2reducer_collectives import draw_collectives
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete
+from experiments.common.evaluation.s2reducer_collectives import draw_collectives
+from ssfx.core.rows import Row
 
 NAME = "s2reducer.fig5"
 TITLE = "All-reduce and all-gather on 16 GPUs"

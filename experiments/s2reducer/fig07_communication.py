@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete
-from ssfx.evaluation.s2reducer_panels import draw_communication, judge_communication
-from ssfx.results.rows import Row
-from ssfx.validation.published_s2reducer import ratios
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete
+from experiments.common.evaluation.s2reducer_panels import draw_communication, judge_communication
+from experiments.common.validation.published_s2reducer import ratios
+from ssfx.core.rows import Row
 
 NAME = "s2reducer.fig7"
 TITLE = "Time of sparse communication, block-sparse ResNet-50"

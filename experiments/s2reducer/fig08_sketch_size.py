@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete, held, number
-from ssfx.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
-from ssfx.evaluation.row_steps import judge_orders, values_by_calibration
-from ssfx.evaluation.step_plots import Line, Lines, draw_panels
-from ssfx.results.rows import Row
-from ssfx.validation.published_s2reducer import timed
-from ssfx.validation.published_steps import Steps, method
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete, held, number
+from experiments.common.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
+from experiments.common.evaluation.row_steps import judge_orders, values_by_calibration
+from experiments.common.evaluation.step_plots import Line, Lines, draw_panels
+from experiments.common.validation.published_s2reducer import timed
+from experiments.common.validation.published_steps import Steps, method
+from ssfx.core.rows import Row
 
 NAME = "s2reducer.fig8"
 TITLE = "Quality by the size of the sketch"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import absent, complete, held, number
-from ssfx.evaluation.word_models import gnmt
-from ssfx.figures.tables import draw_table
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import absent, complete, held, number
+from experiments.common.evaluation.word_models import gnmt
+from experiments.common.figures.tables import draw_table
+from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.results.rows import Row
 from ssfx.schemes.search.byte_groups import MIB
 
 NAME = "s2reducer.table1"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.ledger import claims_of
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.configured import cluster, decays, epochs, judge_setup, memory_gb, workload
-from ssfx.evaluation.judging import complete
-from ssfx.evaluation.pages import draw_claims
-from ssfx.results.rows import Row
-from ssfx.workloads.schedule import STEP_FACTOR
+from experiments.common.claims.ledger import claims_of
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.configured import cluster, decays, epochs, judge_setup, memory_gb, workload
+from experiments.common.evaluation.judging import complete
+from experiments.common.evaluation.pages import draw_claims
+from ssfx.core.rows import Row
+from ssfx.lab.workloads.schedule import STEP_FACTOR
 
 NAME = "s2reducer.table2"
 TITLE = "Training settings of S2 Reducer"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.configured import cluster, experiment, judge_setup
+from experiments.common.evaluation.judging import complete
+from experiments.common.evaluation.pages import draw_claims
 from ssfx.collectives import collectives
 from ssfx.collectives.base import Load
-from ssfx.evaluation.configured import cluster, experiment, judge_setup
-from ssfx.evaluation.judging import complete
-from ssfx.evaluation.pages import draw_claims
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 from ssfx.schemes import schemes
 
 NAME = "s2reducer.text.setup"

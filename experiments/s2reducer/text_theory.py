@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import PROOF, absent, complete, number, says
-from ssfx.evaluation.pages import draw_claims
-from ssfx.evaluation.sketch_example import bias, collisions, relative_noise
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import PROOF, absent, complete, number, says
+from experiments.common.evaluation.pages import draw_claims
+from experiments.common.evaluation.sketch_example import bias, collisions, relative_noise
+from ssfx.core.rows import Row
 
 NAME = "s2reducer.text.theory"
 TITLE = "Theorems of S2 Reducer, tried on small made-up vectors"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssfx.claims.ledger import claims_by_id
-from ssfx.claims.verdicts import Outcome, Verdict, as_printed, compared
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.verdicts import Outcome, Verdict, as_printed, compared
+from experiments.common.figures.tables import draw_table
+from ssfx.advice.cases import simulate_case
 from ssfx.config.simulations import resolve_simulations
-from ssfx.figures.tables import draw_table
-from ssfx.results.rows import Row
-from ssfx.simulator.cases import simulate_case
+from ssfx.core.rows import Row
 
 NAME = "ssfusion.text.background"
 TITLE = "Sections I and II: background figures"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.figures.ring_fits import FEW, Fit, draw_fits, fits, verdict
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.figures.ring_fits import FEW, Fit, draw_fits, fits, verdict
+from ssfx.core.rows import Row
 
 NAME = "ssfusion.eq1"
 TITLE = "Eq. 1: the time of one message is a latency plus a time per byte"

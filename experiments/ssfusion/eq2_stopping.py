@@ -7,16 +7,16 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.configured import cluster
-from ssfx.figures.tables import draw_table
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.configured import cluster
+from experiments.common.figures.tables import draw_table
+from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.perf_model.plan_costs import costs_on
 from ssfx.perf_model.target import profile_for
 from ssfx.planning.plan import Bucket
-from ssfx.pricing.message_sizes import payload_bytes
-from ssfx.results.rows import Row
 from ssfx.schemes.make_plan import make_plan
+from ssfx.simulator.pricing.message_sizes import payload_bytes
 
 NAME = "ssfusion.eq2"
 TITLE = "Eq. 2: where tensors stop being left out of compression"

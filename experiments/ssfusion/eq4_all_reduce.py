@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.figures.ring_fits import FEW, MANY, Fit, draw_fits, fits, verdict
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.figures.ring_fits import FEW, MANY, Fit, draw_fits, fits, verdict
+from ssfx.core.rows import Row
 
 NAME = "ssfusion.eq4"
 TITLE = "Eq. 4: the time of a ring All-Reduce on four hosts, from latency and bandwidth of two"

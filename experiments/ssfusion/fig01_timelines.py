@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ssfx.claims.verdicts import Verdict, as_printed
-from ssfx.figures.example import Example, reduced
-from ssfx.figures.timelines import Timelines
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict, as_printed
+from experiments.common.figures.example import Example, reduced
+from experiments.common.figures.timelines import Timelines
+from ssfx.core.rows import Row
 from ssfx.simulator import Simulated
 
 NAME = "ssfusion.fig1"

@@ -8,11 +8,11 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ssfx.claims.ledger import claims_of
-from ssfx.claims.verdicts import Outcome, Verdict
-from ssfx.figures.style import COLUMN_IN, frame, save, style
-from ssfx.results.comparisons import metric
-from ssfx.results.rows import Row
+from experiments.common.claims.ledger import claims_of
+from experiments.common.claims.verdicts import Outcome, Verdict
+from experiments.common.figures.style import COLUMN_IN, frame, save, style
+from ssfx.core.rows import Row
+from ssfx.lab.results.comparisons import metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from ssfx.claims.ledger import claims_by_id
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.gaps import Finals, judged_gaps, trained
-from ssfx.evaluation.judging import number
-from ssfx.evaluation.quality_curves import SCALE, compared, judged_order, origin, quality, values
-from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
-from ssfx.results.rows import Row
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.gaps import Finals, judged_gaps, trained
+from experiments.common.evaluation.judging import number
+from experiments.common.evaluation.quality_curves import SCALE, compared, judged_order, origin, quality, values
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from ssfx.core.rows import Row
 
 NAME = "ssfusion.fig2.quality"
 TITLE = "Fig. 2, quality by fusion degree"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ssfx.claims.verdicts import Verdict, as_printed
-from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict, as_printed
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from ssfx.core.rows import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,11 +6,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.claims.verdicts import Outcome, Verdict, as_printed
-from ssfx.figures.latency import COMMAND as COMMAND
-from ssfx.figures.latency import Point, points, published
-from ssfx.figures.style import COLUMN_IN, frame, save, style
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Outcome, Verdict, as_printed
+from experiments.common.figures.latency import COMMAND as COMMAND
+from experiments.common.figures.latency import Point, points, published
+from experiments.common.figures.style import COLUMN_IN, frame, save, style
+from ssfx.core.rows import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssfx.claims.ledger import claims_by_id
-from ssfx.figures.grouped_bars import Groups
-from ssfx.figures.grouped_bars import finding as finding
-from ssfx.figures.paper_words import MODELS
-from ssfx.results.comparisons import metric
-from ssfx.results.rows import Row
-from ssfx.results.simulated_cells import Cell
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.figures.grouped_bars import Groups
+from experiments.common.figures.grouped_bars import finding as finding
+from experiments.common.figures.paper_words import MODELS
+from ssfx.core.rows import Row
+from ssfx.lab.results.comparisons import metric
+from ssfx.lab.results.simulated_cells import Cell
 
 NAME = "ssfusion.fig5"
 TITLE = "Fig. 5(a): time of an iteration with per-tensor, multi-tensor and selective sparsification"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.gaps import LONG, Finals, judged_gaps, longest, trained
-from ssfx.evaluation.judging import number
-from ssfx.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.gaps import LONG, Finals, judged_gaps, longest, trained
+from experiments.common.evaluation.judging import number
+from experiments.common.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
+from ssfx.core.rows import Row
 
 NAME = "ssfusion.fig5b"
 TITLE = "Fig. 5(b): quality with per-tensor, multi-tensor and selective sparsification"

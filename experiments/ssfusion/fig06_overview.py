@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ssfx.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
-from ssfx.results.rows import Row
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from ssfx.core.rows import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

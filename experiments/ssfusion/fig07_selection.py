@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ssfx.claims.verdicts import Verdict
-from ssfx.figures.seven_tensors import EXAMPLE, dense_tensors, per_tensor, planned
-from ssfx.figures.timelines import Timelines
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.figures.seven_tensors import EXAMPLE, dense_tensors, per_tensor, planned
+from experiments.common.figures.timelines import Timelines
+from ssfx.core.rows import Row
 from ssfx.simulator import Simulated
 
 NAME = "ssfusion.fig7"

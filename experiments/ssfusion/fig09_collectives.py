@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.claims.ledger import claims_of
-from ssfx.claims.simulated import NAMES, judged
-from ssfx.figures.paper_words import MODELS, TIMES
-from ssfx.figures.style import COLUMN_IN, frame, save, style
-from ssfx.results.rows import Row
-from ssfx.results.simulated_cells import Cell, cells
+from experiments.common.claims.ledger import claims_of
+from experiments.common.claims.simulated import NAMES, judged
+from experiments.common.figures.paper_words import MODELS, TIMES
+from experiments.common.figures.style import COLUMN_IN, frame, save, style
+from ssfx.core.rows import Row
+from ssfx.lab.results.simulated_cells import Cell, cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ssfx.figures.seven_tensors import EXAMPLE, planned
-from ssfx.figures.timelines import Timelines
+from experiments.common.figures.seven_tensors import EXAMPLE, planned
+from experiments.common.figures.timelines import Timelines
 from ssfx.simulator import Simulated
 
 NAME = "ssfusion.fig10"

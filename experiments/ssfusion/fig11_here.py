@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.figures.auto import AUTO, budget_said
-from ssfx.figures.style import ORIGIN_HATCHES, drawn_panels, facts, few, save, scheme_colour, style
-from ssfx.results.comparisons import DENSE_BASELINE, Panel, Spread, panels
-from ssfx.results.rows import Row
+from experiments.common.figures.auto import AUTO, budget_said
+from experiments.common.figures.style import ORIGIN_HATCHES, drawn_panels, facts, few, save, scheme_colour, style
+from ssfx.core.rows import Row
+from ssfx.lab.results.comparisons import DENSE_BASELINE, Panel, Spread, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

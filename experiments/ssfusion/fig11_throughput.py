@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssfx.claims.verdicts import Verdict, as_printed
-from ssfx.figures.auto import BY_QUALITY, NO_PRINTED_TIMES
-from ssfx.figures.gains import Gains
-from ssfx.figures.gains import finding as finding
-from ssfx.figures.paper_words import RIVALS
-from ssfx.results.rows import Row
-from ssfx.results.simulated_cells import cells
+from experiments.common.claims.verdicts import Verdict, as_printed
+from experiments.common.figures.auto import BY_QUALITY, NO_PRINTED_TIMES
+from experiments.common.figures.gains import Gains
+from experiments.common.figures.gains import finding as finding
+from experiments.common.figures.paper_words import RIVALS
+from ssfx.core.rows import Row
+from ssfx.lab.results.simulated_cells import cells
 
 NAME = "ssfusion.fig11"
 TITLE = "Fig. 11: throughput of SSFusion over that of each rival, 200 Gbit/s between nodes"

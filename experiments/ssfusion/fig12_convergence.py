@@ -8,16 +8,16 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ssfx.claims.ledger import claims_by_id
-from ssfx.claims.values import METHODS
-from ssfx.claims.verdicts import Outcome, Verdict
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.values import METHODS
+from experiments.common.claims.verdicts import Outcome, Verdict
+from experiments.common.evaluation.gaps import LONG, Finals, judged_gaps, trained
+from experiments.common.figures.auto import AUTO, LABEL, budget_said, mark_names
+from experiments.common.figures.paper_words import OWN, RIVALS, scheme_name
+from experiments.common.figures.style import COLUMN_IN, frame, save, scheme_colour, style
 from ssfx.core.errors import RunError
-from ssfx.evaluation.gaps import LONG, Finals, judged_gaps, trained
-from ssfx.figures.auto import AUTO, LABEL, budget_said, mark_names
-from ssfx.figures.paper_words import OWN, RIVALS, scheme_name
-from ssfx.figures.style import COLUMN_IN, frame, save, scheme_colour, style
-from ssfx.results.comparisons import DENSE_BASELINE, Panel, Spread, panels
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
+from ssfx.lab.results.comparisons import DENSE_BASELINE, Panel, Spread, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,15 +6,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssfx.claims.ledger import ledgers
-from ssfx.claims.simulated import judged
-from ssfx.claims.values import LEAST, METHODS
-from ssfx.figures.auto import BY_QUALITY, LABEL, NO_PRINTED_TIMES, auto_of, mark_bar, mark_names, say_absent
-from ssfx.figures.breakdown import PARTS
-from ssfx.figures.paper_words import MODELS, RIVALS, SCHEMES, TIMES, panel_order, scheme_name
-from ssfx.figures.style import COLUMN_IN, frame, save, style
-from ssfx.results.rows import Row
-from ssfx.results.simulated_cells import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
+from experiments.common.claims.ledger import ledgers
+from experiments.common.claims.simulated import judged
+from experiments.common.claims.values import LEAST, METHODS
+from experiments.common.figures.auto import (
+    BY_QUALITY,
+    LABEL,
+    NO_PRINTED_TIMES,
+    auto_of,
+    mark_bar,
+    mark_names,
+    say_absent,
+)
+from experiments.common.figures.breakdown import PARTS
+from experiments.common.figures.paper_words import MODELS, RIVALS, SCHEMES, TIMES, panel_order, scheme_name
+from experiments.common.figures.style import COLUMN_IN, frame, save, style
+from ssfx.core.rows import Row
+from ssfx.lab.results.simulated_cells import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssfx.figures.breakdown import draw_breakdown
-from ssfx.figures.breakdown import finding as finding
-from ssfx.results.rows import Row
+from experiments.common.figures.breakdown import draw_breakdown
+from experiments.common.figures.breakdown import finding as finding
+from ssfx.core.rows import Row
 
 NAME = "ssfusion.fig13_here"
 TITLE = "Time breakdown of an iteration of small models on this machine"

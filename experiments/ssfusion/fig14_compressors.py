@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssfx.figures.auto import SAME_COMPRESSOR
-from ssfx.figures.gains import Gains
-from ssfx.figures.gains import finding as finding
-from ssfx.results.rows import Row
+from experiments.common.figures.auto import SAME_COMPRESSOR
+from experiments.common.figures.gains import Gains
+from experiments.common.figures.gains import finding as finding
+from ssfx.core.rows import Row
 
 NAME = "ssfusion.fig14"
 TITLE = "Fig. 14: throughput of SSFusion over that of each rival, by sparsifier, 64 GPUs"

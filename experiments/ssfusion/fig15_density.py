@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssfx.figures.auto import AT_DENSITY, NO_PRINTED_TIMES
-from ssfx.figures.gains import Gains
-from ssfx.figures.gains import finding as finding
-from ssfx.results.rows import Row
+from experiments.common.figures.auto import AT_DENSITY, NO_PRINTED_TIMES
+from experiments.common.figures.gains import Gains
+from experiments.common.figures.gains import finding as finding
+from ssfx.core.rows import Row
 
 NAME = "ssfusion.fig15"
 TITLE = "Fig. 15: throughput of SSFusion over that of each rival, by density, 64 GPUs"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssfx.figures.auto import BY_QUALITY, NO_PRINTED_TIMES
-from ssfx.figures.grouped_bars import Groups
-from ssfx.figures.grouped_bars import finding as finding
-from ssfx.results.rows import Row
-from ssfx.results.simulated_cells import Cell
+from experiments.common.figures.auto import BY_QUALITY, NO_PRINTED_TIMES
+from experiments.common.figures.grouped_bars import Groups
+from experiments.common.figures.grouped_bars import finding as finding
+from ssfx.core.rows import Row
+from ssfx.lab.results.simulated_cells import Cell
 
 NAME = "ssfusion.fig17"
 TITLE = "Fig. 17: throughput of two large models on 64 GPUs of 40 and 80 GB"

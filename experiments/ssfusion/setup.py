@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from ssfx.claims.ledger import claims_by_id
-from ssfx.claims.verdicts import Verdict, as_printed
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.verdicts import Verdict, as_printed
+from experiments.common.figures.tables import draw_table
 from ssfx.core.paths import conf_dir
-from ssfx.figures.tables import draw_table
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 from ssfx.schemes import schemes
 
 NAME = "ssfusion.text.setup"

@@ -9,11 +9,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ssfx.claims.ledger import PaperClaim, claims_of
-from ssfx.claims.verdicts import Outcome, Verdict, compared
-from ssfx.figures.tables import draw_table
-from ssfx.results.comparisons import Panel, metric, panels
-from ssfx.results.rows import Row
+from experiments.common.claims.ledger import PaperClaim, claims_of
+from experiments.common.claims.verdicts import Outcome, Verdict, compared
+from experiments.common.figures.tables import draw_table
+from ssfx.core.rows import Row
+from ssfx.lab.results.comparisons import Panel, metric, panels
 
 NAME = "ssfusion.table1"
 TITLE = "Table I: tensors of which nothing is sent, by fusion degree (percent of the tensors)"

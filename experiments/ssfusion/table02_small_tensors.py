@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ssfx.claims.ledger import claims_by_id
-from ssfx.claims.verdicts import Verdict, as_printed, compared
-from ssfx.figures.tables import draw_table
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.verdicts import Verdict, as_printed, compared
+from experiments.common.figures.tables import draw_table
+from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.results.rows import Row
 
 NAME = "ssfusion.table2"
 TITLE = "Table II: number and size proportion of small and large tensors"

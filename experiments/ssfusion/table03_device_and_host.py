@@ -6,11 +6,11 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from ssfx.claims.verdicts import Verdict, compared, span
-from ssfx.figures.latency import COMMAND as COMMAND
-from ssfx.figures.latency import points, published
-from ssfx.figures.tables import draw_table
-from ssfx.results.rows import Row
+from experiments.common.claims.verdicts import Verdict, compared, span
+from experiments.common.figures.latency import COMMAND as COMMAND
+from experiments.common.figures.latency import points, published
+from experiments.common.figures.tables import draw_table
+from ssfx.core.rows import Row
 
 NAME = "ssfusion.table3"
 TITLE = "Table III: time of DGC on one tensor (ms)"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ssfx.claims.ledger import claims_by_id
-from ssfx.claims.verdicts import Outcome, Verdict, as_printed
-from ssfx.figures.tables import draw_table
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.verdicts import Outcome, Verdict, as_printed
+from experiments.common.figures.tables import draw_table
+from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.results.rows import Row
 
 NAME = "ssfusion.table4"
 TITLE = "Table IV: evaluation tasks with the sizes of their models in float32"

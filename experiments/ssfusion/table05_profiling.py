@@ -8,13 +8,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ssfx.claims.ledger import claims_of
-from ssfx.claims.verdicts import Outcome, Verdict
+from experiments.common.claims.ledger import claims_of
+from experiments.common.claims.verdicts import Outcome, Verdict
+from experiments.common.figures.tables import draw_table
 from ssfx.config.compose import compose
-from ssfx.config.epochs import with_steps
-from ssfx.figures.tables import draw_table
-from ssfx.results.comparisons import metric
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
+from ssfx.lab.config.epochs import with_steps
+from ssfx.lab.results.comparisons import metric
 from ssfx.schemes import schemes
 
 NAME = "ssfusion.table5"

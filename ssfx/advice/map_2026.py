@@ -1,6 +1,6 @@
 """The user's place on the map of experiment=edition2026: what compression gained on such GPUs over such a network.
 
-`ssfx/data/edition2026.json` holds the map, written by `python -m ssfx.evaluation.set_ups` from committed rows.
+`ssfx/data/edition2026.json` holds the map, written by `python -m experiments.common.evaluation.set_ups` from committed rows.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from ssfx.advice.time_to_quality import TimeToQuality, time_to_quality, way
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import simulate
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from ssfx.advice.cases import over_shards
 from ssfx.advice.sending import recorded_spec
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster import Cluster, Link
@@ -15,14 +16,13 @@ from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan, Segment
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import Sharding
-from ssfx.pricing.device_memory import DeviceMemory, device_memory, sharded_memory
 from ssfx.schemes import schemes
 from ssfx.schemes.base import CompressOptions
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.auto_steps import TRAIN_STEPS
 from ssfx.simulator import Simulated, simulate
-from ssfx.simulator.cases import over_shards
+from ssfx.simulator.pricing.device_memory import DeviceMemory, device_memory, sharded_memory
 from ssfx.simulator.sharded import Asked, ShardedStep, plan_sharded, simulate_sharded
 
 TUNED = ("ddp", "hierarchical", "omnireduce", "ssgd", "wfbp")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ssfx.core.case import Case
 from ssfx.core.lazy import numpy as np
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 
 DRAWS = 2000
 """Resamples of the bootstrap."""

@@ -73,8 +73,8 @@ def _by_quality(setting: Setting, as_json: bool) -> None:
     """
     from ssfx.advice.quality_ranking import quality_ranking, recorded_of
     from ssfx.core.paths import results_dir
+    from ssfx.lab.results.store import Store
     from ssfx.perf_model.cautions import cautions
-    from ssfx.results.store import Store
 
     recorded = Store(results_dir()).readable()[0]
     if setting.sharding is not None or setting.train_steps is not None or not recorded_of(setting, recorded):

@@ -12,7 +12,7 @@ from ssfx.cli.plan_table import COLUMNS, RIGHT, bytes_text, lanes_of
 from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
-    from ssfx.config.cases import Planned
+    from ssfx.lab.config.cases import Planned
     from ssfx.planning.costs import Costs
     from ssfx.planning.plan import Plan
     from ssfx.planning.profile import Profile
@@ -29,9 +29,9 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     """
     # A plan has no linear algebra: numpy need not start a thread for every core, which a busy machine pays for.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from ssfx.config.cases import resolve_plan
     from ssfx.config.plans import plan_of
     from ssfx.core.doing import doing
+    from ssfx.lab.config.cases import resolve_plan
 
     planned = resolve_plan(overrides)
     if planned.sharding is not None:
@@ -51,10 +51,10 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
 
     from ssfx.perf_model.cautions import cautions
     from ssfx.perf_model.recorded_times import measured_on
-    from ssfx.pricing.degenerate import degenerated
-    from ssfx.pricing.device_memory import device_memory
-    from ssfx.pricing.message_sizes import plan_bytes, plan_traffic
-    from ssfx.pricing.timeline import evaluate
+    from ssfx.simulator.pricing.degenerate import degenerated
+    from ssfx.simulator.pricing.device_memory import device_memory
+    from ssfx.simulator.pricing.message_sizes import plan_bytes, plan_traffic
+    from ssfx.simulator.pricing.timeline import evaluate
 
     parts = planned.parts
     sparse = (

@@ -25,7 +25,7 @@ RIGHT = {"bucket", "lane", "segments", "tensors", "elements", "density", "payloa
 
 def lanes_of(made: Plan) -> Iterator[Sequence[str]]:
     """Yield the row of COLUMNS of every lane."""
-    from ssfx.pricing.message_sizes import lane_bytes
+    from ssfx.simulator.pricing.message_sizes import lane_bytes
 
     for (bucket, position), lane in made.lanes():
         yield (

@@ -10,7 +10,7 @@ from ssfx.cli.plan_table import COLUMNS, RIGHT, bytes_text, lanes_of
 from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
-    from ssfx.config.cases import Planned
+    from ssfx.lab.config.cases import Planned
     from ssfx.planning.plan import Plan
     from ssfx.planning.profile import Profile
     from ssfx.planning.sharding import ShardedPlan
@@ -21,9 +21,9 @@ _ROWS = 8
 
 def show_sharded(planned: Planned, as_json: bool, why: bool) -> None:
     """Print the plans of a sharded model, what they send, the memory and the time of a step."""
+    from ssfx.advice.cases import over_shards
     from ssfx.config.plans import profile_of
     from ssfx.core.errors import ConfigError
-    from ssfx.simulator.cases import over_shards
     from ssfx.simulator.sharded import Asked, plan_sharded
 
     if why:
@@ -46,7 +46,7 @@ def show_sharded(planned: Planned, as_json: bool, why: bool) -> None:
 
 
 def _show_gathers(found: ShardedPlan) -> None:
-    from ssfx.pricing.shard_messages import gathered_bytes
+    from ssfx.simulator.pricing.shard_messages import gathered_bytes
 
     sharding, units = found.sharding, found.units
     largest = max(gathered_bytes(unit, sharding) for unit in units)
@@ -68,7 +68,7 @@ def _show_plan(title: str, plan: Plan) -> None:
 
 def _show_time(planned: Planned, found: ShardedPlan, profile: Profile) -> None:
     from ssfx.perf_model.mesh import mesh_on
-    from ssfx.pricing.device_memory import sharded_memory
+    from ssfx.simulator.pricing.device_memory import sharded_memory
     from ssfx.simulator.sharded import simulate_sharded
 
     needed = sharded_memory(profile, found, planned.cluster.device, precision=planned.precision)

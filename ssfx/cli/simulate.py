@@ -42,11 +42,11 @@ def simulate(
     """
     # A step has no linear algebra: numpy need not start a thread for every core, which a busy machine pays for.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from ssfx.advice.cases import selection_of, simulate_case
     from ssfx.config.simulations import resolve_simulations
     from ssfx.core.doing import doing
     from ssfx.core.errors import ConfigError
     from ssfx.simulator import why
-    from ssfx.simulator.cases import selection_of, simulate_case
     from ssfx.simulator.trace import save
 
     cases = resolve_simulations(overrides)
@@ -89,8 +89,8 @@ def simulate(
 
 def _without_effect(outcomes: Sequence[Outcome], given: Mapping[str, float]) -> list[tuple[str, ...]]:
     """Return of each case the options that change nothing about it; ConfigError for one that does so of every case."""
+    from ssfx.advice.cases import unmoved
     from ssfx.core.errors import ConfigError
-    from ssfx.simulator.cases import unmoved
 
     found = [unmoved(case, step, given) for case, _, step in outcomes]
     for option in given:

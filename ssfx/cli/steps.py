@@ -13,8 +13,8 @@ from ssfx.cli.terminal import print_table
 if TYPE_CHECKING:
     from ssfx.core.case import Case
     from ssfx.perf_model.target import Target
-    from ssfx.pricing.device_memory import DeviceMemory
     from ssfx.simulator import Simulated
+    from ssfx.simulator.pricing.device_memory import DeviceMemory
 
     Outcome = tuple[Case, Target, Simulated]
 
@@ -86,8 +86,8 @@ def compare(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
 
 def _remarks(outcome: Outcome, whose: str = "") -> None:
     """Print how the plan came about, whether it is a plan of its scheme at all, and what other bandwidths would do."""
-    from ssfx.pricing.degenerate import degenerated
-    from ssfx.simulator.cases import sensitivity
+    from ssfx.advice.cases import sensitivity
+    from ssfx.simulator.pricing.degenerate import degenerated
 
     case, target, step = outcome
     if needed := memory_of(outcome):
@@ -105,7 +105,7 @@ def _remarks(outcome: Outcome, whose: str = "") -> None:
 
 def memory_of(outcome: Outcome) -> DeviceMemory | None:
     """Return the device memory that a rank of the case takes; None on hosts."""
-    from ssfx.simulator import cases
+    from ssfx.advice import cases
 
     return cases.memory_of(*outcome)
 
@@ -189,7 +189,7 @@ def _title(case: Case, scheme: bool = True) -> str:
 
 def _shared(case: Case) -> str:
     """Return how the model is shared among ranks, in words."""
-    from ssfx.simulator.cases import sharding_of
+    from ssfx.advice.cases import sharding_of
 
     found, shards = sharding_of(case), case.shard_compressor
     return "" if found is None else found.text + (f" summed by {shards}" if shards else "")

@@ -12,9 +12,9 @@ from datetime import timedelta
 from typing import Any
 
 from ssfx.collectives.primitives import Traffic, to_peers, traffic
+from ssfx.core import accelerator
 from ssfx.core.lazy import torch
 from ssfx.core.machine import batch_schedule_network_threads
-from ssfx.kernels import accelerator
 
 
 @dataclass(slots=True)

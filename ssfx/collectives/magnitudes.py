@@ -7,10 +7,10 @@ import math
 from ssfx.compressors import Context, Layout
 from ssfx.compressors.base import Payload
 from ssfx.compressors.batch import Batch
+from ssfx.compressors.kernels import Bound, Rule, kernels
 from ssfx.compressors.magnitude import top_k
 from ssfx.compressors.threshold import above, reaching
 from ssfx.core.lazy import torch
-from ssfx.kernels import Bound, Rule, kernels
 
 CAP = 2
 """A rank selects at most this many times k: a guard against ties in masses and thresholds gone stale (D-29)."""

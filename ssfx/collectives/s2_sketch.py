@@ -11,10 +11,10 @@ from ssfx.collectives.pairs import poisoned
 from ssfx.collectives.primitives import traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
 from ssfx.collectives.sketch_hash import HashRow, draw, estimate, insert
+from ssfx.compressors.kernels import kernels
 from ssfx.compressors.magnitude import top_k
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
-from ssfx.kernels import kernels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from ssfx.collectives.pairs import BAD, PAIR_BYTES, pack, unpack
 from ssfx.collectives.primitives import Traffic
+from ssfx.core import accelerator
 from ssfx.core.lazy import torch
-from ssfx.kernels import accelerator
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm

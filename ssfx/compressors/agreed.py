@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ssfx.compressors.base import Payload
+from ssfx.compressors.kernels import quantizers
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import torch
-from ssfx.kernels import quantizers
 
 _MOST = 127
 

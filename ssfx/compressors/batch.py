@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ssfx.kernels.gradients import accumulate
+from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.wire.batch import Batch as Batch
 from ssfx.wire.batch import Part as Part
 from ssfx.wire.batch import Starts as Starts

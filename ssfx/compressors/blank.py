@@ -11,7 +11,7 @@ from ssfx.compressors.batch import Batch, Part, Starts, compress, propose
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
-    from ssfx.memories.base import Memory
+    from ssfx.compressors.memories.base import Memory
 
 Shape = tuple[int, ...]
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
 from ssfx.compressors.batch import Batch, Part, Starts
+from ssfx.compressors.kernels import kernels
+from ssfx.compressors.kernels.gradients import accumulate
+from ssfx.compressors.kernels.narrow import round_values
 from ssfx.compressors.sparse import check_value_dtype, predivisor
 from ssfx.compressors.topk import exactly
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
-from ssfx.kernels import kernels
-from ssfx.kernels.gradients import accumulate
-from ssfx.kernels.narrow import round_values
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors
+from ssfx.compressors.kernels.narrow import narrow
+from ssfx.core import accelerator
 from ssfx.core.lazy import torch
-from ssfx.kernels import accelerator
-from ssfx.kernels.narrow import narrow
 
 BLOCK = 1 << 17
 """Elements of a piece of a long CPU tensor. Mixed-dtype operators make temporaries, which then stay in the cache;

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from ssfx.compressors.base import Layout, compressors, k_ceil
 from ssfx.compressors.batch import Batch
+from ssfx.compressors.kernels import kernels
+from ssfx.compressors.kernels.reference.chunks import Chunks
 from ssfx.compressors.sparse import Selector, check_value_dtype
-from ssfx.kernels import kernels
-from ssfx.kernels.reference.chunks import Chunks
 
 MOST = 64
 """Largest m: the choice inside a chunk takes up to m rounds."""

@@ -9,10 +9,10 @@ from typing import Any
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_ceil
 from ssfx.compressors.batch import Batch, Part
 from ssfx.compressors.dgc_faithful import MIN_SAMPLE_FRACTION, Bounds, sampling_plan, select
+from ssfx.compressors.kernels import Bound, Rule, kernels
 from ssfx.compressors.sparse import Selector, check_value_dtype, write
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
-from ssfx.kernels import Bound, Rule, kernels
 from ssfx.wire.random_keys import key
 
 TAIL = 64

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.batch import Batch
+from ssfx.compressors.kernels import quantizers
 from ssfx.compressors.quantizer import Quantizer, check_block, code_bytes, num_blocks
 from ssfx.core.lazy import torch
-from ssfx.kernels import quantizers
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ssfx.compressors.base import Context, Layout, Payload
 from ssfx.compressors.batch import Batch
+from ssfx.compressors.kernels import Bound, Rule, kernels
 from ssfx.core.lazy import torch
-from ssfx.kernels import Bound, Rule, kernels
 
 
 def top_k(a: torch.Tensor, k: int) -> torch.Tensor:

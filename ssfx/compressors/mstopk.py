@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from ssfx.compressors.base import Layout, compressors, k_floor
 from ssfx.compressors.batch import Batch
+from ssfx.compressors.kernels import kernels
 from ssfx.compressors.sparse import Selector, check_value_dtype
 from ssfx.compressors.threshold import reaching, settled, sizes
 from ssfx.compressors.topk import exactly
 from ssfx.core.lazy import torch
-from ssfx.kernels import kernels
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.batch import Batch
+from ssfx.compressors.kernels import quantizers
 from ssfx.compressors.quantizer import Quantizer, code_bytes
 from ssfx.core.lazy import torch
-from ssfx.kernels import quantizers
 
 SCOPES = ("segment", "column")
 SHORTEST = 64

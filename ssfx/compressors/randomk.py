@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors, k_floor
+from ssfx.compressors.kernels.narrow import narrow
 from ssfx.compressors.sparse import Sparsifier, check_value_dtype
 from ssfx.core.lazy import torch
-from ssfx.kernels.narrow import narrow
 from ssfx.wire.random_keys import key, splitmix64
 
 

@@ -9,11 +9,11 @@ from types import ModuleType
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors, k_floor
 from ssfx.compressors.batch import Batch
+from ssfx.compressors.kernels import Moments, kernels
 from ssfx.compressors.redsync_sizes import by_layout
 from ssfx.compressors.threshold import ThresholdOptions, ThresholdSelector, above, settled, sizes
 from ssfx.compressors.topk import exactly
 from ssfx.core.lazy import torch
-from ssfx.kernels import Moments, kernels
 
 MODES = ("search", "trimmed", "by_size")
 _THRESHOLD = "threshold"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
 from ssfx.compressors.batch import Batch
+from ssfx.compressors.kernels import Bound, Rule, kernels
 from ssfx.core.lazy import torch
-from ssfx.kernels import Bound, Rule, kernels
 
 PADDING = -1
 """An unused slot: position 0 would be given the common value."""

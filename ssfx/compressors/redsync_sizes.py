@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from ssfx.compressors.base import Layout, Payload
 from ssfx.compressors.batch import Batch, Part, Starts
-from ssfx.kernels.gradients import accumulate
-from ssfx.kernels.narrow import narrow
+from ssfx.compressors.kernels.gradients import accumulate
+from ssfx.compressors.kernels.narrow import narrow
 
 if TYPE_CHECKING:
     from ssfx.compressors.base import Compressor

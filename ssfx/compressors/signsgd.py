@@ -7,9 +7,9 @@ from typing import Literal
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.batch import Batch
+from ssfx.compressors.kernels import quantizers
 from ssfx.compressors.quantizer import Quantizer, code_bytes
 from ssfx.core.lazy import torch
-from ssfx.kernels import quantizers
 
 
 @dataclass(frozen=True)

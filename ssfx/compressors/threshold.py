@@ -14,9 +14,10 @@ from types import ModuleType
 from ssfx.compressors.base import Layout, k_floor
 from ssfx.compressors.batch import Batch, Part
 from ssfx.compressors.dgc import capacity
+from ssfx.compressors.kernels import Bound, Rule, kernels
 from ssfx.compressors.sparse import Selector, check_value_dtype
+from ssfx.core import accelerator
 from ssfx.core.lazy import torch
-from ssfx.kernels import Bound, Rule, accelerator, kernels
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ssfx.compressors.base import Layout, compressors, k_floor
 from ssfx.compressors.batch import Batch
+from ssfx.compressors.kernels import Bound, Rule, kernels
 from ssfx.compressors.sparse import Selector, check_value_dtype
-from ssfx.kernels import Bound, Rule, kernels
 
 
 @dataclass(frozen=True)

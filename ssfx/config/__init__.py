@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ssfx.config.cases import Job, Planned, resolve_job, resolve_plan
+    from ssfx.lab.config.cases import Job, Planned, resolve_job, resolve_plan
 
 __all__ = ["Job", "Planned", "resolve_job", "resolve_plan"]
 
@@ -13,7 +13,7 @@ __all__ = ["Job", "Planned", "resolve_job", "resolve_plan"]
 def __getattr__(name: str) -> Any:
     # Tab completion needs the names of keys and nothing else, so the components are imported on first use.
     if name in __all__:
-        from ssfx.config import cases
+        from ssfx.lab.config import cases
 
         return getattr(cases, name)
     raise AttributeError(f"module 'ssfx.config' has no attribute {name!r}")

@@ -49,7 +49,7 @@ def check_here(cluster: Cluster, threads: int = 1) -> None:
                 f"use world_size={len(machine.gpus())} or device=cpu"
             )
         return
-    from ssfx.engines.hosts import Network, missing
+    from ssfx.lab.engines.hosts import Network, missing
 
     if Network.of(cluster.name):
         if problem := missing():
@@ -68,7 +68,7 @@ def check_jobs(cases: Iterable[Case], jobs: int, engine: str) -> None:
     }
     if engine in other:
         raise ConfigError(f"jobs={jobs} is for runs on this machine, and {other[engine]}")
-    from ssfx.engines.places import check_room  # late, as all of engines: listing keys needs none
+    from ssfx.lab.engines.places import check_room  # late, as all of engines: listing keys needs none
 
     check_room(cases, jobs)
 
@@ -89,8 +89,8 @@ def engine_of(name: str, clusters: Sequence[str]) -> str:
 
     Clusters that are neither here nor emulated here are simulated; every cluster can be. Slurm is never guessed.
     """
-    from ssfx.engines import engines
-    from ssfx.engines.hosts import Network
+    from ssfx.lab.engines import engines
+    from ssfx.lab.engines.hosts import Network
 
     if name != "auto" and name not in engines:
         raise unknown("engine", name, ["auto", *engines.names()])

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ssfx.compressors import Compressor, build, compressors
+from ssfx.compressors.memories import check_pair, memories
+from ssfx.compressors.memories.base import check_chosen_memory
 from ssfx.config.compose import Point
 from ssfx.config.groups import defaults
 from ssfx.core.errors import ConfigError
-from ssfx.memories import check_pair, memories
-from ssfx.memories.base import check_chosen_memory
 from ssfx.perf_model.cluster import Cluster
 from ssfx.schemes import Scheme, schemes
 from ssfx.schemes.base import CompressOptions

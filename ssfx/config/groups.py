@@ -168,13 +168,13 @@ def registry(group: str) -> Any:
 
         return compressors
     if group == "memory":
-        from ssfx.memories import memories
+        from ssfx.compressors.memories import memories
 
         return memories
     if group == "engine":
-        from ssfx.engines import engines
+        from ssfx.lab.engines import engines
 
         return engines
-    from ssfx import workloads
+    from ssfx.lab import workloads
 
     return workloads.models if group == "model" else workloads.datasets

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ssfx.config.cases import Planned
+from ssfx.compressors.memories import memories
 from ssfx.core import machine
 from ssfx.core.case import Case
 from ssfx.core.doing import doing
 from ssfx.core.errors import ConfigError
-from ssfx.memories import memories
+from ssfx.lab.config.cases import Planned
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.devices import device_names, has_sheet, sheet_named
 from ssfx.perf_model.given_time import lasting
@@ -22,11 +22,11 @@ from ssfx.perf_model.target import target_of
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.device_memory import device_memory
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
 from ssfx.schemes.online_planning import CutSearch
 from ssfx.schemes.search.measured_search import most_probes
+from ssfx.simulator.pricing.device_memory import device_memory
 
 
 def check_plans(cases: Sequence[Case], cluster: Cluster, *, searched: bool = True) -> None:

@@ -156,7 +156,7 @@ class Case:
     time_compute_only: bool = False
     """Whether a pass without exchange precedes every timed step and is timed for itself: how fast the machine is."""
     schedule: Schedule = "constant"
-    """How the learning rate goes on after its warm-up; see ssfx.workloads.schedule."""
+    """How the learning rate goes on after its warm-up; see ssfx.lab.workloads.schedule."""
     milestones: tuple[float, ...] = ()
     """Fractions of the run after which schedule=step takes a tenth of the learning rate."""
     lr_warmup: float = 0.0

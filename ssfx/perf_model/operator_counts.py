@@ -1,7 +1,7 @@
 """The work of one training step of a model, in FLOPs and bytes: what it takes on any device, at any batch size.
 
 Work is attributed to tensors: of the backward pass, what is done between the gradient of one tensor and of the next;
-of the forward pass, what is done from the use of one tensor to the use of the next. ssfx.workloads.analytic counts it.
+of the forward pass, what is done from the use of one tensor to the use of the next. ssfx.lab.workloads.analytic counts it.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _own_work(model: str) -> ModelWork:
             return _read(path)
         set_aside(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "ssfx.workloads.analytic", "--own", code.name, str(path)]
+    command = [sys.executable, "-m", "ssfx.lab.workloads.analytic", "--own", code.name, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         why = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]

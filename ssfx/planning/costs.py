@@ -179,7 +179,7 @@ class Costs:
     compressing on the host and copying the payload back. decode: elements of a segment -> seconds of decoding and
     adding all `world_size` payloads. exchange: collective name -> curve over the bytes one rank contributes.
 
-    Planners search with these curves; `ssfx.pricing.timeline.evaluate` says what the plan that they found costs, and
+    Planners search with these curves; `ssfx.simulator.pricing.timeline.evaluate` says what the plan that they found costs, and
     asks for what follows, which is that of the TimingModel that the costs were made from.
     style: how many compressor calls a message takes. times: by compressor spec, its times in its own units of work;
     where there are none, the curves above stand for them, by elements. overheads: what the runtime itself takes.

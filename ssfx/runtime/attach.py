@@ -26,7 +26,7 @@ from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes
 
 if TYPE_CHECKING:
-    from ssfx.sharded.sync import ShardedSync
+    from ssfx.runtime.sharded.sync import ShardedSync
 
 
 def attach(
@@ -61,7 +61,9 @@ def attach(
     """
     check_group(process_group)
     if is_sharded(model):
-        from ssfx.sharded.attach_sharded import attach_sharded  # late: most programs never load torch's fully_shard
+        from ssfx.runtime.sharded.attach_sharded import (
+            attach_sharded,  # late: most programs never load torch's fully_shard
+        )
 
         return attach_sharded(
             model, optimizer, scheme=scheme, compressor=compressor, density=density, memory=memory, scaler=scaler,

@@ -16,9 +16,9 @@ from weakref import WeakValueDictionary
 import torch
 
 from ssfx.collectives.comm import Comm
+from ssfx.compressors.memories import Memory
+from ssfx.core import accelerator
 from ssfx.core.errors import ConfigError
-from ssfx.kernels import accelerator
-from ssfx.memories import Memory
 from ssfx.planning.plan import Plan
 from ssfx.runtime.averages import Averages
 from ssfx.runtime.lane import LaneExecutor, Room, StepKey

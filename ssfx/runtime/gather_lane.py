@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 import torch
 
 from ssfx.collectives.comm import Comm
-from ssfx.kernels import writes_sums
-from ssfx.memories import Memory
+from ssfx.compressors.kernels import writes_sums
+from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Lane, Plan
 from ssfx.runtime.lane import Room
 from ssfx.runtime.packed import PackedLane
@@ -93,7 +93,7 @@ class GatherLane(PackedLane):
         targets = [grads[name] for name in self._filled]
         if not all(t.dtype == torch.float32 and t.is_contiguous() and t.device == self._device for t in targets):
             return ()
-        from ssfx.kernels.cpu.decode import write_sums  # late: it compiles
+        from ssfx.compressors.kernels.cpu.decode import write_sums  # late: it compiles
 
         assert self._rows is not None
         values = self.layout.values.of(self._rows).float().mul(1.0 / self.comm.world_size)

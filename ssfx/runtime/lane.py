@@ -15,7 +15,7 @@ import torch
 
 from ssfx.collectives import Collective, collectives
 from ssfx.collectives.comm import Comm, Pending
-from ssfx.memories import Memory
+from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Lane, Plan
 from ssfx.runtime.store import Store
 

@@ -13,7 +13,7 @@ import torch
 
 from ssfx.compressors import Compressor
 from ssfx.compressors.batch import Part
-from ssfx.memories import Memory
+from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Lane
 from ssfx.runtime.offload import HostSegment
 from ssfx.runtime.store import COLLECTIVE, COMPRESSOR, THRESHOLD, Store

@@ -7,7 +7,7 @@ import torch
 from ssfx.collectives import Reducer, collectives
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
-from ssfx.memories import Memory, memories
+from ssfx.compressors.memories import Memory, memories
 from ssfx.planning.plan import Lane, Plan
 from ssfx.runtime.dense_lane import DenseLane
 from ssfx.runtime.gather_lane import GatherLane, VariableGatherLane

@@ -14,8 +14,8 @@ import torch
 
 from ssfx.compressors import Compressor, Payload
 from ssfx.compressors.batch import Batch, Part, Starts, compress
-from ssfx.kernels import accelerator
-from ssfx.memories import Memory
+from ssfx.compressors.memories import Memory
+from ssfx.core import accelerator
 
 
 class HostWorker:

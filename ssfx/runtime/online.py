@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from ssfx.collectives.comm import Comm
+from ssfx.core import accelerator
 from ssfx.core.errors import ConfigError, RunError, SsfxError
 from ssfx.core.origin import Origin
-from ssfx.kernels import accelerator
 from ssfx.planning.plan import ITEM_BYTES, TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.runtime.uncopied import timing_hook

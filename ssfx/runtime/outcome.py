@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ssfx.memories.rates import Rates
+from ssfx.compressors.memories.rates import Rates
 from ssfx.runtime.exchange import Exchange
 
 _log = logging.getLogger("ssfx")

@@ -13,8 +13,8 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import Compressor, Context, Payload, build
 from ssfx.compressors.batch import Batch, Part, compress, propose
-from ssfx.kernels import accelerator
-from ssfx.memories import Memory
+from ssfx.compressors.memories import Memory
+from ssfx.core import accelerator
 from ssfx.planning.plan import Lane, Plan
 from ssfx.runtime.lane import Carried, LaneExecutor, StepKey
 from ssfx.runtime.lane_state import Buffers, LaneState

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ssfx.collectives.comm import Comm
-from ssfx.memories import Memory
+from ssfx.compressors.memories import Memory
 from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile

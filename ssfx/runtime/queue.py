@@ -18,9 +18,9 @@ from weakref import WeakSet
 import torch
 
 from ssfx.collectives.comm import LOOK_EVERY
+from ssfx.core import accelerator
 from ssfx.core.errors import SsfxError
 from ssfx.core.intervals import union_s
-from ssfx.kernels import accelerator
 from ssfx.runtime.lane import LaneExecutor
 
 _all: WeakSet[ExchangeQueue] = WeakSet()

@@ -10,13 +10,13 @@ from ssfx.collectives import Reduced, Reducer, Reduction
 from ssfx.collectives.comm import Comm, Pending
 from ssfx.compressors import Compressor
 from ssfx.compressors.batch import Batch
-from ssfx.kernels.gradients import accumulate
-from ssfx.memories import Memory
+from ssfx.compressors.kernels.gradients import accumulate
+from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Lane, Plan
-from ssfx.pricing.message_sizes import lane_load
 from ssfx.runtime.lane import Room
 from ssfx.runtime.packed import PackedLane
 from ssfx.runtime.store import Store
+from ssfx.simulator.pricing.message_sizes import lane_load
 
 
 class ReduceLane(PackedLane):

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from ssfx.compressors.memories import Memory, memories
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import DAMAGED
 from ssfx.core.typed import typed
-from ssfx.memories import Memory, memories
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile

@@ -13,9 +13,9 @@ from torch import nn
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import Compressor, build
 from ssfx.compressors.blank import blank_batch, run
+from ssfx.compressors.memories import Memory, memories
+from ssfx.compressors.memories.base import check_chosen_memory, check_pair
 from ssfx.core.errors import ConfigError
-from ssfx.memories import Memory, memories
-from ssfx.memories.base import check_chosen_memory, check_pair
 from ssfx.runtime.guards import Optimizers, check_module
 from ssfx.schemes import Scheme
 

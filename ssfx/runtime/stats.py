@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from ssfx.kernels import accelerator
+from ssfx.core import accelerator
 from ssfx.runtime.lane import LaneExecutor
 from ssfx.runtime.queue import ExchangeQueue
 from ssfx.runtime.trace import Tracer

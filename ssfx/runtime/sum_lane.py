@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import torch
 
 from ssfx.collectives.comm import Comm
-from ssfx.memories import Memory
+from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Lane, Plan
 from ssfx.runtime.lane import Room
 from ssfx.runtime.packed import PackedLane

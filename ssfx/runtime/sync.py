@@ -14,10 +14,10 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
+from ssfx.compressors.memories import Memory
+from ssfx.compressors.memories.rates import Rates
 from ssfx.core.errors import ConfigError
 from ssfx.core.front_door import through
-from ssfx.memories import Memory
-from ssfx.memories.rates import Rates
 from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile

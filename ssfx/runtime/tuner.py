@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ssfx.collectives.comm import Comm
-from ssfx.kernels import accelerator
+from ssfx.core import accelerator
 from ssfx.schemes.online_planning import CutSearch
 from ssfx.schemes.search.measured_search import MeasuredSearch, probe_options
 

@@ -10,7 +10,6 @@ from typing import Any
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.timeline import StepPrices
 from ssfx.schemes.base import SchemeOptions, scheme
 from ssfx.schemes.online_planning import Measured, OnlinePlanning, PlanLimits
 from ssfx.schemes.search.auto_bound import gathers_bound_s, lower_bound_s, network_bound_s
@@ -24,6 +23,7 @@ from ssfx.schemes.search.auto_tables import TableMaker
 from ssfx.schemes.search.auto_trial import worth_trying
 from ssfx.schemes.search.byte_groups import dtype_profiles, plan_per_dtype
 from ssfx.schemes.search.guarded import Priced, least, priced
+from ssfx.simulator.pricing.timeline import StepPrices
 
 REPRICED = 3
 """How many of the best plans of the search are priced message by message."""

@@ -10,9 +10,9 @@ from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
 from ssfx.planning.plan import Lane, Segment
-from ssfx.pricing.message_sizes import payload_bytes, payload_bytes_many
 from ssfx.schemes.base import SparseOptions
 from ssfx.schemes.search.byte_groups import Group, joined
+from ssfx.simulator.pricing.message_sizes import payload_bytes, payload_bytes_many
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

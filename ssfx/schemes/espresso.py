@@ -14,8 +14,6 @@ from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Lane, Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.groups import GroupPrices, Way
-from ssfx.pricing.timeline import exchange_s
 from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.search.byte_groups import Group, dtype_profiles, units
@@ -23,6 +21,8 @@ from ssfx.schemes.search.contiguous_groups import ProfiledOptions
 from ssfx.schemes.search.espresso_search import choose_host, choose_options
 from ssfx.schemes.search.espresso_timeline import Timeline, Work
 from ssfx.schemes.search.guarded import Sketch, best_sketch
+from ssfx.simulator.pricing.groups import GroupPrices, Way
+from ssfx.simulator.pricing.timeline import exchange_s
 
 if TYPE_CHECKING:
     from ssfx.schemes.search.espresso_timeline import Array, Ints

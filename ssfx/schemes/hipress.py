@@ -13,7 +13,6 @@ from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.groups import GroupPrices, Way
 from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier, sparse_carrier
 from ssfx.schemes.search.byte_groups import MIB, Group, dtype_profiles, plan_per_dtype, units
@@ -21,9 +20,10 @@ from ssfx.schemes.search.contiguous_groups import ProfiledOptions
 from ssfx.schemes.search.guarded import Sketch, best_sketch
 from ssfx.schemes.search.hipress_costs import authors, fitted
 from ssfx.schemes.search.secopa import Topology, decide
+from ssfx.simulator.pricing.groups import GroupPrices, Way
 
 if TYPE_CHECKING:
-    from ssfx.pricing.features import Array
+    from ssfx.simulator.pricing.features import Array
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 from ssfx.collectives import Reducer, collectives
 from ssfx.compressors import build
+from ssfx.compressors.memories import Memory
 from ssfx.core.errors import ConfigError
-from ssfx.memories import Memory
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Lane, Plan
 from ssfx.planning.profile import Profile

@@ -17,12 +17,12 @@ from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.groups import JointPrices, Way
 from ssfx.schemes.base import SparseOptions, scheme
 from ssfx.schemes.carrier import Carrier, sparse_carrier
 from ssfx.schemes.search.byte_groups import dtype_profiles, plan_per_dtype
 from ssfx.schemes.search.contiguous_groups import JointModel, ProfiledOptions, addressable, joint_buckets
 from ssfx.schemes.search.guarded import Sketch, assumed_networks, best_sketch
+from ssfx.simulator.pricing.groups import JointPrices, Way
 
 NETWORKS = (0.06, 0.25, 1.0, 4.0, 16.0)
 """Networks that the guarded rule is asked for: all-reducing the gradient takes so many times as long as backward."""

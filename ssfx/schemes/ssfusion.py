@@ -16,8 +16,6 @@ from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.flow import Backward
-from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.base import Planner, SparseOptions, scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.ddp import ddp_buckets
@@ -27,6 +25,8 @@ from ssfx.schemes.search.guarded import Priced, least, noted
 from ssfx.schemes.search.shared import shared
 from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs, Known
 from ssfx.schemes.search.ssfusion_prices import Buffer, flow_of
+from ssfx.simulator.pricing.flow import Backward
+from ssfx.simulator.pricing.timeline import evaluate
 
 COUNTS = (1, 2, 4, 8, 16)
 """Numbers of even buffers that are tried beside the best ones for joint compression."""

@@ -1,7 +1,7 @@
 """The virtual executor: a plan's stages on virtual resources, with contention. Deterministic, and without torch."""
 
-from ssfx.pricing.selection_stats import SelectionStats
-from ssfx.pricing.task import STAGES, Task
+from ssfx.simulator.pricing.selection_stats import SelectionStats
+from ssfx.simulator.pricing.task import STAGES, Task
 from ssfx.simulator.result import Simulated, simulate
 from ssfx.simulator.why import why
 

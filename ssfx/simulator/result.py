@@ -10,12 +10,12 @@ from ssfx.core.intervals import union_s
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.lowering import Lowering
-from ssfx.pricing.plan_messages import PlanMessages
-from ssfx.pricing.schedule import schedule
-from ssfx.pricing.selection_stats import SelectionStats, Volumes
-from ssfx.pricing.task import STAGES, Stage, Task
-from ssfx.pricing.timeline import undisturbed
+from ssfx.simulator.pricing.lowering import Lowering
+from ssfx.simulator.pricing.plan_messages import PlanMessages
+from ssfx.simulator.pricing.schedule import schedule
+from ssfx.simulator.pricing.selection_stats import SelectionStats, Volumes
+from ssfx.simulator.pricing.task import STAGES, Stage, Task
+from ssfx.simulator.pricing.timeline import undisturbed
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Lane, Plan
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import ShardedPlan, Sharding, Unit, units_of
-from ssfx.pricing.features import CALLS, NUMEL, PACKED, REST, compressed, plain
-from ssfx.pricing.message_sizes import plan_traffic
-from ssfx.pricing.plan_messages import Message, PlanMessages
-from ssfx.pricing.prices import Prices
-from ssfx.pricing.schedule import schedule
-from ssfx.pricing.selection_stats import SelectionStats, Volumes
-from ssfx.pricing.shard_messages import gathered_bytes, handed_over, is_native, shard_traffic
-from ssfx.pricing.sharded_step import Machine, Part, ShardedLowering, UnitCosts
 from ssfx.schemes.sharded_legs import check_leg, leg_plan
+from ssfx.simulator.pricing.features import CALLS, NUMEL, PACKED, REST, compressed, plain
+from ssfx.simulator.pricing.message_sizes import plan_traffic
+from ssfx.simulator.pricing.plan_messages import Message, PlanMessages
+from ssfx.simulator.pricing.prices import Prices
+from ssfx.simulator.pricing.schedule import schedule
+from ssfx.simulator.pricing.selection_stats import SelectionStats, Volumes
+from ssfx.simulator.pricing.shard_messages import gathered_bytes, handed_over, is_native, shard_traffic
+from ssfx.simulator.pricing.sharded_step import Machine, Part, ShardedLowering, UnitCosts
 from ssfx.simulator.result import Simulated
 
 TORCH = "ddp"

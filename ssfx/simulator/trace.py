@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ssfx.core.digests import with_digest
-from ssfx.pricing.task import Resource, Task
+from ssfx.simulator.pricing.task import Resource, Task
 from ssfx.simulator.result import Simulated
 
 TRACKS: dict[Resource, str] = {

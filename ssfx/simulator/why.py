@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ssfx.pricing.task import STAGES, Stage
+from ssfx.simulator.pricing.task import STAGES, Stage
 from ssfx.simulator.result import Simulated
 
 _MOST_NAMED = 3

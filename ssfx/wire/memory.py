@@ -31,7 +31,7 @@ class Form(NamedTuple):
 
 
 class Accumulates(Protocol):
-    """A memory, as far as a batch needs it; `ssfx.memories.base.Memory` is what memories derive from."""
+    """A memory, as far as a batch needs it; `ssfx.compressors.memories.base.Memory` is what memories derive from."""
 
     form: Form | None
 

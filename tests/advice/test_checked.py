@@ -2,11 +2,11 @@
 
 import pytest
 
+from experiments.common.claims.every_claim import claims_by_id
+from experiments.common.validation import published_acpsgd, published_mergecomp, published_s2reducer
 from ssfx.advice.checked import CHECKED, network_of, where_checked
-from ssfx.claims.every_claim import claims_by_id
 from ssfx.core.component_file import component_file
 from ssfx.perf_model.cluster_file import cluster_of, with_options
-from ssfx.validation import published_acpsgd, published_mergecomp, published_s2reducer
 
 RANGES = {one.network: one for one in CHECKED}
 

@@ -10,7 +10,7 @@ from ssfx.cli import main
 from ssfx.config.advice_question import by_quality, resolve_setting
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import reference_dir
-from ssfx.results.store import Store
+from ssfx.lab.results.store import Store
 
 WORDS = ["model=resnet_mini", "cluster=acpsgd_10gbe", "cluster.nodes=4", "cluster.devices_per_node=1", "batch_size=16"]
 
@@ -45,7 +45,7 @@ def test_what_is_not_recorded_is_one_line(rows):
 def test_the_command_prints_the_ranking(rows, monkeypatch, capsys):
     never = [replace(row, metrics={**row.metrics, "steps_to_target": None}) for row in rows if row.case.scheme == "ddp"]
     shown = [row for row in rows if row.case.scheme != "ddp"] + never
-    monkeypatch.setattr("ssfx.results.store.Store.readable", lambda self: (shown, []))
+    monkeypatch.setattr("ssfx.lab.results.store.Store.readable", lambda self: (shown, []))
     assert main(["advise", *WORDS, "target=quality"]) == 0
     out = capsys.readouterr().out
     assert ": 4 ranks, time to top1 0.95: steps of recorded runs" in out.splitlines()[0]

@@ -6,9 +6,9 @@ import pytest
 from results.test_store import make_row
 from workloads.fakes import make_case
 
-from ssfx.advice.step_law import fitted, step_laws
-from ssfx.pages.step_law import step_law_block
-from ssfx.results.rows import Row
+from experiments.common.pages.step_law import step_law_block
+from ssfx.core.rows import Row
+from ssfx.lab.calibration.step_law import fitted, step_laws
 
 EVERY = range(40, 2001, 40)
 

@@ -10,7 +10,7 @@ from results.test_store import make_row
 from workloads.fakes import make_case
 
 from ssfx.advice.time_to_quality import bootstrap, time_to_quality, way
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 
 
 def quality_row(seed: int, steps: float | None, **changes: object) -> Row:

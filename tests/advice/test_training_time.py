@@ -71,7 +71,7 @@ def test_the_command_says_the_steps_and_what_they_rest_on(
     asked: Advice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("ssfx.advice.advise", lambda setting: asked)
-    monkeypatch.setattr("ssfx.results.store.Store.readable", lambda self: ([], []))
+    monkeypatch.setattr("ssfx.lab.results.store.Store.readable", lambda self: ([], []))
     assert main(["advise", *WORDS, "target=quality"]) == 0
     first, _, *lines = capsys.readouterr().out.splitlines()
     assert "10,000 steps (train_steps=N for another number)" in first

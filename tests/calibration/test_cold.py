@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from ssfx.calibration import cold_caches as cold
-from ssfx.workloads import datasets
-from ssfx.workloads.passes import _Loop
+from ssfx.lab.calibration import cold_caches as cold
+from ssfx.lab.workloads import datasets
+from ssfx.lab.workloads.passes import _Loop
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,18 @@ import pytest
 import torch
 from calibration import work_gpu as work
 
-from ssfx.calibration.gpu_check import check_gpus, in_processes, sizes_on_gpu
-from ssfx.calibration.gpu_parts import PARTS, SCHEMES, Work, check_kernels
 from ssfx.cli import main
 from ssfx.collectives.comm import Comm
-from ssfx.core import machine
+from ssfx.compressors.kernels.cpu import backend as cpu
+from ssfx.core import accelerator, machine
 from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.files import write_json
-from ssfx.kernels import accelerator
-from ssfx.kernels.cpu import backend as cpu
+from ssfx.lab.calibration.gpu_check import check_gpus, in_processes, sizes_on_gpu
+from ssfx.lab.calibration.gpu_parts import PARTS, SCHEMES, Work, check_kernels
+from ssfx.lab.workloads import models
 from ssfx.perf_model.gpu_record import GpuRecord, gpu_record, record_path
 from ssfx.perf_model.target import target_at
-from ssfx.workloads import models
 
 TABLE = {
     "collective": "all_reduce", "ranks": 2, "ranks_per_node": 2, "nbytes": [8, 1024], "us": [20.0, 30.0],
@@ -145,7 +144,7 @@ def test_the_command_writes_one_file_and_fails_with_its_parts(
 
     monkeypatch.setattr(machine, "gpus", lambda: ("some GPU",))
     monkeypatch.setattr(accelerator, "count", lambda kind: 1)
-    monkeypatch.setattr("ssfx.calibration.gpu_check.check_gpus", checked)
+    monkeypatch.setattr("ssfx.lab.calibration.gpu_check.check_gpus", checked)
     assert main(["doctor", "--gpu"]) == (1 if broken else 0)
     said = capsys.readouterr()
     assert ("kernels failed: topk: it differs" in said.out) == bool(broken)

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 from calibration.work import codecs, exchanges, overheads
 
-from ssfx.calibration import measure_exchange, measure_overheads
-from ssfx.calibration.measure_exchange import PRIMITIVES
 from ssfx.collectives.comm import Pending
 from ssfx.compressors import build
+from ssfx.lab.calibration import measure_exchange, measure_overheads
+from ssfx.lab.calibration.measure_exchange import PRIMITIVES
 from ssfx.perf_model.timing_model import Overheads
 
 

@@ -6,9 +6,9 @@ import pytest
 import yaml
 from processes import finished, torchrun
 
-from ssfx.calibration.own_cluster import Nodes, Rate, main, sheet_of
 from ssfx.config.advice_question import resolve_setting
 from ssfx.core.errors import ConfigError
+from ssfx.lab.calibration.own_cluster import Nodes, Rate, main, sheet_of
 
 
 def test_the_file_says_what_was_measured_and_is_a_cluster(tmp_path):
@@ -37,12 +37,12 @@ def test_devices_are_known_by_their_own_names():
 def test_without_torchrun_it_says_how(monkeypatch, capsys):
     monkeypatch.delenv("RANK", raising=False)
     assert main([]) == 2
-    assert "torchrun --nproc-per-node RANKS -m ssfx.profile_network" in capsys.readouterr().err
+    assert "torchrun --nproc-per-node RANKS -m ssfx.lab.profile_network" in capsys.readouterr().err
 
 
 @pytest.mark.torchrun
 def test_ranks_measure_their_own_machine(tmp_path):
-    words = ["-m", "ssfx.profile_network", "--mib", "1", "--out", "mine.yaml"]
+    words = ["-m", "ssfx.lab.profile_network", "--mib", "1", "--out", "mine.yaml"]
     done = finished(torchrun(tmp_path, *words), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said = yaml.safe_load(Path(tmp_path, "mine.yaml").read_text())

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from ssfx.calibration import calibrate_cluster as calibration
-from ssfx.calibration.calibrate_cluster import Calibrated, codec, network_curves, rising
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.origin import Origin
+from ssfx.lab.calibration import calibrate_cluster as calibration
+from ssfx.lab.calibration.calibrate_cluster import Calibrated, codec, network_curves, rising
 from ssfx.perf_model.contention import Contention
 from ssfx.perf_model.recorded_times import (
     file_name,

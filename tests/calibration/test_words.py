@@ -2,8 +2,8 @@
 
 import pytest
 
-from ssfx.config.calibrations import resolve_compressors, resolve_network
 from ssfx.core.errors import ConfigError
+from ssfx.lab.config.calibrations import resolve_compressors, resolve_network
 
 
 def test_what_is_asked_for():
@@ -30,7 +30,7 @@ def test_networks_that_cannot_be_measured(words, text):
 
 
 def test_without_root_there_are_no_emulated_hosts(monkeypatch):
-    monkeypatch.setattr("ssfx.engines.hosts.missing", lambda: "it needs root")
+    monkeypatch.setattr("ssfx.lab.engines.hosts.missing", lambda: "it needs root")
     with pytest.raises(ConfigError, match="cannot be emulated here, it needs root"):
         resolve_network(["cluster=emulated_2x1gbit"])
 

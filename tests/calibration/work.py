@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import Any
 from unittest.mock import patch
 
-from ssfx.calibration import measure_exchange, measure_overheads
-from ssfx.calibration.measure_compressors import codec_points
-from ssfx.calibration.measure_exchange import PRIMITIVES, exchange_points
-from ssfx.calibration.measure_overheads import overhead_times
 from ssfx.collectives.comm import Comm
+from ssfx.lab.calibration import measure_exchange, measure_overheads
+from ssfx.lab.calibration.measure_compressors import codec_points
+from ssfx.lab.calibration.measure_exchange import PRIMITIVES, exchange_points
+from ssfx.lab.calibration.measure_overheads import overhead_times
 
 
 def exchanges(group: Any, rank: int, world: int) -> list[dict[str, Any]]:

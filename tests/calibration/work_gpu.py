@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 import torch
 
-from ssfx.calibration import gpu_parts
-from ssfx.calibration.gpu_parts import PARTS, Sizes
 from ssfx.collectives.comm import Comm
+from ssfx.lab.calibration import gpu_parts
+from ssfx.lab.calibration.gpu_parts import PARTS, Sizes
 
 SMALL = Sizes(
     segments=(5000, 40, 1), widths=(16, 40, 8), compressors=("topk", "signsgd"), max_numel=2**10,

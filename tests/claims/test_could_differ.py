@@ -10,13 +10,13 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
-import ssfx.evaluation
-from ssfx.claims.every_claim import verdicts
-from ssfx.claims.summary import JUDGED
+import experiments.common.evaluation
+from experiments.common.claims.every_claim import verdicts
+from experiments.common.claims.summary import JUDGED
+from experiments.common.figures.discovery import discover
+from experiments.common.pages.readme import reference_rows
 from ssfx.core.paths import experiments_dir
-from ssfx.figures.discovery import discover
-from ssfx.pages.readme import reference_rows
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 
 SPREADS = 4 * (1.5, 3.0, 6.0)
 """Of each draw, the standard deviation of the logarithm of what every number is multiplied with."""
@@ -60,7 +60,7 @@ def literal_outcomes(path: Path) -> list[str]:
 
 
 def test_no_script_writes_an_outcome_down():
-    folders = (experiments_dir(), Path(ssfx.evaluation.__file__).parent)
+    folders = (experiments_dir(), Path(experiments.common.evaluation.__file__).parent)
     scripts = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
     assert len(scripts) > 80
     assert [one for path in scripts for one in literal_outcomes(path)] == []

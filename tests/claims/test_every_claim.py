@@ -8,11 +8,11 @@ import pytest
 from figures.synthetic import row
 from figures.synthetic_clusters import clusters
 
-from ssfx.claims.every_claim import headlines, verdicts, why_not_attempted
-from ssfx.claims.ledger import claims_by_id
-from ssfx.claims.verdicts import Verdict
+from experiments.common.claims.every_claim import headlines, verdicts, why_not_attempted
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.figures.discovery import discover
 from ssfx.core.errors import RunError
-from ssfx.figures.discovery import discover
 
 CLAIMS = claims_by_id()
 

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from ssfx.claims.every_claim import headlines
-from ssfx.claims.explained import explained, too_close
-from ssfx.claims.ledger import claims_by_id
-from ssfx.claims.simulated import meets
-from ssfx.figures.discovery import discover
-from ssfx.pages.readme import reference_rows
-from ssfx.results.simulated_cells import as_the_paper_ran, cells
+from experiments.common.claims.every_claim import headlines
+from experiments.common.claims.explained import explained, too_close
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.simulated import meets
+from experiments.common.figures.discovery import discover
+from experiments.common.pages.readme import reference_rows
+from ssfx.lab.results.simulated_cells import as_the_paper_ran, cells
 
 
 @pytest.fixture(scope="module")

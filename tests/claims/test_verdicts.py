@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ssfx.claims.verdicts import Verdict, compared, headline
+from experiments.common.claims.verdicts import Verdict, compared, headline
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import sys
 import pytest
 from processes import HANG_S
 
-from ssfx.cli import examine as doctor
 from ssfx.cli import main, terminal
+from ssfx.lab.cli import examine as doctor
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from experiments.common.validation.groups import Group
+from experiments.common.validation.scores import Pair
 from ssfx.cli import main
 from ssfx.cli.listing import KINDS
 from ssfx.config.overrides import read
 from ssfx.schemes import schemes
-from ssfx.validation.groups import Group
-from ssfx.validation.scores import Pair
 
 
 def printed(capsys, *words):
@@ -70,7 +70,7 @@ def test_validation_is_scores_by_group_and_goals(monkeypatch, capsys):
         "MergeComp: two times", "nothing", "two times", (Pair("m", "a", 1.1, 1.0), Pair("m", "b", 2.0, 2.0)),
         (("slow", lambda pair: pair.label == "b"),), beyond_compute=(Pair("m", "a", 0.3, 0.2),),
     )  # fmt: skip
-    monkeypatch.setattr("ssfx.validation.ground_truth.load", lambda name: [group])
+    monkeypatch.setattr("experiments.common.validation.ground_truth.load", lambda name: [group])
     found = printed(capsys, "validate", "published")
     (one,) = found["groups"]
     assert (one["name"], one["count"], one["orderings"]) == ("MergeComp", 2, {"right": 1, "of": 1})

@@ -54,7 +54,7 @@ def never_simulated(monkeypatch):
     def refused(*_, **__):
         raise AssertionError("something was simulated")
 
-    for name in ("ssfx.simulator.simulate", "ssfx.simulator.cases.simulate", "ssfx.engines.simulate.simulate_case"):
+    for name in ("ssfx.simulator.simulate", "ssfx.advice.cases.simulate", "ssfx.lab.engines.simulate.simulate_case"):
         monkeypatch.setattr(name, refused)
 
 

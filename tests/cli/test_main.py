@@ -7,8 +7,8 @@ import click
 import pytest
 
 from ssfx.cli import cli, main
-from ssfx.config import cases
 from ssfx.core.errors import RunError
+from ssfx.lab.config import cases
 
 VERBS = (
     "run", "plan", "simulate", "advise", "validate", "profile", "cluster", "list", "figures", "report",
@@ -43,7 +43,7 @@ def test_a_failed_run_is_exit_1_and_one_line(monkeypatch, capsys):
     def fail(words):
         raise RunError("rank 1 died\nof something")
 
-    monkeypatch.setattr("ssfx.config.cases.resolve_job", fail)
+    monkeypatch.setattr("ssfx.lab.config.cases.resolve_job", fail)
     assert main(["run"]) == 1
     assert capsys.readouterr().err == "ssfx: rank 1 died of something\n"
 
@@ -52,7 +52,7 @@ def test_ctrl_c_is_exit_130(monkeypatch, capsys):
     def interrupted(words):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ssfx.config.cases.resolve_job", interrupted)
+    monkeypatch.setattr("ssfx.lab.config.cases.resolve_job", interrupted)
     assert main(["run"]) == 130
     assert capsys.readouterr().err.strip().startswith("ssfx: interrupted; finished runs are kept")
 

@@ -8,11 +8,11 @@ import pytest
 from figures.synthetic import row
 
 from ssfx.cli import main
-from ssfx.cli.outcome import print_outcome
-from ssfx.cli.show import _say_plan
+from ssfx.core.rows import Row
+from ssfx.lab.cli.outcome import print_outcome
+from ssfx.lab.cli.show import _say_plan
+from ssfx.lab.results.speedup import speedup
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
-from ssfx.results.rows import Row
-from ssfx.results.speedup import speedup
 
 SIMULATED = ["run", "experiment=throughput", "cluster=16gpu", "scheme=ddp,ssfusion_oi", "workload=resnet152_imagenet"]
 

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from ssfx.cli import main
-from ssfx.config.cases import resolve_plan
 from ssfx.config.plans import plan_of
+from ssfx.lab.config.cases import resolve_plan
 from ssfx.perf_model import compressor_times as codec_times
 from ssfx.perf_model.recorded_times import measured_on
 from ssfx.planning.plan import Plan
-from ssfx.pricing.message_sizes import plan_bytes
+from ssfx.simulator.pricing.message_sizes import plan_bytes
 
 
 @pytest.fixture

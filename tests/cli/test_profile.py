@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ssfx.cli import main
-from ssfx.config.profiles import Measurement, resolve_profile
 from ssfx.core.origin import Origin
+from ssfx.lab.config.profiles import Measurement, resolve_profile
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 
@@ -26,7 +26,7 @@ def recorded(monkeypatch):
             ranks=ranks, optimizer=optimizer, **times,
         )  # fmt: skip
 
-    monkeypatch.setattr("ssfx.workloads.profiling.record_profile", record_profile)
+    monkeypatch.setattr("ssfx.lab.workloads.profiling.record_profile", record_profile)
     return requests
 
 

@@ -174,7 +174,7 @@ def test_a_real_trace_is_read_with_the_names_of_the_model(capsys):
     from torch.optim import SGD
     from torch.profiler import profile
 
-    from ssfx.workloads.own_batch import own_batch
+    from ssfx.lab.workloads.own_batch import own_batch
 
     own = own_batch("mine.py:build_model")
     optimizer = SGD(own.model.parameters())

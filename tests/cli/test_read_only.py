@@ -25,8 +25,8 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What was measured or drawn: nothing may be, because it could not be kept."""
     done: list[object] = []
     for name in (
-        "ssfx.calibration.calibrate_cluster.run_ranks", "ssfx.workloads.profiling.record_profile",
-        "ssfx.workloads.own_batch.timed_batch", "ssfx.workloads.own_batch.counted_batch", "ssfx.figures.drawing._draw",
+        "ssfx.lab.calibration.calibrate_cluster.run_ranks", "ssfx.lab.workloads.profiling.record_profile",
+        "ssfx.lab.workloads.own_batch.timed_batch", "ssfx.lab.workloads.own_batch.counted_batch", "experiments.common.figures.drawing._draw",
     ):  # fmt: skip
         monkeypatch.setattr(name, lambda *_, **__: done.append(1))
     return done
@@ -94,7 +94,9 @@ def test_an_error_of_a_file_is_a_line_whatever_it_is(tmp_path, monkeypatch, caps
     monkeypatch.setenv("SSFX_RESULTS", str(tmp_path))
     out = tmp_path / "folder"
     out.mkdir()
-    monkeypatch.setattr("ssfx.cli.report.report", click.command("report")(lambda: write_atomic(out, "page")))
+    monkeypatch.setattr(
+        "experiments.common.cli.report.report", click.command("report")(lambda: write_atomic(out, "page"))
+    )
     assert main(["report"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line == f"ssfx: {out}: Is a directory"

@@ -12,9 +12,9 @@ from ssfx.cli import main
 from ssfx.core import machine
 from ssfx.core.errors import RunError
 from ssfx.core.origin import Origin
-from ssfx.engines import Engine, engines
-from ssfx.engines.failure import RunsFailed
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
+from ssfx.lab.engines import Engine, engines
+from ssfx.lab.engines.failure import RunsFailed
 
 
 class Instant(Engine):

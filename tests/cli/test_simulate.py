@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
+from ssfx.advice.cases import simulate_case
 from ssfx.cli import main
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core import machine
@@ -14,7 +15,6 @@ from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
 from ssfx.perf_model.target import target_of
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import simulate as simulated
-from ssfx.simulator.cases import simulate_case
 
 ONE = ["model=bert_large", "cluster=64gpu", "scheme=ssfusion_oi", "density=0.01"]
 TWO = ["model=resnet50", "cluster=16gpu", "scheme=ddp,per_tensor", "density=0.01"]

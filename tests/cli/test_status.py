@@ -2,13 +2,13 @@
 
 import pytest
 
-from ssfx.claims.evidence import evidence, run_counts
-from ssfx.claims.ledger import ledgers
+from experiments.common.claims.evidence import evidence, run_counts
+from experiments.common.claims.ledger import ledgers
 from ssfx.cli import main
 from ssfx.core.case import Case
 from ssfx.core.origin import Origin
-from ssfx.results.rows import Row
-from ssfx.results.store import Store
+from ssfx.core.rows import Row
+from ssfx.lab.results.store import Store
 
 SSFUSION = next(ledger for ledger in ledgers() if ledger.paper == "ssfusion")
 

@@ -11,9 +11,9 @@ from ssfx.cli import main
 from ssfx.core.case import Case
 from ssfx.core.origin import Origin
 from ssfx.core.paths import results_dir
+from ssfx.core.rows import Row
+from ssfx.lab.results.store import Store
 from ssfx.perf_model.target import target_of
-from ssfx.results.rows import Row
-from ssfx.results.store import Store
 from ssfx.runtime.trace import Tracer
 from ssfx.schemes.make_plan import make_plan
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from experiments.common.validation.groups import Group
+from experiments.common.validation.scores import Pair
 from ssfx.cli import main
-from ssfx.validation.groups import Group
-from ssfx.validation.scores import Pair
 
 TIMES = Group(
     "made-up times: of nothing",
@@ -21,7 +21,7 @@ RATIOS = Group(
 
 @pytest.fixture
 def made_up(monkeypatch):
-    monkeypatch.setattr("ssfx.validation.ground_truth.load", lambda name: [TIMES, RATIOS])
+    monkeypatch.setattr("experiments.common.validation.ground_truth.load", lambda name: [TIMES, RATIOS])
 
 
 def test_the_summary_stands_first_and_says_which_goals_are_met(monkeypatch, capsys):
@@ -30,7 +30,7 @@ def test_the_summary_stands_first_and_says_which_goals_are_met(monkeypatch, caps
         beyond_compute=(Pair("m", "ddp", 0.08, 0.1),),
     )  # fmt: skip
     monkeypatch.setattr(
-        "ssfx.validation.ground_truth.load", lambda name: {"recorded": [runs]}.get(name, [TIMES, RATIOS])
+        "experiments.common.validation.ground_truth.load", lambda name: {"recorded": [runs]}.get(name, [TIMES, RATIOS])
     )
     assert main(["validate"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -73,7 +73,7 @@ def test_an_unknown_group_is_one_line(capsys):
 
 
 def test_without_recorded_rows_one_line_says_how_to_get_them(monkeypatch, capsys):
-    monkeypatch.setattr("ssfx.results.store.Store.reference_rows", lambda self: [])
+    monkeypatch.setattr("ssfx.lab.results.store.Store.reference_rows", lambda self: [])
     assert main(["validate", "recorded"]) == 1
     err = capsys.readouterr().err
     assert err.count("\n") == 1

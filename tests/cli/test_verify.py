@@ -8,10 +8,10 @@ import pytest
 from results.test_store import make_row
 
 from ssfx.cli import main
-from ssfx.cli.verify import everything
 from ssfx.core.digests import yaml_with_digest
 from ssfx.core.paths import conf_dir, data_dir, reference_dir
-from ssfx.results.store import Store
+from ssfx.lab.cli.verify import everything
+from ssfx.lab.results.store import Store
 
 
 @pytest.fixture

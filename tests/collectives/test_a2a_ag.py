@@ -15,9 +15,9 @@ from runtime.pool import Pool
 
 from ssfx.collectives import Load, collectives
 from ssfx.core.errors import ConfigError
-from ssfx.pricing.features import compressed
-from ssfx.pricing.prices import Prices
-from ssfx.pricing.timeline import exchange_s
+from ssfx.simulator.pricing.features import compressed
+from ssfx.simulator.pricing.prices import Prices
+from ssfx.simulator.pricing.timeline import exchange_s
 
 FIVE = pytest.param(5, marks=pytest.mark.slow)
 AGGREGATORS = {"a2a_ag": 5, "a2a_ag(aggregators=1)": 1, "a2a_ag(aggregators=2)": 2}

@@ -16,8 +16,8 @@ from ssfx.collectives import Load, collectives
 from ssfx.collectives.hierarchical import node_size
 from ssfx.collectives.primitives import split_sizes
 from ssfx.core.errors import ConfigError
-from ssfx.pricing.timeline import exchange_s
 from ssfx.schemes.make_plan import make_plan
+from ssfx.simulator.pricing.timeline import exchange_s
 
 WORLDS = (1, 2, 3, *(pytest.param(p, marks=pytest.mark.slow) for p in (4, 5, 6)))
 

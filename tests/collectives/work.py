@@ -11,8 +11,8 @@ import torch
 from ssfx.collectives import collectives
 from ssfx.collectives.comm import Comm, new_group
 from ssfx.compressors import Context, Payload, build
+from ssfx.compressors.memories import memories
 from ssfx.core.machine import BATCH_SCHEDULING
-from ssfx.memories import memories
 
 
 def reduced(group: Any, rank: int, world: int, data: list[list[float]], dtype: str) -> torch.Tensor:

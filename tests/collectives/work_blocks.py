@@ -12,7 +12,7 @@ from ssfx.collectives.comm import Comm
 from ssfx.collectives.s2_sketch import S2Sketch
 from ssfx.collectives.sketch_hash import HashRow
 from ssfx.compressors import Context, Payload, build
-from ssfx.memories import memories
+from ssfx.compressors.memories import memories
 
 Rows = list[list[float]]
 

@@ -9,7 +9,7 @@ import torch
 from collectives import work_hierarchical, work_reducers
 
 from ssfx.collectives.comm import Comm
-from ssfx.kernels import accelerator
+from ssfx.core import accelerator
 
 
 def steps(group: Any, rank: int, world: int, spec: str, grads: list[list[list[float]]], kept: int) -> Any:

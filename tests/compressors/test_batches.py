@@ -11,7 +11,7 @@ from compressors.kit import payload_bytes
 from ssfx.compressors import Compressor, Context, Payload, build, compressors
 from ssfx.compressors.batch import Batch, propose
 from ssfx.compressors.blank import blank_batch
-from ssfx.memories import Memory, memories
+from ssfx.compressors.memories import Memory, memories
 
 SHAPES = ((40, 30), (7,), (1,), (64, 100), (5000,))
 DENSITY = 0.03

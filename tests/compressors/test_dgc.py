@@ -8,9 +8,9 @@ from compressors.kit import encode
 
 from ssfx.compressors import build, k_ceil
 from ssfx.compressors.dgc import TAIL
+from ssfx.compressors.kernels import Bound, Rule
+from ssfx.compressors.kernels.cpu.sampling import RUN, jitter, sample_of
 from ssfx.core.errors import ConfigError
-from ssfx.kernels import Bound, Rule
-from ssfx.kernels.cpu.sampling import RUN, jitter, sample_of
 from ssfx.wire.random_keys import key
 
 

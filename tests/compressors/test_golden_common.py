@@ -11,7 +11,7 @@ from compressors.kit import decode, encode, golden, payload_bytes
 
 from ssfx.compressors import Layout, build, k_ceil, k_floor
 from ssfx.compressors.dgc import capacity
-from ssfx.kernels.narrow import CUT, _say_once, narrow
+from ssfx.compressors.kernels.narrow import CUT, _say_once, narrow
 from ssfx.wire.random_keys import splitmix64
 
 

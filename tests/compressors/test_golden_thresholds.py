@@ -15,12 +15,12 @@ from ssfx.compressors import Payload, build
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.gaussiank import normal_quantile
 from ssfx.compressors.hard_threshold import threshold_for
+from ssfx.compressors.kernels import kernels
 from ssfx.compressors.mstopk import MSTopK
 from ssfx.compressors.redsync import level_at
 from ssfx.compressors.sidco_fits import gamma_shape
 from ssfx.compressors.sidco_stages import COLUMNS, EXTRA, Adaptation, adapted, max_stages
 from ssfx.compressors.threshold import ThresholdSelector
-from ssfx.kernels import kernels
 
 KERNEL = kernels(torch.device("cpu"))
 FLOAT32 = 2e-7  # thresholds are handed to kernels as float32

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from ssfx.compressors import Context, Payload, build
 from ssfx.compressors.batch import Batch, compress
 from ssfx.compressors.blank import blank_batch
+from ssfx.compressors.kernels import plain_torch
+from ssfx.compressors.memories import memories
 from ssfx.compressors.onebit import SHORTEST, split
 from ssfx.core.errors import ConfigError
-from ssfx.kernels import plain_torch
-from ssfx.memories import memories
 
 CODEC = build("onebit(scope=column)")
 Shape = tuple[int, ...]

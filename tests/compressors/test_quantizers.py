@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from ssfx.compressors import Payload, build
 from ssfx.compressors.batch import Batch, Part, Starts, compress
+from ssfx.compressors.kernels import plain_torch
+from ssfx.compressors.kernels.gradients import accumulate
+from ssfx.compressors.memories import memories
 from ssfx.core.errors import ConfigError
-from ssfx.kernels import plain_torch
-from ssfx.kernels.gradients import accumulate
-from ssfx.memories import memories
 
 QUANTIZERS = (
     "signsgd",

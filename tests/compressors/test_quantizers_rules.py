@@ -10,11 +10,11 @@ import torch
 from compressors.kit import context, decode, encode, golden, shapes_of_data
 
 from ssfx.compressors import build
+from ssfx.compressors.kernels.cpu.codes import in_steps, level_codes, sign_codes, ternary_codes
+from ssfx.compressors.kernels.cpu.pack import pack, unpack
+from ssfx.compressors.kernels.reference import pack as plain
+from ssfx.compressors.memories import check_pair, memories
 from ssfx.core.errors import ConfigError
-from ssfx.kernels.cpu.codes import in_steps, level_codes, sign_codes, ternary_codes
-from ssfx.kernels.cpu.pack import pack, unpack
-from ssfx.kernels.reference import pack as plain
-from ssfx.memories import check_pair, memories
 
 
 def squared(x: torch.Tensor) -> float:

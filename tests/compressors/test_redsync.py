@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from ssfx.compressors import Context, Layout, build, k_floor
 from ssfx.compressors.batch import Batch, compress
 from ssfx.compressors.blank import blank_batch
+from ssfx.compressors.kernels import kernels, plain_torch
+from ssfx.compressors.memories import check_pair, memories
 from ssfx.core.errors import ConfigError
-from ssfx.kernels import kernels, plain_torch
-from ssfx.memories import check_pair, memories
 
 BY_SIZE = "redsync(mode=by_size,dense_below_bytes=400,trimmed_up_to_bytes=4000)"
 SIZES = [99, 100, 1000, 1001, 0, 3000, 7]

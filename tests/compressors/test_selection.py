@@ -8,8 +8,8 @@ from compressors.kit import shapes_of_data, vectors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ssfx.compressors.kernels import plain_torch
 from ssfx.compressors.magnitude import at_least, top_k
-from ssfx.kernels import plain_torch
 
 
 def by_sorting(a: torch.Tensor, k: int) -> torch.Tensor:

@@ -10,9 +10,9 @@ from compressors.kit import context, shapes_of_data, vectors
 from hypothesis import given, settings
 
 from ssfx.compressors import Context, Layout, Payload, build
+from ssfx.compressors.kernels import plain_torch
+from ssfx.compressors.memories import check_pair, memories
 from ssfx.core.errors import ConfigError
-from ssfx.kernels import plain_torch
-from ssfx.memories import check_pair, memories
 
 SHARED = (
     "terngrad(shared=True)",

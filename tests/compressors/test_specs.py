@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from ssfx.compressors import build, compressors
+from ssfx.compressors.memories import memories
 from ssfx.compressors.topk import TopKOptions
 from ssfx.core.errors import ConfigError
 from ssfx.core.registry import Registry
-from ssfx.memories import memories
 
 
 def test_equal_specs_share_one_instance() -> None:
@@ -144,9 +144,9 @@ def test_a_package_that_fails_to_import_fails_every_time() -> None:
 def test_declarations_are_read_without_torch_or_numpy() -> None:
     program = """
 import sys
-import ssfx.compressors, ssfx.memories
+import ssfx.compressors, ssfx.compressors.memories
 from ssfx.compressors import compressors
-from ssfx.memories import check_pair, memories
+from ssfx.compressors.memories import check_pair, memories
 for catalog in (compressors, memories):
     for entry in catalog:
         print(entry.name, entry.summary, entry.cls.source)

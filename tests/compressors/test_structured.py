@@ -11,9 +11,9 @@ from hypothesis import given, settings
 
 from ssfx.compressors import Compressor, Context, Layout, Payload, build, k_floor
 from ssfx.compressors.batch import Batch, Part, Starts, compress, propose
+from ssfx.compressors.kernels import plain_torch
+from ssfx.compressors.memories import memories
 from ssfx.core.errors import ConfigError
-from ssfx.kernels import plain_torch
-from ssfx.memories import memories
 
 LOCAL = (
     "block_topk",

@@ -16,10 +16,10 @@ from kernels.test_select import check, make
 
 from ssfx.compressors import Payload, build, k_floor
 from ssfx.compressors.batch import Batch, compress
+from ssfx.compressors.kernels import kernels, plain_torch
+from ssfx.compressors.memories import memories
 from ssfx.compressors.threshold import ThresholdSelector, above, reaching
 from ssfx.core.errors import ConfigError
-from ssfx.kernels import kernels, plain_torch
-from ssfx.memories import memories
 
 FIXED = (
     "gaussiank",

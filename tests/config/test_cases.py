@@ -2,8 +2,8 @@
 
 import pytest
 
+from ssfx.advice.cases import simulate_case
 from ssfx.config import plans
-from ssfx.config.cases import resolve_job, resolve_plan
 from ssfx.config.compose import compose
 from ssfx.config.groups import choices
 from ssfx.config.plans import _check_warmup, check_plans
@@ -11,10 +11,10 @@ from ssfx.config.simulations import resolve_simulations
 from ssfx.core import machine
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import reference_dir
-from ssfx.results.store import read_rows
+from ssfx.lab.config.cases import resolve_job, resolve_plan
+from ssfx.lab.results.store import read_rows
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
-from ssfx.simulator.cases import simulate_case
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from ssfx.config.advice_question import resolve_setting
-from ssfx.config.cases import resolve_job
 from ssfx.config.clusters import choice_at
 from ssfx.config.compose import compose
 from ssfx.core import machine
 from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.errors import ConfigError
+from ssfx.lab.config.cases import resolve_job
 from ssfx.perf_model.cluster_file import choice_of, cluster_of, cluster_on
 
 

@@ -10,13 +10,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from ssfx.config import cases
-from ssfx.config.cases import resolve_job
 from ssfx.config.compose import JOINED_GROUPS, _with_references, compose, joined
 from ssfx.config.groups import GROUPS, choices, node
 from ssfx.core import machine
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import conf_dir, conf_dirs
+from ssfx.lab.config import cases
+from ssfx.lab.config.cases import resolve_job
 
 WIDE = "scheme=ddp,per_tensor,fused_all,ssfusion_oi workload=digits_resnet,text_gpt2 density=0.1,0.01,0.001 seed="
 

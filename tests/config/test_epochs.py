@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ssfx.config.compose import compose
-from ssfx.config.epochs import with_recipe, with_steps
 from ssfx.config.schema import Settings
 from ssfx.core.errors import ConfigError
+from ssfx.lab.config.epochs import with_recipe, with_steps
 
 TRAINED = ("resnet152_imagenet", "resnet152_cifar100", "vgg19_imagenet", "vit_large_imagenet", "bert_base_squad",
            "bert_large_squad", "gpt2_large_wikitext103", "lstm_wikitext2")  # fmt: skip

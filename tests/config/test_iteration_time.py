@@ -2,12 +2,12 @@
 
 import pytest
 
+from ssfx.advice.cases import simulate_case
 from ssfx.config.advice_question import resolve_setting
-from ssfx.config.cases import resolve_plan
 from ssfx.config.plans import plan_of
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.errors import ConfigError
-from ssfx.simulator.cases import simulate_case
+from ssfx.lab.config.cases import resolve_plan
 
 WORDS = ["model=resnet_tiny", "cluster=acpsgd_10gbe"]
 

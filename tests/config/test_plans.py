@@ -2,8 +2,8 @@
 
 import pytest
 
-from ssfx.config.cases import resolve_plan
 from ssfx.config.plans import plan_of
+from ssfx.lab.config.cases import resolve_plan
 
 
 def profile_of(words):

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from ssfx.advice.cases import simulate_case
 from ssfx.cli import main
 from ssfx.config import resolve_job
 from ssfx.config.advice_question import advise_on, resolve_setting
-from ssfx.config.cases import resolve_plan
 from ssfx.config.plans import plan_of
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.errors import ConfigError
+from ssfx.lab.config.cases import resolve_plan
 from ssfx.perf_model.roofline import analytic_profile
-from ssfx.simulator.cases import simulate_case
 
 WORDS = ["model=resnet50", "cluster=16gpu"]
 MEASURED = r"measured in the precision of its script; drop precision=bf16$"

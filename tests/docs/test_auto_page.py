@@ -8,8 +8,8 @@ from pathlib import Path
 from advice.test_time_to_quality import quality_row
 from results.test_store import make_row
 
-from ssfx.pages.auto_target import EXPERIMENT, RECORD, auto_target_block, points_block
-from ssfx.results.rows import Row
+from experiments.common.pages.auto_target import EXPERIMENT, RECORD, auto_target_block, points_block
+from ssfx.core.rows import Row
 
 
 def row(seed: int, steps: float | None, step_s: float, to_target_s: float | None, **changes: object) -> Row:

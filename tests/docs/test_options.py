@@ -5,13 +5,13 @@ from dataclasses import dataclass, fields
 
 import pytest
 
+from experiments.common.pages import readme as docs
+from experiments.common.pages.options_page import options_page
 from ssfx.collectives import collectives
 from ssfx.compressors import compressors
+from ssfx.compressors.memories import memories
 from ssfx.config import resolve_job
 from ssfx.config.option_text import described, types, value
-from ssfx.memories import memories
-from ssfx.pages import readme as docs
-from ssfx.pages.options_page import options_page
 from ssfx.schemes import schemes
 from ssfx.schemes.per_tensor import PerTensorOptions
 

@@ -6,9 +6,9 @@ import re
 import pytest
 from docs.markdown import ROOT, python_blocks
 
-from ssfx.claims.summary import COLUMNS
+from experiments.common.claims.summary import COLUMNS
 from ssfx.cli import main
-from ssfx.config.cases import resolve_plan
+from ssfx.lab.config.cases import resolve_plan
 
 
 @pytest.mark.slow

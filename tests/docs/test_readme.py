@@ -6,18 +6,18 @@ import re
 import pytest
 from docs.markdown import ROOT
 
-from ssfx.claims.ledger import ledgers
-from ssfx.figures.discovery import discover
-from ssfx.figures.drawing import check_all
-from ssfx.pages import readme as docs
-from ssfx.pages.algebra import algebra_block, compute
-from ssfx.pages.conditions import conditions_block
-from ssfx.pages.edition import first_figure
-from ssfx.pages.emulated import RECORD, emulated_block
-from ssfx.pages.models import Published, analytic_block, models_block
+from experiments.common.claims.ledger import ledgers
+from experiments.common.figures.discovery import discover
+from experiments.common.figures.drawing import check_all
+from experiments.common.pages import readme as docs
+from experiments.common.pages.algebra import algebra_block, compute
+from experiments.common.pages.conditions import conditions_block
+from experiments.common.pages.edition import first_figure
+from experiments.common.pages.emulated import RECORD, emulated_block
+from experiments.common.pages.models import Published, analytic_block, models_block
+from experiments.common.validation.ground_truth import load
+from ssfx.lab.workloads.base import models
 from ssfx.perf_model.roofline import analytic_profile
-from ssfx.validation.ground_truth import load
-from ssfx.workloads.base import models
 
 AGAIN = "run `make docs` and commit what it changed"
 
@@ -52,7 +52,7 @@ def test_an_analytic_time_stands_beside_each_published_one(monkeypatch):
     twice = Published("resnet50", "v100", 128, analytic_s / 2, analytic_s / 2, "somebody")
     between = Published("resnet50", "v100", 128, analytic_s, 2 * analytic_s, "another")
     most = Published("resnet50", "v100", 128, analytic_s, analytic_s, "a third", at_most=True)
-    monkeypatch.setattr("ssfx.pages.models.PUBLISHED", (twice, between, most))
+    monkeypatch.setattr("experiments.common.pages.models.PUBLISHED", (twice, between, most))
     cells = [line.split(" | ")[1:] for line in analytic_block().splitlines()[2:]]
     ms = f"{1e3 * analytic_s:.0f}"
     assert cells[0] == [ms, f"{500 * analytic_s:.0f}", "2.00", "somebody |"]

@@ -14,13 +14,13 @@ import pytest
 from figures.synthetic_clusters import clusters
 from PIL import Image
 
-from ssfx.claims.every_claim import headlines
-from ssfx.claims.ledger import ledgers
-from ssfx.figures.discovery import discover
-from ssfx.pages import report, report_file
-from ssfx.pages.readme import reference_rows
-from ssfx.pages.report import report_page
-from ssfx.pages.step_timeline import chosen_row, step_timeline
+from experiments.common.claims.every_claim import headlines
+from experiments.common.claims.ledger import ledgers
+from experiments.common.figures.discovery import discover
+from experiments.common.pages import report, report_file
+from experiments.common.pages.readme import reference_rows
+from experiments.common.pages.report import report_page
+from experiments.common.pages.step_timeline import chosen_row, step_timeline
 
 VOID = {"meta", "img", "input", "br"}
 OPTIONAL = {"tr", "td", "th", "li", "p"}
@@ -175,7 +175,7 @@ def searched(parsed, tmp_path_factory):
         pytest.skip("needs node, which runs the page's script")
     lines = Lines()
     lines.feed(parsed[0])
-    work = files("ssfx.pages").joinpath("report.js").read_text(encoding="utf-8")
+    work = files("experiments.common.pages").joinpath("report.js").read_text(encoding="utf-8")
     path = tmp_path_factory.mktemp("script") / "page.js"
 
     def run(*asked):

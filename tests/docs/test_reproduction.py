@@ -7,12 +7,12 @@ import pytest
 from figures.synthetic import throughput
 from figures.synthetic_clusters import clusters
 
-from ssfx.claims.every_claim import verdicts
-from ssfx.claims.ledger import ledgers
-from ssfx.figures.discovery import discover
-from ssfx.pages import readme as docs
-from ssfx.pages.markdown import anchor, cut, table
-from ssfx.pages.reproduction import reproduction_page
+from experiments.common.claims.every_claim import verdicts
+from experiments.common.claims.ledger import ledgers
+from experiments.common.figures.discovery import discover
+from experiments.common.pages import readme as docs
+from experiments.common.pages.markdown import anchor, cut, table
+from experiments.common.pages.reproduction import reproduction_page
 
 
 def section(page, name):

@@ -10,10 +10,10 @@ import pytest
 from docs.markdown import ROOT
 from processes import finished
 
+from experiments.common.figures.discovery import chosen, discover
 from ssfx.cli import main
 from ssfx.compressors import Cost
 from ssfx.core.errors import ConfigError
-from ssfx.figures.discovery import chosen, discover
 
 PAGE = (ROOT / "docs" / "thesis.md").read_text()
 FILES = re.findall(r"```\w+\n# (thesis/\S+)\n(.*?)```", PAGE, re.DOTALL)

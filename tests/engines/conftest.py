@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from engines.helpers import fake_launches
 
-from ssfx.results.store import Store
+from ssfx.lab.results.store import Store
 
 
 @pytest.fixture

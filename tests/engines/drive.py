@@ -12,9 +12,9 @@ from pathlib import Path
 
 from ssfx.core.case import Case
 from ssfx.core.errors import SsfxError
-from ssfx.engines.netns import Netns
-from ssfx.engines.torchrun import Torchrun
-from ssfx.results.store import Store
+from ssfx.lab.engines.netns import Netns
+from ssfx.lab.engines.torchrun import Torchrun
+from ssfx.lab.results.store import Store
 
 if __name__ == "__main__":
     root, *texts = sys.argv[1:]

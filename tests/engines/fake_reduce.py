@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from ssfx.runtime.heartbeat import read_beat
-from ssfx.workloads.record import StepRecord
-from ssfx.workloads.train import TrainResult
+from ssfx.lab.worker.heartbeat import read_beat
+from ssfx.lab.workloads.record import StepRecord
+from ssfx.lab.workloads.train import TrainResult
 
 
 def train(case: Any, on_step: Any, attach: Any, *, checkpoint_dir: Any) -> TrainResult:

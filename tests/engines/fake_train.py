@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 
 from ssfx.core.files import write_atomic
-from ssfx.workloads.checkpoint import Checkpoints
-from ssfx.workloads.record import StepRecord
-from ssfx.workloads.train import StoppedAtCheckpoint, TrainResult
+from ssfx.lab.workloads.checkpoint import Checkpoints
+from ssfx.lab.workloads.record import StepRecord
+from ssfx.lab.workloads.train import StoppedAtCheckpoint, TrainResult
 
 
 def train(case, on_step, attach, *, checkpoint_dir):

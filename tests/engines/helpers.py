@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from ssfx.core.case import Case
-from ssfx.runtime.heartbeat import read_beat
+from ssfx.lab.worker.heartbeat import read_beat
 
 HERE = Path(__file__).parent
 
@@ -29,7 +29,7 @@ def fake_launches(monkeypatch: pytest.MonkeyPatch) -> None:
 
     On a busy machine that is longer than a user would wait.
     """
-    monkeypatch.setattr("ssfx.engines.launch.GRACE_S", 60.0)
+    monkeypatch.setattr("ssfx.lab.engines.launch.GRACE_S", 60.0)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])))
 
 
@@ -42,7 +42,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch, hangs: Callable[[], bool]) -> None:
         passed_s += 100.0 if hangs() else 0.0
         return time.monotonic() + passed_s
 
-    monkeypatch.setattr("ssfx.engines.launch.time", SimpleNamespace(sleep=time.sleep, monotonic=monotonic))
+    monkeypatch.setattr("ssfx.lab.engines.launch.time", SimpleNamespace(sleep=time.sleep, monotonic=monotonic))
 
 
 def phases(runs: Path, ranks: int, attempt: str = "attempt-1") -> list[tuple[int, str]]:

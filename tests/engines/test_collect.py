@@ -9,10 +9,10 @@ import pytest
 from engines.helpers import make_case
 
 from ssfx.core.errors import RunError
-from ssfx.engines.collect import collect
-from ssfx.engines.job import Job
-from ssfx.results.run_lock import RunLock
-from ssfx.workloads.record import StepRecord
+from ssfx.lab.engines.collect import collect
+from ssfx.lab.engines.job import Job
+from ssfx.lab.results.run_lock import RunLock
+from ssfx.lab.workloads.record import StepRecord
 
 RECORD = StepRecord(
     step=0, iteration_s=1.0, forward_s=0.2, backward_s=0.3, sparsify_s=0.1, exposed_comm_s=0.1, step_s=0.1,

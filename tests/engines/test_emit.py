@@ -14,9 +14,9 @@ from engines.helpers import make_case
 from ssfx.cli import main
 from ssfx.core import machine
 from ssfx.core.case import Case
-from ssfx.engines.allocation import free_port
-from ssfx.engines.emit import MOST_CASES, RESULTS
-from ssfx.engines.every_node import Nodes
+from ssfx.lab.engines.allocation import free_port
+from ssfx.lab.engines.emit import MOST_CASES, RESULTS
+from ssfx.lab.engines.every_node import Nodes
 
 # Read on 2026-11-25 in sky/utils/schemas.py of github.com/skypilot-org/skypilot, commit 00052dfe0d13: get_task_schema
 # and _get_single_resources_schema, which both say additionalProperties: False; those with a leading _ are left out.
@@ -153,7 +153,7 @@ def test_two_nodes_run_two_cases_and_the_first_writes_their_rows(store, started,
     sweep = tmp_path / "sweep.json"
     said = {"root": str(store.runs.parent), "train": "fake_train:train", "stall_timeout_s": None, "key": "ours"}
     sweep.write_text(json.dumps({**said, "cases": [asdict(case) for case in cases]}))
-    command = [sys.executable, "-m", "ssfx.engines.every_node", sweep, "--nodes", "2", "--address", "127.0.0.1"]
+    command = [sys.executable, "-m", "ssfx.lab.engines.every_node", sweep, "--nodes", "2", "--address", "127.0.0.1"]
     port = str(free_port())
     nodes = [started.start([*command, "--port", port, "--rank", str(rank)]) for rank in (1, 0)]
     assert [node.wait() for node in nodes] == [0, 0]
@@ -166,7 +166,7 @@ def test_two_nodes_run_two_cases_and_the_first_writes_their_rows(store, started,
 def test_a_node_starts_nothing_that_was_not_signed_with_the_key_of_its_sweep(started, tmp_path):
     port, sweep = free_port(), tmp_path / "sweep.json"
     sweep.write_text(json.dumps({"key": "ours"}))
-    command = [sys.executable, "-m", "ssfx.engines.every_node", sweep, "--nodes", "2", "--address", "127.0.0.1"]
+    command = [sys.executable, "-m", "ssfx.lab.engines.every_node", sweep, "--nodes", "2", "--address", "127.0.0.1"]
     node = started.start([*command, "--port", str(port), "--rank", "1"], stderr=subprocess.PIPE, text=True)
     stranger = Nodes(2, 0, "127.0.0.1", port, "theirs")
     touch = ["-c", f"open({str(tmp_path / 'started')!r}, 'w')"]

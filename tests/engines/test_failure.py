@@ -7,10 +7,10 @@ import json
 import pytest
 from engines.helpers import make_case
 
-from ssfx.engines.failure import diagnose, diagnose_stall, is_peer_error
-from ssfx.engines.job import Job
-from ssfx.results.run_lock import RunLock
-from ssfx.runtime.heartbeat import Heartbeat
+from ssfx.lab.engines.failure import diagnose, diagnose_stall, is_peer_error
+from ssfx.lab.engines.job import Job
+from ssfx.lab.results.run_lock import RunLock
+from ssfx.lab.worker.heartbeat import Heartbeat
 
 PEER = "RuntimeError: [pair.cc:547] Connection closed by peer [127.0.0.1]:24180"
 

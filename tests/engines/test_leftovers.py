@@ -12,10 +12,10 @@ from engines.helpers import HERE, make_case
 from processes import HANG_S, wait_until
 
 from ssfx.core.errors import RunError
-from ssfx.engines.leftovers import TEMPORARY
-from ssfx.engines.torchrun import Torchrun
-from ssfx.results import step_logs
-from ssfx.results.store import Store
+from ssfx.lab.engines.leftovers import TEMPORARY
+from ssfx.lab.engines.torchrun import Torchrun
+from ssfx.lab.results import step_logs
+from ssfx.lab.results.store import Store
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
 MAIN = "import sys; from ssfx.cli import main; sys.exit(main())"

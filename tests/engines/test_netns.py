@@ -15,10 +15,10 @@ from engines.helpers import make_case, phases
 from processes import HANG_S, wait_until
 
 from ssfx.core.errors import RunError
-from ssfx.engines import line_rate
-from ssfx.engines.hosts import INTERFACE, Hosts, Network, missing
-from ssfx.engines.netns import Netns
-from ssfx.runtime.heartbeat import read_beat
+from ssfx.lab.engines import line_rate
+from ssfx.lab.engines.hosts import INTERFACE, Hosts, Network, missing
+from ssfx.lab.engines.netns import Netns
+from ssfx.lab.worker.heartbeat import read_beat
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no hosts can be emulated here: {missing()}")
 FAKE = "fake_train:train"
@@ -104,7 +104,7 @@ def test_the_rank_that_failed_is_named(store, monkeypatch, fault, verdict):
 @pytest.mark.slow
 def test_a_host_that_is_lost_is_named_and_ends_everything(store, started, monkeypatch):
     monkeypatch.setenv("FAKE_HOLD", str(store.runs / "never"))  # ranks wait in their third step
-    monkeypatch.setattr("ssfx.engines.launch.GRACE_S", 2.0)  # a torchrun that waits for the lost one needs SIGKILL
+    monkeypatch.setattr("ssfx.lab.engines.launch.GRACE_S", 2.0)  # a torchrun that waits for the lost one needs SIGKILL
     case = emulated_case(cluster="emulated_2x100mbit(devices_per_node=2)", world_size=4)
 
     def power_off():

@@ -9,20 +9,20 @@ from types import SimpleNamespace
 import pytest
 from engines.helpers import make_case
 
-from ssfx.config.cases import resolve_job
 from ssfx.config.clusters import engine_of
 from ssfx.config.compose import compose
 from ssfx.config.groups import choices
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.engines import hosts, line_rate
-from ssfx.engines.hosts import Hosts, Network, missing
-from ssfx.engines.job import Job
-from ssfx.engines.launch import TEMPORARY
-from ssfx.engines.netns import HostsLaunch, Netns
+from ssfx.lab.config.cases import resolve_job
+from ssfx.lab.engines import hosts, line_rate
+from ssfx.lab.engines.hosts import Hosts, Network, missing
+from ssfx.lab.engines.job import Job
+from ssfx.lab.engines.launch import TEMPORARY
+from ssfx.lab.engines.netns import HostsLaunch, Netns
+from ssfx.lab.results.run_lock import RunLock
+from ssfx.lab.results.store import Store
+from ssfx.lab.worker.heartbeat import Beat
 from ssfx.perf_model.cluster_file import cluster_of
-from ssfx.results.run_lock import RunLock
-from ssfx.results.store import Store
-from ssfx.runtime.heartbeat import Beat
 
 PRESETS = [name for name in choices("cluster") if name.startswith("emulated_")]
 
@@ -154,6 +154,6 @@ def test_several_ranks_on_each_host_are_asked_for_as_on_a_cluster(tmp_path):
             "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=3", "--rdzv-backend=static",
             "--master-addr=10.0.0.1", "--master-port=29500", "--max-restarts=0",
             f"--log-dir={tmp_path / 'run' / 'attempt-1' / TEMPORARY}", f"--node-rank={host}",
-            "-m", "ssfx.runtime.worker", str(tmp_path / "batch.json"),
+            "-m", "ssfx.lab.worker.rank", str(tmp_path / "batch.json"),
         ]  # fmt: skip
     claim.release()

@@ -18,9 +18,9 @@ import pytest
 from engines.helpers import HERE, make_case, phases
 from processes import HANG_S, wait_until
 
-from ssfx.engines import allocation
-from ssfx.engines.hosts import missing
-from ssfx.engines.launch import TEMPORARY
+from ssfx.lab.engines import allocation
+from ssfx.lab.engines.hosts import missing
+from ssfx.lab.engines.launch import TEMPORARY
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
 _LISTENS = "0A"

@@ -13,15 +13,15 @@ from rich.console import Console
 
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.origin import Origin
-from ssfx.engines import engines
-from ssfx.engines.job import Job
-from ssfx.engines.progress import Report
-from ssfx.engines.torchrun import Torchrun
-from ssfx.results.rows import Row
-from ssfx.results.run_lock import RunLock
-from ssfx.results.store import Store
-from ssfx.runtime.faults import VARIABLE, Fault, InjectedFault, Injector, fired
-from ssfx.runtime.heartbeat import SIZE, Heartbeat, heartbeat_path, read_beat
+from ssfx.core.rows import Row
+from ssfx.lab.engines import engines
+from ssfx.lab.engines.job import Job
+from ssfx.lab.engines.progress import Report
+from ssfx.lab.engines.torchrun import Torchrun
+from ssfx.lab.results.run_lock import RunLock
+from ssfx.lab.results.store import Store
+from ssfx.lab.worker.faults import VARIABLE, Fault, InjectedFault, Injector, fired
+from ssfx.lab.worker.heartbeat import SIZE, Heartbeat, heartbeat_path, read_beat
 
 
 def test_a_beat_is_readable_and_never_grows_the_file(tmp_path):
@@ -163,7 +163,7 @@ def test_a_corrupt_row_stops_the_launcher_and_is_not_run_over(tmp_path):
 def test_the_registry_has_torchrun_and_needs_no_torch():
     assert engines["torchrun"].summary
     code = (
-        "import sys; from ssfx.engines import engines; engines.names(); "
+        "import sys; from ssfx.lab.engines import engines; engines.names(); "
         "sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -10,9 +10,9 @@ from processes import finished
 from ssfx.config import resolve_job
 from ssfx.core import machine
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.engines.places import Place, check_room, places
-from ssfx.engines.torchrun import Torchrun, _alternate
-from ssfx.results.store import Store
+from ssfx.lab.engines.places import Place, check_room, places
+from ssfx.lab.engines.torchrun import Torchrun, _alternate
+from ssfx.lab.results.store import Store
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_what_is_started_at_a_place_stays_on_its_cores():
 
 
 def test_lanes_take_turns_and_end_together(monkeypatch):
-    monkeypatch.setattr("ssfx.engines.torchrun.POLL_S", 0.0)
+    monkeypatch.setattr("ssfx.lab.engines.torchrun.POLL_S", 0.0)
     seen = []
 
     def lane(name, steps, fails=False):

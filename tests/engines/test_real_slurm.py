@@ -14,13 +14,13 @@ from engines.real_slurm import RealSlurm
 from processes import wait_until
 
 from ssfx.core.errors import RunError
-from ssfx.engines.failure import RunsFailed
-from ssfx.engines.sbatch import queued
-from ssfx.engines.slurm import Slurm
-from ssfx.engines.submission import submissions
-from ssfx.results.store import Store
-from ssfx.runtime.heartbeat import read_beat
-from ssfx.runtime.stop import REQUEST
+from ssfx.lab.engines.failure import RunsFailed
+from ssfx.lab.engines.sbatch import queued
+from ssfx.lab.engines.slurm import Slurm
+from ssfx.lab.engines.submission import submissions
+from ssfx.lab.results.store import Store
+from ssfx.lab.worker.heartbeat import read_beat
+from ssfx.lab.worker.stop import REQUEST
 
 pytestmark = [
     pytest.mark.torchrun, pytest.mark.slow,

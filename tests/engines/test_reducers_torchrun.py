@@ -8,7 +8,7 @@ import pytest
 from engines.helpers import hurry, make_case, phases
 
 from ssfx.core.errors import RunError
-from ssfx.engines.torchrun import Torchrun
+from ssfx.lab.engines.torchrun import Torchrun
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
 FAKE = "fake_reduce:train"

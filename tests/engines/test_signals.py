@@ -9,11 +9,11 @@ import pytest
 from engines.helpers import make_case
 
 from ssfx.core.errors import REQUEUE_EXIT_CODE, RequeueError
-from ssfx.engines.launch import Patience
-from ssfx.engines.progress import Report
-from ssfx.engines.signals import NOW, signals
-from ssfx.engines.torchrun import _Sweep, _wait
-from ssfx.results.store import Store
+from ssfx.lab.engines.launch import Patience
+from ssfx.lab.engines.progress import Report
+from ssfx.lab.engines.signals import NOW, signals
+from ssfx.lab.engines.torchrun import _Sweep, _wait
+from ssfx.lab.results.store import Store
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from ssfx.config.cases import resolve_job
 from ssfx.core import machine
-from ssfx.engines import engines
+from ssfx.lab.config.cases import resolve_job
+from ssfx.lab.engines import engines
+from ssfx.lab.results.store import Store
 from ssfx.perf_model.target import target_of
-from ssfx.results.store import Store
 
 
 @pytest.fixture(autouse=True)

@@ -17,14 +17,14 @@ from engines.helpers import HERE, make_case
 from processes import wait_until
 
 from ssfx.cli import main
-from ssfx.cli.watch import snapshot
 from ssfx.config import resolve_job
 from ssfx.core.errors import REQUEUE_EXIT_CODE, ConfigError, RequeueError, RunError
 from ssfx.core.slurm_site import Site
-from ssfx.engines import allocation
-from ssfx.engines.failure import RunsFailed
-from ssfx.engines.sbatch import Shape, later, queued, script
-from ssfx.engines.slurm import Slurm
+from ssfx.lab.cli.watch import snapshot
+from ssfx.lab.engines import allocation
+from ssfx.lab.engines.failure import RunsFailed
+from ssfx.lab.engines.sbatch import Shape, later, queued, script
+from ssfx.lab.engines.slurm import Slurm
 
 CLUSTER = "16gpu(device=cpu,devices_per_node=1,nodes=2)"
 
@@ -287,7 +287,7 @@ def test_every_case_is_a_task_on_nodes_of_its_own_and_a_rank_that_dies_costs_its
 
 
 def test_a_task_that_never_got_to_its_case_says_its_last_line(store, slurm, monkeypatch):
-    monkeypatch.setattr("ssfx.engines.submission.sys.executable", "/no/such/python")
+    monkeypatch.setattr("ssfx.lab.engines.submission.sys.executable", "/no/such/python")
     said = r"100_0 ended with: .*/no/such/python.*; see .*task-0\.log \(1 more failed: \w+\)"
     with pytest.raises(RunError, match=said):
         engine().run([two_nodes(seed=seed) for seed in (1, 2)], store, progress=False)
@@ -303,7 +303,7 @@ def test_a_command_that_was_interrupted_leaves_its_tasks_to_slurm_and_finds_them
         raise KeyboardInterrupt
 
     # Not time.sleep itself, which subprocess calls, too.
-    monkeypatch.setattr("ssfx.engines.slurm.time", SimpleNamespace(sleep=interrupt, monotonic=time.monotonic))
+    monkeypatch.setattr("ssfx.lab.engines.slurm.time", SimpleNamespace(sleep=interrupt, monotonic=time.monotonic))
     for said in ("slurm: job 100", "is Slurm's task 100_0 already"):
         with suppress(KeyboardInterrupt):
             engine().run([case], store)

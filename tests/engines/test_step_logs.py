@@ -11,10 +11,10 @@ from engines.helpers import fake_launches, make_case
 
 from ssfx.cli import main
 from ssfx.core.errors import RunError
-from ssfx.engines.torchrun import Torchrun
-from ssfx.results import step_logs
-from ssfx.results.store import Store
-from ssfx.workloads.record import records_in
+from ssfx.lab.engines.torchrun import Torchrun
+from ssfx.lab.results import step_logs
+from ssfx.lab.results.store import Store
+from ssfx.lab.workloads.record import records_in
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
 
@@ -54,7 +54,7 @@ def runs(recorded, tmp_path, monkeypatch):
     shutil.copytree(recorded, tmp_path / "results")
     monkeypatch.setenv("SSFX_RESULTS", str(tmp_path / "results"))
     for shipped in ("reference_dir", "data_dir"):
-        monkeypatch.setattr(f"ssfx.cli.verify.{shipped}", lambda: tmp_path / "nothing")
+        monkeypatch.setattr(f"ssfx.lab.cli.verify.{shipped}", lambda: tmp_path / "nothing")
     return sorted((tmp_path / "results").glob("runs/*/attempt-*/rank*.jsonl"))
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ssfx.engines.launch import Launch, Patience
+from ssfx.lab.engines.launch import Launch, Patience
 
 
 @pytest.fixture

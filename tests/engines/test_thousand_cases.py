@@ -11,11 +11,11 @@ from engines.helpers import make_case
 
 from ssfx.config import resolve_job
 from ssfx.core.origin import Origin
+from ssfx.core.rows import Row
 from ssfx.core.slurm_site import Site
-from ssfx.engines.submission import MOST_TASKS, arrays, latest_tasks, submissions, submit_array
-from ssfx.engines.torchrun import MOST_CASES, Torchrun
-from ssfx.results.rows import Row
-from ssfx.results.store import Store
+from ssfx.lab.engines.submission import MOST_TASKS, arrays, latest_tasks, submissions, submit_array
+from ssfx.lab.engines.torchrun import MOST_CASES, Torchrun
+from ssfx.lab.results.store import Store
 
 WORDS = ["scheme=ddp", "cluster=16gpu", "cluster.nodes=2", "engine=slurm", "workload=digits_resnet"]
 
@@ -41,7 +41,7 @@ def test_an_array_of_a_thousand_tasks_is_three_files(tmp_path, monkeypatch):
     assert (len(first.cases), len(second.cases)) == (MOST_TASKS, 1)
     assert "#SBATCH --array=0-999\n" in first.script
     assert list(tmp_path.iterdir()) == [], "nothing is written before it is submitted"
-    monkeypatch.setattr("ssfx.engines.submission.submit", lambda path: "7")
+    monkeypatch.setattr("ssfx.lab.engines.submission.submit", lambda path: "7")
     submit_array(first, store, "train", None, site)
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [
         "array.sh", "submitted.json", "sweep.json",
@@ -74,7 +74,7 @@ seen: list[tuple[int, int]] = []
 
 
 def test_many_cases_are_launched_by_parts_and_no_file_stays_open(tmp_path, monkeypatch):
-    monkeypatch.setattr("ssfx.results.store.write_json", lambda path, text: Path(path).write_text(text))  # no fsync
+    monkeypatch.setattr("ssfx.lab.results.store.write_json", lambda path, text: Path(path).write_text(text))  # no fsync
     engine, before = Torchrun(), psutil.Process().num_fds()
     engine._starts = Instant
     seen.clear()

@@ -19,11 +19,11 @@ from processes import HANG_S, finished, wait_until
 from ssfx.core.errors import REQUEUE_EXIT_CODE, RunError
 from ssfx.core.files import read_json
 from ssfx.core.machine import own_cores
-from ssfx.engines.failure import RunsFailed
-from ssfx.engines.launch import TEMPORARY, Launch
-from ssfx.engines.torchrun import Torchrun
+from ssfx.lab.engines.failure import RunsFailed
+from ssfx.lab.engines.launch import TEMPORARY, Launch
+from ssfx.lab.engines.torchrun import Torchrun
+from ssfx.lab.workloads.record import records_in
 from ssfx.planning.plan import Plan
-from ssfx.workloads.record import records_in
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
 FAKE = "fake_train:train"
@@ -229,7 +229,7 @@ def test_a_worker_refuses_another_world_size(store):
     batch = store.runs / "batch.json"
     batch.write_text(json.dumps({"train": FAKE, "jobs": [{"run_dir": str(run_dir), "attempt": 1}]}))
     environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    command = [sys.executable, "-m", "ssfx.runtime.worker", str(batch)]
+    command = [sys.executable, "-m", "ssfx.lab.worker.rank", str(batch)]
     done = finished(command, env=environment, stdin=subprocess.DEVNULL)
     assert done.returncode == 1
     failure = json.loads((run_dir / "attempt-1" / "failure-rank0.json").read_text())

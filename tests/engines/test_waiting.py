@@ -6,9 +6,9 @@ import pytest
 from engines.helpers import make_case
 from rich.console import Console
 
-from ssfx.engines.failure import waits_for
-from ssfx.engines.progress import Report
-from ssfx.runtime.heartbeat import Beat
+from ssfx.lab.engines.failure import waits_for
+from ssfx.lab.engines.progress import Report
+from ssfx.lab.worker.heartbeat import Beat
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_compiling_a_kernel_is_noticed_and_loading_it_is_not(tmp_path, monkeypat
     from numba import njit
     from numba.core import event
 
-    from ssfx.kernels.cpu.jit import watch_compiling
+    from ssfx.compressors.kernels.cpu.jit import watch_compiling
 
     before = {kind: list(listeners) for kind, listeners in event._registered.items()}
     told = []

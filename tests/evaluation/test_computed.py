@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ssfx.claims.ledger import claims_of
-from ssfx.claims.verdicts import Verdict
-from ssfx.evaluation.judging import complete, half_digit, held, says
-from ssfx.evaluation.low_rank import compressed_buffers, dense_buffers, factors, of, share_below
-from ssfx.evaluation.quality_curves import compared
-from ssfx.evaluation.selection_example import WORKERS, build_up_without_common_part, run
-from ssfx.evaluation.sketch_example import bias, linearity, relative_noise, wrong_blocks, zeros_skipped
-from ssfx.evaluation.word_models import gnmt, lstm
+from experiments.common.claims.ledger import claims_of
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import complete, half_digit, held, says
+from experiments.common.evaluation.low_rank import compressed_buffers, dense_buffers, factors, of, share_below
+from experiments.common.evaluation.quality_curves import compared
+from experiments.common.evaluation.selection_example import WORKERS, build_up_without_common_part, run
+from experiments.common.evaluation.sketch_example import bias, linearity, relative_noise, wrong_blocks, zeros_skipped
+from experiments.common.evaluation.word_models import gnmt, lstm
 
 
 def test_factors_of_a_model_follow_from_its_shapes() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from figures.synthetic import row
 
-from ssfx.evaluation.gaps import Finals, judged_gaps, longest, trained
-from ssfx.results.rows import Row
+from experiments.common.evaluation.gaps import Finals, judged_gaps, longest, trained
+from ssfx.core.rows import Row
 
 DENSE = (0.90, 0.91, 0.92)
 PRINTED = {"good": 0.99, "bad": 0.90, "even": 0.999}

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from ssfx.claims.ledger import ledgers
-from ssfx.figures.discovery import Figure, discover
+from experiments.common.claims.ledger import ledgers
+from experiments.common.figures.discovery import Figure, discover
 
 PAPERS = ("acpsgd", "mergecomp", "micro", "s2reducer")
 LEDGERS = {ledger.paper: ledger for ledger in ledgers()}

@@ -9,6 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from experiments.common.evaluation.set_ups import (
+    Method,
+    Place,
+    corrected,
+    counted,
+    fits,
+    map_text,
+    needed_gbps,
+    on_the_map,
+    places,
+)
+from ssfx.advice.cases import simulate_case
 from ssfx.advice.map_2026 import FILE, place_on_map
 from ssfx.advice.sending import more_steps, ways
 from ssfx.config.simulations import resolve_simulations
@@ -16,12 +28,10 @@ from ssfx.core.case import ClusterChoice
 from ssfx.core.digests import loads
 from ssfx.core.files import read
 from ssfx.core.paths import data_dir, reference_dir
-from ssfx.evaluation.set_ups import Method, Place, corrected, counted, fits, map_text, needed_gbps, on_the_map, places
+from ssfx.core.rows import Row
+from ssfx.lab.results.sent_methods import methods_of, plan_of
+from ssfx.lab.results.store import Store
 from ssfx.perf_model.cluster_file import cluster_on
-from ssfx.results.rows import Row
-from ssfx.results.sent_methods import methods_of, plan_of
-from ssfx.results.store import Store
-from ssfx.simulator.cases import simulate_case
 
 LOW_RANK = ("low-rank sums",)
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from experiments.common.evaluation.row_steps import NoRow, by_calibration, judge_predictions, ours_as_stated
+from experiments.common.figures.discovery import discover
+from experiments.common.validation import published_mergecomp as mergecomp
+from experiments.common.validation import published_s2reducer as s2reducer
+from experiments.common.validation.published_acpsgd import MODELS, Setup, ratios, table_3, timed
+from experiments.common.validation.published_steps import Simulations, factor
+from ssfx.advice.cases import simulate_case
 from ssfx.config import resolve_job
 from ssfx.core.origin import Origin
-from ssfx.evaluation.row_steps import NoRow, by_calibration, judge_predictions, ours_as_stated
-from ssfx.figures.discovery import discover
-from ssfx.results.rows import Row
-from ssfx.simulator.cases import simulate_case
-from ssfx.validation import published_mergecomp as mergecomp
-from ssfx.validation import published_s2reducer as s2reducer
-from ssfx.validation.published_acpsgd import MODELS, Setup, ratios, table_3, timed
-from ssfx.validation.published_steps import Simulations, factor
+from ssfx.core.rows import Row
 
 EXPERIMENTS = (
     "acpsgd_models", "acpsgd_fusion", "acpsgd_sweeps", "mergecomp_clusters", "mergecomp_groups", "s2_sparse",

@@ -7,7 +7,7 @@ from typing import Any
 
 from ssfx.core.case import Case
 from ssfx.core.origin import Kind, Origin
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 
 WORKLOADS = {
     "resnet_tiny": ("digits", 32, 900.0),

@@ -7,7 +7,7 @@ from typing import Any
 
 from ssfx.core.case import Case
 from ssfx.core.origin import Origin
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 
 SPEEDS = {
     "ddp": 1000.0, "hipress": 800.0, "oktopk": 900.0, "spardl": 950.0, "espresso": 850.0, "omgs": 980.0,

@@ -6,7 +6,7 @@ from typing import Any
 
 from ssfx.core.case import Case
 from ssfx.core.origin import Origin
-from ssfx.results.rows import Row
+from ssfx.core.rows import Row
 
 DEGREES = (0, 20, 40, 60, 80, 100)
 MODELS = {"resnet152_digits": "digits", "bert_large_narrow": "stdlib_spans"}

@@ -6,11 +6,11 @@ import pytest
 from figures.synthetic import row
 from figures.test_tables import colours, rgb
 
+from experiments.common.figures.auto import AUTO, COLOUR, LABEL, auto_of, budget_said
+from experiments.common.figures.discovery import discover
 from ssfx.core.paths import reference_dir
-from ssfx.figures.auto import AUTO, COLOUR, LABEL, auto_of, budget_said
-from ssfx.figures.discovery import discover
-from ssfx.results.simulated_cells import cells
-from ssfx.results.store import Store
+from ssfx.lab.results.simulated_cells import cells
+from ssfx.lab.results.store import Store
 
 FIGURES = discover()
 SIMULATED = {

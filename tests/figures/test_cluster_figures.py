@@ -7,18 +7,18 @@ import pytest
 from figures.synthetic import row
 from figures.synthetic_clusters import SPEEDS, clusters, growth, setting, simulated
 
-from ssfx.claims.every_claim import headlines, verdicts
-from ssfx.claims.evidence import evidence
-from ssfx.claims.ledger import ledgers
-from ssfx.claims.simulated import judged
-from ssfx.cli.reference import READ, _committed
-from ssfx.config.cases import resolve_job
+from experiments.common.claims.every_claim import headlines, verdicts
+from experiments.common.claims.evidence import evidence
+from experiments.common.claims.ledger import ledgers
+from experiments.common.claims.simulated import judged
+from experiments.common.figures.discovery import discover
+from experiments.common.figures.gains import bands, gain
+from ssfx.advice.cases import simulate_case
 from ssfx.core.errors import RunError
-from ssfx.figures.discovery import discover
-from ssfx.figures.gains import bands, gain
-from ssfx.results.simulated_cells import against_dense, cells, fastest
-from ssfx.results.store import Store
-from ssfx.simulator.cases import simulate_case
+from ssfx.lab.cli.reference import READ, _committed
+from ssfx.lab.config.cases import resolve_job
+from ssfx.lab.results.simulated_cells import against_dense, cells, fastest
+from ssfx.lab.results.store import Store
 
 PUBLISHED = "published:5e6f7a8b"
 FIGURES = {

@@ -7,13 +7,13 @@ import pytest
 from docs.markdown import ROOT
 from figures.synthetic import achieved_density, compressor_row, latencies, row
 
+from experiments.common.figures.discovery import discover
+from experiments.common.figures.drawing import draw_all
+from experiments.common.figures.latency import COMMAND, points, published
 from ssfx.config import resolve_job
 from ssfx.core.errors import RunError
-from ssfx.figures.discovery import discover
-from ssfx.figures.drawing import draw_all
-from ssfx.figures.latency import COMMAND, points, published
-from ssfx.results.rows import Row
-from ssfx.results.store import export, read_rows
+from ssfx.core.rows import Row
+from ssfx.lab.results.store import export, read_rows
 
 DENSITY, FIG04, TABLE03 = "codecs.achieved_density", "ssfusion.fig4", "ssfusion.table3"
 

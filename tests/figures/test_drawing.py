@@ -8,12 +8,12 @@ from figures.synthetic import row
 from figures.synthetic_clusters import clusters
 from PIL import Image
 
+from experiments.common.figures import drawing
+from experiments.common.figures.discovery import chosen, discover
+from experiments.common.figures.drawing import MANIFEST, check_all, draw_all
 from ssfx.cli import main
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.figures import drawing
-from ssfx.figures.discovery import chosen, discover
-from ssfx.figures.drawing import MANIFEST, check_all, draw_all
-from ssfx.results.store import Store, export
+from ssfx.lab.results.store import Store, export
 
 SMALL = ["ssfusion.eq1", "ssfusion.fig3"]
 """Figures that are computed, quickly."""
@@ -93,7 +93,7 @@ def test_a_corrupt_line_is_named_and_stops_the_figures_of_its_file(tmp_path, cap
     assert states(drawn) == {"ssfusion.fig3": "drawn", "ssfusion.fig15": "failed"}
     assert drawn[1].said == one.message
 
-    monkeypatch.setattr("ssfx.results.store.reference_dir", lambda: reference)
+    monkeypatch.setattr("ssfx.lab.results.store.reference_dir", lambda: reference)
     monkeypatch.setenv("SSFX_RESULTS", str(tmp_path))
     assert main(["figures", "ssfusion.fig15", "ssfusion.fig3"]) == 1
     said = capsys.readouterr()
@@ -170,7 +170,7 @@ def test_one_number_in_two_papers_is_refused(monkeypatch):
     found = discover()
     twins = {"one.fig1": found["ssfusion.fig1"], "two.fig1": found["ssfusion.fig3"]}
     renamed = {name: figure.__class__(**{**figure.__dict__, "name": name}) for name, figure in twins.items()}
-    monkeypatch.setattr("ssfx.figures.discovery.discover", lambda: renamed)
+    monkeypatch.setattr("experiments.common.figures.discovery.discover", lambda: renamed)
     with pytest.raises(ConfigError, match=r"several papers have a 'fig1'; say which: one\.fig1, two\.fig1"):
         names(["fig1"])
 

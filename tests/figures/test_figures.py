@@ -13,11 +13,11 @@ from figures.synthetic_clusters import clusters
 from figures.synthetic_missing import missing_rates
 from PIL import Image
 
+from experiments.common.figures import discovery as figures
+from experiments.common.figures.discovery import discover
+from experiments.common.figures.drawing import MANIFEST, draw_all
+from experiments.common.figures.paper_words import FEW
 from ssfx.core.origin import KINDS
-from ssfx.figures import discovery as figures
-from ssfx.figures.discovery import discover
-from ssfx.figures.drawing import MANIFEST, draw_all
-from ssfx.figures.paper_words import FEW
 
 
 def quality(**fixed):
@@ -87,7 +87,7 @@ def test_equal_rows_give_equal_bytes_in_another_process(drawn, tmp_path):
     (tmp_path / "rows.jsonl").write_text("".join(r.to_json() + "\n" for r in reversed(rows)))
     program = (
         "import sys; from pathlib import Path\n"
-        "from ssfx.figures.drawing import draw_all; from ssfx.results.store import read_rows\n"
+        "from experiments.common.figures.drawing import draw_all; from ssfx.lab.results.store import read_rows\n"
         "names = ['ssfusion.fig13_here', 'ssfusion.table2', 'ssfusion.fig7']\n"
         "draw_all(names, read_rows(Path('rows.jsonl')), Path('again'))\n"
         "assert 'torch' not in sys.modules"

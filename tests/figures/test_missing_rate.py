@@ -8,13 +8,13 @@ import pytest
 from engines.helpers import make_case
 from figures.synthetic_missing import DEGREES, fused_row, missing_rates, missing_row
 
+from experiments.common.figures.discovery import discover
+from experiments.common.figures.drawing import draw_all
 from ssfx.config import resolve_job
-from ssfx.engines.collect import collect
-from ssfx.engines.job import Job
-from ssfx.figures.discovery import discover
-from ssfx.figures.drawing import draw_all
-from ssfx.results.run_lock import RunLock
-from ssfx.workloads.record import StepRecord
+from ssfx.lab.engines.collect import collect
+from ssfx.lab.engines.job import Job
+from ssfx.lab.results.run_lock import RunLock
+from ssfx.lab.workloads.record import StepRecord
 
 TABLE01 = "ssfusion.table1"
 PUBLISHED = {

@@ -3,9 +3,9 @@
 import pytest
 from figures.synthetic import SCHEMES, row, throughput
 
+from experiments.common.figures.style import csv_text, facts, panel_grid, style
 from ssfx.core.errors import RunError
-from ssfx.figures.style import csv_text, facts, panel_grid, style
-from ssfx.results.comparisons import Spread, metric, panels
+from ssfx.lab.results.comparisons import Spread, metric, panels
 
 
 def test_a_panel_holds_one_workload_with_dense_schemes_first():

@@ -5,11 +5,11 @@ import csv
 import pytest
 from PIL import Image
 
+from experiments.common.figures.discovery import discover
+from experiments.common.figures.style import OUTCOME_COLOURS, SCHEME_COLOURS, save, style
+from experiments.common.figures.tables import draw_table
 from ssfx.core.paths import reference_dir
-from ssfx.figures.discovery import discover
-from ssfx.figures.style import OUTCOME_COLOURS, SCHEME_COLOURS, save, style
-from ssfx.figures.tables import draw_table
-from ssfx.results.store import Store
+from ssfx.lab.results.store import Store
 
 ROWS = [
     {"model": "ResNet-152", "tensors": 467, "share": 72.376, "paper": 72.38, "verdict": "agrees", "claim": "x"},

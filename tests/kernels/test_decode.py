@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ssfx.kernels.cpu.decode import CHUNK, write_sums
+from ssfx.compressors.kernels.cpu.decode import CHUNK, write_sums
 
 
 def plainly(total: int, indices: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

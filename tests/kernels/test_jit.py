@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 
-from ssfx.kernels.cpu import jit
+from ssfx.compressors.kernels.cpu import jit
 
 PROGRAM = """
 import sys
 import numpy as np
-from ssfx.kernels.cpu import random_keys
+from ssfx.compressors.kernels.cpu import random_keys
 kernel = random_keys.key
 print("ready", flush=True)
 sys.stdin.readline()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssfx.kernels.cpu import random_keys as compiled
+from ssfx.compressors.kernels.cpu import random_keys as compiled
 from ssfx.wire.random_keys import key
 
 

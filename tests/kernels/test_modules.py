@@ -9,11 +9,11 @@ from types import ModuleType
 import pytest
 import torch
 
-import ssfx.kernels
-from ssfx.kernels import kernels, plain_torch
-from ssfx.kernels.cpu import backend as cpu
-from ssfx.kernels.reference import backend as reference
-from ssfx.kernels.triton import backend as cuda
+import ssfx.compressors.kernels
+from ssfx.compressors.kernels import kernels, plain_torch
+from ssfx.compressors.kernels.cpu import backend as cpu
+from ssfx.compressors.kernels.reference import backend as reference
+from ssfx.compressors.kernels.triton import backend as cuda
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -55,8 +55,8 @@ def test_a_triton_that_is_too_old_is_not_used(
         return version
 
     monkeypatch.setattr(metadata, "version", installed)
-    ssfx.kernels._triton_works.cache_clear()
+    ssfx.compressors.kernels._triton_works.cache_clear()
     try:
         assert kernels(CUDA) is module
     finally:
-        ssfx.kernels._triton_works.cache_clear()
+        ssfx.compressors.kernels._triton_works.cache_clear()

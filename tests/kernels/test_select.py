@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from ssfx.compressors import Payload, build
 from ssfx.compressors.batch import Batch, Part, compress
 from ssfx.compressors.blank import blank_batch
-from ssfx.kernels import Bound, Rule, kernels, plain_torch
-from ssfx.memories import Memory, memories
+from ssfx.compressors.kernels import Bound, Rule, kernels, plain_torch
+from ssfx.compressors.memories import Memory, memories
 
 CPU = torch.device("cpu")
 MEMORIES = ("none", "residual", "residual(decay=0.5,gain=2)", "dgc(momentum=0.5)", "dgc(momentum=0.5,nesterov=True)")

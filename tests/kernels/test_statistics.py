@@ -13,9 +13,9 @@ from kernels.test_select import CPU, MEMORIES, make
 
 from ssfx.compressors import Layout, Payload
 from ssfx.compressors.batch import Batch, Part
-from ssfx.kernels import Moments, Tail, kernels, plain_torch
-from ssfx.kernels.gradients import accumulate
-from ssfx.memories import memories
+from ssfx.compressors.kernels import Moments, Tail, kernels, plain_torch
+from ssfx.compressors.kernels.gradients import accumulate
+from ssfx.compressors.memories import memories
 
 FAST = kernels(CPU)
 with plain_torch():

@@ -21,13 +21,13 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from ssfx.kernels import COPY, DGC, NESTEROV, READY, RESIDUAL, kernels, plain_torch
-from ssfx.kernels.cpu import backend as cpu
-from ssfx.kernels.reference import backend as reference
-from ssfx.kernels.triton import backend as cuda
-from ssfx.kernels.triton import compact as compaction
-from ssfx.kernels.triton import select as selection
-from ssfx.kernels.triton import statistics
+from ssfx.compressors.kernels import COPY, DGC, NESTEROV, READY, RESIDUAL, kernels, plain_torch
+from ssfx.compressors.kernels.cpu import backend as cpu
+from ssfx.compressors.kernels.reference import backend as reference
+from ssfx.compressors.kernels.triton import backend as cuda
+from ssfx.compressors.kernels.triton import compact as compaction
+from ssfx.compressors.kernels.triton import select as selection
+from ssfx.compressors.kernels.triton import statistics
 
 pytestmark = pytest.mark.slow  # half a minute in the interpreter
 

@@ -21,15 +21,15 @@ from kernels.test_select import MEMORIES, Made
 from ssfx.compressors import build
 from ssfx.compressors.base import Layout
 from ssfx.compressors.batch import Batch, compress
+from ssfx.compressors.kernels import Bound, Rule
+from ssfx.compressors.kernels.reference import backend as reference
+from ssfx.compressors.kernels.triton import backend as cuda
+from ssfx.compressors.kernels.triton import compact as compaction
+from ssfx.compressors.kernels.triton import select as selection
+from ssfx.compressors.kernels.triton import statistics
+from ssfx.compressors.memories import memories
 from ssfx.compressors.sparse import Selector
 from ssfx.compressors.topk import exactly
-from ssfx.kernels import Bound, Rule
-from ssfx.kernels.reference import backend as reference
-from ssfx.kernels.triton import backend as cuda
-from ssfx.kernels.triton import compact as compaction
-from ssfx.kernels.triton import select as selection
-from ssfx.kernels.triton import statistics
-from ssfx.memories import memories
 
 INTERPRETED = triton.knobs.runtime.interpret
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssfx.compressors import Context, Payload, build
+from ssfx.compressors.memories import Memory, check_pair, memories
 from ssfx.core.errors import ConfigError
-from ssfx.memories import Memory, check_pair, memories
 
 CONTEXT = Context(step=0, tensor_id=0, rank=0, world_size=1, density=0.25)
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssfx.compressors import Payload, build
+from ssfx.compressors.memories import Memory, check_pair, memories
 from ssfx.compressors.sparse import write
 from ssfx.core.errors import ConfigError
-from ssfx.memories import Memory, check_pair, memories
 
 State = dict[str, torch.Tensor]
 Select = Callable[[Payload, torch.Tensor], None]

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssfx.compressors import Payload, build
+from ssfx.compressors.memories import memories
+from ssfx.compressors.memories.rates import Rates
 from ssfx.core.errors import ConfigError
-from ssfx.memories import memories
-from ssfx.memories.rates import Rates
 
 
 class Rank:

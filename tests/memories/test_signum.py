@@ -9,9 +9,9 @@ from compressors.kit import decode, encode, golden
 from ssfx.compressors import build
 from ssfx.compressors.base import Payload
 from ssfx.compressors.batch import Batch, Part, compress
+from ssfx.compressors.kernels import plain_torch
+from ssfx.compressors.memories import check_pair, memories
 from ssfx.core.errors import ConfigError
-from ssfx.kernels import plain_torch
-from ssfx.memories import check_pair, memories
 
 
 def test_golden_signum() -> None:

@@ -12,17 +12,16 @@ from hypothesis import strategies as st
 from plan.instances import affine_costs, make_profile, random_costs, random_instance, random_table
 from plan.test_prices import at, planned_s, random_system
 
-from ssfx.advice.method_steps import recorded, text_of
 from ssfx.collectives import Reducer, collectives
 from ssfx.core.case import ClusterChoice
 from ssfx.core.digests import loads, without_digest
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import data_dir
+from ssfx.lab.calibration.method_steps import recorded, text_of
 from ssfx.perf_model.target import target_at
 from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import Bucket, Plan, TensorSpec
 from ssfx.planning.profile import Profile
-from ssfx.pricing.timeline import StepPrices, evaluate
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan, make_plans
 from ssfx.schemes.search.auto_bound import gathers_bound_s, lower_bound_s
@@ -43,6 +42,7 @@ from ssfx.schemes.search.auto_trial import AS_DDP, LATE, MOST
 from ssfx.schemes.search.byte_groups import plan_per_dtype
 from ssfx.schemes.search.guarded import Priced
 from ssfx.simulator import simulate
+from ssfx.simulator.pricing.timeline import StepPrices, evaluate
 
 
 def matrices(rng: random.Random, count: int) -> Profile:

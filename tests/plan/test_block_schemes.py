@@ -10,9 +10,9 @@ from ssfx.core.errors import ConfigError
 from ssfx.perf_model.shipped_profiles import load_shipped
 from ssfx.planning.plan import Plan, TensorSpec
 from ssfx.planning.profile import Profile
-from ssfx.pricing.message_sizes import lane_load, plan_bytes
-from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.make_plan import make_plan
+from ssfx.simulator.pricing.message_sizes import lane_load, plan_bytes
+from ssfx.simulator.pricing.timeline import evaluate
 
 
 def groups(plan: Plan) -> list[tuple[str, ...]]:

@@ -25,13 +25,13 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment
 from ssfx.planning.profile import Profile
-from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search import exact_groups as fusion_search
 from ssfx.schemes.search.contiguous_groups import group_curves
 from ssfx.schemes.search.exact_group_counts import best_by_count
 from ssfx.schemes.search.exact_groups import Fusion
+from ssfx.simulator.pricing.timeline import evaluate
 
 A, COSTS = instance_a(), affine_costs()
 CARRIER = Carrier("topk", 0.01, "all_gather")

@@ -30,10 +30,10 @@ from plan.options import paper_plan as make_plan
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Curve
 from ssfx.planning.plan import Plan
-from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.search import espresso_search
 from ssfx.schemes.search.espresso_search import choose_host, choose_options, last_bubble
 from ssfx.schemes.search.espresso_timeline import TICK_S, Timeline, remaining
+from ssfx.simulator.pricing.timeline import evaluate
 
 COSTS = affine_costs()
 TOPK = {"compressor": "topk"}

@@ -17,11 +17,11 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.message_sizes import plan_bytes
-from ssfx.pricing.timeline import evaluate
 from ssfx.schemes import schemes
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
+from ssfx.simulator.pricing.message_sizes import plan_bytes
+from ssfx.simulator.pricing.timeline import evaluate
 
 relaxed = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 every_scheme = pytest.mark.parametrize("scheme", schemes.names())

@@ -23,10 +23,10 @@ from plan.instances import (
 from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import Segment
 from ssfx.planning.profile import Profile
-from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search import exact_groups as fusion_search
 from ssfx.schemes.search.exact_groups import Fusion, best_fusion, joint_groups
+from ssfx.simulator.pricing.timeline import evaluate
 
 CARRIER = Carrier("topk", 0.01, "all_gather")
 

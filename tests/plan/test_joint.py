@@ -9,9 +9,9 @@ from plan.instances import affine_costs, instance_a, make_profile
 
 from ssfx.collectives import Load, collectives
 from ssfx.core.errors import ConfigError
-from ssfx.pricing.timeline import exchange_s
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups
+from ssfx.simulator.pricing.timeline import exchange_s
 
 CARRIERS = {
     "topk": "all_gather",

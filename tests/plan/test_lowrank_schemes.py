@@ -15,9 +15,9 @@ from ssfx.core.errors import ConfigError
 from ssfx.perf_model.shipped_profiles import load_shipped
 from ssfx.planning.plan import Plan, TensorSpec
 from ssfx.planning.profile import Profile
-from ssfx.pricing.message_sizes import lane_bytes, lane_load, plan_bytes
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.factor_buffers import buffer_groups, factor_bytes, threshold_bytes
+from ssfx.simulator.pricing.message_sizes import lane_bytes, lane_load, plan_bytes
 
 FUSION = golden.CASES["acpsgd_fusion"]
 BACKWARD_SHAPES = [tuple(shape) for shape in reversed(FUSION["inputs"]["shapes_forward_order"])]

@@ -16,11 +16,11 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.contiguous_groups import JointModel
 from ssfx.schemes.search.mergecomp_search import Found, algorithm_2, binary, exhaustive, search_last_cut, terms
+from ssfx.simulator.pricing.timeline import evaluate
 
 A, COSTS = instance_a(), affine_costs()
 CARRIER = Carrier("topk", 0.01, "all_gather")

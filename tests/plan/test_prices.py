@@ -22,11 +22,11 @@ from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
 from ssfx.planning.profile import Profile
-from ssfx.pricing.degenerate import degenerated
-from ssfx.pricing.timeline import evaluate
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import simulate
+from ssfx.simulator.pricing.degenerate import degenerated
+from ssfx.simulator.pricing.timeline import evaluate
 
 ORIGIN = Origin("nominal", note="test")
 PROFILED = [name for name in schemes.names() if schemes[name].profiled and not schemes[name].chooses]

@@ -10,9 +10,9 @@ from plan.options import gathers
 
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
-from ssfx.pricing.message_sizes import plan_bytes
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
+from ssfx.simulator.pricing.message_sizes import plan_bytes
 
 A, COSTS = instance_a(), affine_costs()
 TOPK = {"compressor": "topk"}

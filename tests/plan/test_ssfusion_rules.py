@@ -16,10 +16,10 @@ from plan.options import paper_plan as make_plan
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan, Segment
 from ssfx.planning.profile import Profile
-from ssfx.pricing.message_sizes import segment_bytes
-from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.ssfusion_selection import best_split, choose_host, compensated_density, select_eq2, split_times
+from ssfx.simulator.pricing.message_sizes import segment_bytes
+from ssfx.simulator.pricing.timeline import evaluate
 
 TOPK = {"compressor": "topk"}
 EQUAL = {**TOPK, "buffers": "equal_count", "groups": 3}

@@ -16,8 +16,8 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs, Curve, ring_exchange
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
 from ssfx.planning.profile import Profile
-from ssfx.pricing.message_sizes import lane_bytes, payload_layout, plan_bytes
-from ssfx.pricing.timeline import evaluate
+from ssfx.simulator.pricing.message_sizes import lane_bytes, payload_layout, plan_bytes
+from ssfx.simulator.pricing.timeline import evaluate
 
 
 def test_a_curve_of_many_sizes_is_the_curve_of_each() -> None:

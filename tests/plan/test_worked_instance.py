@@ -14,14 +14,14 @@ from plan.options import paper_plan as make_plan
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan, Segment
-from ssfx.pricing.message_sizes import lane_bytes, plan_bytes
-from ssfx.pricing.timeline import evaluate
 from ssfx.schemes import schemes
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.exact_groups import joint_groups
 from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs
 from ssfx.schemes.search.ssfusion_prices import Buffer
 from ssfx.schemes.ssfusion import SsfusionOptions
+from ssfx.simulator.pricing.message_sizes import lane_bytes, plan_bytes
+from ssfx.simulator.pricing.timeline import evaluate
 
 A = instance_a()
 COSTS = affine_costs()

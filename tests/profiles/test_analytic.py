@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ssfx.lab.workloads import analytic, models
+from ssfx.lab.workloads.analytic import COUNTABLE, SAMPLES, count_work
+from ssfx.lab.workloads.base import Model
+from ssfx.lab.workloads.objective import cross_entropy
+from ssfx.lab.workloads.samples import Sample
 from ssfx.perf_model.operator_counts import COLUMNS, ModelWork, model_work
-from ssfx.workloads import analytic, models
-from ssfx.workloads.analytic import COUNTABLE, SAMPLES, count_work
-from ssfx.workloads.base import Model
-from ssfx.workloads.objective import cross_entropy
-from ssfx.workloads.samples import Sample
 
 
 @pytest.fixture

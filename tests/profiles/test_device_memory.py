@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from ssfx.advice.cases import simulate_case
 from ssfx.cli import main
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.pricing import device_memory as memory_module
-from ssfx.pricing.device_memory import GB, device_memory
-from ssfx.simulator.cases import simulate_case
+from ssfx.simulator.pricing import device_memory as memory_module
+from ssfx.simulator.pricing.device_memory import GB, device_memory
 
 
 def of(*words):

@@ -8,8 +8,8 @@ from processes import HANG_S, runs, wait_until
 
 PROGRAM = """
 import os, pathlib
-from ssfx.workloads import passes
-from ssfx.workloads.profiling import record_profile
+from ssfx.lab.workloads import passes
+from ssfx.lab.workloads.profiling import record_profile
 
 def noted(loop, number, run=passes._Loop.run):
     pathlib.Path(__file__).with_name(f"{os.getpid()}.rank").touch()

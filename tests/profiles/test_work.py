@@ -8,9 +8,9 @@ import pytest
 from workloads.test_models import SIZES
 
 from ssfx.core.errors import ConfigError
+from ssfx.lab.workloads import models
 from ssfx.perf_model.operator_counts import COLUMNS, ModelWork, counted, model_work
 from ssfx.perf_model.roofline import analytic_profile
-from ssfx.workloads import models
 
 NOT_COUNTED = {"mask_rcnn"}
 """Its proposals depend on the values of images, which the meta device, where operators are counted, does not have."""

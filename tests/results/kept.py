@@ -11,18 +11,27 @@ from typing import Any
 import numpy as np
 import torch
 
+from experiments.common.claims.evidence import run_counts
+from experiments.common.figures.drawing import MANIFEST, _manifest
+from experiments.common.validation.recorded import _plans_in
 from ssfx.advice.trust import trust_in
-from ssfx.calibration.own_cluster import Nodes, Rate
-from ssfx.claims.evidence import run_counts
-from ssfx.cli.trace import _events
 from ssfx.core import yaml_file
 from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.digests import loads, yaml_with_digest
 from ssfx.core.files import read, write_atomic, write_json
 from ssfx.core.origin import Origin
-from ssfx.engines.collect import collect
-from ssfx.engines.job import Job
-from ssfx.figures.drawing import MANIFEST, _manifest
+from ssfx.core.rows import Row
+from ssfx.lab.calibration.own_cluster import Nodes, Rate
+from ssfx.lab.cli.trace import _events
+from ssfx.lab.engines.collect import collect
+from ssfx.lab.engines.job import Job
+from ssfx.lab.results import step_logs
+from ssfx.lab.results.store import Store, export, read_rows
+from ssfx.lab.worker.faults import fired
+from ssfx.lab.worker.heartbeat import Heartbeat, read_beat
+from ssfx.lab.workloads.checkpoint import Checkpoints
+from ssfx.lab.workloads.on_disk.prepared import VERSION, prepared
+from ssfx.lab.workloads.record import StepRecord
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.operator_counts import COLUMNS, ModelWork
 from ssfx.perf_model.recorded_times import joined
@@ -32,16 +41,7 @@ from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, ring_exchange
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec
 from ssfx.planning.profile import Profile
-from ssfx.results import step_logs
-from ssfx.results.rows import Row
-from ssfx.results.store import Store, export, read_rows
-from ssfx.runtime.faults import fired
-from ssfx.runtime.heartbeat import Heartbeat, read_beat
 from ssfx.runtime.trace import Tracer
-from ssfx.validation.recorded import _plans_in
-from ssfx.workloads.checkpoint import Checkpoints
-from ssfx.workloads.on_disk.prepared import VERSION, prepared
-from ssfx.workloads.record import StepRecord
 
 ORIGIN = Origin("measured", "a machine", "2026-01-01", "a note")
 TENSORS = tuple(TensorSpec(f"layer{i}", (10, 10 + i)) for i in range(3))

@@ -9,10 +9,10 @@ from engines.test_collect import RECORD
 from results.test_store import make_row
 from workloads.fakes import make_case
 
-from ssfx.engines.curve import curve_of, target_metrics
-from ssfx.results.curves import POINTS, curves, points
-from ssfx.results.rows import Row
-from ssfx.results.store import Store
+from ssfx.core.curves import POINTS, curves, points
+from ssfx.core.rows import Row
+from ssfx.lab.engines.curve import curve_of, target_metrics
+from ssfx.lab.results.store import Store
 
 
 def records(values: dict[int, float | None], steps: int = 6):

@@ -16,7 +16,7 @@ from results.kept import Kept, every_kind
 from ssfx.core.digests import loads, with_digest, without_digest
 from ssfx.core.errors import SsfxError
 from ssfx.core.files import without_digests
-from ssfx.results import step_logs
+from ssfx.lab.results import step_logs
 
 SEED = 20261124
 MUTATIONS = 200

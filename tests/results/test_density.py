@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssfx.results.density_bins import BINS_PER_OCTAVE, NOTHING, binned, centre, merged, quantile
+from ssfx.lab.results.density_bins import BINS_PER_OCTAVE, NOTHING, binned, centre, merged, quantile
 
 RATIOS = st.lists(st.one_of(st.just(0.0), st.floats(1e-2, 1e2)), min_size=1)
 

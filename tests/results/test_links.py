@@ -13,16 +13,16 @@ from results.test_store import make_row
 from ssfx.cli import main
 from ssfx.core.errors import RunError
 from ssfx.core.files import created, replacing, write_atomic, write_json
-from ssfx.engines.launch import Launch
-from ssfx.engines.leftovers import TEMPORARY, put_in_order
-from ssfx.engines.simulate import _keep
-from ssfx.engines.torchrun import Torchrun
-from ssfx.results.run_lock import RunLock
-from ssfx.results.store import Store
-from ssfx.runtime.heartbeat import Heartbeat
+from ssfx.lab.engines.launch import Launch
+from ssfx.lab.engines.leftovers import TEMPORARY, put_in_order
+from ssfx.lab.engines.simulate import _keep
+from ssfx.lab.engines.torchrun import Torchrun
+from ssfx.lab.results.run_lock import RunLock
+from ssfx.lab.results.store import Store
+from ssfx.lab.worker.heartbeat import Heartbeat
+from ssfx.lab.worker.rank import Task
+from ssfx.lab.workloads.checkpoint import Checkpoints
 from ssfx.runtime.trace import Tracer
-from ssfx.runtime.worker import Task
-from ssfx.workloads.checkpoint import Checkpoints
 
 SECRET = "what is somebody's own\n"
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import ssfx
-from ssfx.results import manifest
+from ssfx.lab.results import manifest
 
 
 def test_code_names_the_commit_of_a_checkout_and_nothing_outside_one(tmp_path, monkeypatch):

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from ssfx.claims.simulated import judged
+from experiments.common.claims.simulated import judged
+from experiments.common.figures.gains import listed_gain
 from ssfx.config import resolve_job
 from ssfx.core.origin import Origin
-from ssfx.figures.gains import listed_gain
-from ssfx.results.rows import Row
-from ssfx.results.simulated_cells import AS_THE_PAPER_RAN, as_the_paper_ran, cells
+from ssfx.core.rows import Row
+from ssfx.lab.results.simulated_cells import AS_THE_PAPER_RAN, as_the_paper_ran, cells
 
 SPEEDS = {
     "ssfusion_oi": 200.0, "hipress": 190.0, "oktopk": 160.0, "ddp": 195.0,

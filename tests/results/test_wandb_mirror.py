@@ -10,7 +10,7 @@ import pytest
 from results.test_store import make_row
 
 from ssfx.core.errors import ConfigError
-from ssfx.results.wandb_mirror import Mirror, mirror
+from ssfx.lab.results.wandb_mirror import Mirror, mirror
 
 
 class FakeRun:

@@ -1,6 +1,6 @@
 """A device that exists only in bookkeeping: tensors stay on the CPU, streams and events are clocks, races are found.
 
-Everything the runtime knows of devices comes from `ssfx.kernels.accelerator`, so this stands in for that module. Work
+Everything the runtime knows of devices comes from `ssfx.core.accelerator`, so this stands in for that module. Work
 really runs at once, which gives right values; what a GPU would be free to run in another order is found as a race: two
 accesses to the same bytes, one of them a write, that no wait orders. Every stream has a vector clock (what it has seen
 of the others), an event is a copy of a clock, and the threads of the host share one, so that what Python's locks order
@@ -26,8 +26,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ssfx.collectives.comm import Comm
-from ssfx.core import lazy
-from ssfx.kernels import accelerator, plain_torch
+from ssfx.compressors.kernels import plain_torch
+from ssfx.core import accelerator, lazy
 from ssfx.runtime.offload import HostWorker
 
 Clock = dict[str, int]
@@ -143,7 +143,7 @@ class FakeDevice(TorchDispatchMode):
         self._on_host: set[int] = set()
         self._patches: list[Any] = []
 
-    # ---- what stands in for ssfx.kernels.accelerator ----------------------------------------------------------------
+    # ---- what stands in for ssfx.core.accelerator ----------------------------------------------------------------
 
     def kept(self, kind: str, outside: str = "") -> bool:
         """Note the line of the package that waits; return whether it is still there."""

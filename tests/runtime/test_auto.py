@@ -10,7 +10,7 @@ import torch
 from runtime import work_auto as work
 from runtime.pool import Pool
 
-from ssfx.memories import memories
+from ssfx.compressors.memories import memories
 from ssfx.planning.plan import Lane, Segment
 from ssfx.runtime.make_lane import lane_memory
 from ssfx.runtime.plan_watch import PlanWatch

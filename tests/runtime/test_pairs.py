@@ -10,8 +10,8 @@ from runtime.pool import Pool
 from runtime.test_conformance import assert_same
 
 from ssfx.compressors import build, compressors
+from ssfx.compressors.memories import check_pair, memories
 from ssfx.core.errors import ConfigError
-from ssfx.memories import check_pair, memories
 from ssfx.schemes.carrier import keeps_fraction
 
 Options = dict[str, Any]

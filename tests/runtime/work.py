@@ -14,13 +14,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
 from ssfx.collectives.comm import Comm
+from ssfx.compressors.memories import memories
 from ssfx.core.origin import Origin
-from ssfx.memories import memories
 from ssfx.planning.costs import Costs, Curve, ring_exchange
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
 from ssfx.planning.profile import Profile
-from ssfx.pricing.message_sizes import plan_bytes
 from ssfx.runtime.online import Observer
+from ssfx.simulator.pricing.message_sizes import plan_bytes
 
 Options = dict[str, Any]
 STEPS = 8  # five observed iterations of profiled schemes, and some after the plan

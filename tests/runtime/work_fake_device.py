@@ -11,7 +11,7 @@ from runtime.fake_device import FakeDevice
 from runtime.models import parameters
 from runtime.work import attached, train
 
-from ssfx.kernels import plain_torch
+from ssfx.compressors.kernels import plain_torch
 from ssfx.runtime.online import Observer
 
 Options = dict[str, Any]

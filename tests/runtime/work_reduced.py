@@ -13,8 +13,8 @@ from torch import nn
 
 import ssfx
 import ssfx.core.errors
+from ssfx.compressors.memories import memories
 from ssfx.core.origin import Origin
-from ssfx.memories import memories
 from ssfx.planning.costs import Costs, Curve, ring_exchange
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
 from ssfx.runtime.reduce_lane import ReduceLane

@@ -8,7 +8,7 @@ import torch
 from runtime.models import batch, loss_of, parameters
 from runtime.work import Options, attached, train
 
-from ssfx.pricing.message_sizes import plan_bytes
+from ssfx.simulator.pricing.message_sizes import plan_bytes
 
 
 def trains(group: Any, rank: int, world: int, options: Options, steps: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ssfx.runtime.stop import REQUEST, StopRequests
+from ssfx.lab.worker.stop import REQUEST, StopRequests
 
 STEPS = 400
 

@@ -11,7 +11,7 @@ from sharded import work
 from sharded.conftest import Run
 
 from ssfx.core.errors import ConfigError
-from ssfx.sharded import torch_fsdp
+from ssfx.runtime.sharded import torch_fsdp
 
 Options = dict[str, Any]
 TOPK: Options = {"scheme": "topk", "density": 0.05}

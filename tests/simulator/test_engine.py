@@ -11,17 +11,17 @@ import psutil
 import pytest
 from processes import HANG_S, runs, wait_until
 
-from ssfx.config.cases import resolve_job
+from ssfx.advice.cases import simulate_case
 from ssfx.config.groups import choices
 from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.errors import ConfigError
-from ssfx.engines import engines, simulate
+from ssfx.core.rows import Row
+from ssfx.lab.config.cases import resolve_job
+from ssfx.lab.engines import engines, simulate
+from ssfx.lab.results.store import Store
 from ssfx.perf_model import target as targets
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.target import target_of
-from ssfx.results.rows import Row
-from ssfx.results.store import Store
-from ssfx.simulator.cases import simulate_case
 
 WORDS = ["cluster=16gpu", "workload=text_lstm", "scheme=ddp,per_tensor", "density=0.01"]
 
@@ -100,8 +100,8 @@ def test_no_process_outlives_a_killed_command(started):
     script = (
         "import os, sys, time\n"
         "from ssfx.core import machine\n"
-        "from ssfx.config.cases import resolve_job\n"
-        "from ssfx.engines import simulate\n"
+        "from ssfx.lab.config.cases import resolve_job\n"
+        "from ssfx.lab.engines import simulate\n"
         "machine.cores, simulate.ENOUGH = (lambda: 2), 1\n"
         "def hang(*_): os.write(1, b'%d\\n' % os.getpid()); time.sleep(600)\n"
         "simulate._compute = hang\n"

@@ -16,13 +16,13 @@ from ssfx.perf_model.cluster import Cluster, Link
 from ssfx.perf_model.contention import Contention
 from ssfx.planning.costs import Curve, Overheads
 from ssfx.planning.plan import TensorSpec
-from ssfx.pricing.message_sizes import plan_bytes, plan_traffic
-from ssfx.pricing.schedule import schedule
-from ssfx.pricing.task import Task
-from ssfx.pricing.timeline import evaluate
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import SelectionStats, simulate
+from ssfx.simulator.pricing.message_sizes import plan_bytes, plan_traffic
+from ssfx.simulator.pricing.schedule import schedule
+from ssfx.simulator.pricing.task import Task
+from ssfx.simulator.pricing.timeline import evaluate
 
 SOME = ["ddp", "wfbp", "ssgd", "per_tensor", "fused_all", "hipress", "ssfusion_oi", "oktopk", "spardl", "micro"]
 

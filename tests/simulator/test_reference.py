@@ -9,9 +9,9 @@ from plan.options import usual
 from simulator.systems import system_of
 
 from ssfx.planning.costs import Curve
-from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import simulate
+from ssfx.simulator.pricing.timeline import evaluate
 
 # The others' decoding depends on more than elements times density, which is all that F's decode curve knows.
 COMPARABLE = (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ssfx.pricing.schedule import MOST_TAKEN, schedule, shares
-from ssfx.pricing.task import Task
+from ssfx.simulator.pricing.schedule import MOST_TAKEN, schedule, shares
+from ssfx.simulator.pricing.task import Task
 
 
 def test_shares_are_fair_and_never_more_than_asked():

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from ssfx.config.cases import resolve_plan
+from ssfx.advice.cases import memory_of, sensitivity, simulate_case
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.case import LATER_FIELDS, Case
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
+from ssfx.lab.config.cases import resolve_plan
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import Sharding, block_of, shard_shape, units_of
-from ssfx.pricing.shard_messages import row_bytes, shard_traffic
-from ssfx.pricing.sharded_step import Machine, Part, ShardedLowering, UnitCosts
-from ssfx.pricing.task import Task
-from ssfx.simulator.cases import memory_of, sensitivity, simulate_case
+from ssfx.simulator.pricing.shard_messages import row_bytes, shard_traffic
+from ssfx.simulator.pricing.sharded_step import Machine, Part, ShardedLowering, UnitCosts
+from ssfx.simulator.pricing.task import Task
 from ssfx.simulator.sharded import Asked, ShardedStep, plan_sharded
 from ssfx.simulator.trace import chrome_trace
 
@@ -97,7 +97,7 @@ def toy(blocks: int = 4, gather_s: float = 1.0, sum_s: float = 1.0, **machine: A
     ]
     of = Machine(**{"copy_s_per_byte": 0.0, "lane_s": 0.0, "holds_up": False, "apart": False, **machine})
     tasks = ShardedLowering(profile, Sharding("fsdp", 2), units, costs, of).step(1, 0.0)
-    from ssfx.pricing.schedule import schedule
+    from ssfx.simulator.pricing.schedule import schedule
 
     schedule(tasks)
     return tasks

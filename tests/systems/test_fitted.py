@@ -11,17 +11,17 @@ import pytest
 from claims.test_every_claim import Script
 from figures.synthetic_clusters import growth
 
-from ssfx.claims.calibration_inputs import INPUTS, USED, used_by
-from ssfx.claims.every_claim import headlines, verdicts
-from ssfx.claims.ledger import claims_by_id
-from ssfx.claims.simulated import judged
-from ssfx.claims.summary import JUDGED
-from ssfx.claims.verdicts import Verdict
+from experiments.common.claims.calibration_inputs import INPUTS, USED, used_by
+from experiments.common.claims.every_claim import headlines, verdicts
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.simulated import judged
+from experiments.common.claims.summary import JUDGED
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.figures.discovery import discover
+from experiments.common.pages.readme import reference_rows
 from ssfx.core.component_file import component_file
 from ssfx.core.files import read_json
 from ssfx.core.paths import data_dir
-from ssfx.figures.discovery import discover
-from ssfx.pages.readme import reference_rows
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster_file import cluster_of, with_options
 

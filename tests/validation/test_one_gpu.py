@@ -2,14 +2,14 @@
 
 import pytest
 
+from experiments.common.pages.measured_gpu import kernels_block, steps_block, trainings_block
+from experiments.common.validation.goals import goals, published
+from experiments.common.validation.one_gpu import SHEET, one_gpu
 from ssfx.compressors import compressors
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import data_dir
-from ssfx.pages.measured_gpu import kernels_block, steps_block, trainings_block
 from ssfx.perf_model.measured_gpus import measured_gpu
 from ssfx.perf_model.roofline import analytic_profile
-from ssfx.validation.goals import goals, published
-from ssfx.validation.one_gpu import SHEET, one_gpu
 
 STEPS, COMPRESSORS = one_gpu()
 

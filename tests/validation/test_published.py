@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from ssfx.claims.ledger import claims_by_id
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.validation import published_acpsgd as acpsgd
+from experiments.common.validation import published_mergecomp as mergecomp
+from experiments.common.validation import published_s2reducer as s2reducer
+from experiments.common.validation import published_ssfusion as ssfusion
+from experiments.common.validation.published import published
+from experiments.common.validation.published_steps import Simulations, factor, number, remainder
 from ssfx.core.case import ClusterChoice
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.schemes.make_plan import make_plan
-from ssfx.validation import published_acpsgd as acpsgd
-from ssfx.validation import published_mergecomp as mergecomp
-from ssfx.validation import published_s2reducer as s2reducer
-from ssfx.validation import published_ssfusion as ssfusion
-from ssfx.validation.published import published
-from ssfx.validation.published_steps import Simulations, factor, number, remainder
 
 SOURCES = [Path(module.__file__) for module in (acpsgd, mergecomp, s2reducer, ssfusion)]
 
@@ -82,7 +82,7 @@ def test_predictions_do_not_depend_on_the_ledgers_numbers(monkeypatch):
         key: one if not key.startswith("acpsgd.table3") else type(one)(**{**vars(one), "value": 1.0})
         for key, one in claims_by_id().items()
     }
-    monkeypatch.setattr("ssfx.validation.published_steps.claims_by_id", lambda: scaled)
+    monkeypatch.setattr("experiments.common.validation.published_steps.claims_by_id", lambda: scaled)
     assert Simulations().step(*where) == before
 
 

@@ -8,21 +8,11 @@ import pytest
 from plan.instances import ORIGIN, affine_costs, instance_a
 from simulator.systems import system_of
 
-from ssfx.core.errors import RunError
-from ssfx.core.files import read_json
-from ssfx.core.paths import data_dir, results_dir
-from ssfx.perf_model.recorded_times import file_name, recorded_system, written_dir
-from ssfx.planning.costs import Overheads
-from ssfx.planning.plan import TensorSpec
-from ssfx.planning.profile import Profile
-from ssfx.results.store import Store
-from ssfx.schemes.make_plan import make_plan
-from ssfx.simulator import SelectionStats, simulate
-from ssfx.validation import __main__ as validation
-from ssfx.validation import recorded
-from ssfx.validation.ground_truth import load
-from ssfx.validation.groups import middle_runs, repeatability
-from ssfx.validation.recorded import (
+from experiments.common.validation import __main__ as validation
+from experiments.common.validation import recorded
+from experiments.common.validation.ground_truth import load
+from experiments.common.validation.groups import middle_runs, repeatability
+from experiments.common.validation.recorded import (
     EXPERIMENT,
     ComputeTime,
     comparisons,
@@ -31,6 +21,16 @@ from ssfx.validation.recorded import (
     stretched,
     write_plans,
 )
+from ssfx.core.errors import RunError
+from ssfx.core.files import read_json
+from ssfx.core.paths import data_dir, results_dir
+from ssfx.lab.results.store import Store
+from ssfx.perf_model.recorded_times import file_name, recorded_system, written_dir
+from ssfx.planning.costs import Overheads
+from ssfx.planning.plan import TensorSpec
+from ssfx.planning.profile import Profile
+from ssfx.schemes.make_plan import make_plan
+from ssfx.simulator import SelectionStats, simulate
 
 
 @pytest.fixture(scope="module")

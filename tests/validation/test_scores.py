@@ -1,6 +1,6 @@
 import pytest
 
-from ssfx.validation.scores import Pair, inversions, kendall_tau, score
+from experiments.common.validation.scores import Pair, inversions, kendall_tau, score
 
 
 def panel(*values, name="m"):

@@ -6,9 +6,9 @@ import pytest
 from advice.test_time_to_quality import quality_row
 from results.test_store import make_row
 
-from ssfx.pages.time_to_target import time_to_target_block
-from ssfx.results.rows import Row
-from ssfx.validation.time_to_target import predicted_times
+from experiments.common.pages.time_to_target import time_to_target_block
+from experiments.common.validation.time_to_target import predicted_times
+from ssfx.core.rows import Row
 
 
 def real_row(repeat: int, iteration_s: float, to_target_s: float | None, **changes: object) -> Row:

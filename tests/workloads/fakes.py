@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from ssfx.core.case import Case
+from ssfx.lab.workloads.sync import NoExchange
 from ssfx.runtime.trace import Tracer
-from ssfx.workloads.sync import NoExchange
 
 WORKLOADS = {"resnet_tiny": "digits", "lstm_tiny": "stdlib_text", "gpt2_tiny": "stdlib_text(seq_len=32)"}
 

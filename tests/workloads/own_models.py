@@ -11,25 +11,25 @@ def images() -> nn.Module:
 
 
 def reader() -> nn.Module:
-    from ssfx.workloads.nets.hugging_face import bert_qa
+    from ssfx.lab.workloads.nets.hugging_face import bert_qa
 
     return bert_qa(width=16, layers=1, heads=2, vocabulary=400)
 
 
 def pretrained() -> nn.Module:
-    from ssfx.workloads.nets.hugging_face import bert_pretraining
+    from ssfx.lab.workloads.nets.hugging_face import bert_pretraining
 
     return bert_pretraining(width=16, layers=1, heads=2, vocabulary=400)
 
 
 def language() -> nn.Module:
-    from ssfx.workloads.nets.lstm import LstmLm
+    from ssfx.lab.workloads.nets.lstm import LstmLm
 
     return LstmLm(vocabulary=400, embedding=16, hidden=16, layers=1, dropout=0.1)
 
 
 def translator() -> nn.Module:
-    from ssfx.workloads.nets.gnmt import Gnmt
+    from ssfx.lab.workloads.nets.gnmt import Gnmt
 
     return Gnmt(vocabulary=403, width=8, layers=2, dropout=0.1)
 

@@ -17,7 +17,7 @@ import torch
 
 from ssfx.core.digests import loads, with_digest
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.workloads.checkpoint import Checkpoints, read_state
+from ssfx.lab.workloads.checkpoint import Checkpoints, read_state
 
 IDENTITY = {"run": "abc", "data": "def"}
 

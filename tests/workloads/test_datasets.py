@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.workloads import datasets
-from ssfx.workloads.catalog.digits import Digits
-from ssfx.workloads.catalog.stdlib_spans import QUESTION_BYTES, SEPARATOR
-from ssfx.workloads.catalog.stdlib_text import StdlibText, StdlibTextOptions
-from ssfx.workloads.stream import Stream
+from ssfx.lab.workloads import datasets
+from ssfx.lab.workloads.catalog.digits import Digits
+from ssfx.lab.workloads.catalog.stdlib_spans import QUESTION_BYTES, SEPARATOR
+from ssfx.lab.workloads.catalog.stdlib_text import StdlibText, StdlibTextOptions
+from ssfx.lab.workloads.stream import Stream
 
 SMALL_SPANS = "stdlib_spans(seq_len=80,max_bytes=400000,held_out_bytes=4096)"
 SMALL_TEXT = "stdlib_text(seq_len=16,max_bytes=400000,held_out_bytes=4096)"

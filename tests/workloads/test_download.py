@@ -11,8 +11,8 @@ from workloads import tiny_files
 
 from ssfx.cli import main
 from ssfx.core.errors import RunError
-from ssfx.workloads import datasets
-from ssfx.workloads.nets.torchvision_import import import_torchvision
+from ssfx.lab.workloads import datasets
+from ssfx.lab.workloads.nets.torchvision_import import import_torchvision
 
 REFUSED = OSError("Network is unreachable")
 

@@ -11,10 +11,10 @@ import torch
 from workloads import tiny_files
 
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.workloads import datasets
-from ssfx.workloads.base import Dataset
-from ssfx.workloads.catalog.squad_files import read_questions
-from ssfx.workloads.metrics.tally import added, quality_of
+from ssfx.lab.workloads import datasets
+from ssfx.lab.workloads.base import Dataset
+from ssfx.lab.workloads.catalog.squad_files import read_questions
+from ssfx.lab.workloads.metrics.tally import added, quality_of
 
 TRAINED = "tokenizer=bpe,vocabulary=400"
 

@@ -14,8 +14,8 @@ from workloads import work
 from ssfx.cli import main
 from ssfx.core.errors import RunError
 from ssfx.core.files import free_bytes
-from ssfx.results.store import Store
-from ssfx.workloads.checkpoint import Checkpoints
+from ssfx.lab.results.store import Store
+from ssfx.lab.workloads.checkpoint import Checkpoints
 
 SIZE_BYTES = 4 * 2**20
 RUN = [
@@ -74,7 +74,7 @@ def test_a_disk_that_fills_up_meanwhile_is_named_and_nothing_is_left_of_the_chec
     checkpoints.save(2, {"weights": torch.zeros(100_000)})
     fill(disk, 200_000)
     before = files(disk)
-    monkeypatch.setattr("ssfx.workloads.checkpoint.free_bytes", lambda path: SIZE_BYTES)  # what it was a moment ago
+    monkeypatch.setattr("ssfx.lab.workloads.checkpoint.free_bytes", lambda path: SIZE_BYTES)  # what it was a moment ago
     with pytest.raises(RunError, match=r"step-4 cannot be written: rank 0: No space left on device, 0\.4\d* MB needed"):
         checkpoints.save(4, {"weights": torch.ones(100_000)})
     assert files(disk) == before

@@ -14,13 +14,13 @@ from workloads.fakes import make_case
 from workloads.own_models import reader
 
 import ssfx
-from ssfx.config.cases import resolve_job
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
-from ssfx.workloads import models
-from ssfx.workloads.initial_weights import named_weights, start_from
-from ssfx.workloads.nets.hugging_face import bert_pretraining, bert_qa, gpt2
-from ssfx.workloads.train import train
+from ssfx.lab.config.cases import resolve_job
+from ssfx.lab.workloads import models
+from ssfx.lab.workloads.initial_weights import named_weights, start_from
+from ssfx.lab.workloads.nets.hugging_face import bert_pretraining, bert_qa, gpt2
+from ssfx.lab.workloads.train import train
 
 WORDS = ("workload=mini_bert", "scheme=ddp", "device=cpu")
 

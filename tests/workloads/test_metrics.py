@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 
-from ssfx.results.rows import METRICS
-from ssfx.workloads import datasets
-from ssfx.workloads.metrics import QUALITY, better, quality_of
-from ssfx.workloads.metrics.answers import answers_tally, exact_match, f1, normalised
-from ssfx.workloads.metrics.bleu import bleu_tally
-from ssfx.workloads.metrics.networks import classes_tally, tokens_tally
-from ssfx.workloads.metrics.tally import added
+from ssfx.core.rows import METRICS
+from ssfx.lab.workloads import datasets
+from ssfx.lab.workloads.metrics import QUALITY, better, quality_of
+from ssfx.lab.workloads.metrics.answers import answers_tally, exact_match, f1, normalised
+from ssfx.lab.workloads.metrics.bleu import bleu_tally
+from ssfx.lab.workloads.metrics.networks import classes_tally, tokens_tally
+from ssfx.lab.workloads.metrics.tally import added
 
 
 def test_every_quality_is_a_metric_of_rows() -> None:

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from ssfx.core.errors import ConfigError
-from ssfx.workloads import datasets, models
-from ssfx.workloads.nets import torchvision_import
-from ssfx.workloads.objective import cross_entropy, logits
+from ssfx.lab.workloads import datasets, models
+from ssfx.lab.workloads.nets import torchvision_import
+from ssfx.lab.workloads.objective import cross_entropy, logits
 
 # (trainable parameters, tensors) of the worked table; tied weights count once.
 SIZES = {
@@ -160,13 +160,13 @@ def test_an_unknown_model_names_the_nearest() -> None:
 def test_registries_need_no_torch() -> None:
     program = (
         "import sys\n"
-        "from ssfx.workloads import check_case, datasets, models\n"
+        "from ssfx.lab.workloads import check_case, datasets, models\n"
         "assert len(models.names()) == 54\n"
         "here = {'digits', 'generated_questions', 'stdlib_spans', 'stdlib_text', 'synthetic'}\n"
         "assert {d.name for d in datasets if d.cls.here} == here\n"
         "assert all(m.summary and m.source for m in models)\n"
         "assert datasets.build('stdlib_text(seq_len=7)').seq_len == 7\n"
-        "from ssfx.workloads import record\n"
+        "from ssfx.lab.workloads import record\n"
         "heavy = {'torch', 'torchvision', 'transformers', 'sklearn', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
@@ -223,7 +223,7 @@ def test_any_other_torchvision_failure_says_what_to_install(
 def test_declared_operators_are_known_to_torch() -> None:
     program = (
         "import torch\n"
-        "from ssfx.workloads.nets import torchvision_import\n"
+        "from ssfx.lab.workloads.nets import torchvision_import\n"
         "torchvision_import._declare_operators()\n"
         "print(torch.ops.torchvision.nms.default._schema)\n"
     )

@@ -10,14 +10,14 @@ from workloads import own_models
 from workloads.fakes import make_case
 
 import ssfx
-from ssfx.config.cases import resolve_job, resolve_plan
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.own_code import own_code
+from ssfx.lab.config.cases import resolve_job, resolve_plan
+from ssfx.lab.workloads import check_case, datasets, models
+from ssfx.lab.workloads.samples import sample_of
+from ssfx.lab.workloads.train import train
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.workloads import check_case, datasets, models
-from ssfx.workloads.samples import sample_of
-from ssfx.workloads.train import train
 
 FILE = own_models.__file__
 

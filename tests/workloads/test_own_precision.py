@@ -6,10 +6,10 @@ import pytest
 
 from ssfx.cli import main
 from ssfx.core.errors import ConfigError
+from ssfx.lab.workloads.own_batch import counted_batch
 from ssfx.perf_model.roofline import analytic_profile
 from ssfx.perf_model.saved_profiles import saved_profile
 from ssfx.planning.profile import Profile
-from ssfx.workloads.own_batch import counted_batch
 
 CODE = """
 import torch

@@ -13,10 +13,10 @@ import pytest
 import torch
 from workloads.fakes import Recorder, make_case
 
-from ssfx.workloads import cpu_operators, datasets, models
-from ssfx.workloads.cpu_operators import onednn_has_lstm, prepare
-from ssfx.workloads.nets.gnmt import Gnmt
-from ssfx.workloads.train import train
+from ssfx.lab.workloads import cpu_operators, datasets, models
+from ssfx.lab.workloads.cpu_operators import onednn_has_lstm, prepare
+from ssfx.lab.workloads.nets.gnmt import Gnmt
+from ssfx.lab.workloads.train import train
 
 HERE = Path(__file__).parent
 DATA = {dataset.cls.inputs: dataset.name for dataset in datasets if dataset.cls.here} | {

@@ -8,9 +8,9 @@ import pytest
 import torch
 from workloads.fakes import Recorder, make_case
 
-from ssfx.workloads.schedule import learning_rate
-from ssfx.workloads.step import make_optimizer
-from ssfx.workloads.train import train
+from ssfx.lab.workloads.schedule import learning_rate
+from ssfx.lab.workloads.step import make_optimizer
+from ssfx.lab.workloads.train import train
 
 
 def rates(**changes: object) -> list[float]:

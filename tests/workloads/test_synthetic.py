@@ -7,10 +7,10 @@ import torch
 from workloads.fakes import make_case
 
 from ssfx.core.errors import ConfigError
-from ssfx.workloads import check_case, datasets, models
-from ssfx.workloads.catalog.synthetic import POOL
-from ssfx.workloads.objective import cross_entropy, logits
-from ssfx.workloads.samples import SAMPLES
+from ssfx.lab.workloads import check_case, datasets, models
+from ssfx.lab.workloads.catalog.synthetic import POOL
+from ssfx.lab.workloads.objective import cross_entropy, logits
+from ssfx.lab.workloads.samples import SAMPLES
 
 
 def test_every_model_says_what_its_samples_are() -> None:
@@ -65,7 +65,7 @@ def test_tf32_is_for_gpus() -> None:
 
 
 def test_gnmt_attends_to_no_padding_and_sees_no_later_target() -> None:
-    from ssfx.workloads.nets.gnmt import Gnmt
+    from ssfx.lab.workloads.nets.gnmt import Gnmt
 
     torch.manual_seed(0)
     model = Gnmt(vocabulary=11, width=8, layers=3, dropout=0.0).eval()
@@ -84,7 +84,7 @@ def test_gnmt_attends_to_no_padding_and_sees_no_later_target() -> None:
 
 
 def test_bert_trains_on_both_of_its_tasks() -> None:
-    from ssfx.workloads.nets.hugging_face import bert_pretraining, bert_qa
+    from ssfx.lab.workloads.nets.hugging_face import bert_pretraining, bert_qa
 
     tokens = torch.randint(5, 50, (2, 9))
     reader = bert_qa(width=8, layers=1, heads=2, vocabulary=50).eval()
@@ -107,7 +107,7 @@ def test_bert_trains_on_both_of_its_tasks() -> None:
 
 @pytest.mark.slow
 def test_mask_rcnn_has_a_loss_with_gradients_everywhere() -> None:
-    from ssfx.workloads.nets.detection import MaskRcnn
+    from ssfx.lab.workloads.nets.detection import MaskRcnn
 
     torch.manual_seed(0)
     model = MaskRcnn(num_classes=5, shorter_side=96)

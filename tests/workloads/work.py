@@ -11,10 +11,10 @@ from workloads.fakes import make_case
 
 import ssfx
 from ssfx.core.errors import RunError
-from ssfx.workloads.checkpoint import Checkpoints
-from ssfx.workloads.quality import averaged_buffers
-from ssfx.workloads.record import StepRecord
-from ssfx.workloads.train import train
+from ssfx.lab.workloads.checkpoint import Checkpoints
+from ssfx.lab.workloads.quality import averaged_buffers
+from ssfx.lab.workloads.record import StepRecord
+from ssfx.lab.workloads.train import train
 
 
 class Interrupted(Exception):

@@ -10,11 +10,11 @@ from ssfx.compressors import build
 from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.profile import Profile
-from ssfx.pricing.flow import Backward
-from ssfx.pricing.message_sizes import payload_bytes_many
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.search.auto_methods import Kind
 from ssfx.schemes.search.auto_tables import Tables
+from ssfx.simulator.pricing.flow import Backward
+from ssfx.simulator.pricing.message_sizes import payload_bytes_many
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

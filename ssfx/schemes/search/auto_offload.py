@@ -9,8 +9,8 @@ from ssfx.collectives import Reducer, collectives
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan, Segment
-from ssfx.pricing.timeline import StepPrices
 from ssfx.schemes.search.guarded import TIE, Priced
+from ssfx.simulator.pricing.timeline import StepPrices
 
 TRIED = 12
 """How many of the largest segments are tried, one after the other."""

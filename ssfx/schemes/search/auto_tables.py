@@ -11,7 +11,9 @@ from ssfx.compressors.lowrank import LowRank
 from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
-from ssfx.pricing.features import (
+from ssfx.schemes.search.auto_methods import Kind, Method
+from ssfx.schemes.search.contiguous_groups import MAX_INDEX
+from ssfx.simulator.pricing.features import (
     CALLS,
     FILLED,
     NUMEL,
@@ -24,9 +26,7 @@ from ssfx.pricing.features import (
     of_plain,
     of_tensors,
 )
-from ssfx.pricing.prices import Prices, sums_pairs
-from ssfx.schemes.search.auto_methods import Kind, Method
-from ssfx.schemes.search.contiguous_groups import MAX_INDEX
+from ssfx.simulator.pricing.prices import Prices, sums_pairs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

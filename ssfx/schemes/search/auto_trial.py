@@ -14,10 +14,10 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.timeline import StepPrices
 from ssfx.schemes.search.auto_budget import DENSE, HALF
 from ssfx.schemes.search.auto_methods import Kind, Method
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups, plan_per_dtype
+from ssfx.simulator.pricing.timeline import StepPrices
 
 MOST = 6
 """Plans that are trained with, that of the search and dense ones among them."""

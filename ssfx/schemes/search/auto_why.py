@@ -11,12 +11,12 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Lane, Plan, TensorSpec, launch_in_order
 from ssfx.planning.profile import Profile
-from ssfx.pricing.message_sizes import lane_bytes
-from ssfx.pricing.timeline import StepPrices, evaluate
 from ssfx.schemes.base import schemes
 from ssfx.schemes.make_plan import check_capabilities
 from ssfx.schemes.search.auto_budget import DENSE, HALF, Budget
 from ssfx.schemes.search.auto_methods import Kind, Method
+from ssfx.simulator.pricing.message_sizes import lane_bytes
+from ssfx.simulator.pricing.timeline import StepPrices, evaluate
 
 WIDTH = 84
 """Columns of the timeline."""

@@ -15,11 +15,11 @@ from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import ITEM_BYTES, Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.timeline import evaluate
 from ssfx.schemes.base import SparseOptions
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.search.byte_groups import units
+from ssfx.simulator.pricing.timeline import evaluate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

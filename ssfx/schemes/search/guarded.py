@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.pricing.timeline import StepPrices
+from ssfx.simulator.pricing.timeline import StepPrices
 
 TIE = 1e-9
 """Relative difference below which two prices are equal: the same sums, added in another order."""

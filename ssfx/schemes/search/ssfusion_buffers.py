@@ -12,8 +12,6 @@ from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Lane, Placement, Segment
 from ssfx.planning.profile import Profile
-from ssfx.pricing.flow import Backward
-from ssfx.pricing.message_sizes import payload_bytes_many
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.contiguous_groups import addressable
 from ssfx.schemes.search.exact_groups import joint_groups
@@ -27,6 +25,8 @@ from ssfx.schemes.search.ssfusion_selection import (
     split_times,
     within_guard,
 )
+from ssfx.simulator.pricing.flow import Backward
+from ssfx.simulator.pricing.message_sizes import payload_bytes_many
 
 if TYPE_CHECKING:
     from ssfx.schemes.ssfusion import SsfusionOptions

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
-from ssfx.pricing.features import FIRST, NUMEL, PACKED, REST, of_plain, of_tensors
-from ssfx.pricing.flow import Flow, HostJobs
-from ssfx.pricing.prices import Prices, sums_pairs
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.shared import shared
+from ssfx.simulator.pricing.features import FIRST, NUMEL, PACKED, REST, of_plain, of_tensors
+from ssfx.simulator.pricing.flow import Flow, HostJobs
+from ssfx.simulator.pricing.prices import Prices, sums_pairs
 
 if TYPE_CHECKING:
-    from ssfx.pricing.features import Array, Flags, Ints
+    from ssfx.simulator.pricing.features import Array, Flags, Ints
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import ITEM_BYTES, Bucket, Lane, Plan, Segment
 from ssfx.planning.profile import Profile
-from ssfx.pricing.message_sizes import lane_load
 from ssfx.schemes.base import CompressOptions, schemes
 from ssfx.schemes.carrier import dense_carrier, keeps_fraction
 from ssfx.schemes.search.byte_groups import (
@@ -27,6 +26,7 @@ from ssfx.schemes.search.byte_groups import (
     plan_per_dtype,
     units,
 )
+from ssfx.simulator.pricing.message_sizes import lane_load
 
 
 @dataclass(frozen=True, kw_only=True)

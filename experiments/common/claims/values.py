@@ -1,0 +1,173 @@
+"""How a claim of the ledger follows from simulated cells: a value, or 1 where an ordering holds and 0 where not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
+from math import inf
+from statistics import mean
+
+from experiments.common.claims.evidence import SCHEMES
+from experiments.common.claims.ledger import PaperClaim
+from ssfx.lab.results.simulated_cells import Cell, fastest
+
+BASELINES = ("hipress", "oktopk", "spardl", "espresso", "omgs", "cupcake")
+"""The schemes that SSFusion is compared with in its experiments; dense training is not among them."""
+
+METHODS = {
+    **SCHEMES,
+    **{name: name for name in BASELINES},
+    "selective": "ssfusion_naive",
+    "multi-tensor": "fused_all",
+    "all-gather": "fused_all",
+    "all-reduce": "ssgd",
+}
+"""Methods of the ledger that are schemes here; an all-gather is that of half the elements with their indices."""
+
+SPEED = "throughput_samples_per_s"
+CLOSE = 0.10
+"""Relative difference within which the ledger calls two times close."""
+
+LEAST = 0.02
+"""Share of an iteration below which a part is too small to be the base of a ratio; a reduction of it is -inf."""
+
+Rule = Callable[[PaperClaim, Sequence[Cell]], Iterable[float]]
+
+
+def values(claim: PaperClaim, cells: Sequence[Cell]) -> list[float]:
+    """Return what the cells give for a claim, setting by setting; nothing where no rule leads from cells to it."""
+    rule = _RULES.get(claim.id) or _METRICS.get(claim.metric)
+    return list(rule(claim, cells)) if rule else []
+
+
+def _speedup(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
+    for cell, subject, baseline in pairs(claim, cells):
+        yield cell.value(subject, SPEED) / cell.value(baseline, SPEED) - 1
+
+
+def _reduction(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
+    # Four parts make up the paper's iteration, so its communication is what computing does not hide.
+    part = "exposed_comm_s" if ".comm." in claim.id else "sparsify_s"
+    for cell, subject, baseline in pairs(claim, cells):
+        if cell.value(baseline, part) < LEAST * cell.value(baseline, "iteration_s"):
+            yield -inf
+        else:
+            yield 1 - cell.value(subject, part) / cell.value(baseline, part)
+
+
+def _seconds(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
+    scheme, part = METHODS[claim.subject], "comm_s" if claim.artifact == "ssfusion.fig9" else "iteration_s"
+    return (cell.value(scheme, part) for cell in cells if scheme in cell.rows)
+
+
+def _memory(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
+    scheme = METHODS[claim.subject]
+    return (cell.value(scheme, "peak_memory_bytes") / 1e9 for cell in cells if scheme in cell.rows)
+
+
+def _smaller_cards(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
+    speeds = {
+        cell.cluster.endswith("_40gb"): cell.value("ssfusion_oi", SPEED) for cell in cells if cell.fits("ssfusion_oi")
+    }
+    if len(speeds) == 2:
+        yield speeds[True] / speeds[False]
+
+
+def _growth(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
+    scheme = METHODS[claim.subject]
+    for _, group in groupby(cells, key=lambda cell: cell.case.model):
+        times = {cell.case.world_size: cell.value(scheme, "comm_s") for cell in group if scheme in cell.rows}
+        if {8, 64} <= set(times):
+            yield times[64] / times[8]
+
+
+def _best(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
+    compared = (*BASELINES, "ssfusion_naive", "ssfusion_o", "ssfusion_oi")
+    return (float(fastest(cell, compared) == "ssfusion_oi") for cell in cells if "ssfusion_oi" in cell.rows)
+
+
+def _order(*schemes: str) -> Rule:
+    def rule(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
+        for cell in cells:
+            if all(scheme in cell.rows for scheme in schemes):
+                yield float(all(a > b for a, b in pairwise(cell.value(scheme, SPEED) for scheme in schemes)))
+
+    return rule
+
+
+def _gap_widens(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
+    by_size = sorted(cells, key=lambda cell: (cell.case.model, cell.case.world_size))
+    for _, group in groupby(by_size, key=lambda cell: cell.case.model):
+        gains = [mean(found) for cell in group if (found := list(_speedup(claim, [cell])))]
+        if len(gains) > 1:
+            yield float(all(a < b for a, b in pairwise(gains)))
+
+
+def _dense_order(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
+    for cell in cells:
+        reducing, gathering = (
+            [cell.value(scheme, SPEED) for scheme in pair] for pair in (("oktopk", "spardl"), ("espresso", "omgs"))
+        )
+        yield float(min(reducing) > max(gathering))
+
+
+def _more_on_slow_networks(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
+    by_rate = sorted(cells, key=lambda cell: float(cell.options.get("inter.gbps", "inf")))
+    gains = [cell.value("ssfusion_oi", SPEED) / cell.value("ssfusion_o", SPEED) for cell in by_rate]
+    if len(gains) > 1:
+        yield float(all(a > b for a, b in pairwise(gains)))
+
+
+def _close(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
+    for cell, subject, baseline in pairs(claim, cells):
+        yield float(abs(cell.value(subject, "sparsify_s") / cell.value(baseline, "sparsify_s") - 1) <= CLOSE)
+
+
+def _spardl_backward(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
+    for cell in cells:
+        backward = {scheme: cell.value(scheme, "backward_s") for scheme in (*BASELINES, "ssfusion_oi")}
+        less = cell.value("spardl", "exposed_comm_s") < cell.value("oktopk", "exposed_comm_s")
+        yield float(less and backward.pop("spardl") > max(backward.values()))
+
+
+def _between(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
+    for cell in cells:
+        joint, selective, each = (
+            cell.value(scheme, "iteration_s") for scheme in ("fused_all", "ssfusion_naive", "per_tensor")
+        )
+        yield float(joint <= selective < each)
+
+
+def pairs(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[tuple[Cell, str, str]]:
+    """Yield every cell with the subject and one baseline of the claim, where both were simulated and fit."""
+    subject = METHODS.get(claim.subject, "")
+    every = BASELINES if (claim.baseline or "").startswith("all") else (claim.baseline or "").split("|")
+    for cell in cells:
+        for name in every:
+            pair = (subject, METHODS.get(name, ""))
+            if all(scheme in cell.rows and cell.fits(scheme) for scheme in pair):
+                yield (cell, *pair)
+
+
+_METRICS: dict[str, Rule] = {
+    "throughput_speedup": _speedup,
+    "time_reduction": _reduction,
+    "time_s": _seconds,
+    "memory": _memory,
+}
+_RULES: dict[str, Rule] = {
+    "ssfusion.exp1.best": _best,
+    "ssfusion.exp1.variant_order": _order("ssfusion_oi", "ssfusion_o", "ssfusion_naive", "hipress"),
+    "ssfusion.exp3.spardl_backward": _spardl_backward,
+    "ssfusion.exp3.spars.close": _close,
+    "ssfusion.exp4.best": _best,
+    "ssfusion.exp5.best": _best,
+    "ssfusion.exp5.dense_order": _dense_order,
+    "ssfusion.exp6.best": _best,
+    "ssfusion.exp7.gap_widens": _gap_widens,
+    "ssfusion.exp7.ratio40": _smaller_cards,
+    "ssfusion.fig5.close": _between,
+    "ssfusion.fig9.ar_marginal": _growth,
+    "ssfusion.fig9.linear": _growth,
+    "ssfusion.ssfusion_i.slow_networks": _more_on_slow_networks,
+}

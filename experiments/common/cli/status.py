@@ -1,0 +1,148 @@
+"""`ssfx status`: what came of the papers' claims, and how far the runs are."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ssfx.cli.terminal import print_table
+
+if TYPE_CHECKING:
+    from experiments.common.claims.summary import Column
+    from experiments.common.claims.verdicts import Verdict
+    from ssfx.lab.results.store import Store
+
+
+@click.command(short_help="Show what came of the papers' claims, and the runs.")
+@click.option("--claims", "paper", metavar="PAPER", help="Show every claim of one paper with its verdict.")
+@click.option("--watch", "watched", is_flag=True, help="Show the runs again and again until none is under way.")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts, or with --claims the claims, as JSON.")
+@click.option("--verify", is_flag=True, help="Check that all results and calibrations are what was written.")
+@click.option(
+    "--bless", multiple=True, metavar="FILE", type=click.Path(path_type=Path),
+    help="Accept a result that was changed by hand, and note that it was.",
+)  # fmt: skip
+def status(paper: str | None, watched: bool, as_json: bool, verify: bool, bless: tuple[Path, ...]) -> None:
+    """Show how many of the papers' claims agree with ours, and which runs are finished."""
+    if watched:
+        _watch(alone=not (paper is not None or as_json or verify or bless))
+        return
+    if verify or bless:
+        _integrity(paper, as_json, verify, bless)
+        return
+    from experiments.common.claims.every_claim import headlines
+    from experiments.common.claims.summary import papers
+    from experiments.common.figures.discovery import discover
+    from ssfx.core.errors import RunError, unknown
+    from ssfx.core.paths import results_dir
+    from ssfx.lab.results.store import Store
+
+    if paper is not None and paper not in papers():
+        raise unknown("paper", paper, papers())
+    store = Store(results_dir())
+    rows, unreadable = store.readable()
+    verdicts = headlines(discover().values(), rows)
+    if as_json:
+        _plain(paper, verdicts, store)
+    elif paper is not None:
+        _claims(paper, verdicts)
+    else:
+        _summary(verdicts)
+        _runs(store, len(rows))
+    if unreadable:
+        raise RunError(f"{len(unreadable)} rows cannot be read: {unreadable[0].message}")
+
+
+def _watch(alone: bool) -> None:
+    from ssfx.core.errors import ConfigError
+    from ssfx.core.paths import results_dir
+    from ssfx.lab.cli.watch import watch
+    from ssfx.lab.results.store import Store
+
+    if not alone:
+        raise ConfigError("--watch shows runs on a screen; drop it, or the other options")
+    watch(Store(results_dir()))
+
+
+def _integrity(paper: str | None, as_json: bool, verify: bool, bless: tuple[Path, ...]) -> None:
+    from ssfx.core.errors import ConfigError
+    from ssfx.lab.cli.verify import accept, print_check
+
+    if verify and bless:
+        raise ConfigError("--bless accepts files, --verify checks them; give one of the two")
+    if paper is not None or (bless and as_json):
+        raise ConfigError(f"{'--claims' if paper else '--json'} does not go with {'--bless' if bless else '--verify'}")
+    if bless:
+        accept(bless)
+    else:
+        print_check(as_json)
+
+
+def _summary(verdicts: Mapping[str, Verdict]) -> None:
+    from experiments.common.claims.summary import COLUMNS, by_kind, by_paper, by_source, papers, sentence, total
+
+    names = papers()
+    found = total(verdicts)
+    click.secho(f"{found.total()} claims of {len(names)} papers: {sentence(found)}", bold=True)
+    head = ("claims", *COLUMNS)
+    for first, counted in (
+        ("paper", {names[paper]: counts for paper, counts in by_paper(verdicts).items()}),
+        ("kind of claim", dict(by_kind(verdicts))),
+        ("source of our value", by_source(verdicts)),
+    ):
+        click.echo()
+        print_table((first, *head), [_line(name, counts) for name, counts in counted.items()], right=head)
+    click.echo("\nclaim by claim: ssfx status --claims ssfusion; as one page with every figure: ssfx report")
+
+
+def _plain(paper: str | None, verdicts: Mapping[str, Verdict], store: Store) -> None:
+    """Print claims by paper and outcome and runs by experiment, or every claim of one paper."""
+    from experiments.common.claims.evidence import run_counts
+    from experiments.common.claims.ledger import ledgers
+    from experiments.common.claims.summary import COLUMNS, by_paper
+
+    if paper is None:
+        counted = {name: {one: counts[one] for one in COLUMNS} for name, counts in by_paper(verdicts).items()}
+        runs = {name: dict(counts) for name, counts in run_counts(store).items()}
+        click.echo(json.dumps({"claims": counted, "runs": runs}))
+        return
+    claims = [claim for ledger in ledgers() if ledger.paper == paper for claim in ledger.claims]
+    found = [
+        {"claim": claim.id, "ours": one.ours, "source": one.source, "outcome": one.outcome}
+        for claim, one in ((claim, verdicts[claim.id]) for claim in claims)
+    ]
+    click.echo(json.dumps({"paper": paper, "claims": found}))
+
+
+def _line(name: str, counts: Counter[Column]) -> list[str]:
+    from experiments.common.claims.summary import COLUMNS
+
+    return [name, str(counts.total()), *(str(counts[outcome]) for outcome in COLUMNS)]
+
+
+def _claims(paper: str, verdicts: Mapping[str, Verdict]) -> None:
+    from experiments.common.claims.ledger import ledgers
+    from experiments.common.claims.summary import paper_says
+
+    lines = []
+    for claim in (claim for ledger in ledgers() if ledger.paper == paper for claim in ledger.claims):
+        one = verdicts[claim.id]
+        lines.append((claim.id.partition(".")[2], paper_says(claim), one.ours or "-", one.source, one.outcome))
+    print_table(("claim", "paper", "here", "source", "verdict"), lines)
+
+
+def _runs(store: Store, rows: int) -> None:
+    from experiments.common.claims.evidence import run_counts
+
+    counted = run_counts(store)
+    for experiment, count in counted.items():
+        half = count["half"] + count["new"]
+        line = f"runs of {experiment}: {count['finished']} finished, {count['failed']} failed, {half} half-finished"
+        click.secho(line, fg="red" if count["failed"] else None)
+    if not counted:
+        click.echo(f"no runs in {store.runs.parent.name}/ yet; {rows} reference rows; start with: ssfx run")

@@ -1,0 +1,205 @@
+"""`ssfx validate`: how far the simulator can be trusted, from recorded and published ground truth."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ssfx.cli.terminal import print_table, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from experiments.common.validation import Scores
+    from experiments.common.validation.goals import Goal
+    from experiments.common.validation.groups import Group
+
+_MOST_INVERSIONS = 12
+
+
+@click.command(short_help="Check the simulator against recorded runs and published times.")
+@click.argument("groups", nargs=-1, metavar="[recorded|published|exchanges|gpu]...")
+@click.option("--detail", is_flag=True, help="Also every set's scores, what came out inverted, and every prediction.")
+@click.option("--parts", is_flag=True, help="Also the parts of recorded iterations, simulated and actual.")
+@click.option("--json", "as_json", is_flag=True, help="Print scores of all groups and sets, and goals, as JSON.")
+def validate(groups: tuple[str, ...], detail: bool, parts: bool, as_json: bool) -> None:
+    """Predict times that the simulator was not calibrated on, and say how wrong it is.
+
+    recorded: real and emulated runs on the machine that the shipped systems were measured on. published: times that
+    papers print. exchanges: formulas of links, against public logs of nccl-tests. gpu: nominal times of steps and of
+    compressors, against what one H200 took.
+    """
+    from experiments.common.validation.goals import goals
+    from experiments.common.validation.ground_truth import NAMES, load
+    from ssfx.core.errors import ConfigError, unknown
+
+    for name in groups:
+        if name not in NAMES:
+            raise unknown("group", name, NAMES)
+    if parts and groups and "recorded" not in groups:
+        raise ConfigError("--parts is about recorded runs, which were not asked for; add recorded or drop --parts")
+    if as_json and (detail or parts):
+        raise ConfigError("--json holds the scores of all sets; drop --detail and --parts")
+    found = [group for name in dict.fromkeys(groups or NAMES) for group in load(name)]
+    if as_json:
+        click.echo(json.dumps({"groups": list(map(_plain, found)), "goals": list(map(_plain_goal, goals(found)))}))
+        return
+    _summary(found)
+    for group in found:
+        if detail:
+            click.echo()
+            _show(group)
+        if parts and group.comparisons:
+            click.echo()
+            _show_parts(group)
+    if not detail:
+        click.echo()
+        say("every set of each group, reasons and predictions: ssfx validate --detail", "  ", "")
+
+
+def _summary(groups: Sequence[Group]) -> None:
+    """Print the scores of recorded runs, those of each published group, and which goals are met."""
+    from experiments.common.validation.exchanges import NAME as EXCHANGES
+    from experiments.common.validation.goals import goals, published
+    from experiments.common.validation.one_gpu import COMPRESSORS, STEPS
+
+    for group in groups:
+        if beyond := group.beyond():
+            total, how = group.total, "step by step" if group.comparisons else "blind"
+            say(
+                f"{how}: simulated times of {total.count} recorded runs are {100 * total.mean:.1f} % off on average, "
+                f"{100 * beyond.mean:.0f} % in the part beyond compute",
+                "  ", "", bold=how == "blind",
+            )  # fmt: skip
+    if printed := published(groups):
+        columns = ("published", "n", "mean error", "of no effect", "largest", "orderings right")
+        rows = [
+            (group.name, str(total.count), f"{100 * total.mean:.1f} %", _percent(group.no_effect()),
+             f"{100 * total.maximum:.0f} %", f"{total.ordered} of {total.orderings}")
+            for group, total in ((group, group.total) for group in printed)
+        ]  # fmt: skip
+        click.echo()
+        print_table(columns, rows, right=set(columns[1:]))
+        say("of no effect: the mean error of a simulator in which no method changes a step", "  ", "")
+    for group in groups:
+        if group.name == EXCHANGES:
+            _sets_of(group, "formulas of exchanges")
+        elif group.name in (STEPS, COMPRESSORS):
+            _sets_of(group, f"nominal, {group.name}")
+            worst = group.total.worst
+            say(f"worst: {worst.panel}, {100 * worst.error:+.0f} %", "    ", "  ")
+            for note in group.notes:
+                say(note, "    ", "  ")
+    if named := goals(groups):
+        click.echo()
+        click.secho("goals", bold=True)
+        for goal in named:
+            click.secho(f"  {'met' if goal.met else 'missed':6}  {goal}", fg="green" if goal.met else "yellow")
+
+
+def _sets_of(group: Group, heading: str) -> None:
+    columns = (heading, "n", "mean error", "median", "largest", "bias")
+    rows = [
+        (name, str(one.count), f"{100 * one.mean:.1f} %", f"{100 * one.median:.1f} %", f"{100 * one.maximum:.0f} %",
+         f"{100 * one.bias:+.0f} %")
+        for name, one in group.scores()
+    ]  # fmt: skip
+    click.echo()
+    print_table(columns, rows, right=set(columns[1:]))
+
+
+def _plain(group: Group) -> dict[str, Any]:
+    """Return the scores of a group and of its sets as what JSON can hold."""
+    sets = {
+        name: {**_plain_scores(scores, group.beyond(name)), "no_effect": group.no_effect(name)}
+        for name, scores in group.scores()
+    }
+    return {
+        "name": group.name, "title": group.title, "calibrated_on": group.calibrated_on, "tested_on": group.tested_on,
+        "unit": group.unit, **sets.pop("all"), "sets": sets, "notes": list(group.notes),
+    }  # fmt: skip
+
+
+def _plain_scores(scores: Scores, beyond: Scores | None) -> dict[str, Any]:
+    return {
+        "count": scores.count, "mean": scores.mean, "median": scores.median, "max": scores.maximum,
+        "bias": scores.bias, "tau": scores.tau,
+        "orderings": {"right": scores.ordered, "of": scores.orderings},
+        "beyond_compute": beyond and {"count": beyond.count, "mean": beyond.mean, "median": beyond.median},
+    }  # fmt: skip
+
+
+def _plain_goal(goal: Goal) -> dict[str, Any]:
+    return {
+        "goal": goal.what, "at_most": goal.at_most, "limit": goal.limit, "found": goal.found, "met": goal.met,
+    }  # fmt: skip
+
+
+def _show(group: Group) -> None:
+    """Print every prediction of a group, the scores of its sets, what came out inverted, and its notes."""
+    click.secho(group.title, bold=True)
+    say(f"calibrated on: {group.calibrated_on}", "    ", "  ")
+    say(f"tested on: {group.tested_on}", "    ", "  ")
+    rows = [
+        (pair.panel, pair.label, _value(pair.predicted, group.unit), _value(pair.actual, group.unit),
+         f"{100 * pair.error:+.1f} %", "extrapolated" if pair.extrapolated else "", pair.claim)
+        for pair in group.pairs
+    ]  # fmt: skip
+    print_table(
+        ("panel", "what", "simulated", "actual", "error", "", "claim"), rows, right={"simulated", "actual", "error"}
+    )
+    columns = ("set", "n", "mean", "of no effect", "beyond compute", "median", "max", "bias", "tau", "orderings right")
+    lines = [_line(name, scores, group.no_effect(name), group.beyond(name)) for name, scores in group.scores()]
+    print_table(columns, lines, right=set(columns[1:]))
+    total = group.total
+    click.echo(f"  worst: {total.worst.panel}, {total.worst.label}: {100 * total.worst.error:+.1f} %")
+    for one in total.telling[:_MOST_INVERSIONS]:
+        say(
+            f"inverted: {one.panel}: {one.slower} is {100 * one.gap:.0f} % above {one.faster}, "
+            f"simulated {-100 * one.predicted_gap:.0f} % below",
+            "    ", "  ",
+        )  # fmt: skip
+    if len(total.telling) > _MOST_INVERSIONS:
+        click.echo(f"  and {len(total.telling) - _MOST_INVERSIONS} more")
+    for note in group.notes:
+        say(note, "    ", "  ")
+
+
+def _show_parts(group: Group) -> None:
+    """Print one line a run: simulated / actual milliseconds of every part."""
+    from experiments.common.validation.recorded import PARTS
+
+    rows = [
+        (one.panel, one.row.case.scheme, *(f"{1e3 * a:.0f} / {1e3 * b:.0f}" for a, b in one.parts().values()))
+        for one in group.comparisons
+    ]
+    headings = tuple(f"{name.removesuffix('_s').replace('_', ' ')} [ms]" for name in PARTS)
+    print_table(("panel", "scheme", *headings), rows, right=set(headings))
+
+
+def _line(name: str, scores: Scores, no_effect: float | None, beyond: Scores | None) -> Sequence[str]:
+    tau = "-" if scores.tau is None else f"{scores.tau:.2f}"
+    part = _percent(None if beyond is None else beyond.mean)
+    mean, *others = (f"{100 * value:.1f} %" for value in (scores.mean, scores.median, scores.maximum))
+    right = f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-"
+    return (
+        name,
+        str(scores.count),
+        mean,
+        _percent(no_effect),
+        part,
+        *others,
+        f"{100 * scores.bias:+.1f} %",
+        tau,
+        right,
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _value(value: float, unit: str) -> str:
+    return f"{1e3 * value:.1f} ms" if unit == "s" else f"{value:.3g}x"

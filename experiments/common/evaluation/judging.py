@@ -1,0 +1,120 @@
+"""Verdicts on the claims of one artifact: numbers held against printed digits, a reason for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+from experiments.common.claims.ledger import PaperClaim, claims_by_id, claims_of
+from experiments.common.claims.verdicts import Outcome, Source, Verdict, compared, span
+from experiments.common.validation.published_steps import number
+
+__all__ = ["absent", "complete", "held", "number", "paper_value", "says", "stated"]
+
+ON_ONE_CORE = "seconds on one core"
+PROOF = "an asymptotic rate with unstated constants: no run of finite length can hold it"
+
+
+def stated(claim_id: str) -> tuple[float, float]:
+    """Return the range that a claim states; ValueError for one without a number."""
+    bounds = claims_by_id()[claim_id].bounds
+    if bounds is None:
+        raise ValueError(f"claim {claim_id} states no number")
+    return bounds
+
+
+def paper_value(claim: PaperClaim) -> str:
+    """Return what the paper prints, in words; "" for a claim without a number."""
+    if claim.bounds is None:
+        return ""
+    unit = (claim.unit or "").removesuffix("(time ratio)").strip()
+    return span(*claim.bounds, unit)
+
+
+def half_digit(value: float) -> float:
+    """Return half a unit of the last digit of a number as it is printed: 0.05 for 25.6, 0.5 for 67."""
+    exponent = Decimal(repr(value)).normalize().as_tuple().exponent
+    assert isinstance(exponent, int)
+    return 0.5 * 10.0 ** min(exponent, 0)
+
+
+def held(
+    claim_id: str,
+    ours: float | tuple[float, float],
+    *,
+    tolerance: float | None = None,
+    reason: str = "",
+    source: Source = "computed",
+    calibration: str = "",
+) -> Verdict:
+    """Return the verdict on a number of ours, in the claim's unit, against the stated one.
+
+    What the paper rounds away counts for nothing: half a unit of its last printed digit, or a relative `tolerance`. An
+    open range, as "more than 11 x", is held against its one side only.
+    """
+    claim, low_high = claims_by_id()[claim_id], stated(claim_id)
+    unit = claim.unit or ""
+    words = f"{unit} {claim.statement}"
+    bound = "(lower bound)" in words, "(upper bound)" in words
+    unit = unit.partition("(")[0].strip()
+    if tolerance is None:
+        slack = max(half_digit(end) for end in low_high)
+        top = max(abs(end) for end in low_high)
+        tolerance = (slack + 1e-9) / top if top else 0.0
+    pair = ours if isinstance(ours, tuple) else (ours, ours)
+    limits = low_high
+    if bound[0]:
+        limits = low_high[0], max(low_high[1], pair[1])
+    elif bound[1]:
+        limits = min(low_high[0], pair[0]), low_high[1]
+    found = compared(
+        claim_id, limits, pair, relative=tolerance, unit=unit, source=source, calibration=calibration, reason=reason
+    )
+    if found.outcome == "agrees" or reason:
+        return found
+    return replace(found, reason=f"ours is {found.ours}, the paper has {span(*low_high, unit)}")
+
+
+def says(
+    claim_id: str,
+    outcome: Outcome | bool,
+    ours: str,
+    reason: str = "",
+    *,
+    source: Source = "computed",
+    calibration: str = "",
+) -> Verdict:
+    """Return the verdict on a claim without a number: an ordering, a property, a formula."""
+    word: Outcome = outcome if isinstance(outcome, str) else "agrees" if outcome else "disagrees"
+    why = reason or ("" if word == "agrees" else f"here: {ours}")
+    return Verdict(claim_id, word, ours, source, calibration, why)
+
+
+def absent(claim_id: str, reason: str, outcome: Outcome = "not attempted", ours: str = "") -> Verdict:
+    """Return the verdict on a claim to which no number of ours speaks, with the reason."""
+    return Verdict(claim_id, outcome, ours, "computed" if ours else "none", reason=reason)
+
+
+def complete(
+    artifact: str, verdicts: Iterable[Verdict], command: str, *, reason: str = "", cost: str = ON_ONE_CORE
+) -> Sequence[Verdict]:
+    """Return the verdicts with the command that gives them, and one more for every claim of the artifact without one.
+
+    `reason` says why those were not attempted. ValueError for a verdict on a claim of another artifact, or for two of
+    one claim from one source and calibration.
+    """
+    own = {claim.id: claim for claim in claims_of(artifact)}
+    found: dict[tuple[str, str, str], Verdict] = {}
+    for one in verdicts:
+        key = one.claim, one.source, one.calibration
+        if one.claim not in own or key in found:
+            raise ValueError(f"{artifact}: {one.claim} is judged twice or belongs elsewhere")
+        found[key] = replace(one, command=one.command or command, cost=one.cost or cost)
+    judged = {one.claim for one in found.values()}
+    for claim_id in own:
+        if claim_id not in judged:
+            why = reason or f"no rows yet: {command}"
+            found[claim_id, "none", ""] = replace(absent(claim_id, why), command=command, cost=cost)
+    place = {claim_id: i for i, claim_id in enumerate(own)}
+    return sorted(found.values(), key=lambda one: (place[one.claim], one.source, one.calibration))

@@ -1,0 +1,220 @@
+"""Steps of published methods read from simulated rows, and the verdicts on claims that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.judging import held, says
+from experiments.common.evaluation.step_plots import Bar, Bars
+from experiments.common.figures.auto import AUTO
+from experiments.common.validation.published_steps import Method, Prediction, Setting, Step, Steps, method
+from ssfx.compressors import build
+from ssfx.core.case import ClusterChoice
+from ssfx.core.errors import RunError
+from ssfx.core.rows import Row
+from ssfx.lab.results.simulated_cells import Cell
+from ssfx.perf_model.cluster_file import cluster_on
+from ssfx.schemes import schemes
+from ssfx.schemes.base import SchemeOptions
+
+Key = tuple[Any, ...]
+
+
+class NoRow(RunError):
+    """No row says what a step of this method takes there."""
+
+
+@dataclass
+class RowSteps:
+    """The steps that simulated rows of one calibration hold; see experiments.common.validation.published_steps.Steps."""
+
+    rows: dict[Key, Row]
+    alone: dict[Key, Row]
+    calibration: str = ""
+    used: list[Row] = field(default_factory=list)
+
+    def step(self, method: Method, at: Setting) -> Step:
+        """Return one step of a method; NoRow where none was simulated."""
+        row = self.row(method, at)
+        metrics = row.metrics
+        whole, exposed, comm, sparsify = (
+            float(metrics[name] or 0.0) for name in ("iteration_s", "exposed_comm_s", "comm_s", "sparsify_s")
+        )
+        return Step(whole, exposed, comm, sparsify, bool(row.manifest.get("extrapolated")))
+
+    def row(self, method: Method, at: Setting) -> Row:
+        """Return the row of a method; NoRow where none was simulated."""
+        key = (*_place(at), *_how(method.scheme, method.options))
+        if key not in self.rows:
+            changed = "".join(f" {name}={value}" for name, value in at.changed)
+            raise NoRow(f"no simulated row of {method.scheme} for {at.model} on {at.cluster}{changed}")
+        return self.rows[key]
+
+    def alone_s(self, at: Setting) -> float:
+        """Return the iteration of one device alone."""
+        key = at.cluster, at.model, at.batch_size
+        if key not in self.alone:
+            raise NoRow(f"no simulated row of one device alone for {at.model} on {at.cluster}")
+        return float(self.alone[key].metrics["iteration_s"] or 0.0)
+
+
+def by_calibration(rows: Iterable[Row]) -> dict[str, RowSteps]:
+    """Return the steps of simulated rows, calibration by calibration; of one case twice, the newest row counts."""
+    found: dict[str, RowSteps] = {}
+    for row in sorted(rows, key=lambda row: row.origin.date):
+        if not row.case.calibration:
+            continue
+        cell = Cell("", 1.0, {"": row}, None)
+        steps = found.setdefault(cell.calibration, RowSteps({}, {}, cell.calibration))
+        case = row.case
+        if case.world_size == 1:
+            steps.alone[cell.cluster, case.model, case.batch_size] = row
+        if set(cell.options) <= {"nodes", "devices_per_node"}:
+            place = cell.cluster, case.world_size, case.model, case.batch_size
+            steps.rows[(*place, *_how(case.scheme, tuple(sorted(case.plan_options.items()))))] = row
+    return dict(sorted(found.items()))
+
+
+def _place(at: Setting) -> Key:
+    return at.cluster, _ranks(at.cluster, at.changed), at.model, at.batch_size
+
+
+@lru_cache(maxsize=1 << 8)
+def _ranks(name: str, changed: tuple[tuple[str, int], ...]) -> int:
+    return cluster_on(ClusterChoice(name, dict(changed)), None, "auto").world_size
+
+
+def auto_at(at: Setting, **options: Any) -> tuple[Method, Setting]:
+    """Return scheme=auto, which is no method of a paper, in a setting of one; it knows the nodes there."""
+    cluster = cluster_on(ClusterChoice(at.cluster, dict(at.changed)), None, "auto")
+    nodes = {"ranks_per_node": cluster.devices_per_node} if cluster.nodes > 1 else {}
+    return method(AUTO, **options, **nodes), at
+
+
+@lru_cache(maxsize=1 << 12)
+def _how(scheme: str, options: tuple[tuple[str, Any], ...]) -> Key:
+    """Return what equal methods share: the scheme's options with all defaults, and the compressor's."""
+    # 1 - 0.99 is not quite 0.01.
+    exact = {key: round(value, 9) if isinstance(value, float) else value for key, value in options}
+    chosen = schemes[scheme].options(exact)
+    spec = chosen.online().compressor
+    if spec is None:
+        return scheme, chosen, None
+    compressor = build(spec)
+    found: SchemeOptions = replace(chosen, compressor=compressor.name)  # type: ignore[call-arg]  # of dense ones too
+    return scheme, found, compressor.options
+
+
+def ours_as_stated(claim_id: str, value: float) -> float:
+    """Return a predicted ratio or time in the unit in which the claim is stated; the inverse of what scores compare."""
+    claim = claims_by_id()[claim_id]
+    unit = claim.unit or ""
+    if unit == "ms":
+        return 1e3 * value
+    if claim.metric == "time_reduction":
+        return 1 - value
+    if claim.metric == "scaling_factor" or unit.startswith("x"):
+        return value
+    return (value - 1) * {"fraction": 1, "percent": 100}[unit]
+
+
+CLOSE = 0.05
+"""Relative difference within which a simulated number counts as the printed one, of a gain the ratio of times."""
+HALF = 0.5
+"""Share of a stated gain by which ours may differ: a method without any effect never has the gain that is stated."""
+
+
+def judge_predictions(rows: Sequence[Row], predictions: Iterable[Prediction]) -> list[Verdict]:
+    """Return, for each calibration, a verdict on every prediction whose rows are there.
+
+    A claim of several predictions, as a gain over either of two, is held with the range of them. A simulated number
+    agrees if it is within CLOSE of the printed one; of a gain, the ratio of times is what must be, and the gain must be
+    within HALF of the stated one.
+    """
+    listed = list(predictions)
+    found = []
+    for calibration, steps in by_calibration(rows).items():
+        values: dict[str, list[float]] = {}
+        for one in listed:
+            try:
+                value = one.value(steps)
+            except NoRow:
+                continue
+            values.setdefault(one.claim, []).append(value)
+        for claim_id, own in values.items():
+            low, high = sorted(ours_as_stated(claim_id, value) for value in (min(own), max(own)))
+            stated = next(one.stated(claim_id) for one in listed if one.claim == claim_id)
+            found.append(
+                held(claim_id, (low, high), tolerance=_slack(claim_id, stated), source="simulated",
+                     calibration=calibration)
+            )  # fmt: skip
+    return found
+
+
+def _slack(claim_id: str, stated: float) -> float:
+    """Return the relative difference from the printed number within which ours agrees."""
+    claim = claims_by_id()[claim_id]
+    slack = CLOSE * stated
+    if claim.unit != "ms" and claim.metric != "scaling_factor":
+        slack = min(slack, HALF * abs(stated - 1))
+    slack *= {"ms": 1e3, "percent": 100.0}.get(claim.unit or "", 1.0)
+    return slack / (abs(ours_as_stated(claim_id, stated)) or 1.0)
+
+
+Rule = Callable[[Steps], tuple[bool, str]]
+
+
+def judge_orders(rows: Sequence[Row], rules: dict[str, Rule]) -> list[Verdict]:
+    """Return, for each calibration, a verdict on every ordering whose rows are there; a rule gives (holds, words)."""
+    found = []
+    for calibration, steps in by_calibration(rows).items():
+        for claim_id, rule in rules.items():
+            try:
+                holds, words = rule(steps)
+            except NoRow:
+                continue
+            found.append(says(claim_id, holds, words, source="simulated", calibration=calibration))
+    return found
+
+
+def values_by_calibration(rows: Sequence[Row], value: Callable[[Steps], float]) -> dict[str, float]:
+    """Return what `value` gives from the rows of each calibration that has them."""
+    found = {}
+    for calibration, steps in by_calibration(rows).items():
+        try:
+            found[calibration] = value(steps)
+        except NoRow:
+            continue
+    return found
+
+
+def rows_by_calibration(rows: Sequence[Row], where: tuple[Method, Setting]) -> dict[str, Row]:
+    """Return the row of one step of each calibration that has it."""
+    found = {}
+    for calibration, steps in by_calibration(rows).items():
+        try:
+            found[calibration] = steps.row(*where)
+        except NoRow:
+            continue
+    return found
+
+
+def prediction_bars(
+    rows: Sequence[Row], predictions: Iterable[Prediction], title: str, colours: Mapping[str, str], *,
+    logarithmic: bool = False,
+) -> Bars:  # fmt: skip
+    """Return a panel of ratios: what the text prints as marks, and ours as bars; `colours` by label, grey otherwise."""
+    bars = []
+    for one in predictions:
+        paper = one.stated(one.claim)
+        colour = next(
+            (colours[word] for word in sorted(colours, reverse=True) if one.label.startswith(word)), "#9a9a9a"
+        )
+        label = one.label.replace(", ", "\n").replace(" over ", "\nover ")
+        bars.append(Bar(label, colour, values_by_calibration(rows, one.value), (paper, paper)))
+    return Bars(title, bars, "ratio (x)", 1.0, logarithmic)

@@ -1,0 +1,307 @@
+"""Set-ups of experiment=edition2026: a model on GPUs over a network, its best dense step, and what each method gains.
+
+A gain is one of time to quality: a step times the steps that the method needs, over the best dense step that fits, in
+16 bits too. It counts where the validated error of what sends alike on such a network leaves it (`ssfx.advice.trust`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import ceil, exp, inf, log
+from statistics import mean, median
+from typing import Any
+
+from ssfx.advice.checked import network_of, where_checked
+from ssfx.advice.map_2026 import FILE, gbps_per_device
+from ssfx.advice.ranking import surely_less
+from ssfx.advice.sending import DENSE, more_steps, ways
+from ssfx.advice.trust import trust_in_sending
+from ssfx.core.case import Case
+from ssfx.core.files import write_json
+from ssfx.core.paths import data_dir, results_dir
+from ssfx.core.rows import Row
+from ssfx.lab.results.comparisons import metric
+from ssfx.lab.results.sent_methods import plan_of
+from ssfx.lab.results.store import Store
+from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.cluster_file import cluster_on
+
+HALF = "16-bit sums"
+MAP_RANKS = 64
+DENSE_SCHEMES = ("ddp", "ddp_fp16")
+"""Of their rows, and of auto's with quality=dense, the best is what a method has to beat."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method in a set-up. more_steps: a share, None where its quality is unknown; error: None where never scored."""
+
+    scheme: str
+    iteration_s: float
+    sends: tuple[str, ...]
+    more_steps: float | None
+    error: float | None
+
+    @property
+    def compresses(self) -> bool:
+        """Whether it sends less than 16 bits of every element: a method may decide to stay dense."""
+        return bool(set(self.sends) - {DENSE, HALF})
+
+    @property
+    def to_quality_s(self) -> float:
+        """Seconds of a step, times the steps that are needed for one of dense training; inf where nobody knows."""
+        return inf if self.more_steps is None else self.iteration_s * (1 + self.more_steps)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A model on devices over a network. `methods` are those that fit; dense ones are `dense_s`."""
+
+    model: str
+    device: str
+    precision: str
+    cluster: str
+    network: str
+    gbps: float
+    """Line rate of a node's cards, of one direction, for each of its devices; inside a node where there is only one."""
+    ranks: int
+    checked: bool
+    alone_s: float
+    dense_s: float
+    methods: tuple[Method, ...]
+
+    @property
+    def gain(self) -> float:
+        """By how much the best method is faster to quality than dense, as a share; 0 where dense is best."""
+        return max(0.0, self._best)
+
+    @property
+    def _best(self) -> float:
+        return max((self.dense_s / one.to_quality_s - 1 for one in self.methods if one.compresses), default=0.0)
+
+    @property
+    def wins(self) -> tuple[Method, ...]:
+        """The methods that are surely faster to quality than dense."""
+        return tuple(one for one in self.methods if self.surely(one))
+
+    def surely(self, method: Method) -> bool:
+        """Return whether a method is faster to quality whatever the validated error makes of both times."""
+        known = method.compresses and method.error is not None
+        return known and surely_less(method.to_quality_s, self.dense_s, method.error or 0.0)
+
+    def used(self, *, compressed: bool) -> float:
+        """Return the share of a device's time that computes, dense or with the best method of known quality."""
+        return self.alone_s / self.dense_s * (1 + self.gain if compressed else 1)
+
+
+def places(rows: Sequence[Row]) -> tuple[list[Place], int]:
+    """Return the places where dense training fits, and how many there are where it does not; of whole models."""
+    found = [place_of(group) for group in grouped([row for row in rows if row.case.sharding == "none"]).values()]
+    return [one for one in found if one is not None], found.count(None)
+
+
+def grouped(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
+    """Return the latest rows of each model on devices over a network, by these."""
+    groups: dict[tuple[Any, ...], dict[str, Row]] = {}
+    for row in sorted(rows, key=lambda one: one.origin.date):
+        case = row.case
+        key = (case.model, str(case.cluster), case.precision, case.batch_size, case.world_size)
+        shared = f"{case.sharding} {case.shards} {case.reduce_dtype} {case.reshard_after_forward}"
+        label = f"{case.scheme} {sorted(case.scheme_options.items())} {case.compressor} {shared}"
+        groups.setdefault(key, {})[label] = row
+    return {key: list(group.values()) for key, group in groups.items()}
+
+
+def fits(row: Row) -> bool:
+    """Return whether the plan of a row fits in the memory of a device, with what compressors keep and its messages."""
+    return bool(row.manifest["needed_bytes"] <= row.manifest["device_memory_bytes"])
+
+
+def place_of(group: Sequence[Row]) -> Place | None:
+    """Return the place of rows that are alike but for their method; None where no dense training fits."""
+    able = [row for row in group if fits(row)]
+    dense = [metric(row, "iteration_s") for row in able if _is_dense(row.case)]
+    if not dense:
+        return None
+    case = group[0].case
+    cluster = _cluster(case)
+    network = network_of(cluster)
+    methods = [_method(row, network) for row in able if not _is_dense(row.case)]
+    return Place(
+        case.model, cluster.device, case.precision, str(case.cluster), network, gbps_per_device(cluster),
+        case.world_size, "never" not in where_checked(cluster), group[0].manifest["alone_s"], min(dense),
+        tuple(methods),
+    )  # fmt: skip
+
+
+def _is_dense(case: Case) -> bool:
+    if case.sharding != "none":  # 16 bits are torch's own there, as reduce_dtype
+        return case.scheme == "ddp"
+    return case.scheme in DENSE_SCHEMES or case.scheme_options.get("quality") == "dense"
+
+
+def _cluster(case: Case) -> Cluster:
+    return cluster_on(case.cluster, case.world_size, case.device)
+
+
+def _method(row: Row, network: str) -> Method:
+    plan = plan_of(row.manifest["methods"])
+    sends = ways(plan)
+    # No sharded step on GPUs was checked: errors of others say nothing of it.
+    trust = trust_in_sending("nominal", sends, network) if row.case.sharding == "none" else None
+    return Method(row.case.scheme, metric(row, "iteration_s"), sends, more_steps(plan), trust.mean if trust else None)
+
+
+# ---- what they come to ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Set-ups, one for each place and method; `most_gbps` and `half_gbps` are rates up to which wins lie.
+
+    most_gbps: nine in ten wins; GPUs behind a slow bus win at any rate of the network. half_gbps: in half of places.
+    faster: those with a shorter step by their times. known: of them, those whose quality is known and whose time to it
+    is shorter. sure: of them, those beyond the validated error; checked: of them, those on a network where steps were
+    checked.
+    """
+
+    set_ups: int
+    faster: int
+    known: int
+    sure: int
+    checked: int
+    most_gbps: float
+    half_gbps: float
+
+    @property
+    def sentence(self) -> str:
+        """What holds, in a sentence."""
+        share = f"{self.sure / self.set_ups:.0%}" if self.set_ups else "none"
+        where = (
+            f"nine in ten of them at or below {self.most_gbps:.3g} Gbit/s per GPU, and for half of the models and GPUs "
+            f"only at or below {self.half_gbps:.3g}" if self.sure else "at no bandwidth"
+        )  # fmt: skip
+        return (
+            f"Of {self.set_ups:,} set-ups that fit, compression surely pays in {self.sure:,} ({share}), {where}; "
+            f"{self.faster:,} have a shorter step than the best dense training by their times, and {self.known:,} of "
+            f"those a shorter time to quality"
+        )
+
+
+def counted(found: Iterable[Place]) -> Counted:
+    """Return how many set-ups there are, and in how many a method wins."""
+    every = list(found)
+    pairs = [(place, one) for place in every for one in place.methods]
+    faster = [(place, one) for place, one in pairs if one.compresses and one.iteration_s < place.dense_s]
+    known = [(place, one) for place, one in faster if one.to_quality_s < place.dense_s]
+    sure = [place for place, one in known if place.surely(one)]
+    rates: dict[float, list[bool]] = {}
+    for place in every:
+        rates.setdefault(place.gbps, []).append(bool(place.wins))
+    mostly = [rate for rate in sorted(rates) if mean(rates[rate]) >= 0.5]
+    return Counted(
+        len(pairs), len(faster), len(known), len(sure),
+        sum(place.checked for place in sure), _nine_in_ten([place.gbps for place in sure]),
+        max(mostly, default=0.0),
+    )  # fmt: skip
+
+
+def _nine_in_ten(rates: Sequence[float]) -> float:
+    """Return the rate at or below which nine in ten of them are, 0 of none."""
+    return sorted(rates)[ceil(0.9 * len(rates)) - 1] if rates else 0.0
+
+
+def needed_gbps(found: Iterable[Place], share: float, *, compressed: bool) -> float:
+    """Return the least Gbit/s per device from which on devices compute for `share` of the time.
+
+    Between simulated rates it follows a straight line over their logarithm; inf where no simulated rate suffices. The
+    places are those of one model on one device.
+    """
+    best: dict[float, float] = {}
+    for place in found:  # several networks of a rate: the better
+        best[place.gbps] = max(best.get(place.gbps, 0.0), place.used(compressed=compressed))
+    points = sorted(best.items())
+    above = inf
+    for (low, low_used), (high, high_used) in reversed(list(zip([(0.0, 0.0), *points], points, strict=False))):
+        if high_used < share:
+            return above
+        above = high
+        if low_used < share and low:
+            way = (share - low_used) / (high_used - low_used)
+            return exp(log(low) + way * (log(high) - log(low)))
+    return above
+
+
+def on_the_map(found: Iterable[Place]) -> list[Place]:
+    """Return the places on eight nodes of eight GPUs: the others are measured clusters and two far sites."""
+    return [one for one in found if one.cluster.startswith("box") and one.ranks == MAP_RANKS]
+
+
+def map_lines(found: Iterable[Place]) -> list[dict[str, Any]]:
+    """Return a line for each device, precision, network and rate of the map, over its models."""
+    groups: dict[tuple[str, str, str, float], list[Place]] = {}
+    for one in on_the_map(found):
+        groups.setdefault((one.device, one.precision, one.network, one.gbps), []).append(one)
+    return [
+        {
+            "device": device, "precision": precision, "network": network, "gbps": gbps,
+            "gain": round(median(one.gain for one in here), 4), "wins": sum(bool(one.wins) for one in here),
+            "models": len(here), "checked": any(one.checked for one in here),
+        }
+        for (device, precision, network, gbps), here in sorted(groups.items())
+    ]  # fmt: skip
+
+
+# ---- and if the simulator errs as it is known to --------------------------------------------------------------------
+
+
+@cache
+def _biases() -> Mapping[tuple[str, str], list[float]]:
+    from experiments.common.validation.ground_truth import load  # late: it simulates all steps that papers print
+
+    found: dict[tuple[str, str], list[float]] = {}
+    for group in load("published"):
+        for pair in group.pairs:
+            if pair.whole_step:
+                for way in pair.sent:
+                    found.setdefault((way, pair.network), []).append(pair.error)
+    return found
+
+
+def bias_of(sends: Iterable[str], network: str) -> float:
+    """Return the mean signed error of steps that send like this on such a network, or on any; 0 where none is known."""
+    worst = 0.0
+    for way in sends:
+        of_way = {where: errors for (name, where), errors in _biases().items() if name == way}
+        errors = of_way.get(network) or [one for errors in of_way.values() for one in errors]
+        worst = max(worst, mean(errors) if errors else 0.0, key=abs)
+    return worst
+
+
+def corrected(found: Iterable[Place], bias: Callable[[Iterable[str], str], float] = bias_of) -> list[Place]:
+    """Return the places with all times as they would be if the simulator erred by its known bias, and by no more."""
+    return [
+        replace(
+            place,
+            dense_s=place.dense_s / (1 + bias([DENSE], place.network)),
+            methods=tuple(
+                replace(one, iteration_s=one.iteration_s / (1 + bias(one.sends, place.network)), error=0.0)
+                for one in place.methods
+            ),
+        )
+        for place in found
+    ]
+
+
+def map_text(rows: Sequence[Row]) -> str:
+    """Return the text of the file that `ssfx advise` reads."""
+    note = "rows of experiment=edition2026 in results/reference; eight nodes of eight GPUs, over all models that fit"
+    return json.dumps({"origin": {"kind": "simulated", "note": note}, "places": map_lines(places(rows)[0])}, indent=1)
+
+
+if __name__ == "__main__":
+    committed = Store(results_dir()).reference_rows("edition2026")
+    write_json(data_dir() / FILE, map_text(committed))

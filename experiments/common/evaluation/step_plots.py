@@ -1,0 +1,256 @@
+"""Bars, lines and stacked parts of simulated steps, by calibration, with what the paper prints as open marks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.common.figures.auto import LABEL, mark_bar, mark_names, narrow
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from ssfx.core.rows import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CALIBRATIONS = ("nominal", "published")
+HATCHES = {"nominal": "////", "published": ""}
+DASHES = {"nominal": (0, (3, 1.5)), "published": "-"}
+PAPER: dict[str, Any] = {"linestyle": "", "marker": "D", "fillstyle": "none", "color": "black", "markersize": 4.5}
+PARTS = {
+    "compute": ("forward and backward", "#b5b5b5"),
+    "sparsify_s": ("compression", "#e69f00"),
+    "exposed_comm_s": ("communication not hidden", "#0072b2"),
+}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One method: its value by calibration, and the paper's, which may be a range, where it prints one."""
+
+    label: str
+    colour: str
+    values: Mapping[str, float]
+    paper: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One panel of bars; `line_at` draws a line across, as at 1 for ratios."""
+
+    title: str
+    bars: Sequence[Bar]
+    ylabel: str
+    line_at: float | None = None
+    logarithmic: bool = False
+
+    @property
+    def filled(self) -> bool:
+        """True when some bar has a value."""
+        return any(bar.values for bar in self.bars)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method over x, by calibration, with the paper's points where it prints some."""
+
+    label: str
+    colour: str
+    points: Mapping[str, Sequence[tuple[float, float]]]
+    paper: Sequence[tuple[float, float]] = ()
+
+
+@dataclass(frozen=True)
+class Lines:
+    """One panel of lines."""
+
+    title: str
+    lines: Sequence[Line]
+    xlabel: str
+    ylabel: str
+    log_x: bool = False
+    log_y: bool = False
+    ticks: Sequence[float] = ()
+
+    @property
+    def filled(self) -> bool:
+        """True when some line has a point."""
+        return any(any(line.points.values()) for line in self.lines)
+
+
+def draw_panels(name: str, panels: Sequence[Bars | Lines], rows: Sequence[Row], out: Path) -> list[Path]:
+    """Write the panels that have a value, two a row: bars, hatched for nominal times, or lines, dashed for them.
+
+    Nothing is written where no panel has one.
+    """
+    drawn = [panel for panel in panels if panel.filled]
+    if not drawn:
+        return []
+    table: list[dict[str, Any]] = []
+    with style():
+        figure, axes = _grid(len(drawn), max(len(panel.bars) if isinstance(panel, Bars) else 4 for panel in drawn))
+        keys: dict[str, Any] = {}
+        for panel, axis in zip(drawn, axes, strict=False):
+            table += _bars(panel, axis, keys) if isinstance(panel, Bars) else _lines(panel, axis, keys)
+            axis.set_title(panel.title, loc="left", fontweight="bold")
+            axis.set_ylabel(panel.ylabel)
+        _finish(figure, rows, keys, drawn)
+        return save(figure, name, table, rows, out)
+
+
+def _bars(panel: Bars, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]:
+    from matplotlib.lines import Line2D
+
+    table = []
+    bars = [bar for bar in panel.bars if bar.values or bar.paper]
+    for x, bar in enumerate(bars):
+        for place, calibration in zip((-0.2, 0.2), CALIBRATIONS, strict=True):
+            if calibration in bar.values:
+                axis.bar(
+                    x + place * (len(bar.values) > 1), bar.values[calibration], 0.37, color=bar.colour,
+                    hatch=HATCHES[calibration], edgecolor="white", linewidth=0,
+                )  # fmt: skip
+        if bar.paper is not None:
+            axis.plot([x] * len(set(bar.paper)), sorted(set(bar.paper)), **PAPER)
+            keys["paper"] = Line2D([], [], **PAPER)
+        low, high = bar.paper or (None, None)
+        values = {f"simulated_{key}": value for key, value in bar.values.items()}
+        label = bar.label.replace("\n", " ")
+        table.append({"panel": panel.title, "method": label, **values, "paper_low": low, "paper_high": high})
+    if panel.line_at is not None:
+        axis.axhline(panel.line_at, color="black", linewidth=0.7)
+    if panel.logarithmic:
+        axis.set_yscale("log")
+    axis.set_xticks(range(len(bars)), [narrow(bar.label) for bar in bars])
+    mark_names(axis)
+    axis.grid(axis="y")
+    return table
+
+
+def _lines(panel: Lines, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]:
+    from matplotlib.lines import Line2D
+
+    table: list[dict[str, Any]] = []
+    for line in (line for line in panel.lines if any(line.points.values()) or line.paper):
+        keys[line.label] = Line2D([], [], color=line.colour, marker="o", markersize=2.5)
+        for calibration, points in line.points.items():
+            if points:
+                axis.plot(
+                    *zip(*sorted(points), strict=True), color=line.colour, marker="o", markersize=2.5, linewidth=1.1,
+                    linestyle=DASHES[calibration],
+                )  # fmt: skip
+            origin = f"simulated ({calibration})"
+            table += [
+                {"panel": panel.title, "method": line.label, "origin": origin, "x": x, "y": y}
+                for x, y in sorted(points)
+            ]
+        if line.paper:
+            axis.plot(*zip(*line.paper, strict=True), **{**PAPER, "color": line.colour})
+            keys["paper"] = Line2D([], [], **PAPER)
+            table += [
+                {"panel": panel.title, "method": line.label, "origin": "paper", "x": x, "y": y} for x, y in line.paper
+            ]
+    xs = sorted({x for line in panel.lines for x, _ in _all(line)})
+    if panel.log_x:
+        axis.set_xscale("symlog" if 0 in xs else "log", base=2)
+    marks = panel.ticks or xs
+    axis.set_xticks(marks, [f"{mark:g}" for mark in marks])
+    axis.minorticks_off()
+    axis.set_xlabel(panel.xlabel)
+    if panel.log_y:
+        axis.set_yscale("log")
+    else:
+        axis.set_ylim(bottom=0)
+    axis.grid()
+    return table
+
+
+def draw_parts(
+    name: str, panels: Mapping[str, Mapping[str, Mapping[str, Row]]], rows: Sequence[Row], out: Path
+) -> list[Path]:
+    """Write stacked parts of an iteration: panel -> method -> calibration -> row; nothing without rows.
+
+    The device's forward, backward, optimizer step and rest are one part, as the papers count them.
+    """
+    known = {title: {method: by for method, by in methods.items() if by} for title, methods in panels.items()}
+    drawn = {title: methods for title, methods in known.items() if methods}
+    if not drawn:
+        return []
+    table = []
+    with style():
+        figure, axes = _grid(len(drawn), max(map(len, drawn.values())))
+        for (title, methods), axis in zip(drawn.items(), axes, strict=False):
+            for x, (method, by) in enumerate(methods.items()):
+                for calibration, row in by.items():
+                    place = x + (dict(zip(CALIBRATIONS, (-0.2, 0.2), strict=True))[calibration] if len(by) > 1 else 0)
+                    bottom, line = 0.0, {"panel": title, "method": method.replace("\n", " "), "origin": calibration}
+                    for part, seconds in parts_s(row).items():
+                        axis.bar(
+                            place, 1e3 * seconds, 0.37, bottom=1e3 * bottom, color=PARTS[part][1],
+                            hatch=HATCHES[calibration], edgecolor="white", linewidth=0,
+                        )  # fmt: skip
+                        bottom += seconds
+                        line |= {f"{part.removesuffix('_s')}_ms": f"{1e3 * seconds:.6g}"}
+                    if method == LABEL:
+                        mark_bar(axis, place, 1e3 * bottom, 0.37)
+                    table.append({**line, "run": row.run_id})
+            axis.set_xticks(range(len(methods)), list(map(narrow, methods)))
+            mark_names(axis)
+            axis.set_title(title, loc="left", fontweight="bold")
+            axis.set_ylabel("iteration (ms)")
+            axis.grid(axis="y")
+        from matplotlib.patches import Patch
+
+        keys = {label: Patch(facecolor=colour) for label, colour in PARTS.values()}
+        hatched = len({calibration for methods in drawn.values() for by in methods.values() for calibration in by}) > 1
+        _finish(figure, rows, keys, hatched=hatched)
+        return save(figure, name, table, rows, out)
+
+
+def parts_s(row: Row) -> dict[str, float]:
+    """Return the parts of an iteration as the papers count them, in seconds."""
+    found = {name: float(row.metrics.get(name) or 0.0) for name in ("sparsify_s", "exposed_comm_s")}
+    return {"compute": float(row.metrics["iteration_s"] or 0.0) - sum(found.values()), **found}
+
+
+def _all(line: Line) -> list[tuple[float, float]]:
+    return [point for points in line.points.values() for point in points]
+
+
+def _grid(panels: int, most: int) -> tuple[Figure, list[Axes]]:
+    import matplotlib.pyplot as plt
+
+    columns = 1 if panels == 1 else 2
+    lines = -(-panels // columns)
+    width_in = 2 * COLUMN_IN if columns == 2 or most > 4 else 1.7 * COLUMN_IN  # the legend has to fit
+    figure, grid = plt.subplots(
+        lines, columns, figsize=(width_in, 1.9 * lines + 0.55), squeeze=False, layout="constrained"
+    )
+    axes = list(grid.flat)
+    for spare in axes[panels:]:
+        spare.remove()
+    return figure, axes
+
+
+def _finish(
+    figure: Figure, rows: Sequence[Row], keys: Mapping[str, Any], drawn: Sequence[Bars | Lines] = (), *,
+    hatched: bool = True,
+) -> None:  # fmt: skip
+    """Set the legend and the one line of origin."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    names = {"nominal": "simulated, nominal times", "published": "simulated, published times"}
+    every = dict(keys)
+    for name in sorted({row.case.calibration.partition(":")[0] for row in rows}):
+        if any(isinstance(panel, Lines) for panel in drawn):
+            every[names[name]] = Line2D([], [], color="#666666", linestyle=DASHES[name])
+        elif hatched:
+            every[names[name]] = Patch(facecolor="#999999", hatch=HATCHES[name], edgecolor="white", linewidth=0)
+    figure.legend(every.values(), every.keys(), loc="outside upper center", ncols=4, columnspacing=1.2)
+    devices = "; ".join(sorted({row.origin.hardware.partition(" (")[0] for row in rows}))
+    clusters = ", ".join(sorted({row.case.cluster.name for row in rows}))
+    what = f"Simulated steps on {devices} ({clusters}); no GPU was used. Nothing was fitted to the marks of the paper."
+    figure.supxlabel(what, x=0.01, ha="left", **ORIGIN_LINE)

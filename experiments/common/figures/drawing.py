@@ -1,0 +1,222 @@
+"""Drawing figures from rows: only what changed, several at once, and one that fails takes no other along. No torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from experiments.common.figures.discovery import Figure, chosen, load
+from ssfx.core.digests import loads
+from ssfx.core.errors import RunError, SsfxError
+from ssfx.core.files import DAMAGED, check_writable, write_json
+from ssfx.core.paths import conf_dir, data_dir, results_dir
+from ssfx.core.rows import Row
+from ssfx.lab.results.store import Unreadable
+
+State = Literal["drawn", "unchanged", "missing", "failed"]
+MANIFEST = ".drawn.json"
+"""Kept in the folder of the figures: for each the digest of what it was drawn from, and of its files."""
+PACKAGE = Path(__file__).parents[1]
+STYLE = ("core", "results", "claims", "figures")
+"""Rooms of the package that decide how rows become a figure; computed figures depend on all of them."""
+PROCESSES = 2
+FEW = 3
+"""Figures that are drawn one after the other: a second process takes about a second to start."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What became of one figure: its files, and why it has none or only a placeholder."""
+
+    name: str
+    state: State
+    files: tuple[Path, ...] = ()
+    said: str = ""
+
+
+def draw_all(
+    names: Sequence[str], rows: Sequence[Row], out_dir: Path, *, unreadable: Sequence[Unreadable] = (),
+    processes: int = PROCESSES, placeholders: bool = False,
+) -> list[Drawn]:  # fmt: skip
+    """Draw the named figures (all when none is named) into `out_dir`, but for those that are there unchanged.
+
+    A figure without rows is "missing"; with `placeholders` it gets a picture that says so and names the command. One
+    whose rows cannot be used, or which may need one of the `unreadable` ones, is "failed"; others are drawn anyway.
+    """
+    manifest = _manifest(out_dir)
+    results: dict[str, Drawn] = {}
+    todo: list[tuple[Figure, list[Row], str]] = []
+    figures = chosen(names)
+    now = Inputs(placeholders)
+    for figure in figures:
+        if spoilt := next((one for one in unreadable if any(map(figure.shows, one.kin))), None):
+            results[figure.name] = Drawn(figure.name, "failed", said=spoilt.message)
+            continue
+        own = figure.select(rows)
+        inputs = now.of(figure, own)
+        if files := _unchanged(manifest.get(figure.name), inputs, out_dir):
+            state: State = "missing" if manifest[figure.name]["missing"] else "unchanged"
+            results[figure.name] = Drawn(figure.name, state, files, figure.command if state == "missing" else "")
+        else:
+            todo.append((figure, own, inputs))
+    if todo:
+        check_writable(out_dir, "name another folder with ssfx figures --out, or set SSFX_RESULTS")
+    for (figure, _, inputs), one in zip(todo, _drawn(todo, out_dir, processes, placeholders), strict=True):
+        results[figure.name] = one
+        manifest.pop(figure.name, None)
+        if one.files:
+            files_now = {path.name: _digest(path.read_bytes()) for path in one.files}
+            manifest[figure.name] = {"inputs": inputs, "missing": one.state == "missing", "files": files_now}
+    if todo:
+        write_json(out_dir / MANIFEST, json.dumps(manifest, sort_keys=True, indent=1))
+    return [results[figure.name] for figure in figures]
+
+
+def check_all(names: Sequence[str], rows: Sequence[Row], out_dir: Path) -> list[Path]:
+    """Return the CSV files in `out_dir` once each was found equal to what `rows` give now; else RunError naming one.
+
+    A picture whose recorded CSV digest is not that of the CSV beside it counts as different too.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        drawn = draw_all(names, rows, Path(scratch))
+        for one in drawn:
+            if one.state == "failed":
+                raise RunError(f"{one.name}: {one.said}")
+        tables = [path for one in drawn for path in one.files if path.suffix == ".csv"]
+        checked = [out_dir / path.name for path in tables]
+        for now, kept in zip(tables, checked, strict=True):
+            again = f"draw it again: ssfx figures --out {out_dir} {now.stem}"
+            if not kept.exists() or kept.read_bytes() != now.read_bytes():
+                raise RunError(f"{kept} is not what the rows give now; {again}")
+            picture = kept.with_suffix(".png")
+            if not picture.exists() or recorded_digest(picture) != _digest(kept.read_bytes()):
+                raise RunError(f"{picture} was not drawn from {kept.name}; {again}")
+    return checked
+
+
+def recorded_digest(png: Path) -> str:
+    """Return the digest of the CSV that a picture was drawn with, as recorded in the picture."""
+    from PIL import Image
+
+    with Image.open(png) as image:
+        return str(image.info.get("Csv-Sha256", ""))
+
+
+def _drawn(
+    todo: Sequence[tuple[Figure, list[Row], str]], out_dir: Path, processes: int, placeholders: bool
+) -> Iterator[Drawn]:
+    work = [(figure.script, rows, out_dir, placeholders) for figure, rows, _ in todo]
+    if processes < 2 or len(work) <= FEW:
+        yield from (_draw(*item) for item in work)
+        return
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(_draw, *zip(*work, strict=True))
+
+
+def _draw(script: Path, rows: list[Row], out_dir: Path, placeholders: bool) -> Drawn:
+    """Draw the figure of one script; its errors are its own."""
+    figure = load(script)
+    try:
+        files = figure.draw(rows, out_dir) if rows or not figure.needs else []
+    except SsfxError as error:
+        return Drawn(figure.name, "failed", said=str(error))
+    if files:
+        return Drawn(figure.name, "drawn", tuple(files))
+    if placeholders:
+        from experiments.common.figures.missing import draw_missing
+
+        files = draw_missing(figure.name, figure.title, figure.command, out_dir)
+    return Drawn(figure.name, "missing", tuple(files), figure.command)
+
+
+class Inputs:
+    """Digests of all that figures depend on; every file and every row is read once."""
+
+    def __init__(self, placeholders: bool) -> None:
+        self._placeholders = placeholders
+        self._texts: dict[int, str] = {}
+
+    def of(self, figure: Figure, rows: Sequence[Row]) -> str:
+        """Return the digest of what one figure depends on, of which `rows` are its own."""
+        parts = [self._matplotlib, figure.script.read_text(), str(self._placeholders), figure.command]
+        parts += sorted(map(self._text, rows))
+        parts += [self._style if figure.needs else self._package]
+        return _digest("\0".join(parts).encode())
+
+    def of_all(self, figures: Sequence[Figure], rows: Sequence[Row], out_dir: Path) -> str:
+        """Return the digest of what any page of these figures depends on, with the pictures in `out_dir`."""
+        drawn = " ".join(f"{path.name} {_digest(path.read_bytes())}" for path in sorted(out_dir.glob("*.png")))
+        scripts = (figure.script.read_text() for figure in figures)
+        parts = [self._matplotlib, self._package, self._measured, drawn, *scripts, *map(self._text, rows)]
+        return _digest("\0".join(parts).encode())
+
+    def _text(self, row: Row) -> str:
+        if id(row) not in self._texts:  # hashing a row would take as long as its text
+            self._texts[id(row)] = row.to_json()
+        return self._texts[id(row)]
+
+    @cached_property
+    def _matplotlib(self) -> str:
+        return version("matplotlib")
+
+    @cached_property
+    def _style(self) -> str:
+        return _style_digest()
+
+    @cached_property
+    def _package(self) -> str:
+        return _package_digest()
+
+    @cached_property
+    def _measured(self) -> str:
+        return _of_files(list((results_dir() / "profiles").glob("*.json")))
+
+
+def _style_digest() -> str:
+    return _of_files([path for room in STYLE for path in (PACKAGE / room).rglob("*.py")] + _claims())
+
+
+def _package_digest() -> str:
+    settings = [*conf_dir().rglob("*.yaml"), *data_dir().rglob("*.json")]
+    return _of_files([*PACKAGE.rglob("*.py"), *settings])
+
+
+def _claims() -> list[Path]:
+    return list((data_dir() / "claims").glob("*.json"))
+
+
+def _of_files(paths: Sequence[Path]) -> str:
+    return _digest(b"\0".join(path.read_bytes() for path in sorted(paths)))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _manifest(out_dir: Path) -> dict[str, Any]:
+    try:
+        found = loads((out_dir / MANIFEST).read_text())
+        return {name: {**one, "missing": one["missing"], "files": dict(one["files"])} for name, one in found.items()}
+    except (OSError, *DAMAGED):
+        return {}  # everything is drawn again, which is always right
+
+
+def _unchanged(entry: Mapping[str, Any] | None, inputs: str, out_dir: Path) -> tuple[Path, ...]:
+    """Return the files of a figure that was drawn from the same inputs and whose files are still what they were."""
+    if not entry or entry.get("inputs") != inputs:
+        return ()
+    files: Mapping[str, str] = entry.get("files", {})
+    paths = tuple(out_dir / name for name in files)
+    same = all(path.exists() and _digest(path.read_bytes()) == files[path.name] for path in paths)
+    return paths if same else ()

@@ -1,0 +1,198 @@
+"""Grouped bars of simulated schemes: a panel for each model and calibration, a group for each value of what is varied.
+
+Beside the bars stand what they are judged by, dense DDP and the ideal, and below them the claims they speak to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.common.claims.simulated import judged
+from experiments.common.figures.auto import AUTO, COLOUR, LABEL, auto_of
+from experiments.common.figures.paper_words import OWN, SCHEMES, TIMES, panel_order, panel_title, scheme_name
+from experiments.common.figures.style import COLUMN_IN, frame, save, scheme_colour, style
+from ssfx.core.rows import Row
+from ssfx.lab.results.comparisons import DENSE_BASELINE
+from ssfx.lab.results.simulated_cells import Cell, against_dense, cells
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SPEED = "throughput_samples_per_s"
+PANEL_IN = 1.65
+"""Height of a panel."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """What a figure of grouped bars varies, and what its bars are.
+
+    `at` returns where the group of a cell stands and what it is called, `panel` what a panel has in common beside the
+    calibration.
+    """
+
+    name: str
+    title: str
+    varied: str
+    at: Callable[[Cell], tuple[float, str]]
+    panel: Callable[[Cell], str] = lambda cell: panel_title(cell, "")
+    metric: str = SPEED
+    label: str = "throughput (samples/s)"
+    schemes: tuple[str, ...] = tuple(SCHEMES)
+    paper: Callable[[Cell, str], float | None] = lambda _cell, _scheme: None
+    """The value that the paper prints for a scheme in a cell's setting, drawn as an open mark."""
+
+    def draw(self, rows: Sequence[Row], out: Path) -> list[Path]:
+        """Write the figure from the simulated rows; nothing without rows."""
+        shown: dict[tuple[str, str], list[Cell]] = {}
+        for cell in sorted(cells(rows), key=lambda cell: (panel_order(cell), cell.calibration, self.at(cell))):
+            shown.setdefault((self.panel(cell), cell.calibration), []).append(cell)
+        if not shown:
+            return []
+        import matplotlib.pyplot as plt
+
+        drawn = [cell for part in shown.values() for cell in part]
+        found = judged(self.name, rows)
+        calibrations = sorted({calibration for _, calibration in shown})
+        panels = list(dict.fromkeys(panel for panel, _ in shown))
+        schemes = [name for name in self.schemes if any(name in cell.rows for cell in drawn)]
+        with style():
+            size_in = (2 * COLUMN_IN, PANEL_IN * len(panels) + 0.75)
+            figure, grid = plt.subplots(
+                len(panels), len(calibrations), figsize=size_in, squeeze=False, sharey="row", layout="constrained"
+            )
+            for (panel, calibration), part in shown.items():
+                axis = grid[panels.index(panel), calibrations.index(calibration)]
+                self._draw_panel(axis, panel, part, schemes)
+            for axis in [axis for axis in grid.flat if not axis.patches]:
+                axis.remove()
+            for axes in grid:
+                axes[0].set_ylabel(self.label)
+            origin = f"Simulated: one step in virtual time for each setting. {_batches(drawn)}"
+            if any(cell.extrapolated(scheme) for cell in drawn for scheme in cell.rows):
+                origin += " *: rests on costs beyond the range for which they are known."
+            frame(figure, self.title, origin, ncols=6)
+            table = [line for cell in drawn for line in self.lines(cell)]
+            return save(figure, self.name, [*table, *(one.columns() for one in found)], rows, out)
+
+    def lines(self, cell: Cell) -> list[dict[str, Any]]:
+        """Return one line of the figure's table per scheme; what does not fit into memory has no times."""
+        case = cell.case
+        ideal = cell.ideal(SPEED)
+        found = []
+        for scheme, row in cell.rows.items():
+            fits = cell.fits(scheme)
+            speed = cell.value(scheme, SPEED) if fits else None
+            found.append(
+                {
+                    "workload": f"{case.model} / {case.dataset}",
+                    "cluster": str(case.cluster),
+                    "world_size": case.world_size,
+                    "batch_size": case.batch_size,
+                    "origin": cell.how,
+                    "hardware": row.origin.hardware,
+                    self.varied: self.at(cell)[1],
+                    "scheme": scheme,
+                    "compressor": row.case.compressor or "",
+                    "density": row.case.density,
+                    "iteration_s": cell.value(scheme, "iteration_s") if fits else None,
+                    "samples_per_s": speed,
+                    "vs_ddp": against_dense(cell, scheme),
+                    "ideal_samples_per_s": ideal,
+                    "scaling_factor": speed / ideal if speed and ideal else None,
+                    "memory_gib": (row.metrics.get("peak_memory_bytes") or 0) / 2**30 or None,
+                    "fits": "yes" if fits else "no",
+                    "extrapolated": "yes" if cell.extrapolated(scheme) else "no",
+                    "run": row.run_id,
+                }
+            )
+        return found
+
+    def _draw_panel(self, axis: Axes, title: str, part: Sequence[Cell], schemes: Sequence[str]) -> None:
+        width = 0.84 / len(schemes)
+        for x, cell in enumerate(part):
+            here = [scheme for scheme in schemes if scheme in cell.rows]
+            start = x - width * (len(here) - 1) / 2
+            none_fits = not any(map(cell.fits, here))
+            if none_fits:
+                axis.annotate(
+                    "no scheme fits",
+                    (x, 0),
+                    (0, 4),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=6.5,
+                    color="#555555",
+                )
+            for i, scheme in enumerate(here):
+                self._draw_bar(axis, cell, scheme, start + i * width, width, quiet=none_fits)
+            ends = x - 0.46, x + 0.46
+            ideal = cell.ideal(self.metric)
+            if ideal and any(map(cell.fits, cell.rows)):
+                dashed: dict[str, Any] = {"color": "black", "linewidth": 0.8, "linestyle": (0, (4, 2))}
+                axis.hlines(ideal, *ends, label="ideal: no exchange" if x == 0 else "", **dashed)
+            if self.metric == SPEED and (auto := auto_of(cell)) is not None:
+                axis.hlines(cell.value(auto, SPEED), *ends, color=COLOUR, linewidth=1.1, label=LABEL)
+        axis.set_xticks(range(len(part)), [self.at(cell)[1] for cell in part])
+        axis.set_xlabel(self.varied)
+        axis.grid(axis="y")
+        axis.set_title(title, loc="left", fontweight="bold", pad=14)
+        said = TIMES.get(part[0].calibration, part[0].how)
+        axis.annotate(said, (0, 1), (0, 4), "axes fraction", textcoords="offset points", fontsize=6.5)
+
+    def _draw_bar(self, axis: Axes, cell: Cell, scheme: str, at: float, width: float, *, quiet: bool) -> None:
+        height = cell.value(scheme, self.metric) if cell.fits(scheme) else 0.0
+        own = scheme == OWN[-1]
+        axis.bar(
+            at, height, 0.9 * width, color=scheme_colour(cell.rows[scheme].case.scheme), label=scheme_name(scheme),
+            edgecolor="black" if own else "white", linewidth=0.7 if own else 0,
+        )  # fmt: skip
+        if height and cell.extrapolated(scheme):
+            axis.annotate("*", (at, height), ha="center", va="bottom", fontsize=6)
+        if not height and not quiet:
+            axis.annotate("x", (at, 0), (0, 1), textcoords="offset points", ha="center", va="bottom", fontsize=6)
+        if (printed := self.paper(cell, scheme)) is not None:
+            axis.plot([at], [printed], "D", color="black", markersize=4, fillstyle="none", label="printed in the paper")
+
+
+def finding(rows: Sequence[Row]) -> str:
+    """Return, by calibration, what the best scheme and SSFusion gain over dense DDP in the settings of the figure.
+
+    scheme=auto, which is not of the paper, is never the best and is named apart.
+    """
+    parts = []
+    found = cells(rows)
+    for calibration in sorted({cell.calibration for cell in found}):
+        own = [cell for cell in found if cell.calibration == calibration]
+        best = sorted(max(gains) for cell in own if (gains := _gains(cell)))
+        auto = sorted(gain for cell in own if (gain := _gain_of_auto(cell)) is not None)
+        if best:
+            said = f"best {_times(best[0])} to {_times(best[-1])}"
+            full = [gain for cell in own for gain, scheme in _gains(cell) if scheme == "ssfusion_oi"]
+            said += f", ssfusion_oi {min(full):.2f}x to {max(full):.2f}x" if full else ""
+            said += f" (scheme=auto, not of the paper: {auto[0]:.2f}x to {auto[-1]:.2f}x)" if auto else ""
+            parts.append(f"{calibration}: {said}")
+    return f"simulated throughput over dense DDP, {'; '.join(parts)}" if parts else "no scheme beside dense DDP"
+
+
+def _gains(cell: Cell) -> list[tuple[float, str]]:
+    others = (label for label, row in cell.rows.items() if row.case.scheme not in (DENSE_BASELINE, AUTO))
+    return [(gain, label) for label in others if (gain := against_dense(cell, label)) is not None]
+
+
+def _gain_of_auto(cell: Cell) -> float | None:
+    label = auto_of(cell)
+    return None if label is None else against_dense(cell, label)
+
+
+def _times(gain: tuple[float, str]) -> str:
+    return f"{gain[0]:.2f}x ({gain[1]})"
+
+
+def _batches(drawn: Sequence[Cell]) -> str:
+    """Return how many samples a device has in a step, by model."""
+    found = sorted({f"{cell.case.model} {cell.case.batch_size}" for cell in drawn})
+    return f"Samples per device: {', '.join(found)}."

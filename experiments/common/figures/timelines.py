@@ -1,0 +1,137 @@
+"""Timelines of simulated steps: a box for every stage, a row for every resource, a panel for every plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from ssfx.core.rows import Row
+from ssfx.simulator import Simulated, Task
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ROWS = {"device": "compute", "host": "host", "network": "network"}
+"""Resources that are shown, from the top; copies to and from the host are drawn in its row."""
+COLOURS = {
+    "forward": "#e3e3e3", "backward": "#c9c9c9", "compress": "#e69f00", "to_host": "#9fd8c4", "from_host": "#9fd8c4",
+    "all_gather": "#d55e00", "all_reduce": "#0072b2", "decompress": "#f0c36a",
+}  # fmt: skip
+LABELS = {
+    "backward": "backward (B)", "compress": "sparsification (S)", "all_gather": "All-Gather",
+    "all_reduce": "All-Reduce", "to_host": "copy to or from the host",
+}  # fmt: skip
+WHITE_ON = ("all_gather", "all_reduce")
+ROW_IN = 0.24
+ORIGIN = "Simulated (invented sizes and costs): the order of stages is what the example shows, not its milliseconds."
+
+
+@dataclass(frozen=True)
+class Timelines:
+    """A figure of timelines, computed from one simulated step for each of its panels."""
+
+    name: str
+    title: str
+    steps: Callable[[], Mapping[str, Simulated]]
+
+    def draw(self, rows: list[Row], out: Path) -> list[Path]:
+        """Write the timelines, one below the other over the same time; the CSV has all stages."""
+        import matplotlib.pyplot as plt
+        from matplotlib.patches import Patch
+
+        steps = self.steps()
+        longest_ms = max(1e3 * step.iteration_s for step in steps.values())
+        shown = {panel: _resources(step) for panel, step in steps.items()}
+        heights = [len(rows) * ROW_IN + 0.42 for rows in shown.values()]
+        with style():
+            figure, grid = plt.subplots(
+                len(steps), 1, figsize=(2 * COLUMN_IN, sum(heights) + 0.75), squeeze=False, layout="constrained",
+                height_ratios=heights, sharex=True,
+            )  # fmt: skip
+            figure.suptitle(self.title, x=0.01, ha="left", fontweight="bold", fontsize=8)
+            for (panel, step), axis in zip(steps.items(), grid.flat, strict=True):
+                _draw_step(axis, panel, step, shown[panel])
+                axis.set_xlim(0, 1.02 * longest_ms)
+            grid.flat[-1].set_xlabel("time (ms)")
+            used = {_kind(step, task) for step in steps.values() for task in step.tasks if task.end_s > task.start_s}
+            keys = [Patch(color=COLOURS[kind], label=label) for kind, label in LABELS.items() if kind in used]
+            grid.flat[0].legend(
+                handles=keys,
+                loc="lower right",
+                bbox_to_anchor=(1, 0.98),
+                ncols=len(keys),
+                columnspacing=1.2,
+                handlelength=1.2,
+            )
+            figure.supxlabel(ORIGIN, x=0.01, ha="left", **ORIGIN_LINE)
+            table = [line for panel, step in steps.items() for line in _lines(panel, step)]
+            return save(figure, self.name, table, [], out)
+
+    def finding(self, rows: list[Row]) -> str:
+        """Return the time of each step."""
+        return ", ".join(f"{name} {1e3 * step.iteration_s:.2f} ms" for name, step in self.steps().items())
+
+
+def _draw_step(axis: Axes, panel: str, step: Simulated, resources: list[str]) -> None:
+    for task in step.tasks:
+        if task.end_s <= task.start_s:
+            continue
+        row = resources.index(_row(task))
+        kind = _kind(step, task)
+        left, width = 1e3 * task.start_s, 1e3 * task.seconds
+        axis.barh(row, width, 0.78, left=left, color=COLOURS[kind], edgecolor="white", linewidth=0.8)
+        colour = "white" if kind in WHITE_ON else "black"
+        axis.text(
+            left + width / 2, row, _label(step, task), ha="center", va="center", fontsize=6, color=colour, clip_on=True
+        )
+    end = 1e3 * step.iteration_s
+    axis.axvline(end, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
+    axis.set_title(f"{panel}: {end:.2f} ms", loc="left")
+    axis.set_yticks(range(len(resources)), [ROWS[name] for name in resources])
+    axis.set_ylim(len(resources) - 0.5, -0.5)
+
+
+def _resources(step: Simulated) -> list[str]:
+    used = {_row(task) for task in step.tasks if task.end_s > task.start_s}
+    return [name for name in ROWS if name in used]
+
+
+def _row(task: Task) -> str:
+    return "host" if task.resource in ("copy_out", "copy_in") else task.resource
+
+
+def _kind(step: Simulated, task: Task) -> str:
+    if task.stage != "exchange":
+        return task.stage
+    return next(lane.collective for i, (_, lane) in enumerate(step.plan.lanes()) if i == task.lane)
+
+
+def _label(step: Simulated, task: Task) -> str:
+    if task.stage == "exchange":
+        names = next(lane.tensors for i, (_, lane) in enumerate(step.plan.lanes()) if i == task.lane)
+        return " ".join(f"G{name}" for name in names)
+    numbers = task.name.replace(" .. ", "-")
+    if task.stage == "compress":
+        segments = [one.tensors for _, lane in step.plan.lanes() for one in lane.segments]
+        joint = next(tensors for tensors in segments if task.name in (tensors[-1], ",".join(tensors)))
+        numbers = f"{joint[0]}-{joint[-1]}" if len(joint) > 1 else joint[0]
+    letter = {"backward": "B", "compress": "S"}.get(task.stage, "")
+    return f"{letter}{numbers}" if letter else ""
+
+
+def _lines(panel: str, step: Simulated) -> list[dict[str, Any]]:
+    return [
+        {
+            "panel": panel,
+            "resource": task.resource,
+            "stage": _kind(step, task),
+            "tensors": _label(step, task),
+            "start_ms": 1e3 * task.start_s,
+            "end_ms": 1e3 * task.end_s,
+        }
+        for task in step.tasks
+        if task.end_s > task.start_s
+    ]

@@ -1,0 +1,90 @@
+"""The generated parts of docs/edition2026.md: the sentence with its counts, and the bandwidths that models need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isinf
+
+from experiments.common.evaluation.set_ups import Place, corrected, counted, needed_gbps, on_the_map, places
+from experiments.common.evaluation.sharded_set_ups import sharded_sentence
+from experiments.common.pages.markdown import code, table
+from ssfx.core.rows import Row
+from ssfx.perf_model.devices import device
+
+EXPERIMENT = "edition2026"
+PICTURE = "edition2026.map"
+NO_ROWS = "*No rows are committed yet.*"
+USED = (0.5, 0.75, 0.9, 0.95, 0.99)
+"""Shares of a device's time that are to compute."""
+DEVICES = ("a100", "h100", "b200")
+MAP, MEASURED, SITES = (
+    "On eight nodes of eight GPUs, by kinds of links", "On measured clusters",
+    "Between two sites, 20 or 80 ms there and back",
+)  # fmt: skip
+
+
+def first_figure(rows: Sequence[Row]) -> str:
+    """Return the map for the README, with the sentence of its counts."""
+    found, _ = places([row for row in rows if row.case.experiment == EXPERIMENT])
+    if not found:
+        return NO_ROWS
+    return f"![gain of the best method by GPU and bandwidth](docs/img/{PICTURE}.png)\n\n{counted(found).sentence}."
+
+
+def edition_block(rows: Sequence[Row]) -> str:
+    """Return the sentence, its parts by kind of network, and what it becomes if the simulator errs as it is known."""
+    found, too_large = places([row for row in rows if row.case.experiment == EXPERIMENT])
+    if not found:
+        return NO_ROWS
+    whole = counted(found)
+    lines = [
+        f"**{whole.sentence}.** Steps on the network of {whole.checked:,} of the {whole.sure:,} were ever checked. "
+        f"{too_large} places (a model on a GPU and a network) where dense training does not fit are not counted.",
+        "",
+    ]
+    for kind in (MAP, MEASURED, SITES):
+        if here := [one for one in found if _kind(one) == kind]:
+            part = counted(here)
+            lines.append(
+                f"- {kind}: {part.sure:,} of {part.set_ups:,} set-ups surely pay"
+                + (f", nine in ten of them at or below {part.most_gbps:.3g} Gbit/s per GPU." if part.sure else ".")
+            )
+    off = counted(corrected(found))
+    lines += [
+        f"- If the simulator erred by its known bias and by no more: {off.sure:,} of {off.set_ups:,}, nine in ten "
+        f"of them at or below {off.most_gbps:.3g} Gbit/s per GPU, for half of the models and GPUs at or below "
+        f"{off.half_gbps:.3g}.",
+        f"- By its times alone, with no error at all: {whole.known:,}.",
+    ]
+    if sharded := sharded_sentence([row for row in rows if row.case.experiment == EXPERIMENT]):
+        lines.append(f"- {sharded}.")
+    return "\n".join(lines)
+
+
+def bandwidth_block(rows: Sequence[Row]) -> str:
+    """Return the Gbit/s per GPU that each model needs for shares of a device's time, dense and compressed."""
+    found = on_the_map(places([row for row in rows if row.case.experiment == EXPERIMENT])[0])
+    lines = []
+    for model in dict.fromkeys(one.model for one in found):
+        for name in DEVICES:
+            here = [one for one in found if (one.model, one.device) == (model, name)]
+            if here:
+                cells = [_said(here, share, compressed) for compressed in (False, True) for share in USED]
+                lines.append((code(model), device(name).title.removeprefix("NVIDIA "), *cells))
+    shares = [f"{share:.0%}" for share in USED]
+    header = ("model", "GPU", *(f"dense {one}" for one in shares), *(f"compressed {one}" for one in shares))
+    return table(header, lines) if lines else NO_ROWS
+
+
+def _said(here: Sequence[Place], share: float, compressed: bool) -> str:
+    gbps = needed_gbps(here, share, compressed=compressed)
+    rates = [one.gbps for one in here]
+    if isinf(gbps):
+        return f"> {max(rates):.3g}"
+    return f"< {gbps:.3g}" if gbps == min(rates) else f"{gbps:.3g}"
+
+
+def _kind(one: Place) -> str:
+    if not one.cluster.startswith("box"):
+        return MEASURED
+    return MAP if on_the_map([one]) else SITES

@@ -1,0 +1,152 @@
+"""Rebuild what the documentation shows: docs/img, blocks of pages and whole pages, from rows and registries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from experiments.common.figures.drawing import MANIFEST, draw_all
+from experiments.common.pages.algebra import algebra_block
+from experiments.common.pages.auto_page import steps_block, why_block
+from experiments.common.pages.auto_target import auto_target_block, points_block
+from experiments.common.pages.conditions import conditions_block
+from experiments.common.pages.edition import bandwidth_block, edition_block, first_figure
+from experiments.common.pages.emulated import emulated_block
+from experiments.common.pages.markdown import NOTE
+from experiments.common.pages.measured_gpu import kernels_block, trainings_block
+from experiments.common.pages.measured_gpu import steps_block as gpu_steps_block
+from experiments.common.pages.models import analytic_block, models_block
+from experiments.common.pages.options_page import options_page
+from experiments.common.pages.reproduction import reproduction_page
+from experiments.common.pages.status_table import status_block
+from experiments.common.pages.step_law import step_law_block
+from experiments.common.pages.time_to_target import time_to_target_block
+from experiments.common.validation.ground_truth import NAMES, load
+from experiments.common.validation.scores import Scores
+from ssfx.advice import advise
+from ssfx.config.advice_question import resolve_setting
+from ssfx.core.paths import reference_dir
+from ssfx.core.rows import Row
+from ssfx.lab.results.store import Store
+
+ROOT = Path(__file__).parents[2]
+IMAGES = ROOT / "docs" / "img"
+README = ROOT / "README.md"
+VALIDATION = ROOT / "docs" / "validation.md"
+KERNELS = ROOT / "docs" / "kernels.md"
+EMULATION = ROOT / "docs" / "emulation.md"
+WORKLOADS = ROOT / "docs" / "workloads.md"
+PROFILES = ROOT / "docs" / "profiles.md"
+CONDITIONS = ROOT / "docs" / "conditions.md"
+EDITION = ROOT / "docs" / "edition2026.md"
+AUTO = ROOT / "docs" / "auto.md"
+ADVISE = ROOT / "docs" / "advise.md"
+REPRODUCTION = ROOT / "docs" / "reproduction.md"
+OPTIONS = ROOT / "docs" / "options.md"
+
+ASKED = ("model=bert_large", "cluster=64gpu")
+"""What the printed answer on the page about advice is an answer to."""
+
+KEPT = (".png", ".csv")
+"""What the repository keeps of a figure; the rest is drawn in seconds."""
+
+_SCORES = (
+    "| what | n | mean | of no effect | mean of the part beyond compute | median | maximum | bias | tau "
+    "| inverted by > 5 % | orderings right |"
+)
+
+
+def main() -> None:
+    """Draw docs/img again and rewrite the pages and the blocks of pages."""
+    rows = reference_rows()
+    for old in IMAGES.glob("*.*"):
+        old.unlink()
+    drawn = draw_all([], rows, IMAGES)
+    (IMAGES / MANIFEST).unlink(missing_ok=True)
+    for path in (path for one in drawn for path in one.files):
+        if path.suffix not in KEPT:
+            path.unlink()
+    README.write_text(updated(README.read_text(), rows))
+    REPRODUCTION.write_text(reproduction_page(rows))
+    OPTIONS.write_text(options_page())
+    for page, blocks in blocks_of_pages().items():
+        page.write_text(with_blocks(page.read_text(), blocks))
+
+
+def reference_rows() -> list[Row]:
+    """Return the committed rows."""
+    return Store(ROOT / "results", reference_dir()).reference_rows()
+
+
+def blocks_of_pages() -> dict[Path, dict[str, str]]:
+    """Return the blocks of each page of docs/ that is written by hand otherwise."""
+    return {
+        CONDITIONS: {"conditions": conditions_block(IMAGES / "ssfusion.conditions.csv"), "algebra": algebra_block()},
+        ADVISE: {"answer": answer_block()},
+        EDITION: {"sentence": edition_block(reference_rows()), "bandwidths": bandwidth_block(reference_rows())},
+        AUTO: {
+            "why": why_block(),
+            "steps": steps_block(),
+            "points": points_block(),
+            "target": auto_target_block(reference_rows()),
+        },
+        VALIDATION: {"scores": scores_block(), "gpu": gpu_steps_block(), "trainings": trainings_block()},
+        KERNELS: {"multiples": kernels_block()},
+        EMULATION: {"benchmark": emulated_block()},
+        WORKLOADS: {
+            "models": models_block(),
+            "law": step_law_block(reference_rows()),
+            "times": time_to_target_block(reference_rows()),
+        },
+        PROFILES: {"analytic": analytic_block()},
+    }
+
+
+def updated(readme: str, rows: Sequence[Row]) -> str:
+    """Return the README's text with its blocks as `rows` and the registered schemes give them."""
+    return with_blocks(readme, {"figure": first_figure(rows), "status": status_block(rows)})
+
+
+def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
+    """Return the page with each named block, which it must have once, holding the text given for it."""
+    for name, text in blocks.items():
+        block = f"<!-- {name}: {NOTE} -->\n{text}\n<!-- end of {name} -->"
+        parts = re.split(rf"<!-- {name}: .*?<!-- end of {name} -->", page, flags=re.DOTALL)
+        if len(parts) != 2:
+            raise ValueError(f"the page needs exactly one block {name!r}, it has {len(parts) - 1}")
+        page = block.join(parts)
+    return page
+
+
+def answer_block() -> str:
+    """Return the command and the first screen of its answer, as a terminal of 100 columns shows it."""
+    screen = advise(resolve_setting(ASKED))
+    return f"```\n$ ssfx advise {' '.join(ASKED)}\n{screen}\n```"
+
+
+def scores_block() -> str:
+    """Return what `ssfx validate` finds: one line for each group and for each of its sets, and its notes."""
+    groups = [group for name in NAMES for group in load(name)]
+    lines = [_SCORES, "| --- " * 11 + "|"]
+    lines += [
+        _scores_line(f"**{group.title}**" if name == "all" else name, scores, group.no_effect(name), group.beyond(name))
+        for group in groups
+        for name, scores in reversed(group.scores())
+    ]
+    notes = [f"- {group.title.partition(':')[0]}: {note}." for group in groups for note in group.notes]
+    return "\n".join([*lines, "", *notes])
+
+
+def _scores_line(name: str, scores: Scores, no_effect: float | None, beyond: Scores | None) -> str:
+    shares = (scores.mean, scores.median, scores.maximum)
+    percent = [f"{100 * share:.3g} %" for share in shares] + [f"{100 * scores.bias:+.2g} %"]
+    tau = "-" if scores.tau is None else f"{scores.tau:.2f}"
+    null, part = ("-" if one is None else f"{100 * one:.3g} %" for one in (no_effect, beyond.mean if beyond else None))
+    mean, *others = percent
+    orders = str(len(scores.telling)), f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-"
+    return f"| {' | '.join((name, str(scores.count), mean, null, part, *others, tau, *orders))} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""The page docs/reproduction.md: every artifact of the papers with its figure, its rows, and every claim about it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from experiments.common.claims.every_claim import verdicts
+from experiments.common.claims.ledger import Ledger, PaperClaim, ledgers
+from experiments.common.claims.summary import paper_says, papers
+from experiments.common.claims.verdicts import Verdict, headline
+from experiments.common.figures.discovery import Figure, discover, place
+from experiments.common.pages.markdown import NOTE, code, table
+from experiments.common.pages.status_table import summary
+from ssfx.core.rows import Row
+
+INTRODUCTION = """\
+Every figure, table, algorithm and set-up of the papers: our figure, the command that makes its rows, the rows that are
+committed, and every claim about it with a verdict. [Experiments](experiments.md) has the settings and what the papers
+leave open. A claim *agrees* where our range lies inside the stated one, *partly* where they overlap, and *disagrees*
+where they do not. It is *not comparable* where our rows come from other conditions, and *not attempted* where nothing
+of ssfx speaks to it; then the last column says why. Simulated and real rows are never mixed, and no model of time was
+fitted to a claim. The claims are those of `ssfx/data/claims/`, in our words.
+
+None of these tables is typed: `make docs` writes them, and a test fails when the committed rows give others.
+`ssfx report` makes one page of the same with all figures, for a browser."""
+
+
+def reproduction_page(rows: Sequence[Row]) -> str:
+    """Return the whole page as `rows` give it."""
+    figures = sorted(discover().values(), key=lambda figure: place(figure.name))
+    found = verdicts(figures, rows)
+    by_claim: dict[str, list[Verdict]] = {}
+    for one in found:
+        by_claim.setdefault(one.claim, []).append(one)
+    said = textwrap.fill(summary(headline(found), rows), 120)
+    parts = [f"# Reproduction, paper by paper\n\n<!-- {NOTE} -->\n\n{INTRODUCTION}\n\n{said}"]
+    ledger = {one.paper: one for one in ledgers()}
+    for paper in papers():
+        parts.append(f"## {paper}\n\n{ledger[paper].title}, {ledger[paper].venue}.")
+        for artifact in ledger[paper].artifacts:
+            parts.append(_section(artifact, _about(artifact["id"], figures), ledger[paper], by_claim, rows))
+    named = {artifact["id"] for one in ledgers() for artifact in one.artifacts}
+    for figure in figures:
+        if not any(_is_of(figure, name) for name in named):
+            parts.append("\n\n".join(_figure(figure, rows)))
+    return "\n\n".join(parts) + "\n"
+
+
+def obtained(rows: Sequence[Row]) -> str:
+    """Return how rows were obtained: kind, hardware, number, minutes if they were timed, and days."""
+    if not rows:
+        return "none yet"
+    kinds = sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows})
+    dates = sorted(row.origin.date[:10] for row in rows)
+    when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    timed = [
+        _seconds(row) for row in rows if {"started", "stopped"} <= row.manifest.keys()
+    ]  # a simulation takes no time worth telling
+    took = f"{sum(timed) / 60:.0f} min, " if timed else ""
+    return f"{'; '.join(kinds)}: {len(rows)} runs, {took}{when}"
+
+
+def _about(artifact: str, figures: Sequence[Figure]) -> list[Figure]:
+    return [figure for figure in figures if _is_of(figure, artifact)]
+
+
+def _is_of(figure: Figure, artifact: str) -> bool:
+    return figure.name == artifact or figure.name.startswith(f"{artifact}_")
+
+
+def _section(
+    artifact: Mapping[str, Any], figures: Sequence[Figure], ledger: Ledger, verdicts: Mapping[str, Sequence[Verdict]],
+    rows: Sequence[Row],
+) -> str:  # fmt: skip
+    parts = [f"### {artifact['id']}", f"In the paper: {artifact['title'][0].lower()}{artifact['title'][1:]}."]
+    for figure in figures:
+        parts += _figure(figure, rows, heading=figure.name != artifact["id"])
+    claims = [claim for claim in ledger.claims if claim.artifact == artifact["id"]]
+    if claims:
+        parts.append(claim_table(claims, verdicts))
+    return "\n\n".join(parts)
+
+
+def _figure(figure: Figure, rows: Sequence[Row], *, heading: bool = True) -> list[str]:
+    chosen = figure.select(rows)
+    title = f"{figure.title[0].upper()}{figure.title[1:]}."
+    parts = [f"### {figure.name}"] if heading else []
+    parts += [title, f"    {figure.command}"]
+    if figure.needs:
+        parts.append(f"**Rows.** {obtained(chosen)}.")
+    if chosen or not figure.needs:
+        parts.append(f"![{figure.title}](img/{figure.name}.png)")
+        parts.append(f"**What it shows.** {figure.finding(chosen)}.")
+        parts += [" ".join(figure.notes)] if figure.notes else []
+    return parts
+
+
+def claim_table(claims: Sequence[PaperClaim], verdicts: Mapping[str, Sequence[Verdict]]) -> str:
+    """Return the claims as a table, a line for each verdict."""
+    lines = []
+    for claim in claims:
+        for number, one in enumerate(verdicts[claim.id]):
+            first = (code(claim.id), claim.statement, paper_says(claim)) if number == 0 else ("", "", "")
+            lines.append((*first, one.ours or "-", source(one), one.outcome, one.reason or "-"))
+    return table(("claim", "says", "paper", "here", "source", "verdict", "why"), lines)
+
+
+def source(one: Verdict) -> str:
+    """Return where a value comes from, in words; "-" for none."""
+    if one.source == "none":
+        return "-"
+    return f"{one.source} ({one.calibration})" if one.calibration else one.source
+
+
+def _seconds(row: Row) -> float:
+    start, stop = (datetime.fromisoformat(row.manifest[name]) for name in ("started", "stopped"))
+    together: int = row.manifest.get("measured_together", 1)  # rows of interleaved work share their time
+    return (stop - start).total_seconds() / together

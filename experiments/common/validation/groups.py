@@ -1,0 +1,185 @@
+"""The groups that `ssfx validate` scores, and what each may not have been calibrated on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import median
+from typing import Literal
+
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.validation.recorded import EXPERIMENT, Comparison, comparisons, recorded_plans
+from experiments.common.validation.scores import Pair, Scores, score
+from ssfx.core.errors import RunError
+from ssfx.core.paths import results_dir
+from ssfx.core.rows import Row
+from ssfx.lab.results.store import Store
+
+
+@dataclass(frozen=True)
+class Group:
+    """Predictions of one kind, in seconds or as ratios (`unit` "s" or "x").
+
+    `sets` cuts them into named parts that are scored one by one, besides the whole. whole_steps: they are about whole
+    iterations, not about communication alone. comparisons: the recorded runs behind the pairs, where these are such.
+    beyond_compute: of recorded runs, the part of each iteration beyond a pass that exchanges nothing.
+    """
+
+    title: str
+    calibrated_on: str
+    tested_on: str
+    pairs: tuple[Pair, ...]
+    sets: tuple[tuple[str, Callable[[Pair], bool]], ...] = ()
+    notes: tuple[str, ...] = ()
+    unit: Literal["s", "x"] = "s"
+    whole_steps: bool = False
+    comparisons: tuple[Comparison, ...] = ()
+    beyond_compute: tuple[Pair, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The title's beginning."""
+        return self.title.partition(":")[0]
+
+    @cached_property
+    def total(self) -> Scores:
+        """Scores of all pairs."""
+        return score(self.pairs)
+
+    def scores(self) -> list[tuple[str, Scores]]:
+        """Return the scores of every set that is not empty, and of all pairs as the last one."""
+        found = []
+        for name, belongs in self.sets:
+            chosen = [pair for pair in self.pairs if belongs(pair)]
+            if chosen:
+                found.append((name, score(chosen)))
+        return [*found, ("all", self.total)]
+
+    def beyond(self, name: str = "all") -> Scores | None:
+        """Return the scores of the part beyond compute, of the runs in the set `name`; None where there are none."""
+        belongs = dict(self.sets).get(name)
+        chosen = [pair for pair in self.beyond_compute if belongs is None or belongs(pair)]
+        return score(chosen) if chosen else None
+
+    def no_effect(self, name: str = "all") -> float | None:
+        """Return the mean error of a simulator in which no method has any effect, over the ratios of times in a set.
+
+        Each of its ratios is 1. None where the set has no ratios of times; a scaling factor is none.
+        """
+        belongs, known = dict(self.sets).get(name), claims_by_id()
+        chosen = [
+            replace(pair, predicted=1.0)
+            for pair in self.pairs
+            if self.unit == "x" and pair.claim in known and known[pair.claim].metric != "scaling_factor"
+            and (belongs is None or belongs(pair))
+        ]  # fmt: skip
+        return score(chosen).mean if chosen else None
+
+
+def recorded() -> list[Group]:
+    """Return the real and emulated runs of the reference rows, each with the simulation of its own plan, in two groups.
+
+    First from calibration alone; then step by step, with the compute time measured before each step and its density.
+    Of repeats of a case, the one that took the median time is scored.
+    """
+    rows = [row for row in Store(results_dir()).reference_rows() if row.case.experiment == EXPERIMENT]
+    if not rows:
+        raise RunError(f"no reference rows of experiment={EXPERIMENT}: ssfx run experiment={EXPERIMENT} cluster=...")
+    scored = middle_runs(rows)
+    found = comparisons(scored, recorded_plans())
+    clusters = sorted({(str(row.case.cluster), row.case.world_size) for row in rows})
+    sets: list[tuple[str, Callable[[Pair], bool]]] = [
+        (f"{cluster} x{ranks}", _ends_with(f" {cluster} x{ranks}")) for cluster, ranks in clusters
+    ]
+    sets += [(model, _starts_with(f"{model} ")) for model in sorted({row.case.model for row in rows})]
+    sets += [(scheme, _is_labelled(scheme)) for scheme in dict.fromkeys(row.case.scheme for row in rows)]
+    disturbed = sum((row.manifest.get("background_cores") or 0.0) > 0.2 for row in rows)
+    spread = median(pair.spread or 0.0 for pair in (one.pair() for one in found))
+    compute = sorted(one.compute for one in found)
+    calibrated_on = (
+        "microbenchmarks of this machine (exchanges, compressors, overheads, passes of each model without exchange); "
+        "no training run"
+    )
+    chosen = f", of each case the median one ({len(scored)})" if len(scored) < len(rows) else ""
+    tested_on = f"{len(rows)} training runs{chosen}: {', '.join(f'{cluster} x{ranks}' for cluster, ranks in clusters)}"
+    noise = (
+        f"the runs' own spread (p10 to p90 of a run's steps, median over runs) is {100 * spread:.0f} %; "
+        f"{disturbed} of {len(rows)} runs had other work on more than 0.2 cores"
+    )
+    drift = (
+        f"passes without exchange, one before every step, took {compute[0]:.2f} to {compute[-1]:.2f} times their "
+        f"profile (median {median(compute):.2f}): that much the speed of the shared machine changed"
+    )
+    notes = (noise, drift, by_known_density(found), *repeatability(rows))
+    return [
+        Group(
+            "recorded: simulator against real runs on one machine",
+            f"{calibrated_on}; the plan is the one that the run executed", tested_on,
+            tuple(one.pair() for one in found), tuple(sets), notes,
+            whole_steps=True, beyond_compute=_beyond(found, "calibration"),
+        ),
+        Group(
+            "recorded, step by step: the same with the compute time measured before each step",
+            f"{calibrated_on}; but before every step of the scored run a pass without exchange says how fast its "
+            "machine computes, and the step's achieved density how much its compressor let pass", tested_on,
+            tuple(one.pair(by="steps") for one in found), tuple(sets), whole_steps=True, comparisons=tuple(found),
+            beyond_compute=_beyond(found, "steps"),
+        ),
+    ]  # fmt: skip
+
+
+def _beyond(found: Sequence[Comparison], by: Literal["calibration", "steps"]) -> tuple[Pair, ...]:
+    return tuple(pair for one in found if (pair := one.beyond_compute(by)) is not None)
+
+
+def by_known_density(found: Sequence[Comparison]) -> str:
+    """Return in a sentence what the simulations are scored that know how much each compressor lets pass."""
+    scores = score([one.pair(by="density") for one in found])
+    return (
+        "with what each compressor let pass in the same training on other networks (median): mean "
+        f"{100 * scores.mean:.1f} %, maximum {100 * scores.maximum:.1f} %, bias {100 * scores.bias:+.1f} %, tau "
+        f"{scores.tau or 0.0:.2f}, {len(scores.telling)} pairs inverted by > 5 %"
+    )
+
+
+def middle_runs(rows: Sequence[Row]) -> list[Row]:
+    """Return of each case the run whose iteration time is the median of its repeats, of two the faster one."""
+    return [sorted(runs, key=_iteration_s)[(len(runs) - 1) // 2] for runs in _repeats(rows)]
+
+
+def repeatability(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return in a sentence how far apart repeats of a case are, which no simulation can undercut; empty without any."""
+    same = [[_iteration_s(row) for row in runs] for runs in _repeats(rows) if len(runs) > 1]
+    if not same:
+        return ()
+    apart = [(max(times) - min(times)) / median(times) for times in same]
+    return (
+        f"repeats of the same case are {100 * median(apart):.1f} % apart (median over {len(apart)} cases, at most "
+        f"{100 * max(apart):.0f} %): no simulation can be nearer to all of them than half of that",
+    )
+
+
+def _repeats(rows: Sequence[Row]) -> list[list[Row]]:
+    same: dict[str, list[Row]] = {}
+    for row in rows:
+        same.setdefault(replace(row.case, repeat=0).run_id, []).append(row)
+    return list(same.values())
+
+
+def _iteration_s(row: Row) -> float:
+    iteration_s = row.metrics["iteration_s"]
+    assert iteration_s is not None
+    return iteration_s
+
+
+def _ends_with(end: str) -> Callable[[Pair], bool]:
+    return lambda pair: pair.panel.endswith(end)
+
+
+def _starts_with(start: str) -> Callable[[Pair], bool]:
+    return lambda pair: pair.panel.startswith(start)
+
+
+def _is_labelled(label: str) -> Callable[[Pair], bool]:
+    return lambda pair: pair.label == label

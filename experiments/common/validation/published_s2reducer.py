@@ -1,0 +1,67 @@
+"""S2 Reducer: block-sparse ResNet-50 on 1 Gb/s Ethernet, against three other exchanges of the same blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from experiments.common.validation.published_steps import (
+    Method,
+    Prediction,
+    Setting,
+    Steps,
+    method,
+    number,
+    over,
+    remainder,
+)
+from ssfx.core.case import ClusterChoice
+from ssfx.perf_model.cluster_file import cluster_on
+
+CLUSTER = "s2reducer_1gbe"
+MODEL = "resnet50_cifar100"
+
+
+def setting() -> Setting:
+    """Return the model on the cluster."""
+    return Setting(CLUSTER, MODEL, int(number("s2reducer.table2.bs_cnn")))
+
+
+def filled() -> float:
+    """Return the share of blocks that some rank sends when ranks choose independently, the most that it can be.
+
+    The paper prints no overlap; the least is the rate itself, of ranks that all choose alike.
+    """
+    ranks = cluster_on(ClusterChoice(CLUSTER), None, "auto").world_size
+    return 1 - (1 - number("s2reducer.setup.rate")) ** ranks
+
+
+METHODS: dict[str, Callable[[float], Method]] = {
+    "s2reducer": lambda rate: method("s2reducer", density=rate),
+    "allgather": lambda rate: method("fused_all", compressor="block_topk", density=rate),
+    "sparcml": lambda rate: method("sparcml", density=rate),
+    "omnireduce": lambda _: method("omnireduce", filled=filled()),
+    "omnireduce, ranks alike": lambda rate: method("omnireduce", filled=rate),
+}
+
+
+def timed(name: str) -> tuple[Method, Setting]:
+    """Return a method of the paper, of which there is one set-up."""
+    return METHODS[name](number("s2reducer.setup.rate")), setting()
+
+
+def ratios() -> Iterator[Prediction]:
+    """Yield what S2 Reducer leaves of the others' communication, and its speedups, on block-sparse ResNet-50."""
+    for name, claim_id in (
+        ("sparcml", "s2reducer.appB2.resnet50.sparcml"),
+        ("allgather", "s2reducer.appB2.resnet50.allgather"),
+        ("omnireduce", "s2reducer.fig3.d.comm"),
+        ("omnireduce, ranks alike", "s2reducer.fig3.d.comm"),
+    ):
+        yield Prediction(claim_id, "communication left by S2 Reducer", f"of {name}", _left(name), remainder, False)
+    for name in ("sparcml", "allgather"):
+        claim_id = f"s2reducer.fig3.d.resnet50.{name}"
+        yield Prediction(claim_id, "gain of S2 Reducer", f"over {name}", over(timed(name), timed("s2reducer")))
+
+
+def _left(name: str) -> Callable[[Steps], float]:
+    return lambda steps: steps.step(*timed("s2reducer")).comm_s / steps.step(*timed(name)).comm_s

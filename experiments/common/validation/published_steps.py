@@ -1,0 +1,186 @@
+"""What the comparisons with all papers need: a claim's number as a factor, and steps of its methods on its clusters.
+
+Which steps give a claim's number is written once, as a Prediction. Where the steps come from is left open: simulated on
+the spot (Simulations), or read from rows (experiments.common.evaluation.row_steps). A published number that is scored is never typed
+here or in the modules of the papers: it is read from the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.validation.scores import Pair
+from ssfx.advice.checked import network_of
+from ssfx.advice.sending import DENSE, ways
+from ssfx.core.case import ClusterChoice
+from ssfx.perf_model.target import Target, target_at
+from ssfx.schemes import schemes
+from ssfx.schemes.make_plan import make_plan
+from ssfx.simulator import simulate
+
+
+def number(claim_id: str) -> float:
+    """Return the one number that a claim states; ValueError for one that states none or a range."""
+    value = claims_by_id()[claim_id].value
+    if not isinstance(value, (int, float)):
+        raise ValueError(f"claim {claim_id} states no single number")
+    return float(value)
+
+
+def factor(claim_id: str) -> float:
+    """Return a stated gain, slowdown or growth as the ratio of two times: 12 % more and 1.12x are both 1.12."""
+    unit, value = claims_by_id()[claim_id].unit or "", number(claim_id)
+    if unit.startswith("x"):
+        return value
+    return 1 + value / {"fraction": 1, "percent": 100}[unit]
+
+
+def remainder(claim_id: str) -> float:
+    """Return what a stated reduction leaves, as the ratio of two times: 81 % less is 0.19."""
+    return 1 - number(claim_id)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A scheme with the options, compressor and density that make it a method of a paper."""
+
+    scheme: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+def method(scheme: str, **options: Any) -> Method:
+    """Return a scheme with options as Scheme.options takes them."""
+    return Method(scheme, tuple(sorted(options.items())))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a step was timed: a cluster of conf/ with what differs from its file, a model, and samples per device."""
+
+    cluster: str
+    model: str
+    batch_size: int
+    changed: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """The parts of a step that papers quote, in seconds; `extrapolated` if a cost lay beyond what is known of it."""
+
+    iteration_s: float
+    exposed_comm_s: float
+    comm_s: float
+    sparsify_s: float
+    extrapolated: bool = False
+    sent: tuple[str, ...] = ()
+    """The ways in which it sends gradients, as `ssfx.advice.sending` names them."""
+    network: str = ""
+    """The kind of network that its ranks exchange over."""
+
+
+class Steps(Protocol):
+    """Where steps come from."""
+
+    def step(self, method: Method, at: Setting) -> Step:
+        """Return one step of a method; RunError where it is not known."""
+
+    def alone_s(self, at: Setting) -> float:
+        """Return the time of a step of one device alone."""
+
+
+@dataclass
+class Simulations:
+    """Steps simulated on the spot, with times of one calibration, each once."""
+
+    calibration: str = "published"
+    found: dict[tuple[Method, Setting], Step] = field(default_factory=dict)
+
+    def step(self, method: Method, at: Setting) -> Step:
+        """Return one simulated step."""
+        if (method, at) not in self.found:
+            on, options = self.target(at), dict(method.options)
+            online = schemes[method.scheme].online(options)
+            costs = on.system.planning_costs(online.compressor, online.density)
+            plan = make_plan(method.scheme, on.profile, costs, options)
+            one = simulate(plan, on.profile, on.system)
+            parts = one.metrics(1)
+            self.found[method, at] = Step(
+                one.iteration_s,
+                one.exposed_comm_s,
+                one.comm_s,
+                parts["sparsify_s"] or 0.0,
+                bool(one.outside),
+                ways(plan),
+                network_of(on.cluster),
+            )
+        return self.found[method, at]
+
+    def alone_s(self, at: Setting) -> float:
+        """Return what the profile of the model takes there without any exchange."""
+        return self.target(at).profile.alone_s()
+
+    def target(self, at: Setting) -> Target:
+        """Return the model on the cluster, as the papers trained it: with SGD."""
+        choice = ClusterChoice(at.cluster, {"calibration": self.calibration, **dict(at.changed)})
+        return target_at(choice, None, "auto", at.model, at.batch_size, "sgd")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """How one claim's number follows from steps: a time, or a ratio of two times, as `factor` gives the stated one.
+
+    `panel` and `label` are what scores call it. `whole_step`: the number is of whole iterations, not of a part.
+    """
+
+    claim: str
+    panel: str
+    label: str
+    value: Callable[[Steps], float]
+    stated: Callable[[str], float] = factor
+    whole_step: bool = True
+    settings: tuple[tuple[Method, Setting], ...] = ()
+
+    def pair(self, steps: Steps) -> Pair:
+        """Return the predicted and the published value."""
+        known = [steps.step(*one).extrapolated for one in self.settings]
+        watched = _Watched(steps)
+        value = self.value(watched)
+        sent = {way for one in watched.asked for way in one.sent}
+        return Pair(
+            self.panel, self.label, value, self.stated(self.claim), extrapolated=any(known), claim=self.claim,
+            whole_step=self.whole_step, sent=tuple(sorted(sent - {DENSE} or sent)),
+            network=max((one.network for one in watched.asked), default=""),
+        )  # fmt: skip
+
+
+@dataclass
+class _Watched:
+    """Steps, and which of them a prediction asked for."""
+
+    steps: Steps
+    asked: list[Step] = field(default_factory=list)
+
+    def step(self, method: Method, at: Setting) -> Step:
+        self.asked.append(self.steps.step(method, at))
+        return self.asked[-1]
+
+    def alone_s(self, at: Setting) -> float:
+        return self.steps.alone_s(at)
+
+
+def over(slower: tuple[Method, Setting], faster: tuple[Method, Setting]) -> Callable[[Steps], float]:
+    """Return how many times as long one iteration takes as the other."""
+    return lambda steps: steps.step(*slower).iteration_s / steps.step(*faster).iteration_s
+
+
+def exposed_over(slower: tuple[Method, Setting], faster: tuple[Method, Setting]) -> Callable[[Steps], float]:
+    """Return how many times as much communication of one is not hidden as of the other."""
+    return lambda steps: steps.step(*slower).exposed_comm_s / steps.step(*faster).exposed_comm_s
+
+
+def mean(values: list[Callable[[Steps], float]]) -> Callable[[Steps], float]:
+    """Return the arithmetic mean, as the papers take it."""
+    return lambda steps: sum(value(steps) for value in values) / len(values)

@@ -1,0 +1,303 @@
+"""Quantising codecs on the CPU: one compiled call fills scales and codes of all segments of a batch.
+
+Same functions and results as `ssfx.compressors.kernels.reference.pack`. A chunk is read once; codes and noise stay in the
+first-level cache until they are packed. Source: D-25.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ssfx.compressors.kernels.cpu.codes import (
+    LARGEST,
+    in_steps,
+    largest_key,
+    level_codes,
+    sign_codes,
+    sum_of_magnitudes,
+    sum_of_squares,
+    sums,
+    sums_by_sign,
+    ternary_codes,
+)
+from ssfx.compressors.kernels.cpu.columns import add_columns, column_means
+from ssfx.compressors.kernels.cpu.jit import compiled
+from ssfx.compressors.kernels.cpu.noise import uniform
+from ssfx.compressors.kernels.cpu.pack import CHUNK, pack
+from ssfx.compressors.kernels.cpu.random_keys import key, signed
+from ssfx.compressors.kernels.cpu.signs import pack_signs
+from ssfx.compressors.kernels.cpu.unpack import add_levels, add_signs
+from ssfx.compressors.kernels.gradients import accumulate
+from ssfx.compressors.kernels.reference.pack import offset_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+    from numpy.typing import NDArray
+
+    from ssfx.wire.batch import Batch
+
+__all__ = [
+    "add_columns",
+    "add_levels",
+    "add_signs",
+    "agreed_levels",
+    "column_means",
+    "largest_kept",
+    "levels",
+    "norms",
+    "scaled_signs",
+    "signed_votes",
+    "signs",
+    "ternary",
+    "two_means",
+]
+
+LO, NUMEL, SCALE, CODE, TENSOR = range(5)
+"""Columns of the segment table: where a segment's numbers, scales and codes begin, and the tensor of its noise."""
+_EUCLIDEAN, _LARGEST, _GIVEN = range(3)
+"""What the scale of a bucket is: its norm, its largest magnitude, or agreed beforehand."""
+_NAN = np.float32(np.nan)
+_MOST = np.finfo(np.float32).max
+
+
+def signs(batch: Batch) -> None:
+    """Codes: 1 where a >= 0. Scale: 1, or NaN for a segment that is not finite."""
+    _run(batch, _signs)
+
+
+def signed_votes(batch: Batch) -> None:
+    """Codes of two bits: 1 + sign(a). Scale: 1, or NaN for a segment that is not finite."""
+    _run(batch, _signed_votes)
+
+
+def scaled_signs(batch: Batch, block: int) -> None:
+    """Codes: 1 where a >= 0. Scales: the mean of |a| of every `block` elements; 0 means the whole segment."""
+    _run(batch, _scaled_signs, block)
+
+
+def two_means(batch: Batch) -> None:
+    """Codes: 1 where a >= 0. Scales: the mean of the others and of these, 0 for an empty class."""
+    _run(batch, _two_means)
+
+
+def ternary(batch: Batch, clip: float) -> None:
+    """Codes: 1 + sign(a) with probability |a| / scale, else 1. Scale: the largest |a|, at most `clip` deviations.
+
+    Nothing below the mean's magnitude is clipped, so a constant segment is sent as it is. `clip` 0: no limit.
+    """
+    _run_at_random(batch, _ternary, clip)
+
+
+def levels(batch: Batch, bits: int, bucket: int, largest: bool) -> None:
+    """Codes: signed levels of `bits` bits. Scales: each bucket's Euclidean norm, or its largest |a|; 0: one bucket.
+
+    8 bits are a two's complement byte, fewer are offset by the highest level.
+    """
+    top = (1 << bits - 1) - 1
+    _run_at_random(batch, _levels, bits, top, offset_of(bits), bucket, _LARGEST if largest else _EUCLIDEAN)
+
+
+def agreed_levels(batch: Batch, top: int, bucket: int) -> None:
+    """Values (int8): levels up to `top` of the scales in `first`; nothing useful where one of them is not finite."""
+    accumulate(batch)
+    table: NDArray[np.int64] = batch.once("agreed", lambda: _agreed(batch))
+    payload = batch.payload
+    _levels(
+        table, batch.vector.numpy(), payload.first.numpy(), payload.values.numpy().view(np.uint8),
+        signed(batch.seed), batch.step, batch.rank, 8, top, 0, bucket, _GIVEN,
+    )  # fmt: skip
+
+
+def norms(a: torch.Tensor, bucket: int, largest: bool, out: torch.Tensor) -> None:
+    """`out` holds the Euclidean norm of every bucket of `a`, or its largest |a|; NaN if it is not finite."""
+    _norms(a.numpy(), bucket or max(1, a.numel()), _LARGEST if largest else _EUCLIDEAN, out.numpy())
+
+
+def largest_kept(a: torch.Tensor, clip: float, out: torch.Tensor) -> None:
+    """`out` [1] holds the scale of `ternary`: the largest |a|, at most `clip` deviations; NaN if it is not finite."""
+    out.fill_(float(_limit(a.numpy(), clip)))
+
+
+def _run(batch: Batch, kernel: Callable[..., None], *settings: Any) -> None:
+    accumulate(batch)
+    table: NDArray[np.int64] = batch.once("segments", lambda: _table(batch))
+    payload = batch.payload
+    kernel(table, batch.vector.numpy(), payload.scales.numpy(), payload.codes.numpy(), *settings)
+
+
+def _run_at_random(batch: Batch, kernel: Callable[..., None], *settings: Any) -> None:
+    _run(batch, kernel, signed(batch.seed), batch.step, batch.rank, *settings)
+
+
+def _agreed(batch: Batch) -> NDArray[np.int64]:
+    rows = [(p.lo, p.numel, p.starts.first, p.starts.values, p.tensor_id) for p in batch.parts if p.numel]
+    return np.array(rows, np.int64).reshape(-1, TENSOR + 1)
+
+
+def _table(batch: Batch) -> NDArray[np.int64]:
+    rows = [(p.lo, p.numel, p.starts.scales, p.starts.codes, p.tensor_id) for p in batch.parts if p.numel]
+    return np.array(rows, np.int64).reshape(-1, TENSOR + 1)
+
+
+@compiled()
+def _signs(table, vector, scales, codes):  # type: ignore[no-untyped-def]
+    for s in range(len(table)):
+        n, code = table[s, NUMEL], table[s, CODE]
+        a = vector[table[s, LO] : table[s, LO] + n]
+        largest = np.int32(0)
+        for start in range(0, n, CHUNK):
+            chunk = a[start : start + CHUNK]
+            largest = max(largest, largest_key(chunk))
+            pack_signs(chunk, codes[code + start // 8 :])
+        scales[table[s, SCALE]] = np.float32(1) if largest <= LARGEST else _NAN
+
+
+@compiled()
+def _signed_votes(table, vector, scales, codes):  # type: ignore[no-untyped-def]
+    waiting = np.empty(CHUNK, np.uint8)
+    for s in range(len(table)):
+        n, code = table[s, NUMEL], table[s, CODE]
+        a = vector[table[s, LO] : table[s, LO] + n]
+        largest = np.int32(0)
+        for start in range(0, n, CHUNK):
+            chunk = a[start : start + CHUNK]
+            largest = max(largest, largest_key(chunk))
+            sign_codes(chunk, waiting)
+            pack(waiting[: len(chunk)], 2, codes[code + start // 4 :])
+        scales[table[s, SCALE]] = np.float32(1) if largest <= LARGEST else _NAN
+
+
+@compiled()
+def _scaled_signs(table, vector, scales, codes, block):  # type: ignore[no-untyped-def]
+    for s in range(len(table)):
+        n, code = table[s, NUMEL], table[s, CODE]
+        a = vector[table[s, LO] : table[s, LO] + n]
+        size = block if block else n
+        for g in range(0, n, size):
+            end = min(g + size, n)
+            total = 0.0
+            for start in range(g, end, CHUNK):
+                chunk = a[start : min(start + CHUNK, end)]
+                total += sum_of_magnitudes(chunk)
+                pack_signs(chunk, codes[code + start // 8 :])
+            scales[table[s, SCALE] + g // size] = total / (end - g)
+
+
+@compiled()
+def _two_means(table, vector, scales, codes):  # type: ignore[no-untyped-def]
+    for s in range(len(table)):
+        n, code, scale = table[s, NUMEL], table[s, CODE], table[s, SCALE]
+        a = vector[table[s, LO] : table[s, LO] + n]
+        above, below, number = 0.0, 0.0, 0
+        for start in range(0, n, CHUNK):
+            chunk = a[start : start + CHUNK]
+            high, low, count = sums_by_sign(chunk)
+            above, below, number = above + high, below + low, number + count
+            pack_signs(chunk, codes[code + start // 8 :])
+        scales[scale] = below / max(1, n - number)
+        scales[scale + 1] = above / max(1, number)
+
+
+@compiled()
+def _float(key):  # type: ignore[no-untyped-def]
+    """Return the float32 whose bits are `key`."""
+    return np.int32(key).view(np.float32)
+
+
+@compiled()
+def _limit(a, clip):  # type: ignore[no-untyped-def]
+    """Return the largest |a|, at most `clip` deviations unless that is 0, as float32; NaN if it is not finite."""
+    largest, total, square = np.int32(0), 0.0, 0.0
+    for start in range(0, len(a), CHUNK):
+        chunk = a[start : start + CHUNK]
+        largest = max(largest, largest_key(chunk))
+        if clip:
+            one, two = sums(chunk)
+            total, square = total + one, square + two
+    if largest > LARGEST:
+        return _NAN
+    wide = np.float64(_float(largest))
+    if clip:
+        mean = total / len(a)
+        deviation = np.sqrt(max(0.0, square / len(a) - mean * mean))
+        wide = min(wide, max(clip * deviation, abs(mean)))
+    return np.float32(wide)
+
+
+@compiled()
+def _ternary(table, vector, scales, codes, seed, step, rank, clip):  # type: ignore[no-untyped-def]
+    waiting, noise = np.empty(CHUNK, np.uint8), np.empty(CHUNK, np.float32)
+    for s in range(len(table)):
+        n, code = table[s, NUMEL], table[s, CODE]
+        a = vector[table[s, LO] : table[s, LO] + n]
+        scale = _limit(a, clip)
+        scales[table[s, SCALE]] = scale
+        if np.isnan(scale):
+            codes[code : code + (n + 3) // 4] = 0
+            continue
+        noise_key = key(seed, table[s, TENSOR], step, rank)
+        for start in range(0, n, CHUNK):
+            chunk = a[start : start + CHUNK]
+            uniform(noise_key, start, noise[: len(chunk)])
+            ternary_codes(chunk, noise, scale, waiting)
+            pack(waiting[: len(chunk)], 2, codes[code + start // 4 :])
+
+
+@compiled()
+def _norm(a, kind):  # type: ignore[no-untyped-def]
+    """Return the largest |a| or the Euclidean norm as float32, NaN if it is not finite."""
+    if kind == _LARGEST:
+        found = largest_key(a)
+        return _float(found) if found <= LARGEST else _NAN
+    norm = np.float32(np.sqrt(sum_of_squares(a)))
+    return norm if np.isfinite(norm) else _NAN
+
+
+@compiled()
+def _norms(a, size, kind, out):  # type: ignore[no-untyped-def]
+    for g in range(len(out)):
+        out[g] = _norm(a[g * size : (g + 1) * size], kind)
+
+
+@compiled()
+def _per_unit(norm, top):  # type: ignore[no-untyped-def]
+    """Return top / norm in float32: 0 for a norm of 0, and finite where it is denormal."""
+    return np.float32(min(np.float64(top) / norm, _MOST)) if norm > 0 else np.float32(0)
+
+
+@compiled()
+def _levels(  # type: ignore[no-untyped-def]
+    table, vector, scales, codes, seed, step, rank, bits, most, offset, bucket, kind
+):
+    waiting, noise, exact = np.empty(CHUNK, np.uint8), np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32)
+    top, zero = np.int32(most), np.int32(offset)
+    for s in range(len(table)):
+        n, scale, code = table[s, NUMEL], table[s, SCALE], table[s, CODE]
+        noise_key = key(seed, table[s, TENSOR], step, rank)
+        a = vector[table[s, LO] : table[s, LO] + n]
+        size = bucket if bucket else n
+        end, norm = 0, np.float32(0)
+        for start in range(0, n, CHUNK):
+            chunk = a[start : start + CHUNK]
+            at, stop = start, start + len(chunk)
+            while at < stop:
+                if at == end:  # where the next bucket begins
+                    end = min(at + size, n)
+                    if kind != _GIVEN:
+                        scales[scale + at // size] = _norm(a[at:end], kind)
+                    norm = scales[scale + at // size]
+                upto = min(end, stop)
+                if not np.isfinite(norm):
+                    exact[at - start : upto - start] = 0
+                else:
+                    in_steps(a[at:upto], _per_unit(norm, top), exact[at - start : upto - start])
+                at = upto
+            made = codes[code + start : code + stop] if bits == 8 else waiting[: len(chunk)]
+            uniform(noise_key, start, noise[: len(chunk)])
+            level_codes(chunk, exact, noise, top, zero, made)
+            if bits < 8:
+                pack(made, bits, codes[code + start * bits // 8 :])

@@ -1,0 +1,214 @@
+"""The plain-torch path of quantising codecs: what the compiled loops must compute, on any device, no host reads.
+
+A batch's vector is accumulated first; then each segment's scales and packed codes are written. Where a group is not
+finite its scale is NaN, so that every receiver sees it. Source: D-8, D-25.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ssfx.compressors.kernels.gradients import accumulate
+from ssfx.core.lazy import torch
+
+if TYPE_CHECKING:
+    from ssfx.compressors.kernels.cpu.columns import Matrices, Split
+    from ssfx.wire.batch import Batch
+    from ssfx.wire.payload import Payload
+
+FIRST, SECOND = 0x21F0AAAD, 0xD35A2D97
+"""Odd multipliers of the noise hash."""
+RESOLUTION = 2.0**-24
+_32 = 0xFFFFFFFF
+
+
+def uniform(key: int, numel: int, device: torch.device | str = "cpu") -> torch.Tensor:
+    """Return the noise of positions 0 .. numel - 1 under a 64-bit key: float32 in [0, 1), multiples of 2^-24."""
+    x = (torch.arange(numel, dtype=torch.int64, device=device) + (key & _32)) & _32  # products wrap; low bits are right
+    x = (((x ^ (x >> 16)) * FIRST) & _32) ^ (key >> 32 & _32)
+    x = ((x ^ (x >> 15)) * SECOND) & _32
+    return (x >> 8).float() * RESOLUTION
+
+
+def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return the bytes of `codes` (each below 2^bits), the first in the highest bits, missing ones 0."""
+    per_byte = 8 // bits
+    padded = torch.nn.functional.pad(codes.to(torch.uint8), (0, -codes.numel() % per_byte)).view(-1, per_byte)
+    packed = torch.zeros_like(padded[:, 0])
+    for j in range(per_byte):
+        packed |= padded[:, j] << (8 - bits * (j + 1))
+    return packed
+
+
+def unpack(packed: torch.Tensor, bits: int, numel: int) -> torch.Tensor:
+    """Return the first `numel` codes of `packed` as int32."""
+    columns = [(packed >> (8 - bits * (j + 1))) & ((1 << bits) - 1) for j in range(8 // bits)]
+    return torch.stack(columns, 1).view(-1)[:numel].int()
+
+
+def levels_of(a: torch.Tensor, per_unit: torch.Tensor, top: int, noise: torch.Tensor) -> torch.Tensor:
+    """Return sign(a) * min(top, |a| * per_unit rounded up with the fraction's probability) as float32.
+
+    The limit matters: |a| * per_unit may round to more than `top`, and a level of 128 would flip the sign of a byte.
+    """
+    exact = a.abs() * per_unit
+    below = exact.floor()
+    return torch.copysign((below + (noise < exact - below)).clamp(max=top), a)
+
+
+def ternary_of(a: torch.Tensor, scale: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """Return sign(a) where noise * scale < |a|, else 0, as float32."""
+    return a.sign() * (noise * scale < a.abs())
+
+
+def signs(batch: Batch) -> None:
+    """Codes: 1 where a >= 0. Scale: 1, or NaN for a segment that is not finite."""
+    for a, payload, _ in _segments(batch):
+        payload.codes.copy_(pack(a >= 0, 1))
+        payload.scales.copy_(1 + 0 * a.abs().max())
+
+
+def signed_votes(batch: Batch) -> None:
+    """Codes of two bits: 1 + sign(a). Scale: 1, or NaN for a segment that is not finite."""
+    for a, payload, _ in _segments(batch):
+        payload.codes.copy_(pack(1 + (a > 0).int() - (a < 0).int(), 2))
+        payload.scales.copy_(1 + 0 * a.abs().max())
+
+
+def scaled_signs(batch: Batch, block: int) -> None:
+    """Codes: 1 where a >= 0. Scales: the mean of |a| of every `block` elements; 0 means the whole segment."""
+    for a, payload, _ in _segments(batch):
+        payload.codes.copy_(pack(a >= 0, 1))
+        payload.scales.copy_(_blocks(a.double().abs(), block).sum(1) / _lengths(a, block))
+
+
+def two_means(batch: Batch) -> None:
+    """Codes: 1 where a >= 0. Scales: the mean of the others and of these, 0 for an empty class."""
+    for a, payload, _ in _segments(batch):
+        high = a >= 0
+        payload.codes.copy_(pack(high, 1))
+        wide, numbers = a.double(), torch.stack([(~high).sum(), high.sum()])
+        totals = torch.stack([wide.where(~high, 0).sum(), wide.where(high, 0).sum()])
+        payload.scales.copy_(totals / numbers.clamp(min=1))
+
+
+def column_means(batch: Batch, split: Split) -> None:
+    """Codes: 1 where a >= 0. Scales: of every column the mean of the others and of these, 0 for an empty class."""
+    accumulate(batch)
+    for part in batch.parts:
+        a, payload = batch.vector[part.lo : part.hi], batch.share(part)
+        payload.codes.copy_(pack(a >= 0, 1))
+        for start, rows, columns, scale in split(part.shapes):
+            matrix = a[start : start + rows * columns].view(rows, columns).double()
+            for i, chosen in enumerate((~(matrix >= 0), matrix >= 0)):
+                means = matrix.where(chosen, 0).sum(0) / chosen.sum(0).clamp(min=1)
+                payload.scales[scale + i * columns : scale + (i + 1) * columns] = means
+
+
+def ternary(batch: Batch, clip: float) -> None:
+    """Codes: 1 + sign(a) with probability |a| / scale, else 1. Scale: the largest |a|, at most `clip` deviations.
+
+    Nothing below the mean's magnitude is clipped, so a constant segment is sent as it is. `clip` 0: no limit.
+    """
+    for a, payload, key in _segments(batch):
+        largest_kept(a, clip, payload.scales)
+        codes = 1 + ternary_of(a, payload.scales, uniform(key, a.numel(), a.device))
+        payload.codes.copy_(pack(codes.where(torch.isfinite(payload.scales), 0), 2))
+
+
+def largest_kept(a: torch.Tensor, clip: float, out: torch.Tensor) -> None:
+    """`out` [1] holds the scale of `ternary`: the largest |a|, at most `clip` deviations; NaN if it is not finite."""
+    scale = a.abs().max().double()
+    if clip:
+        wide, n = a.double(), a.numel()
+        mean = wide.sum() / n
+        deviation = ((wide * wide).sum() / n - mean * mean).clamp(min=0).sqrt()
+        scale = torch.minimum(scale, torch.maximum(clip * deviation, mean.abs()))
+    out.copy_(scale + 0 * a.abs().max())
+
+
+def norms(a: torch.Tensor, bucket: int, largest: bool, out: torch.Tensor) -> None:
+    """`out` holds the Euclidean norm of every bucket of `a`, or its largest |a|; NaN if it is not finite."""
+    rows = _blocks(a.double().abs(), bucket)
+    found = (rows.amax(1) if largest else (rows * rows).sum(1).sqrt()).float()
+    out.copy_(found.where(torch.isfinite(found), math.nan))
+
+
+def levels(batch: Batch, bits: int, bucket: int, largest: bool) -> None:
+    """Codes: signed levels of `bits` bits. Scales: each bucket's Euclidean norm, or its largest |a|; 0: one bucket.
+
+    8 bits are a two's complement byte, fewer are offset by the highest level.
+    """
+    top, offset = (1 << bits - 1) - 1, offset_of(bits)
+    for a, payload, key in _segments(batch):
+        norms(a, bucket, largest, payload.scales)
+        level = _levels(a, payload.scales, bucket, top, key)
+        payload.codes.copy_(pack((level.int() + offset) & 255, bits))
+
+
+def agreed_levels(batch: Batch, top: int, bucket: int) -> None:
+    """Values (int8): levels up to `top` of the scales in `first`; nothing useful where one of them is not finite."""
+    for a, payload, key in _segments(batch):
+        payload.values.copy_(_levels(a, payload.first, bucket, top, key))
+
+
+def _levels(a: torch.Tensor, scales: torch.Tensor, bucket: int, top: int, key: int) -> torch.Tensor:
+    finite, size = torch.isfinite(scales), bucket or a.numel()
+    per_unit = per_unit_of(scales.where(finite, 0), top).repeat_interleave(size)[: a.numel()]
+    level = levels_of(a, per_unit, top, uniform(key, a.numel(), a.device))
+    return level.where(finite.repeat_interleave(size)[: a.numel()], 0)
+
+
+def add_signs(payload: Payload, low: torch.Tensor, high: torch.Tensor, block: int, out: torch.Tensor) -> None:
+    """Add to `out` what each bit stands for: `low` or `high` (float32 [G]) of its block."""
+    size, n = block or out.numel(), out.numel()
+    bits = unpack(payload.codes, 1, n) > 0
+    out.add_(torch.where(bits, high.repeat_interleave(size)[:n], low.repeat_interleave(size)[:n]))
+
+
+def add_columns(payload: Payload, means: torch.Tensor, matrices: Matrices, out: torch.Tensor) -> None:
+    """Add to `out` what each bit stands for: the low or high mean (float32, as the scales) of its column."""
+    bits = unpack(payload.codes, 1, out.numel()) > 0
+    for start, rows, columns, scale in matrices:
+        own = slice(start, start + rows * columns)
+        low, high = means[scale : scale + columns], means[scale + columns : scale + 2 * columns]
+        out[own].view(rows, columns).add_(torch.where(bits[own].view(rows, columns), high, low))
+
+
+def add_levels(payload: Payload, bits: int, steps: torch.Tensor, bucket: int, out: torch.Tensor) -> None:
+    """Add to `out` each level times the step (float32 [G]) of its bucket."""
+    size, n = bucket or out.numel(), out.numel()
+    codes = payload.codes.view(torch.int8)[:n].int() if bits == 8 else unpack(payload.codes, bits, n)
+    out.add_((codes - offset_of(bits)).float() * steps.repeat_interleave(size)[:n])
+
+
+def offset_of(bits: int) -> int:
+    """Return the code of level 0."""
+    return 0 if bits == 8 else (1 << bits - 1) - 1
+
+
+def per_unit_of(norms: torch.Tensor, top: int) -> torch.Tensor:
+    """Return top / norm in float32, 0 where the norm is 0, and a finite number where it is denormal."""
+    exact = (top / norms.double()).clamp(max=torch.finfo(torch.float32).max)
+    return exact.where(norms > 0, 0).float()
+
+
+def _segments(batch: Batch) -> Iterator[tuple[torch.Tensor, Payload, int]]:
+    """Yield each segment that has elements: its part of the accumulated vector, its payload and its noise key."""
+    accumulate(batch)
+    for part in batch.parts:
+        if part.numel:
+            yield batch.vector[part.lo : part.hi], batch.share(part), batch.key(part.tensor_id)
+
+
+def _blocks(a: torch.Tensor, block: int) -> torch.Tensor:
+    """Return `a` as rows of one block, the last one filled up with zeros."""
+    return torch.nn.functional.pad(a, (0, -a.numel() % block)).view(-1, block) if block else a.view(1, -1)
+
+
+def _lengths(a: torch.Tensor, block: int) -> torch.Tensor:
+    """Return how many elements each block has."""
+    ones = torch.ones(1, dtype=torch.float64, device=a.device).expand(a.numel())
+    return _blocks(ones, block).sum(1)

@@ -1,5 +1,0 @@
-"""Engines: how a list of cases becomes rows. No torch here; an engine that needs it starts other processes."""
-
-from ssfx.engines.base import Engine, engines
-
-__all__ = ["Engine", "engines"]

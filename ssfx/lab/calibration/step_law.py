@@ -1,0 +1,192 @@
+"""How many more steps a method needs than dense training, by the length of training: a delay plus a factor.
+
+Extra steps = delay + factor x dense steps, from curves of experiment=long_quality. A short task cannot tell a late
+start (error feedback sends a coordinate when its residual has grown) from progress that is slower throughout.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, quantiles
+
+from ssfx.core.curves import points
+from ssfx.core.rows import Row
+from ssfx.lab.workloads.metrics.tally import better
+
+EXPERIMENT = "long_quality"
+FEWEST_STEPS = 1000
+"""Steps that a run must have had: in a shorter one a delay looks like a factor."""
+DRAWS = 1000
+"""Of the bootstrap over runs."""
+FEWEST_RUNS = 3
+"""Runs below which no interval is given."""
+Interval = tuple[float, float]
+Pair = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class StepLaw:
+    """Extra steps of one method over dense training; intervals are of 95 % over runs, None of fewer than FEWEST_RUNS.
+
+    unreached: the share of the levels of quality of dense training that the method never came to. longest_steps: of the
+    dense runs that it rests on. each: delay and factor of every run alone. seeds: of the task with the fewest.
+    """
+
+    method: str
+    tasks: tuple[str, ...]
+    runs: int
+    delay_steps: float
+    factor: float
+    unreached: float
+    longest_steps: int
+    each: tuple[Pair, ...]
+    seeds: int
+    delay_interval: Interval | None = None
+    factor_interval: Interval | None = None
+
+    def more_steps(self, train_steps: int) -> float:
+        """Return the extra steps of a training of so many dense steps, as a share of them; ValueError below 1."""
+        if train_steps < 1:
+            raise ValueError(f"train_steps must be at least 1, got {train_steps}")
+        return self.delay_steps / train_steps + self.factor
+
+
+def step_laws(rows: Iterable[Row], label: Callable[[Row], str] | None = None) -> dict[str, StepLaw]:
+    """Return the law of every method of the rows, by its label; runs are compared with dense ones of task and seed.
+
+    `label` says which rows are of one method, "" for none; without it that is `method`.
+    """
+    long = long_rows(rows)
+    dense = dense_runs(long)
+    runs: dict[str, list[Row]] = {}
+    for row in long:
+        name = (label or method)(row)
+        if name and place(row) in dense and not is_dense(row):
+            runs.setdefault(name, []).append(row)
+    laws = {name: _law(name, rows_of, dense) for name, rows_of in runs.items()}
+    return {name: law for name, law in sorted(laws.items()) if law is not None}
+
+
+def long_rows(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows that tell a delay from a factor: of the experiment, long enough, with a curve."""
+    return [row for row in rows if row.case.experiment == EXPERIMENT and row.case.steps >= FEWEST_STEPS and row.curve]
+
+
+def dense_runs(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
+    """Return the dense run of every model and seed."""
+    return {place(row): row for row in rows if is_dense(row)}
+
+
+def is_dense(row: Row) -> bool:
+    """Return whether a row is of dense training in 32 bits."""
+    return row.case.scheme == "ddp" and row.case.compressor is None
+
+
+def method(row: Row) -> str:
+    """Return what tells the methods of the rows apart, in a few words."""
+    case = row.case
+    parts = [case.scheme, *([case.compressor] if case.compressor and case.compressor != case.scheme else [])]
+    memory = f" memory={case.memory}" if case.memory not in (None, "none", "residual") else ""
+    options = "".join(f" {key}={value}" for key, value in sorted(case.scheme_options.items()))
+    return "/".join(parts) + ("" if case.density is None else f"@{case.density:g}") + memory + options
+
+
+@dataclass(frozen=True)
+class Reached:
+    """(dense steps, extra steps) of levels that a run reached, and (dense steps, at least so many) of the others."""
+
+    pairs: list[Pair]
+    bounds: list[Pair]
+
+
+def extra_steps(dense: Row, other: Row) -> Reached:
+    """Return what every new best quality of `dense` cost `other`.
+
+    Between two measurements quality is taken to change in a straight line, and its best so far counts. A level that was
+    never reached takes at least the rest of the run.
+    """
+    metric = str(dense.case.target_metric)
+    levels, path = _best(dense, metric), _best(other, metric)
+    reached = [(step, _steps_to(path, level, metric)) for step, level in levels]
+    pairs = [(step, there - step) for step, there in reached if there is not None]
+    return Reached(pairs, [(step, other.case.steps - step) for step, there in reached if there is None])
+
+
+def fitted(pairs: Sequence[Pair]) -> tuple[float, float]:
+    """Return delay and factor with the least squares of relative extra steps; the factor alone of a single horizon."""
+    inverse = [1 / steps for steps, _ in pairs]
+    shares = [extra / steps for steps, extra in pairs]
+    middle, mean = fmean(inverse), fmean(shares)
+    spread = sum((x - middle) ** 2 for x in inverse)
+    if not spread:
+        return 0.0, mean
+    delay = sum((x - middle) * (y - mean) for x, y in zip(inverse, shares, strict=True)) / spread
+    return delay, mean - delay * middle
+
+
+def law_of(runs: Sequence[Reached]) -> Pair:
+    """Return delay and factor of the levels that were reached, and of those where the rest of a run is more than that.
+
+    So a method that stays below dense training has no kind law, and a slower one that ran out of steps keeps its own.
+    """
+    pairs = [pair for run in runs for pair in run.pairs]
+    delay, factor = fitted(pairs)
+    beyond = [(step, extra) for run in runs for step, extra in run.bounds if extra > delay + factor * step]
+    return fitted([*pairs, *beyond]) if beyond else (delay, factor)
+
+
+def _law(label: str, rows: Sequence[Row], dense: Mapping[tuple[str, int], Row]) -> StepLaw | None:
+    measured = [extra_steps(dense[place(row)], row) for row in rows]
+    clusters = [run for run in measured if run.pairs]
+    if not clusters:
+        return None
+    delay, factor = law_of(clusters)
+    missed = sum(len(run.bounds) for run in measured)
+    levels = missed + sum(len(run.pairs) for run in measured)
+    seeds = Counter(row.case.model for row in rows)
+    law = StepLaw(
+        label, tuple(sorted(seeds)), len(rows), delay, factor, missed / levels, max(row.case.steps for row in rows),
+        tuple(law_of([run]) for run in clusters), min(seeds.values()),
+    )  # fmt: skip
+    if len(clusters) < FEWEST_RUNS:
+        return law
+    draw = random.Random(0)
+    fits = [law_of(draw.choices(clusters, k=len(clusters))) for _ in range(DRAWS)]
+    delays, factors = zip(*fits, strict=True)
+    return replace(law, delay_interval=_middle(delays), factor_interval=_middle(factors))
+
+
+def _middle(values: Sequence[float]) -> Interval:
+    cuts = quantiles(values, n=40)
+    return cuts[0], cuts[-1]
+
+
+def place(row: Row) -> tuple[str, int]:
+    """Return what a run shares with the dense one that it is compared with: model and seed."""
+    return row.case.model, row.case.seed
+
+
+def _best(row: Row, metric: str) -> list[tuple[float, float]]:
+    """Return (steps, quality) wherever a run's quality was better than ever before."""
+    found: list[tuple[float, float]] = []
+    for point in points(row):
+        step, value = point["step"], point[metric]
+        if step is not None and value is not None and (
+            not found or (value != found[-1][1] and better(metric, value, found[-1][1]))
+        ):  # fmt: skip
+            found.append((step, value))
+    return found
+
+
+def _steps_to(path: Sequence[tuple[float, float]], level: float, metric: str) -> float | None:
+    before: tuple[float, float] | None = None
+    for step, value in path:
+        if better(metric, value, level):
+            if before is None:
+                return step
+            return before[0] + (step - before[0]) * (level - before[1]) / (value - before[1])
+        before = (step, value)
+    return None

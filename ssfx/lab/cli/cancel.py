@@ -1,0 +1,37 @@
+"""`ssfx cancel`: end what Slurm has of an experiment."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command(short_help="End an experiment's tasks in Slurm.")
+@click.argument("experiments", metavar="EXPERIMENT...", nargs=-1, required=True)
+def cancel(experiments: tuple[str, ...]) -> None:
+    """End the tasks of EXPERIMENT that Slurm has, running or waiting, that were submitted to this results folder.
+
+    Rows of finished runs stay, and the same ssfx run submits the rest again.
+    """
+    from ssfx.core.errors import unknown
+    from ssfx.core.paths import results_dir
+    from ssfx.lab.engines.sbatch import cancel as end
+    from ssfx.lab.engines.sbatch import queued
+    from ssfx.lab.engines.submission import submissions
+    from ssfx.lab.results.store import Store
+
+    found = submissions(Store(results_dir()))
+    known = sorted({one.experiment for one in found})
+    names = {name.removeprefix("experiment=") for name in experiments}
+    for name in sorted(names - set(known)):
+        raise unknown("experiment that was submitted to Slurm", name, known or ["none was"])
+    queue = queued(tries=1)
+    tasks = {
+        one.job: [task.task for task in one.tasks.values() if task.task in queue]
+        for one in found
+        if one.experiment in names
+    }
+    jobs = [job for job, left in tasks.items() if left]
+    end(jobs)
+    count = sum(map(len, tasks.values()))
+    what = f"{count} task(s) of job(s) {' '.join(jobs)} ended" if jobs else "no task is left in Slurm's queue"
+    click.echo(f"{', '.join(sorted(names))}: {what}; finished runs are kept")

@@ -1,0 +1,108 @@
+"""`ssfx compare`: two or more schemes or runs beside each other, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import click
+
+from ssfx.cli.terminal import say
+from ssfx.core.errors import ConfigError, some_of, unknown
+from ssfx.core.rows import Row
+from ssfx.lab.results.comparisons import Panel
+
+_KEYS = ("experiment", "model", "dataset", "cluster", "world_size", "batch_size", "density", "precision")
+"""Fields of a case that a KEY=VALUE may narrow the settings by."""
+_TABLES = 3
+"""Tables that fit on a screen."""
+
+
+@click.command(short_help="Put runs or schemes side by side.")
+@click.argument("words", nargs=-1, required=True, metavar="RUN|SCHEME... [KEY=VALUE]...")
+@click.option("--wide", is_flag=True, help="Do not fit tables to the terminal.")
+def compare(words: tuple[str, ...], wide: bool) -> None:
+    """Compare finished runs (by run id or the beginning of it) or schemes, with dense DDP where that was run.
+
+    Each table is one setting; of two names a sentence says how much faster the first is. KEY=VALUE narrows the
+    settings: model=, dataset=, cluster=, world_size=, batch_size=, density=, precision=, experiment=.
+
+    For example: ssfx compare ssfusion_oi ddp model=bert_large cluster=64gpu
+    """
+    from ssfx.lab.cli.outcome import print_panel
+    from ssfx.lab.cli.show import finished
+    from ssfx.lab.results.comparisons import panels
+
+    names = [word for word in words if "=" not in word]
+    if not names:
+        raise ConfigError("name a scheme or a run to compare: ssfx compare ssfusion_oi model=bert_large")
+    rows = _narrowed(finished(), [word for word in words if "=" in word])
+    named = {name: _of(name, rows) for name in names}
+    wanted = {row.run_id for each in named.values() for row in each}
+    settings = sorted(
+        (panel for panel in panels(rows) if wanted & _runs(panel)), key=lambda panel: len(panel.case.cluster.options)
+    )
+    together = [
+        panel for panel in settings if all({row.run_id for row in each} & _runs(panel) for each in named.values())
+    ]
+    shown = (together or settings)[:_TABLES]
+    for panel in shown:
+        click.echo()
+        kept = {
+            label: runs for label, runs in panel.bars.items()
+            if runs is panel.dense or wanted & {row.run_id for row in runs}
+        }  # fmt: skip
+        print_panel(replace(panel, bars=kept), wide)
+        if len(names) == 2 and panel in together:
+            _say_ratio(panel, *named.items())
+    if not together and len(names) > 1:
+        say(f"{some_of(names)} have no setting in common; each is beside dense DDP", "  ", "", fg="yellow")
+    if more := len(together or settings) - len(shown):
+        models = sorted({panel.case.model for panel in together or settings})
+        say(f"{more} more settings: narrow them with model=, cluster= or experiment= (models: {some_of(models)})")
+
+
+def _narrowed(rows: Sequence[Row], filters: Sequence[str]) -> list[Row]:
+    kept = list(rows)
+    for word in filters:
+        key, _, value = word.partition("=")
+        if key not in _KEYS:
+            raise unknown("key", key, _KEYS)
+        there = {str(getattr(row.case, key)) for row in kept}
+        kept = [
+            row for row in kept
+            if value in (text := str(getattr(row.case, key)), text.partition("(")[0])  # a cluster without its options
+        ]  # fmt: skip
+        if not kept:
+            raise ConfigError(f"no finished run has {word}; there are {some_of(sorted(there)) or 'none at all'}")
+    return kept
+
+
+def _of(name: str, rows: Sequence[Row]) -> list[Row]:
+    from ssfx.schemes import schemes
+
+    found = [row for row in rows if row.case.scheme == name or (len(name) >= 4 and row.run_id.startswith(name))]
+    if not found:
+        known = "a scheme, but no such run has it" if name in schemes else "neither a scheme nor a finished run"
+        raise ConfigError(f"{name} is {known}; ssfx status lists what has run, ssfx run scheme={name} runs it")
+    return found
+
+
+def _runs(panel: Panel) -> set[str]:
+    return {row.run_id for runs in panel.bars.values() for row in runs}
+
+
+def _say_ratio(panel: Panel, first: tuple[str, Sequence[Row]], second: tuple[str, Sequence[Row]]) -> None:
+    """Say how much faster the first is: a scheme as it is by default, or the only bar with runs of that name."""
+    from ssfx.lab.results.speedup import speedup
+
+    bars = []
+    for name, rows in (first, second):
+        ids = {row.run_id for row in rows}
+        there = [runs for runs in panel.bars.values() if ids & {row.run_id for row in runs}]
+        bars.append(panel.bars.get(name) or (there[0] if len(there) == 1 else None))
+    ours, theirs = bars
+    if ours and theirs:
+        found = speedup(theirs, ours)
+        doubt = "" if found.clear else ", which is within noise"
+        say(f"{first[0]} trains at {found} the speed of {second[0]}{doubt}", "  ", "", bold=True)

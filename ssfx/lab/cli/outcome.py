@@ -1,0 +1,129 @@
+"""What rows say, as tables: schemes side by side with dense DDP, how sure the difference is, and where it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import click
+
+from ssfx.cli.terminal import print_table, say
+from ssfx.core.rows import Row
+from ssfx.lab.results.comparisons import Panel, panels
+from ssfx.lab.results.speedup import speedup
+
+BUSY_CORES = 0.2
+"""Cores that other programs kept busy, above which measured times are doubtful."""
+QUALITY = {
+    "top1": "{:.1%} top-1",
+    "exact_match": "exact match {:.1%}",
+    "f1": "F1 {:.1%}",
+    "perplexity": "perplexity {:.2f}",
+    "bleu": "BLEU {:.1f}",
+}
+
+
+def print_outcome(rows: Sequence[Row], wide: bool = False) -> None:
+    """Print a table for every workload and cluster of `rows`, the fastest scheme first, and what to beware of."""
+    for panel in panels(rows):
+        click.echo()
+        print_panel(panel, wide)
+
+
+def plain_outcome(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the same as what JSON can hold: an object for every workload and cluster, in it one for every scheme."""
+    return [
+        {
+            "workload": panel.workload, "cluster": str(panel.case.cluster), "world_size": panel.world_size,
+            "origin": panel.kind, "calibration": panel.case.calibration, "hardware": panel.hardware,
+            "background_cores": panel.background_cores,
+            "schemes": [_plain_bar(panel, label, runs) for label, runs in panel.bars.items()],
+        }
+        for panel in panels(rows)
+    ]  # fmt: skip
+
+
+def _plain_bar(panel: Panel, label: str, runs: Sequence[Row]) -> dict[str, Any]:
+    against = None
+    if panel.dense and runs is not panel.dense:
+        found = speedup(panel.dense, runs)
+        against = {"ratio": found.ratio, "low": found.low, "high": found.high, "clear": found.clear}
+    names = ("iteration_s", "iteration_p10_s", "iteration_p90_s", "throughput_samples_per_s", "sent_bytes")
+    return {
+        "scheme": label, "runs": [row.run_id for row in runs], **{name: _median(runs, name) for name in names},
+        "against_dense": against,
+        "quality": {name: value for name in QUALITY if (value := _median(runs, name)) is not None},
+        "extrapolated": panel.extrapolated(label),
+    }  # fmt: skip
+
+
+def print_panel(panel: Panel, wide: bool) -> None:
+    """Print the table of one setting, the fastest scheme first, and what to beware of."""
+    where = f"{panel.workload}, {panel.world_size} ranks, {panel.conditions}"
+    say(f"{where}: {panel.how}" + ("" if panel.case.calibration else f" on {panel.hardware}"), "  ", "", bold=True)
+    dense = panel.dense
+    doubtful = []
+    lines: list[tuple[str, ...]] = []
+    for label, runs in sorted(panel.bars.items(), key=lambda item: _median(item[1], "iteration_s") or 0.0):
+        against = ""
+        if dense and runs is not dense:
+            found = speedup(dense, runs)
+            against = str(found)
+            if not found.clear:
+                doubtful.append(label)
+        lines.append(
+            (f"{label} (sent dense)" if sent_dense(runs) else label, _ms(runs),
+             _number(_median(runs, "throughput_samples_per_s"), ",.1f"),
+             against or ("1.00x" if runs is dense else "-"), _number(_median(runs, "sent_bytes"), ",.2f", 1e-6),
+             _quality(runs))
+        )  # fmt: skip
+    header: tuple[str, ...] = ("scheme", "iteration ms", "samples/s", "against dense", "MB sent", "quality")
+    if not any(line[-1] for line in lines):
+        header, lines = header[:-1], [line[:-1] for line in lines]
+    print_table(header, lines, right=set(header) - {"scheme", "quality"}, wide=wide)
+    if doubtful:
+        say(f"within noise of dense: {', '.join(doubtful)}; more steps or repeats would tell", "  ", "")
+    if any("(" in line[3] for line in lines):  # no simulated time has an interval
+        say(
+            "ranges: of iteration ms, the 10th to 90th percentile of a run's steps; of against dense, the 95 % "
+            "interval of dense's median step over the scheme's, by bootstrap over runs and their steps", "  ", "",
+        )  # fmt: skip
+    if panel.background_cores > BUSY_CORES:
+        say(
+            f"the machine was busy: other programs used up to {panel.background_cores:.1f} cores during these runs, so "
+            "times are longer than they should be and not to be compared", "  ", "", fg="yellow",
+        )  # fmt: skip
+    if panel.case.calibration and any(map(panel.extrapolated, panel.bars)):
+        say("some of these times rest on costs beyond the range that they are known for", "  ", "", fg="yellow")
+
+
+def sent_dense(rows: Sequence[Row]) -> bool:
+    """Return whether runs that asked for a part of the elements sent all of them, as their plan decided."""
+    return all(
+        row.case.density is not None and row.case.density < 1 and row.metrics.get("achieved_density") == 1
+        for row in rows
+    )
+
+
+def _ms(rows: Sequence[Row]) -> str:
+    middle = _median(rows, "iteration_s")
+    low, high = _median(rows, "iteration_p10_s"), _median(rows, "iteration_p90_s")
+    if middle is None:
+        return "-"
+    spread = f" ({1e3 * low:.1f} to {1e3 * high:.1f})" if low is not None and high is not None else ""
+    return f"{1e3 * middle:.1f}{spread}"
+
+
+def _quality(rows: Sequence[Row]) -> str:
+    found = {name: _median(rows, name) for name in QUALITY}
+    return ", ".join(QUALITY[name].format(value) for name, value in found.items() if value is not None)
+
+
+def _median(rows: Sequence[Row], name: str) -> float | None:
+    values = [value for row in rows if (value := row.metrics.get(name)) is not None]
+    return median(values) if values else None
+
+
+def _number(value: float | None, form: str, factor: float = 1.0) -> str:
+    return "-" if value is None else format(factor * value, form)

@@ -1,0 +1,313 @@
+"""`ssfx run`: from key=value words to finished rows and figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ssfx.cli.completion import overrides_argument
+from ssfx.cli.terminal import say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from experiments.common.figures.discovery import Figure
+    from ssfx.core.case import Case
+    from ssfx.core.errors import RunError
+    from ssfx.lab.config.cases import Job
+    from ssfx.lab.results.store import Store
+    from ssfx.perf_model.target import Target
+
+
+@click.command(short_help="Run cases, skip finished ones, draw the figures.")
+@overrides_argument
+@click.option("--dry-run", is_flag=True, help="Check and list the cases; start nothing.")
+@click.option(
+    "--cfg", type=click.Choice(["job", "all"]), help="Print the complete configuration of the first or of every case."
+)
+@click.option(
+    "-m",
+    "--multirun",
+    is_flag=True,
+    expose_value=False,
+    help="As in Hydra; a comma list is a sweep anyway.",
+)
+@click.option("--only-failed", is_flag=True, help="Run those whose last attempt failed, and no other.")
+@click.option("--fail-fast", is_flag=True, help="End all runs as soon as one fails.")
+@click.option("--print", "printed", is_flag=True, help="engine=slurm: print the scripts; submit nothing.")
+@click.option("--no-wait", is_flag=True, help="engine=slurm: submit, also a job for the figures; return.")
+@click.option(
+    "--emit", type=click.Choice(["sky", "kubeflow"]), help="Write files for SkyPilot or Kubeflow; start nothing."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print cases, comparisons and figures as JSON.")
+def run(
+    overrides: tuple[str, ...], dry_run: bool, cfg: str | None, only_failed: bool, fail_fast: bool, printed: bool,
+    no_wait: bool, emit: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Run the cases that KEY=VALUE words describe, skip finished ones, draw the figures.
+
+    A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1.
+    """
+    from ssfx.core.errors import ConfigError, RunError
+    from ssfx.core.paths import results_dir
+    from ssfx.lab.config.cases import resolve_job
+    from ssfx.lab.results.store import Store
+
+    if cfg and as_json:
+        raise ConfigError("--cfg prints YAML, which is no JSON; drop --cfg or --json")
+    if emit:
+        if cfg or as_json or dry_run or printed or no_wait or only_failed or fail_fast:
+            raise ConfigError("--emit writes files and starts nothing; drop the other options")
+        _emit(emit, overrides)
+        return
+    job = resolve_job(overrides)
+    if cfg:
+        _print_configs(job, every=cfg == "all")
+        return
+    store = Store(results_dir())
+    for flag, given in (("--print", printed), ("--no-wait", no_wait)):
+        if given and job.engine != "slurm":
+            raise ConfigError(
+                f"{flag} is for what is submitted to Slurm, and these runs have engine={job.engine}; drop it"
+            )
+    asked = Asked(dry_run, only_failed, fail_fast, printed, no_wait)
+    if not as_json:
+        _work(job, store, asked)
+        return
+    failure: RunError | None = None
+    drawn: list[Path] = []
+    with redirect_stdout(sys.stderr):  # what is for people
+        try:
+            drawn = _work(job, store, asked)
+        except RunError as error:
+            failure = error
+    click.echo(json.dumps(_plain(job, store, drawn)))
+    if failure is not None:
+        raise failure
+
+
+def _emit(launcher: str, words: tuple[str, ...]) -> None:
+    """Write what `launcher` runs the missing cases by, and say how to start it."""
+    from ssfx.config.plans import check_plans
+    from ssfx.core.errors import ConfigError
+    from ssfx.core.paths import results_dir
+    from ssfx.lab.config.cases import resolve_job
+    from ssfx.lab.engines.emit import VOLUME, emit
+    from ssfx.lab.results.store import Store
+
+    if word := next((word for word in words if word.startswith(("engine=", "cluster.slurm."))), None):
+        raise ConfigError(f"{word} is not for --emit {launcher}, which starts ranks itself; drop it")
+    job = resolve_job([*words, "engine=slurm"])  # as for Slurm, nodes are those of the cluster's file
+    check_plans(job.cases, job.cluster)
+    store = Store(results_dir())
+    todo = [case for case in job.cases if store.status(case) != "finished"]
+    for path in emit(launcher, todo, results_dir() / "emit", job.stall_timeout_s):
+        how = f"sky launch {path}" if launcher == "sky" else f"kubectl apply -f {path}"
+        click.echo(f"{path}\n  start it with: {how}")
+    click.echo(f"rows will be in the volume {VOLUME}; copy its runs/ here, into {store.runs}")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What options ask for besides the cases."""
+
+    dry_run: bool = False
+    """List the cases and start nothing."""
+    only_failed: bool = False
+    """Run those whose last attempt failed, and no other."""
+    fail_fast: bool = False
+    """End all runs when one fails."""
+    printed: bool = False
+    """Print what Slurm would be given and submit nothing."""
+    no_wait: bool = False
+    """Return when Slurm has the runs."""
+
+
+def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
+    """Run what is missing, print how it came out, and return the figures that were drawn; or only list the cases."""
+    from ssfx.config.plans import check_plans, check_simulations, without_room
+    from ssfx.core.errors import RunError
+    from ssfx.lab.cli.outcome import print_outcome
+    from ssfx.lab.cli.slurm_run import print_scripts, slurm_engine, submit_and_leave
+    from ssfx.lab.engines import engines
+
+    if job.engine != "simulate":
+        # What only lists or prints answers at once; plans that take a search are checked when runs start.
+        check_plans(job.cases, job.cluster, searched=not (asked.printed or asked.dry_run))
+    states = {case.run_id: store.status(case) for case in job.cases}
+    wanted = ("failed",) if asked.only_failed else ("failed", "half", "new")
+    todo = [case for case in job.cases if states[case.run_id] in wanted]
+    counts = Counter(states.values())
+    failed = f", {counts['failed']} failed" if counts["failed"] else ""
+    click.echo(f"{_how(job)}: {len(job.cases)} runs, {counts['finished']} finished{failed}, {len(todo)} to do")
+    _explain(job, todo)
+    for line in without_room(todo, job.cluster) if job.engine != "simulate" else ():
+        say(f"beware: {line}", fg="yellow")
+    if asked.printed:
+        print_scripts(job, todo, store)
+        return []
+    if asked.dry_run:
+        if job.engine == "simulate":
+            check_simulations(job.cases)
+        for case in job.cases:
+            click.echo(f"{case.run_id}  {states[case.run_id]:8}  {case.label}  seed {case.seed} repeat {case.repeat}")
+        return []
+    if asked.no_wait:
+        submit_and_leave(job, todo, [figure.name for figure in _figures(job)], store)
+        return []
+    failure: RunError | None = None
+    if todo:
+        try:
+            # All cases: those that are finished are read, and said to be.
+            cases = todo if asked.only_failed else job.cases
+            engine = slurm_engine(job) if job.engine == "slurm" else engines[job.engine]
+            engine.run(cases, store, stall_timeout_s=job.stall_timeout_s, jobs=job.jobs, fail_fast=asked.fail_fast)
+        except RunError as error:
+            failure = error  # said last, after what the other runs gave
+        finally:
+            # After the last run, so that no upload disturbs a measurement; also when one failed, as none is run twice.
+            _mirror(job, todo, store)
+    found = [row for case in job.cases if (row := store.row(case)) is not None]
+    drawn: list[Path] = []
+    if found or failure is None:
+        print_outcome(found)
+        click.echo()
+        drawn = _draw(job, store)
+        for path in drawn:
+            if path.suffix == ".png":
+                click.echo(f"figure: {path}")
+    if failure is not None:
+        _list_failed(failure, len(todo))
+        raise failure
+    return drawn
+
+
+def _list_failed(failure: RunError, runs: int) -> None:
+    """Print the reason of each of several failed runs, and how to repeat them."""
+    from ssfx.lab.engines.failure import RunsFailed
+
+    if not isinstance(failure, RunsFailed):
+        return
+    failures = failure.failures
+    if len(failures) > 1:
+        click.secho(f"{len(failures)} of {runs} runs failed:", fg="red", err=True)
+        for reason in failures.values():
+            click.echo(f"  {reason}", err=True)
+    click.echo("to repeat what failed and nothing else: the same command with --only-failed", err=True)
+
+
+def _mirror(job: Job, cases: Sequence[Case], store: Store) -> None:
+    """Copy the rows of `cases` to Weights & Biases, if that was asked for."""
+    from ssfx.lab.results.wandb_mirror import FILES, mirror
+
+    rows = [row for case in cases if (row := store.row(case)) is not None] if job.wandb.mode != "off" else []
+    copied = sum([mirror(row, job.wandb, store.attempt_files(row.case, FILES)) for row in rows])
+    if rows:
+        click.echo(f"{copied} of {len(rows)} rows mirrored to W&B ({job.wandb.mode}): {job.wandb.folder}/wandb")
+
+
+def _plain(job: Job, store: Store, drawn: Sequence[Path]) -> dict[str, Any]:
+    """Return the cases, what their rows say beside dense, and the files of figures, as what JSON can hold."""
+    from ssfx.lab.cli.outcome import plain_outcome
+
+    cases = [
+        {
+            "run_id": case.run_id, "status": store.status(case), "model": case.model, "scheme": case.scheme,
+            "cluster": str(case.cluster), "world_size": case.world_size, "compressor": case.compressor,
+            "density": case.density, "seed": case.seed, "repeat": case.repeat,
+        }
+        for case in job.cases
+    ]  # fmt: skip
+    rows = [row for case in job.cases if (row := store.row(case)) is not None]
+    return {
+        "experiment": job.experiment, "engine": job.engine, "cases": cases, "comparisons": plain_outcome(rows),
+        "figures": list(map(str, drawn)),
+    }  # fmt: skip
+
+
+def _print_configs(job: Job, every: bool) -> None:
+    """Print the configuration of the first case, or of all of them as YAML documents, as composed and resolved."""
+    import yaml
+
+    for case, config in list(zip(job.cases, job.configs, strict=True))[: None if every else 1]:
+        click.echo(f"{'---' + chr(10) if every else ''}# {case.run_id} {case.label} repeat {case.repeat}")
+        click.echo(yaml.safe_dump(dict(config), sort_keys=False, width=100), nl=False)
+
+
+def _how(job: Job) -> str:
+    """Return how the rows are obtained: their kind, and where, or what a simulation rests on."""
+    from ssfx.lab.engines import engines
+
+    kind = engines[job.engine].kind
+    if not job.targets:
+        return f"{kind} on {'nodes that Slurm gives' if job.engine == 'slurm' else 'this machine'}"
+    costs, profiles = (sorted({kind_of(target) for target in job.targets}) for kind_of in (_costs, _profile))
+    return f"{kind} ({'/'.join(costs)} costs, {'/'.join(profiles)} profiles)"
+
+
+def _costs(target: Target) -> str:
+    return target.system.origin.kind
+
+
+def _profile(target: Target) -> str:
+    return target.profile.origin.kind
+
+
+def _rests_on(target: Target) -> str:
+    from ssfx.perf_model.recorded_times import measured_on
+
+    costs = target.system.origin
+    return f"{target.cluster.name}: {costs.kind}{measured_on(costs)}. {costs.note}"
+
+
+def _explain(job: Job, todo: Sequence[Case]) -> None:
+    """Say what the summary line cannot: the preset or the clusters, and what compressor and density apply to."""
+    if job.targets:
+        say(f"experiment={job.experiment} engine={job.engine}: one step in virtual time, nothing is trained")
+        whole = [target for target in job.targets if target.cluster.world_size > 1] or job.targets
+        for text in dict.fromkeys(map(_rests_on, whole)):
+            say(text)
+    else:
+        say(f"experiment={job.experiment} preset={job.preset} engine={job.engine} world_size={job.cluster.world_size}")
+    if job.engine == "slurm" and todo:
+        from ssfx.lab.cli.slurm_run import node_hours
+
+        say(node_hours(todo, job.site))
+    if any(case.dataset.startswith("synthetic(") for case in job.cases):
+        say("dataset=synthetic: random samples of the models' shapes, to measure throughput; nothing is learned")
+    sparse = sorted({case.scheme for case in job.cases} - set(job.baselines))
+    if job.baselines:
+        say(f"compressor, density and memory apply to {', '.join(sparse)}; dense: {', '.join(job.baselines)}")
+    if job.without_density:
+        others = sorted({case.compressor for case in job.cases if case.compressor and case.density is not None})
+        say(f"density applies to {', '.join(others)}; every element is sent: {', '.join(job.without_density)}")
+
+
+def _figures(job: Job) -> list[Figure]:
+    """Return the figures that show any of the job's cases."""
+    from experiments.common.figures.discovery import discover
+
+    return [figure for figure in discover().values() if any(map(figure.shows, job.cases))]
+
+
+def _draw(job: Job, store: Store) -> list[Path]:
+    from experiments.common.figures.drawing import draw_all
+    from ssfx.core.paths import results_dir
+
+    figures = _figures(job)
+    if not figures:
+        click.echo(f"rows are in {store.runs}; ssfx status shows them, no figure needs experiment={job.experiment}")
+        return []
+    rows, unreadable = store.readable(lambda experiment: any(figure.reads(experiment) for figure in figures))
+    drawn = draw_all([one.name for one in figures], rows, results_dir() / "figures", unreadable=unreadable)
+    for one in drawn:
+        if one.state == "failed":
+            click.secho(f"{one.name}: {one.said}", fg="red", err=True)
+    return [path for one in drawn for path in one.files]

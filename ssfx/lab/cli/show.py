@@ -1,0 +1,105 @@
+"""`ssfx show`: one run: its case, where its time went, its plan and its files."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from ssfx.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ssfx.core.rows import Row
+
+_PARTS = ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s")
+
+
+def finished() -> list[Row]:
+    """Return the rows of this folder's runs and the committed ones."""
+    from ssfx.core.paths import results_dir
+    from ssfx.lab.results.store import Store
+
+    store = Store(results_dir())
+    return [*store.rows(), *store.reference_rows()]
+
+
+def found_run(run: str) -> Row:
+    """Return the row of the only finished run whose id is `run` or begins with it; else ConfigError."""
+    from ssfx.core.paths import results_dir
+    from ssfx.lab.results.store import Store, row_in
+
+    path = Store(results_dir()).runs / run / "row.json"
+    if path.exists():  # a whole id: the thousands of rows that came with ssfx need not be read
+        return row_in(path)
+    found = {row.run_id: row for row in reversed(finished()) if row.run_id.startswith(run)}
+    if len(found) != 1:
+        what = "no finished run" if not found else f"{len(found)} finished runs"
+        raise ConfigError(f"{what} with an id that begins with {run}; ssfx status shows the runs")
+    return next(iter(found.values()))
+
+
+@click.command(short_help="Show one run: its case, its time, its plan, its files.")
+@click.argument("run", metavar="RUN")
+@click.option("--json", "as_json", is_flag=True, help="Print the row as one JSON object.")
+def show(run: str, as_json: bool) -> None:
+    """Show the finished run whose id is RUN or begins with it; ssfx run --dry-run and ssfx status print ids."""
+    from ssfx.cli.terminal import print_table, say
+    from ssfx.core.paths import results_dir
+    from ssfx.core.rows import METRICS
+    from ssfx.lab.results.store import Store
+
+    row = found_run(run)
+    run_id = row.run_id
+    if as_json:
+        click.echo(row.to_json())
+        return
+    case, metrics = row.case, row.metrics
+    say(f"{run_id}  {case.label}", bold=True)
+    say(f"{row.origin.kind} on {row.origin.hardware}, {row.origin.date}; commit {_commit(row)}", "  ", "")
+    shown = {name: value for name, value in json.loads(case.to_json()).items() if value not in (None, "", False, {}, 0)}
+    say("case: " + " ".join(f"{name}={value}" for name, value in sorted(shown.items())), "  ", "")
+    total_s = metrics.get("iteration_s") or 0.0
+    lines = [
+        (METRICS[name], f"{1e3 * value:.3f}", f"{value / total_s:.1%}")
+        for name in _PARTS
+        if total_s and (value := metrics.get(name)) is not None
+    ]
+    print_table(
+        ("part of an iteration", "ms", "share"), [*lines, ("iteration", f"{1e3 * total_s:.3f}", "")],
+        right={"ms", "share"},
+    )  # fmt: skip
+    others = [name for name, value in metrics.items() if name not in (*_PARTS, "iteration_s") and value is not None]
+    print_table(("also", "value", "what"), [(name, f"{metrics[name]:.6g}", METRICS[name]) for name in others])
+    folder = Store(results_dir()).runs / run_id
+    attempts = sorted(folder.glob("attempt-*"))
+    if attempts:
+        _say_plan(attempts[-1] / "plan.json")
+        click.echo(f"files: {attempts[-1]}")
+        for path in sorted(attempts[-1].iterdir()):
+            click.echo(f"  {path.name}")
+    else:
+        click.echo("files: none here, the row came with ssfx")
+
+
+def _say_plan(path: Path) -> None:
+    """Print what the plan in use at the end sent, and why it was chosen."""
+    from ssfx.cli.terminal import say
+    from ssfx.core.files import read
+    from ssfx.planning.plan import Plan
+
+    if not path.exists():
+        return
+    plan = read(path, Plan.from_json)
+    lanes = [lane for _, lane in plan.lanes()]
+    ways = {f"{one.compressor or 'dense'} by {lane.collective}" for lane in lanes for one in lane.segments}
+    say(f"plan {plan.digest}: {len(plan.launch_order)} messages; {', '.join(sorted(ways))}", "  ", "")
+    for note, text in plan.notes:
+        say(f"{note}: {text}", "  ", "")
+
+
+def _commit(row: Row) -> str:
+    code = row.manifest.get("code") or {}
+    return f"{str(code.get('commit') or 'unknown')[:12]}{' with changes' if code.get('dirty') else ''}"

@@ -1,0 +1,121 @@
+"""`ssfx trace`: a step of a run as it was and as it is simulated, in one Chrome trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ssfx.core.digests import loads
+from ssfx.core.errors import ConfigError
+from ssfx.core.files import read
+
+if TYPE_CHECKING:
+    from ssfx.core.rows import Row
+    from ssfx.simulator import Simulated
+
+
+@click.command(short_help="Lay a run's timeline over its simulation.")
+@click.argument("run", metavar="RUN")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write; without it, overlay.json among the run's files.",
+)  # fmt: skip
+@click.option("--step", type=click.IntRange(min=0), help="The step; without it, the timed one nearest their median.")
+def trace(run: str, out: Path | None, step: int | None) -> None:
+    """Write a Chrome trace of one step of RUN, measured and simulated with the same plan; RUN as for ssfx show.
+
+    All ranks and the simulation begin the step at 0 and have the same tracks. The run must have been made with
+    trace=true. Open the file in https://ui.perfetto.dev.
+    """
+    from ssfx.cli.terminal import say
+    from ssfx.core.files import write_atomic
+    from ssfx.lab.cli.show import found_run
+    from ssfx.simulator.overlay import overlay
+
+    row = found_run(run)
+    folder = _folder(row)
+    ranks = {rank: _events(folder / f"trace-rank{rank}.json") for rank in range(row.case.world_size)}
+    number = _step(row, folder, ranks[0], step)
+    simulated = _simulated(row, folder)
+    events = overlay(ranks, number, simulated, f"{row.case.label}, the same plan")
+    out = out or folder / "overlay.json"
+    try:
+        write_atomic(out, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+    except OSError as error:
+        raise ConfigError(f"cannot write {out}: {error.strerror}") from None
+    measured_s = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X" and event["pid"] == 0) / 1e6
+    say(
+        f"step {number} of {row.case.label}: {1e3 * measured_s:.1f} ms on rank 0, simulated "
+        f"{1e3 * simulated.iteration_s:.1f} ms with the plan that ran and the times known of {row.case.cluster}"
+    )
+    if row.case.device == "cuda":
+        say("on a GPU the measured spans say when the host launched work, not when the device did it")
+    for line in simulated.outside:
+        say(f"outside what was measured: {line}")
+    click.echo(f"trace: {out}")
+
+
+def _folder(row: Row) -> Path:
+    """Return the folder of the run's files; ConfigError where it has no spans."""
+    from ssfx.core.paths import results_dir
+    from ssfx.lab.results.store import Store
+
+    if row.origin.kind == "simulated":
+        raise ConfigError(f"run {row.run_id} was simulated, nothing real was traced; use ssfx simulate --trace")
+    files = Store(results_dir()).attempt_files(
+        row.case, [f"trace-rank{rank}.json" for rank in range(row.case.world_size)]
+    )
+    if not files or not all(path.exists() for path in files):
+        raise ConfigError(f"run {row.run_id} recorded no spans; run its words again with trace=true, as a new run")
+    return files[0].parent
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    return read(path, _parsed, what="not a trace: run the case again")
+
+
+def _parsed(text: str) -> list[dict[str, Any]]:
+    return [dict(event) for event in loads(text)["traceEvents"]]
+
+
+def _step(row: Row, folder: Path, events: list[dict[str, Any]], asked: int | None) -> int:
+    """Return the step to show: `asked`, or of those that were timed under the final plan the most usual one."""
+    from statistics import median_low
+
+    from ssfx.lab.workloads.record import records_in
+    from ssfx.simulator.overlay import steps_in
+
+    known = steps_in(events)
+    if not known:
+        raise ConfigError(f"run {row.run_id} was traced by an older ssfx, without its steps; run it again")
+    if asked is not None:
+        if asked not in known:
+            raise ConfigError(f"run {row.run_id} has no traced step {asked}, only {known[0]} to {known[-1]}")
+        return asked
+    records = records_in(folder / "rank0.jsonl", torn=False)
+    times = {one.step: one.iteration_s for one in records if not one.observed and not one.skipped}
+    timed = {times[step]: step for step in known if step in times and step >= row.case.warmup_steps}
+    if not timed:
+        raise ConfigError(f"run {row.run_id} has no traced step after its warm-up; name one with --step")
+    return int(timed[median_low(timed)])
+
+
+def _simulated(row: Row, folder: Path) -> Simulated:
+    """Return the step of the plan that ran, on what is known of its cluster and model."""
+    from experiments.common.validation.recorded import in_order
+    from ssfx.perf_model.target import target_of
+    from ssfx.planning.plan import Plan
+    from ssfx.simulator import simulate
+
+    plan = read(folder / "plan.json", Plan.from_json, what="not a plan: run the case again")
+    target = target_of(row.case)
+    try:
+        profile = in_order(target.profile, plan.tensors)
+    except KeyError as error:
+        raise ConfigError(
+            f"the profile of {row.case.model} lacks {error}; run: ssfx profile model={row.case.model}"
+        ) from None
+    return simulate(plan, profile, target.system, accumulate=row.case.accumulate)

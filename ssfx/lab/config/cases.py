@@ -1,0 +1,228 @@
+"""From the words of a command to Cases: the one place where configuration becomes what is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ssfx.config.clusters import check_here, check_jobs, check_recorded, choice_at
+from ssfx.config.components import Components, complete, completed, components, on_nodes
+from ssfx.config.compose import Point, chosen, compose, expanded
+from ssfx.config.iteration_time import KEY, split_words
+from ssfx.config.overrides import Request, read
+from ssfx.config.schema import Settings
+from ssfx.config.shared_model import of_case, shared_model, with_memory
+from ssfx.config.simulations import PLAN_KEYS, check_keys, simulated
+from ssfx.config.sweep import Grid, grid, single
+from ssfx.core.case import Case
+from ssfx.core.errors import ConfigError
+from ssfx.core.paths import results_dir, weights_folder
+from ssfx.core.slurm_site import PREFIX, Site
+from ssfx.lab.config.data_keys import with_own_data, without_data_keys
+from ssfx.lab.config.epochs import with_recipe, with_steps
+from ssfx.lab.results.wandb_mirror import Mirror
+from ssfx.lab.workloads import check_case, dataset_spec, models
+from ssfx.lab.workloads.initial_weights import named_weights
+from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.cluster_file import cluster_of
+from ssfx.perf_model.saved_profiles import is_saved
+from ssfx.perf_model.target import Target, target_of
+from ssfx.planning.sharding import Sharding
+
+NODE_KEYS = ("cluster.nodes", "cluster.devices_per_node", "cluster.device")
+"""What Slurm is asked for."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What `ssfx run` was asked for: the cases in the order they run, on one engine, and what to say about them.
+
+    `configs` holds the complete configuration of each case, as composed. `baselines` are dense schemes among sparse
+    ones, `without_density` compressors that send every element among compressors that do not: what was asked of the
+    others does not apply to them.
+    """
+
+    experiment: str
+    preset: str
+    engine: str
+    wandb: Mirror
+    stall_timeout_s: float
+    jobs: int
+    cluster: Cluster
+    site: Site
+    cases: tuple[Case, ...]
+    configs: tuple[Mapping[str, Any], ...]
+    baselines: tuple[str, ...]
+    without_density: tuple[str, ...]
+    targets: tuple[Target, ...] = ()
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What `ssfx plan` was asked for."""
+
+    model: str
+    device: str
+    cluster: Cluster
+    parts: Components
+    iteration_ms: float | None = None
+    """Measured time of an iteration on one device, where it was given."""
+    precision: str = "fp32"
+    """What forward and backward compute in."""
+    sharding: Sharding | None = None
+    """How the model is shared among ranks."""
+    shard_compressor: str | None = None
+    """Of the sum over shards beside replicas."""
+
+
+def resolve_job(words: Iterable[str]) -> Job:
+    """Return the job that `words` ask for; ConfigError when any of its cases is impossible.
+
+    Repeats are the outer loop, so that whatever disturbs the machine for a while hits all schemes alike.
+    """
+    request = with_recipe(with_own_data(read(without_data_keys(words))))
+    said = {key: request.pop(key) for key in list(request) if key.startswith(f"cluster.{PREFIX}")}
+    for key in ("preset", "wandb", "wandb_project", "wandb_tags", "stall_timeout_s", "jobs"):
+        if len(request.get(key, ())) > 1:
+            raise ConfigError(f"one command takes one {key}; start ssfx run once for each")
+    for model in request.get("model", ()):
+        if is_saved(model):
+            raise ConfigError(
+                f"profile={model} has no network to train and is not kept with results; use it with ssfx plan, "
+                "simulate or advise"
+            )
+    found = grid(request)
+    virtual = found.engine == "simulate"
+    if virtual:
+        check_keys([*request, "model.path"] if weights_folder() else request)
+    for key in found.axes:
+        if key.startswith("cluster.") and not virtual:
+            _check_described(key, found.engine)
+    points, baselines, without_density = completed(found.points)
+    resolved = [_resolve(point, found) for point in points]
+    config, cluster, shared, _ = resolved[0]
+    site = _site(said, config, found.engine)
+    repeats = 1 if virtual else max(settings.repeats for _, _, settings, _ in resolved)
+    found_cases: dict[str, tuple[Case, dict[str, Any]]] = {}
+    for repeat in range(repeats):
+        for composed, _, settings, case in resolved:
+            if repeat < settings.repeats:
+                one = _repeated(case, repeat)
+                found_cases.setdefault(one.run_id, (one, composed))
+    cases = tuple(case for case, _ in found_cases.values())
+    check_jobs(cases, shared.jobs, found.engine)
+    targets = tuple({case.calibration: target_of(case) for case in cases if virtual}.values())
+    return Job(
+        found.experiment, config["preset"]["name"], found.engine,
+        Mirror(shared.wandb, results_dir() / "wandb", shared.wandb_project, shared.wandb_tags),
+        shared.stall_timeout_s, shared.jobs, cluster, site,
+        cases, tuple(composed for _, composed in found_cases.values()), baselines, without_density, targets,
+    )  # fmt: skip
+
+
+def _site(said: Request, config: Mapping[str, Any], engine: str) -> Site:
+    """Return what Slurm is asked for besides nodes: by the cluster's file, then by the keys cluster.slurm.*."""
+    for key in said:
+        if engine != "slurm":
+            raise ConfigError(f"{key} is for Slurm, and these runs have engine={engine}; drop it, or add engine=slurm")
+    own = config["cluster"].get("slurm") or {}
+    if not isinstance(own, Mapping):
+        raise ConfigError(f"slurm: in the file of cluster={config['cluster']['name']} must hold key: value lines")
+    return Site.of({**own, **{key.removeprefix(f"cluster.{PREFIX}"): values[0] for key, values in said.items()}})
+
+
+def _repeated(case: Case, repeat: int) -> Case:
+    """Return the case's repeat of that number.
+
+    Of a run that measures quality it has another seed, because with the same one it would end at the same weights; of
+    a run that is timed the same one, so that repeats differ in time alone.
+    """
+    return replace(case, repeat=repeat, seed=case.seed + repeat if case.evaluate else case.seed)
+
+
+def _check_described(key: str, engine: str) -> None:
+    """Raise ConfigError when a run of `engine` finds what `key` says of a cluster as it is."""
+    if (engine == "slurm" and key in NODE_KEYS) or (engine == "netns" and key == "cluster.devices_per_node"):
+        return
+    if engine == "slurm":
+        raise ConfigError(f"{key} is what it is on Slurm's nodes; drop it, or add engine=simulate")
+    raise ConfigError(f"{key} describes another cluster than the one that is here; drop it, or add engine=simulate")
+
+
+def resolve_plan(words: Iterable[str]) -> Planned:
+    """Return the one plan that `words` ask for; ConfigError for a sweep or a key that no plan depends on."""
+    words, iteration_ms = split_words(words)
+    request = read(words)
+    for key in request:
+        if key not in PLAN_KEYS and not key.startswith(("scheme.", "compressor.", "cluster.")):
+            raise ConfigError(f"a plan does not depend on {key}; it takes {', '.join((*PLAN_KEYS, KEY))}")
+    point = single(request, "plan")
+    config = compose(complete(expanded({"scheme": chosen(point, "scheme"), **point})))
+    settings = Settings.of(config)
+    cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
+    check_recorded(point, cluster)
+    parts = components(config, settings.density, asked="density" in point)
+    name, shared = config["model"]["name"], shared_model(settings, cluster)
+    if shared is None:
+        return Planned(name, cluster.device, cluster, on_nodes(parts, cluster), iteration_ms, settings.precision)
+    parts = with_memory(parts, shared, asked=False)
+    return Planned(
+        name, cluster.device, cluster, parts, iteration_ms, settings.precision, shared, settings.shard_compressor
+    )
+
+
+def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settings, Case]:
+    config = with_steps(compose(point))
+    settings = Settings.of(config)
+    cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
+    shared = shared_model(settings, cluster, found.engine)
+    parts = components(config, settings.density, asked="density" in point)
+    parts = with_memory(on_nodes(parts, cluster) if shared is None else parts, shared, asked=False)
+    if found.engine not in ("simulate", "slurm"):
+        check_here(cluster, settings.threads)
+    check_recorded(point, cluster)
+    case = Case(
+        experiment=found.experiment,
+        model=models[config["model"]["name"]].name,
+        dataset=dataset_spec(config["model"]["name"], config["dataset"]),
+        scheme=parts.scheme,
+        cluster=choice_at(point, cluster),
+        world_size=cluster.world_size,
+        batch_size=settings.batch_size,
+        compressor=parts.compressor,
+        density=parts.density,
+        memory=parts.memory,
+        scheme_options=parts.scheme_options,
+        device="cpu" if cluster.device == "cpu" else "cuda",
+        precision=settings.precision,
+        optimizer=settings.optimizer,
+        lr=settings.lr,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        clip_norm=settings.clip_norm,
+        accumulate=settings.accumulate,
+        steps=settings.steps,
+        warmup_steps=settings.warmup_steps,
+        evaluate=settings.evaluate,
+        time_compute_only=settings.time_compute_only,
+        checkpoint_every=settings.checkpoint_every,
+        trace=settings.trace,
+        threads=settings.threads,
+        seed=settings.seed,
+        schedule=settings.schedule,
+        milestones=settings.milestones,
+        lr_warmup=settings.lr_warmup,
+        scale_lr_by_ranks=settings.scale_lr_by_ranks,
+        decay_only_matrices=settings.decay_only_matrices,
+        evaluate_every=settings.evaluate_every,
+        target_metric=settings.target_metric,
+        target_value=settings.target_value,
+        data_workers=settings.data_workers,
+        initial_weights=named_weights(folder) if (folder := weights_folder()) else "",
+        **of_case(settings, shared),
+    )
+    if found.engine == "simulate":
+        case = simulated(case)
+    check_case(case)
+    return config, cluster, settings, case

@@ -1,0 +1,236 @@
+"""The store: run directories and their rows. Finished rows are the only truth; figures and claims read them here."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ssfx.core.case import Case
+from ssfx.core.curves import curves
+from ssfx.core.digests import Changed, check_lines, digest_line, is_digest_line, without_digest
+from ssfx.core.errors import RunError
+from ssfx.core.files import (
+    DAMAGED,
+    note_digest,
+    numbered,
+    own_folder,
+    refusal,
+    replacing,
+    text_of,
+    write_atomic,
+    write_json,
+)  # fmt: skip
+from ssfx.core.paths import reference_dir
+from ssfx.core.rows import Row
+from ssfx.lab.results.run_lock import RunLock
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Status = Literal["finished", "failed", "half", "new"]
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A line or file that should be a row and is none; `kin` are the cases that stand in the same place."""
+
+    message: str
+    kin: tuple[Case, ...]
+
+
+class Store:
+    """The results below `root`; `reference` holds committed rows (default: the package's own).
+
+    A corrupt file is a RunError that names file and line: it is neither skipped nor replaced by a new run.
+    """
+
+    def __init__(self, root: Path, reference: Path | None = None) -> None:
+        self.runs = Path(root).resolve() / "runs"
+        self.reference = reference if reference is not None else reference_dir()
+
+    def run_dir(self, case: Case) -> Path:
+        """Return the directory of the case's run, existing or not."""
+        return self.runs / case.run_id
+
+    def row(self, case: Case) -> Row | None:
+        """Return the row of a finished case, None when it is not finished."""
+        path = self.run_dir(case) / "row.json"
+        return row_in(path) if path.exists() else None
+
+    def attempts(self, case: Case) -> list[int]:
+        """Return the numbers of the attempts made so far, ascending."""
+        return numbered(self.run_dir(case), "attempt-")
+
+    def attempt_files(self, case: Case, names: Iterable[str]) -> list[Path]:
+        """Return the paths of files of those names in the case's latest attempt, existing or not; [] without one."""
+        attempts = self.attempts(case)
+        return [self.run_dir(case) / f"attempt-{attempts[-1]}" / name for name in names] if attempts else []
+
+    def status(self, case: Case) -> Status:
+        """Return how far the case got: finished, failed (the last attempt died), half (it was cut off) or new."""
+        if self.row(case) is not None:
+            return "finished"
+        attempts = self.attempts(case)
+        if not attempts:
+            return "new"
+        return "failed" if (self.run_dir(case) / f"attempt-{attempts[-1]}" / "failure.json").exists() else "half"
+
+    def claim(self, case: Case, *, wait: bool = False) -> RunLock | None:
+        """Return the exclusive claim on the case's run; None when another launcher has it and `wait` is false."""
+        return RunLock.take(self.run_dir(case), wait=wait)
+
+    def save(self, row: Row) -> None:
+        """Make the row's run a finished one, atomically."""
+        path = self.runs / row.run_id / "row.json"
+        own_folder(path.parent)
+        write_json(path, row.to_json())
+
+    def rows(self, experiment: str | None = None) -> list[Row]:
+        """Return the rows of all finished runs, of one experiment if named, in the order of their run ids."""
+        found = (row_in(path) for path in sorted(self.runs.glob("*/row.json")))
+        return [row for row in found if experiment in (None, row.case.experiment)]
+
+    def curves(self, experiment: str | None = None) -> pd.DataFrame:
+        """Return the curves of `rows(experiment)` as a data frame, one line per point; see ssfx.core.curves."""
+        return curves(self.rows(experiment))
+
+    def reference_rows(self, experiment: str | None = None) -> list[Row]:
+        """Return the committed rows, in the order of file names and lines."""
+        found = (row for path in reference_files(self.reference) for row in read_rows(path))
+        return [row for row in found if experiment in (None, row.case.experiment)]
+
+    def readable(self, of: Callable[[str], bool] | None = None) -> tuple[list[Row], list[Unreadable]]:
+        """Return the committed rows and those of finished runs, and apart from them what cannot be read.
+
+        `of`: the experiments whose rows are asked for, all where there is none; most lines of others are not read.
+        """
+        rows: list[Row] = []
+        broken: list[Unreadable] = []
+        for path in reference_files(self.reference):
+            good, bad = _read_lines(path, of)
+            kin = tuple(row.case for row in good)
+            rows += [] if any(isinstance(one, _ChangedRows) for one in bad) else good
+            broken += [Unreadable(str(one), kin) for one in bad]
+        for path in sorted(self.runs.glob("*/row.json")):
+            try:
+                rows.append(row_in(path))
+            except RunError as error:
+                broken.append(Unreadable(str(error), _case_in_folder_of(path)))
+        return rows, broken
+
+
+_EXPERIMENT = re.compile(r'"experiment": ?"([^"\\]*)"')
+"""How the JSON text of a row names its experiment."""
+
+
+def reference_files(folder: Path) -> list[Path]:
+    """Return the files of committed rows in `folder`, by name; those of thousands of rows are packed."""
+    return sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.gz")])
+
+
+class _ChangedRows(RunError):
+    """One of several rows was changed, and nobody knows which: none of them is to be trusted."""
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Return the rows of a JSONL file; RunError with file and line for the first corrupt one."""
+    rows, wrong = _read_lines(path)
+    if wrong:
+        raise wrong[0]
+    return rows
+
+
+def _read_lines(path: Path, of: Callable[[str], bool] | None = None) -> tuple[list[Row], list[RunError]]:
+    """Return the rows of a JSONL file, and what is wrong with each line that is none, or not what was written.
+
+    Lines that name experiments, none of which `of` asks for, are not looked at but for the digest over all of them.
+    """
+    try:
+        text = text_of(path)
+    except RunError as error:
+        return [], [error]
+    rows: list[Row] = []
+    wrong: list[RunError] = []
+    begin = end = 0  # of the lines that the next digest stands for
+    digests = True
+    for number, line in enumerate(text.split("\n"), start=1):
+        start, end = end, end + len(line) + 1
+        try:
+            if is_digest_line(line):
+                begin, lines = end, text[begin:start]
+                check_lines(lines, line)
+            elif line.strip() and not (of and (named := _EXPERIMENT.findall(line)) and not any(map(of, named))):
+                rows.append(_parse(path, number, line))
+                digests = digests and without_digest(line)[1]
+        except Changed as changed:
+            wrong.append(_ChangedRows(refusal(path, changed, number)))
+        except RunError as error:
+            wrong.append(error)
+    note_digest(path, digests or not text[begin:].strip())
+    return rows, wrong
+
+
+def _case_in_folder_of(path: Path) -> tuple[Case, ...]:
+    try:
+        return (Case.from_json((path.parent / "case.json").read_text()),)
+    except (OSError, *DAMAGED):
+        return ()
+
+
+def export(rows: Iterable[Row], path: Path) -> None:
+    """Write `rows` to the JSONL file `path`, one a line, and their digest, atomically; read_rows returns them again.
+
+    A .gz is packed, to the same bytes every time.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = "".join(row.to_json() + "\n" for row in rows)
+    text = f"{lines}{digest_line(lines)}\n"
+    if path.suffix == ".gz":
+        with replacing(path, "wb") as file:
+            file.write(gzip.compress(text.encode(), mtime=0))
+        return
+    write_atomic(path, text)
+
+
+def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """Return one line per row: run_id, kind (of origin), the case's fields, the metrics; a missing metric is NaN."""
+    import pandas as pd
+
+    return pd.DataFrame([dict(_cells(row)) for row in rows])
+
+
+def _cells(row: Row) -> Iterator[tuple[str, object]]:
+    yield "run_id", row.run_id
+    yield "kind", row.origin.kind
+    for name in Case.__dataclass_fields__:
+        value = getattr(row.case, name)
+        yield name, json.dumps(value, sort_keys=True) if name == "scheme_options" else value
+    yield from row.metrics.items()
+
+
+def row_in(path: Path) -> Row:
+    """Return the row in a run's row.json; RunError when it is corrupt, a symbolic link, or that of another run."""
+    if path.is_symlink():
+        raise RunError(
+            f"{path} is a symbolic link, and a row is kept where its run is; remove it to run the case again"
+        )
+    rows = read_rows(path)
+    if len(rows) != 1 or rows[0].run_id != path.parent.name:
+        raise RunError(f"{path}:1: not the row of run {path.parent.name}; remove the file to run the case again")
+    return rows[0]
+
+
+def _parse(path: Path, number: int, line: str) -> Row:
+    try:
+        return Row.from_json(line)
+    except Changed as changed:
+        raise RunError(refusal(path, changed, number)) from None
+    except DAMAGED as error:
+        raise RunError(
+            f"{path}:{number}: not a row of this version of ssfx ({error}); remove it to run again"
+        ) from None

@@ -1,0 +1,71 @@
+"""Weights & Biases as a mirror of finished rows. It may fail or be absent without any effect on a run or its row."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from ssfx.core.curves import points
+from ssfx.core.errors import unknown
+from ssfx.core.rows import Row
+
+Mode = Literal["off", "offline", "online"]
+
+FILES = ("plan.json", "profile.json", "costs.json", "trace-rank0.json")
+"""Files of a run's last attempt that are kept as an artifact, those that there are."""
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """Where rows are copied to. `mode` off: nowhere; offline: a W&B run on this disk; online: uploaded too.
+
+    `folder` is where W&B keeps its files.
+    """
+
+    mode: Mode
+    folder: Path
+    project: str = "ssfx"
+    tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(Mode):
+            raise unknown("wandb mode", self.mode, get_args(Mode))
+
+
+def mirror(row: Row, to: Mirror, files: Sequence[Path] = ()) -> bool:
+    """Copy `row` to W&B under its run id and return whether that worked; a failure is one warning, never an error.
+
+    The case is the config, the curve is logged step by step, the metrics are the summary, and those of `files` that
+    exist are one artifact. The row in the store stays the record.
+    """
+    if to.mode == "off":
+        return False
+    try:
+        import wandb
+
+        to.folder.mkdir(parents=True, exist_ok=True)
+        settings = wandb.Settings(silent=True, console="off")
+        with wandb.init(
+            project=to.project, id=row.run_id, name=row.case.label, group=row.case.experiment, mode=to.mode,
+            tags=[*to.tags, row.origin.kind], dir=str(to.folder),
+            config={**asdict(row.case), "manifest": dict(row.manifest)}, settings=settings,
+        ) as run:  # fmt: skip
+            for point in points(row):
+                known: dict[str, Any] = {name: value for name, value in point.items() if value is not None}
+                run.log(known, step=int(known.pop("step")))
+            run.summary.update({name: value for name, value in row.metrics.items() if value is not None})
+            run.summary["origin"] = row.origin.kind
+            kept = [path for path in files if path.exists()]
+            if kept:
+                artifact = wandb.Artifact(f"run-{row.run_id}", type="run", metadata={"origin": row.origin.kind})
+                for path in kept:
+                    artifact.add_file(str(path))
+                run.log_artifact(artifact)
+    except Exception as error:
+        # Whatever a third-party service does must not cost a finished measurement.
+        warnings.warn(f"W&B mirror of run {row.run_id} failed: {type(error).__name__}: {error}", stacklevel=2)
+        return False
+    return True

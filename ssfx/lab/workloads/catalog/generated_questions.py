@@ -1,0 +1,159 @@
+"""Questions after a kind of thing, as "when" asks for a date: the answer is the words of that kind in a context."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ssfx.core.lazy import numpy as np
+from ssfx.core.lazy import torch
+from ssfx.lab.workloads.base import Dataset, datasets
+from ssfx.lab.workloads.metrics.tally import added
+from ssfx.lab.workloads.stream import Stream
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import nn
+
+    from ssfx.lab.workloads.metrics.tally import Tally
+    from ssfx.lab.workloads.stream import Batch
+
+QUESTIONS = ("who was it that", "where does it stand", "when did it happen", "which colour was it")
+"""One for every kind of thing; each of its words is a token of its own."""
+WORDS_PER_KIND = 16
+FILLERS = 32
+LONGEST = 3
+"""Words of the longest answer."""
+_ASKED = 4  # words of a question
+_BEFORE = _ASKED + 1  # tokens before the context: the question and a separator
+_SLOT = LONGEST + 1  # words of the context that hold one thing, so that two of them never touch
+_EVALUATION_BATCH = 128
+_SYLLABLES = ("ba", "de", "fi", "go", "lu", "ma", "ne", "pi", "ro", "su", "ta", "ve")
+
+
+@dataclass(frozen=True)
+class GeneratedQuestionsOptions:
+    """Tokens per sample, question included, and questions generated for training and held out."""
+
+    seq_len: int = 32
+    train_samples: int = 8192
+    held_out_samples: int = 512
+
+    def __post_init__(self) -> None:
+        least = _BEFORE + _SLOT * len(QUESTIONS)
+        if self.seq_len < least:
+            raise ValueError(f"seq_len must be at least {least}, got {self.seq_len}")
+        if min(self.train_samples, self.held_out_samples) < 1:
+            raise ValueError("train_samples and held_out_samples must be at least 1")
+
+
+@datasets.register(GeneratedQuestionsOptions())
+class GeneratedQuestions(Dataset):
+    """Contexts of filler words in which every kind of thing is named once, in one to three words of that kind.
+
+    It has the form of SQuAD: one sequence holds question and context, the answer is a span of the context, and it is
+    scored by exact match and F1 of its words. What must be learned is which words answer which question.
+    """
+
+    name = "generated_questions"
+    summary = "generated questions after a kind of thing, whose answer is a span of a context; f1, exact_match"
+    source = "generated with fixed seeds"
+    inputs = "words of a question and a context, with the answer's span"
+
+    def __init__(self, options: GeneratedQuestionsOptions = GeneratedQuestionsOptions()) -> None:
+        self.options = options
+        self.seq_len = options.seq_len
+
+    def _generated(self, seed: int, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return tokens [samples, seq_len] and the answers' first and last positions [samples, 2]."""
+        rng = np.random.default_rng(seed)
+        kinds, rows = len(QUESTIONS), np.arange(samples)[:, None]
+        tokens = rng.integers(_FIRST_FILLER, _FIRST_FILLER + FILLERS, (samples, self.seq_len))
+        asked = rng.integers(0, kinds, samples)
+        tokens[:, :_ASKED] = asked[:, None] * _ASKED + np.arange(_ASKED)
+        tokens[:, _ASKED] = _SEPARATOR
+        slots = (self.seq_len - _BEFORE) // _SLOT
+        slot = rng.permuted(np.tile(np.arange(slots), (samples, 1)), axis=1)[:, :kinds]
+        length = rng.integers(1, LONGEST + 1, (samples, kinds))
+        first = _BEFORE + slot * _SLOT + rng.integers(0, LONGEST + 1 - length)
+        last = first + length - 1
+        for kind in range(kinds):
+            words = rng.integers(0, WORDS_PER_KIND, (samples, LONGEST)) + _FIRST_WORD + kind * WORDS_PER_KIND
+            at = first[:, kind, None] + np.arange(LONGEST)
+            within = at <= last[:, kind, None]
+            tokens[np.broadcast_to(rows, at.shape)[within], at[within]] = words[within]
+        spans = np.stack((first, last), axis=-1)[rows[:, 0], asked]
+        return torch.from_numpy(tokens), torch.from_numpy(spans)
+
+    @cached_property
+    def _train(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._generated(1, self.options.train_samples)
+
+    @cached_property
+    def _held_out(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._generated(2, self.options.held_out_samples)
+
+    def fingerprint(self) -> str:
+        """Return the hash of all questions, contexts and answers."""
+        parts = (part.numpy().tobytes() for part in (*self._train, *self._held_out))
+        return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+
+    def train_loader(
+        self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
+    ) -> Stream:
+        """Return batches of tokens [B, seq_len] and of the answer's first and last position [B, 2], both int64."""
+
+        def gather(samples: NDArray[np.int64]) -> Batch:
+            tokens, spans = self._train
+            return tokens[samples], spans[samples]
+
+        return Stream(
+            gather, num_samples=self.options.train_samples,
+            rank=rank, world_size=world_size, batch_size=batch_size, seed=seed,
+        )  # fmt: skip
+
+    def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
+        """Return the sums of f1 and exact_match over every world_size-th held-out question.
+
+        The answer is the span of the best first position and the best last one that does not precede it.
+        """
+        from ssfx.lab.workloads.metrics.answers import answers_tally
+        from ssfx.lab.workloads.objective import evaluating, logits
+
+        all_tokens, all_spans = (part[rank::world_size] for part in self._held_out)
+        total: Tally = {"exact_sum": 0.0, "f1_sum": 0.0, "questions": 0.0}
+        with evaluating(model) as device:
+            for start in range(0, len(all_tokens), _EVALUATION_BATCH):
+                tokens, spans = (part[start : start + _EVALUATION_BATCH] for part in (all_tokens, all_spans))
+                first = logits(model, tokens.to(device)).float().cpu()
+                begins = first[:, 0].argmax(-1)
+                before = torch.arange(self.seq_len)[None, :] < begins[:, None]
+                ends = first[:, 1].masked_fill(before, float("-inf")).argmax(-1)
+                pairs = (
+                    (_text(row[int(a) : int(b) + 1]), [_text(row[int(span[0]) : int(span[1]) + 1])])
+                    for row, a, b, span in zip(tokens, begins, ends, spans, strict=True)
+                )
+                total = added(total, answers_tally(pairs))
+        return total
+
+
+_SEPARATOR = _ASKED * len(QUESTIONS)
+_FIRST_WORD = _SEPARATOR + 1
+_FIRST_FILLER = _FIRST_WORD + len(QUESTIONS) * WORDS_PER_KIND
+VOCABULARY = _FIRST_FILLER + FILLERS
+
+
+def _text(tokens: torch.Tensor) -> str:
+    """Return the words of tokens: those of the questions, "?" for the separator, and made-up ones."""
+    return " ".join(_word(int(token)) for token in tokens)
+
+
+def _word(token: int) -> str:
+    if token < _SEPARATOR:
+        return QUESTIONS[token // _ASKED].split()[token % _ASKED]
+    if token == _SEPARATOR:
+        return "?"
+    high, low = divmod(token, len(_SYLLABLES))
+    return _SYLLABLES[high] + _SYLLABLES[low]

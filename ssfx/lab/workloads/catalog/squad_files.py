@@ -1,0 +1,222 @@
+"""SQuAD v1.1: questions about paragraphs of Wikipedia, in the tokens of BERT."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ssfx.core.errors import RunError
+from ssfx.core.lazy import numpy as np
+from ssfx.core.lazy import torch
+from ssfx.lab.workloads.base import datasets
+from ssfx.lab.workloads.on_disk import tokens as t
+from ssfx.lab.workloads.on_disk.prepared_files import TokenizedFiles
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from ssfx.lab.workloads.on_disk.loader import Samples
+    from ssfx.lab.workloads.on_disk.prepared import Arrays
+
+VOCABULARY = 30522
+EVALUATION_BATCH = 16
+QUESTION_TOKENS = 64
+LONGEST_ANSWER = 30
+"""Tokens; a span that is longer is not taken for an answer (Devlin et al. 2019)."""
+
+
+@dataclass(frozen=True)
+class SquadOptions:
+    """Tokens per sample, question included, and by how many tokens windows of a longer context are apart.
+
+    `tokenizer`: a folder, below that of the data set or absolute, or bpe to train one here, with at most `vocabulary`
+    tokens.
+    """
+
+    seq_len: int = 384
+    stride: int = 128
+    tokenizer: str = "tokenizer"
+    vocabulary: int = 8192
+
+    def __post_init__(self) -> None:
+        if self.seq_len < 8 or self.stride < 1 or self.vocabulary < 300:
+            raise ValueError("seq_len must be at least 8, stride at least 1 and vocabulary at least 300")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, its paragraph, and every answer that people gave, as (text, first character)."""
+
+    text: str
+    context: str
+    answers: tuple[tuple[str, int], ...]
+
+
+@datasets.register(SquadOptions())
+class Squad(TokenizedFiles):
+    """Windows of a paragraph after its question, as BERT's own script cuts them; the answer is a span, or the first
+    token where it does not lie in the window.
+    """
+
+    name = "squad"
+    summary = "SQuAD v1.1 from the JSON files in DIR/squad and its tokenizer/; f1, exact_match"
+    source = "Rajpurkar et al. 2016; sequences of Devlin et al. 2019"
+    inputs = "tokens of a question and a context, with the answer's span"
+    folder = "squad"
+    files = (("train-v1.1.json",), ("dev-v1.1.json",))
+    hint = "; dataset.tokenizer=bpe trains a tokenizer here, data.download=true fetches all"
+
+    def _make(self) -> Arrays:
+        parts = {part: read_questions(self.paths(number)[0]) for number, part in enumerate(("train", "dev"))}
+        tokenizer = self.tokenizer_for((text for one in parts["train"] for text in (one.text, one.context)), VOCABULARY)
+        cut = _Cutter(tokenizer, self.options, self.name)
+        found = {part: cut.windows(questions) for part, questions in parts.items()}
+        return {f"{part}_{name}": array for part, arrays in found.items() for name, array in arrays.items()}
+
+    def samples(self, train: bool) -> Samples:
+        """Return tokens, mask and segments [3, seq_len], and the answer's first and last position [2], all int64."""
+        part = "train" if train else "dev"
+        return _Windows(self._arrays[f"{part}_inputs"], self._arrays[f"{part}_spans"])
+
+    def tally(self, model: nn.Module, rank: int, world_size: int) -> dict[str, float]:
+        """Return the sums of exact match and F1 over every world_size-th held-out question."""
+        from ssfx.lab.workloads.metrics.answers import answers_tally
+
+        questions = read_questions(self.paths(1)[0])
+        share = range(rank, len(questions), world_size)
+        best = self._answers(model, set(share))
+        return answers_tally(
+            (_cut(questions[number].context, best.get(number)), [text for text, _ in questions[number].answers])
+            for number in share
+        )
+
+    def _answers(self, model: nn.Module, wanted: set[int]) -> dict[int, tuple[int, int]]:
+        """Return the characters of the best span of each wanted question, over all windows of its paragraph."""
+        from ssfx.lab.workloads.objective import evaluating, logits
+
+        samples, of = self.samples(train=False), self._arrays["dev_question"]
+        offsets = self._arrays["dev_offsets"]
+        chosen = [number for number, question in enumerate(of.tolist()) if question in wanted]
+        best: dict[int, tuple[float, tuple[int, int]]] = {}
+        with evaluating(model) as device:
+            for start in range(0, len(chosen), EVALUATION_BATCH):
+                block = chosen[start : start + EVALUATION_BATCH]
+                inputs = torch.stack([samples[number][0] for number in block]).to(device)
+                for number, scores in zip(block, logits(model, inputs).float().cpu(), strict=True):
+                    score, first, last = _best_span(scores, torch.from_numpy(offsets[number, :, 1] > 0))
+                    span = int(offsets[number, first, 0]), int(offsets[number, last, 1])
+                    question = int(of[number])
+                    best[question] = max(best.get(question, (score, span)), (score, span))
+        return {question: span for question, (_, span) in best.items()}
+
+    def download(self) -> None:
+        """Fetch the two files, and the tokenizer of bert-base-uncased."""
+        from ssfx.lab.workloads.on_disk.fetch import fetch_file, fetch_tokenizer
+
+        for (name,) in self.files:
+            fetch_file(f"https://rajpurkar.github.io/SQuAD-explorer/dataset/{name}", self.folder, name)
+        fetch_tokenizer("google-bert/bert-base-uncased", self.folder, self.options.tokenizer)
+
+
+def read_questions(path: Path) -> list[Question]:
+    """Return the questions of a SQuAD v1.1 file in its order; RunError for a file that is none."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        return [
+            Question(
+                item["question"], paragraph["context"],
+                tuple((answer["text"], int(answer["answer_start"])) for answer in item["answers"]),
+            )
+            for article in raw["data"] for paragraph in article["paragraphs"] for item in paragraph["qas"]
+        ]  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} is no file of SQuAD v1.1: {type(error).__name__} {error}") from None
+
+
+class _Windows:
+    """Sample i: row i of the inputs and of the spans."""
+
+    def __init__(self, inputs: NDArray[Any], spans: NDArray[Any]) -> None:
+        self._inputs = inputs
+        self._spans = spans
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        inputs, spans = (array[number].astype(np.int64) for array in (self._inputs, self._spans))
+        return torch.from_numpy(inputs), torch.from_numpy(spans)
+
+
+class _Cutter:
+    """Makes windows: [CLS] question [SEP] context [SEP], padded to seq_len."""
+
+    def __init__(self, tokenizer: Any, options: SquadOptions, where: str) -> None:
+        self._tokenizer = tokenizer
+        self._options = options
+        self._pad, self._cls, self._sep = (t.special(tokenizer, one, where) for one in ("[PAD]", "[CLS]", "[SEP]"))
+
+    def windows(self, questions: list[Question]) -> Arrays:
+        """Return inputs [W, 3, T], spans [W, 2], the question of each window [W], and characters of tokens [W, T, 2].
+
+        The characters are those of the context, 0 and 0 for other tokens.
+        """
+        asked = t.encoded(self._tokenizer, (one.text for one in questions))
+        contexts = t.encoded(self._tokenizer, (one.context for one in questions))
+        inputs, spans, of, offsets = [], [], [], []
+        for number, (question, ask, context) in enumerate(zip(questions, asked, contexts, strict=True)):
+            head = [self._cls, *ask.ids[: min(QUESTION_TOKENS, self._options.seq_len // 2)], self._sep]
+            room = self._options.seq_len - len(head) - 1
+            answer = question.answers[0] if question.answers else ("", 0)
+            for start in range(0, max(1, len(context.ids) - room + self._options.stride), self._options.stride):
+                ids, places = context.ids[start : start + room], context.offsets[start : start + room]
+                inputs.append(self._inputs(head, ids))
+                spans.append(_span(answer, places, len(head)))
+                of.append(number)
+                offsets.append(self._offsets(len(head), places))
+                if start + room >= len(context.ids):
+                    break
+        if not inputs:
+            raise RunError(f"{self._options} finds no question in the files")
+        return {
+            "inputs": np.array(inputs, np.int32),
+            "spans": np.array(spans, np.int32),
+            "question": np.array(of, np.int32),
+            "offsets": np.array(offsets, np.int32),
+        }
+
+    def _inputs(self, head: list[int], ids: list[int]) -> list[list[int]]:
+        length = self._options.seq_len
+        used = len(head) + len(ids) + 1
+        padding = [0] * (length - used)
+        tokens = [*head, *ids, self._sep, *([self._pad] * len(padding))]
+        return [tokens, [1] * used + padding, [0] * len(head) + [1] * (len(ids) + 1) + padding]
+
+    def _offsets(self, before: int, places: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [(0, 0)] * before + places + [(0, 0)] * (self._options.seq_len - before - len(places))
+
+
+def _span(answer: tuple[str, int], places: list[tuple[int, int]], before: int) -> tuple[int, int]:
+    """Return the first and last token of the answer in a window; (0, 0) when the window does not hold all of it."""
+    text, first = answer
+    last = first + len(text)
+    inside = [i for i, (start, end) in enumerate(places) if start < last and end > first]
+    if not text or not inside or places[inside[0]][0] > first or places[inside[-1]][1] < last:
+        return 0, 0
+    return before + inside[0], before + inside[-1]
+
+
+def _best_span(scores: Tensor, in_context: Tensor) -> tuple[float, int, int]:
+    """Return score, first and last token of the best span of the context: not reversed and not too long."""
+    first, last = scores.masked_fill(~in_context, -1e9)
+    both = first[:, None] + last[None]
+    allowed = torch.ones_like(both, dtype=torch.bool).triu().tril(LONGEST_ANSWER - 1)
+    best = int(both.masked_fill(~allowed, -4e9).argmax())
+    return float(both.flatten()[best]), best // len(first), best % len(first)
+
+
+def _cut(context: str, span: tuple[int, int] | None) -> str:
+    return context[span[0] : span[1]] if span else ""

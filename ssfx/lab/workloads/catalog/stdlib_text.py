@@ -1,0 +1,156 @@
+"""A text that every machine already has: the source code of Python's own standard library."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ssfx.core.errors import RunError
+from ssfx.core.lazy import numpy as np
+from ssfx.core.lazy import torch
+from ssfx.lab.workloads.base import Dataset, datasets
+from ssfx.lab.workloads.metrics.tally import added
+from ssfx.lab.workloads.stream import Stream
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import nn
+
+    from ssfx.lab.workloads.metrics.tally import Tally
+    from ssfx.lab.workloads.stream import Batch
+
+# Installed packages are not the standard library, and some distributions leave its tests and tools out.
+_LEFT_OUT = frozenset({"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "ensurepip"})
+_EVALUATION_BATCH = 32
+
+
+@dataclass(frozen=True)
+class StdlibTextOptions:
+    """Bytes per sample, bytes of source that are read, and held-out bytes that `evaluate` scores."""
+
+    seq_len: int = 128
+    max_bytes: int = 4 * 2**20
+    held_out_bytes: int = 2**16
+
+    def __post_init__(self) -> None:
+        if self.seq_len < 1 or self.max_bytes < 2**16 or self.held_out_bytes <= self.seq_len:
+            raise ValueError("seq_len must be at least 1, max_bytes at least 65536, held_out_bytes above seq_len")
+
+
+@datasets.register(StdlibTextOptions())
+class StdlibText(Dataset):
+    """The .py files of the running Python as bytes, sorted by relative path, up to the file that passes `max_bytes`.
+
+    A file is held out when the first byte of the SHA-256 of its content is below 26 (one tenth). Other Python versions
+    give another text, and so another fingerprint.
+    """
+
+    name = "stdlib_text"
+    summary = "source code of the Python standard library as bytes, a tenth of the files held out; perplexity"
+    source = "the running Python's standard library (sysconfig)"
+    inputs = "bytes"
+
+    def __init__(self, options: StdlibTextOptions = StdlibTextOptions()) -> None:
+        self.options = options
+        self.seq_len = options.seq_len
+
+    @cached_property
+    def _split(self) -> tuple[bytes, bytes]:
+        train: list[bytes] = []
+        held_out: list[bytes] = []
+        total = 0
+        for content in _sources():
+            (held_out if hashlib.sha256(content).digest()[0] < 26 else train).append(content)
+            total += len(content) + 1
+            if total >= self.options.max_bytes:
+                break
+        # Files end with a zero byte, which Python source must not contain.
+        texts = b"".join(c + b"\0" for c in train), b"".join(c + b"\0" for c in held_out)
+        if min(map(len, texts)) <= self.seq_len:
+            raise RunError(
+                f"the Python standard library has too little source here: {len(texts[0])} training and {len(texts[1])} "
+                f"held-out bytes for samples of {self.seq_len}; use a Python installed with its .py files"
+            )
+        return texts[0], texts[1][: self.options.held_out_bytes]
+
+    @cached_property
+    def _train(self) -> torch.Tensor:
+        return _tokens(self._split[0])
+
+    @cached_property
+    def _held_out(self) -> torch.Tensor:
+        return _tokens(self._split[1])
+
+    def fingerprint(self) -> str:
+        """Return the hash of both parts of the text and of the sample length."""
+        train, held_out = (hashlib.sha256(text).digest() for text in self._split)
+        return hashlib.sha256(train + held_out + str(self.seq_len).encode()).hexdigest()[:16]
+
+    def train_loader(
+        self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
+    ) -> Stream:
+        """Return batches of bytes [B, seq_len] and the bytes that follow them [B, seq_len], both int64."""
+
+        def gather(samples: NDArray[np.int64]) -> Batch:
+            return _windows(self._train, samples, self.seq_len)
+
+        return Stream(
+            gather, num_samples=(len(self._train) - 1) // self.seq_len,
+            rank=rank, world_size=world_size, batch_size=batch_size, seed=seed,
+        )  # fmt: skip
+
+    def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
+        """Return the sums of the perplexities over every world_size-th held-out window, each without context before it.
+
+        A token is a byte. A word ends where a blank follows something else.
+        """
+        from ssfx.lab.workloads.metrics.networks import tokens_tally
+        from ssfx.lab.workloads.objective import evaluating, logits
+
+        share = np.arange((len(self._held_out) - 1) // self.seq_len)[rank::world_size]
+        total: Tally = {"nats": 0.0, "tokens": 0.0, "words": 0.0}
+        with evaluating(model) as device:
+            for start in range(0, len(share), _EVALUATION_BATCH):
+                inputs, targets = _windows(self._held_out, share[start : start + _EVALUATION_BATCH], self.seq_len)
+                ends = _is_blank(targets) & ~_is_blank(inputs)
+                found = tokens_tally(logits(model, inputs.to(device)), targets.to(device), float(ends.sum()))
+                total = added(total, found)
+        return total
+
+
+def _is_blank(tokens: torch.Tensor) -> torch.Tensor:
+    return (tokens <= ord(" ")) | (tokens == ord("\x7f"))
+
+
+def _sources() -> Iterator[bytes]:
+    root = Path(sysconfig.get_path("stdlib"))
+    files: list[Path] = []
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in _LEFT_OUT]
+        files += [Path(folder, name) for name in names if name.endswith(".py")]
+    if not files:
+        raise RunError(f"no .py files in {root}; data set stdlib_text needs a Python installed with its sources")
+    return (_read(path) for path in sorted(files, key=lambda path: path.relative_to(root).as_posix()))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RunError(f"data set stdlib_text cannot read {path}: {error.strerror}") from error
+
+
+def _tokens(text: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
+
+
+def _windows(text: torch.Tensor, samples: NDArray[np.int64], seq_len: int) -> Batch:
+    at = torch.from_numpy(samples * seq_len)[:, None] + torch.arange(seq_len + 1)
+    window = text[at].long()
+    return window[:, :-1], window[:, 1:]

@@ -1,0 +1,183 @@
+"""WMT16, German to English, in the tokens of one byte-pair vocabulary for both languages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ssfx.core.errors import RunError
+from ssfx.core.lazy import numpy as np
+from ssfx.core.lazy import torch
+from ssfx.lab.workloads.base import datasets
+from ssfx.lab.workloads.on_disk import tokens as t
+from ssfx.lab.workloads.on_disk.base import EVALUATION_BATCH, FileDataset
+from ssfx.lab.workloads.on_disk.prepared import prepared
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from ssfx.lab.workloads.metrics.tally import Tally
+    from ssfx.lab.workloads.on_disk.loader import Samples
+    from ssfx.lab.workloads.on_disk.prepared import Arrays
+
+VOCABULARY = 32317
+PARTS = ("train", "validation")
+PADDING, BEGIN, END = 0, 1, 2
+PADDED = -100
+"""The target where nothing is to be found."""
+OWN = 3
+"""Numbers that are no token of the tokenizer, whose own come after them."""
+
+
+@dataclass(frozen=True)
+class Wmt16Options:
+    """Tokens of the longest sentence; longer pairs are left out, as GNMT's script does.
+
+    `tokenizer`: a folder, below that of the data set or absolute, or bpe to train one here, with at most `vocabulary`
+    tokens.
+    """
+
+    seq_len: int = 50
+    tokenizer: str = "tokenizer"
+    vocabulary: int = 32000
+
+    def __post_init__(self) -> None:
+        if self.seq_len < 2 or not 300 <= self.vocabulary <= VOCABULARY - OWN:
+            raise ValueError(f"seq_len must be at least 2 and vocabulary in 300 .. {VOCABULARY - OWN}")
+
+
+@datasets.register(Wmt16Options())
+class Wmt16(FileDataset):
+    """Pairs of sentences: tables with a column "translation" of {"de", "en"}, or lines of German, tab, English."""
+
+    name = "wmt16"
+    summary = "WMT16 German to English from DIR/wmt16 and its tokenizer/; perplexity, bleu"
+    source = "Bojar et al. 2016"
+    inputs = "tokens of a sentence and its translation"
+    folder = "wmt16"
+    files = tuple((f"{part}*.parquet", f"{part}.tsv") for part in PARTS)
+    hint = "; dataset.tokenizer=bpe trains a tokenizer here, data.download=true fetches the sentences"
+
+    def __init__(self, options: Wmt16Options = Wmt16Options()) -> None:
+        super().__init__(options)
+        self.options: Wmt16Options = options
+        self.seq_len = options.seq_len
+
+    @property
+    def wanted(self) -> tuple[tuple[str, ...], ...]:
+        """Both parts, and a tokenizer unless one is trained."""
+        return (*self.files, *t.wanted(self.options.tokenizer))
+
+    @cached_property
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return prepared(f"{self.name}-{self.fingerprint()}", self._make)
+
+    def _make(self) -> Arrays:
+        if self.options.tokenizer == t.TRAINED:
+            texts = (text for pair in self._pairs("train") for text in pair)
+            tokenizer = t.train_tokenizer(texts, self.options.vocabulary)
+        else:
+            tokenizer = t.load_tokenizer(self.paths(len(self.files))[0], VOCABULARY - OWN)
+        (train, _), (validation, kept) = (self._padded(tokenizer, part) for part in PARTS)
+        translations = [pair[1] for number, pair in enumerate(self._pairs("validation")) if number in kept]
+        return {
+            "train": train, "validation": validation,
+            "tokenizer": _bytes(tokenizer.to_str()), "translations": _bytes(json.dumps(translations)),
+        }  # fmt: skip
+
+    def _padded(self, tokenizer: Any, part: str) -> tuple[NDArray[Any], set[int]]:
+        """Return the pairs that are short enough, each sentence with an end, padded: [N, 2, seq_len], and which."""
+        length, found, kept = self.options.seq_len, [], set()
+        texts = t.encoded(tokenizer, (text for pair in self._pairs(part) for text in pair))
+        for number, source in enumerate(texts):
+            both = [[OWN + token for token in one.ids] + [END] for one in (source, next(texts))]
+            if all(len(one) <= length for one in both):
+                found.append([one + [PADDING] * (length - len(one)) for one in both])
+                kept.add(number)
+        if not found:
+            raise RunError(f"the {part} part of {self.name} has no pair of at most {length} tokens")
+        return np.array(found, np.int32), kept
+
+    def _pairs(self, part: str) -> Iterator[tuple[str, str]]:
+        from ssfx.lab.workloads.on_disk.tables import rows
+
+        paths = self.paths(PARTS.index(part))
+        plain = {} if paths[0].suffix == ".parquet" else {"sep": "\t", "names": ["de", "en"], "quoting": 3}
+        for row in rows(paths, **plain):
+            pair = row.get("translation", row)
+            if not pair.get("de") or not pair.get("en"):
+                if "de" not in pair or "en" not in pair:
+                    raise RunError(f"{paths[0]} has no sentences de and en; it has {', '.join(pair)}")
+                continue
+            yield pair["de"], pair["en"]
+
+    def samples(self, train: bool) -> Samples:
+        """Return both sentences [2, seq_len], the second one later, and what comes next [seq_len], -100 for padding."""
+        return _Pairs(self._arrays[PARTS[not train]])
+
+    def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
+        """Return the sums of the perplexity per token and of BLEU over every world_size-th pair.
+
+        The perplexity is that of the translation in the file; BLEU is that of the network's own, written greedily.
+        """
+        from ssfx.lab.workloads.metrics.bleu import bleu_tally
+        from ssfx.lab.workloads.metrics.networks import tokens_tally
+        from ssfx.lab.workloads.metrics.translation import greedy
+        from ssfx.lab.workloads.objective import evaluating, logits
+
+        samples = self.samples(train=False)
+        share: Sequence[int] = range(rank, len(samples), world_size)
+        total: Tally = {"nats": 0.0, "tokens": 0.0}
+        written: list[str] = []
+        with evaluating(model) as device:
+            for start in range(0, len(share), EVALUATION_BATCH):
+                pairs = [samples[number] for number in share[start : start + EVALUATION_BATCH]]
+                inputs, targets = (torch.stack(one).to(device) for one in zip(*pairs, strict=True))
+                counted = tokens_tally(logits(model, inputs), targets, 0.0)
+                total["nats"] += counted["nats"]
+                total["tokens"] += float((targets != PADDED).sum())
+                written += self._texts(greedy(model, inputs[:, 0], begin=BEGIN, end=END, padding=PADDING))
+        wanted = json.loads(bytes(self._arrays["translations"]))
+        return total | bleu_tally(written, [wanted[number] for number in share])
+
+    def _texts(self, tokens: Tensor) -> list[str]:
+        """Return the sentences of tokens [N, T], each up to its end."""
+        rows = (row[: row.index(END)] if END in row else row for row in tokens.tolist())
+        return list(self._tokenizer.decode_batch([[number - OWN for number in row if number >= OWN] for row in rows]))
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_str(bytes(self._arrays["tokenizer"]).decode())
+
+    def download(self) -> None:
+        """Fetch the sentences; a tokenizer for them is trained here."""
+        from ssfx.lab.workloads.on_disk.fetch import fetch_tables
+
+        fetch_tables("wmt/wmt16", "de-en", self.folder)
+
+
+class _Pairs:
+    """Sample i: the source, the translation after a token that begins it, and the translation to be found."""
+
+    def __init__(self, pairs: NDArray[Any]) -> None:
+        self._pairs = pairs
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        source, target = torch.from_numpy(self._pairs[number].astype(np.int64))
+        given = torch.cat((torch.tensor([BEGIN]), target[:-1]))
+        return torch.stack((source, given)), torch.where(target == PADDING, PADDED, target)
+
+
+def _bytes(text: str) -> NDArray[Any]:
+    return np.frombuffer(text.encode(), np.uint8)

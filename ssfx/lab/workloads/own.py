@@ -1,0 +1,100 @@
+"""Models and data sets of the user's own among the registered ones: `model=my.py:build`, `dataset=my.py:make`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ssfx.core.component_spec import Catalog, Entry
+from ssfx.core.errors import ConfigError
+from ssfx.core.own_code import is_own, own_code
+from ssfx.core.registry import Registry
+from ssfx.lab.workloads.declarations import ANY, Dataset, Model
+from ssfx.lab.workloads.own_dataset import OwnDataset, OwnName
+from ssfx.perf_model.saved_profiles import is_saved, saved_profile
+
+if TYPE_CHECKING:
+    from torch import nn
+
+BATCH_SIZE = 32
+"""Of a model that says nothing else."""
+
+
+class Models(Registry[Model]):
+    """The registered models, and every function that returns a network."""
+
+    def __contains__(self, name: str) -> bool:
+        if is_saved(name):
+            return bool(saved_profile(name))
+        return bool(own_code(name)) if is_own(name) else super().__contains__(name)
+
+    def __getitem__(self, name: str) -> Model:
+        """Return the model called `name`; ConfigError with the nearest name, or for a function that is not there."""
+        if not is_own(name) and not is_saved(name):
+            return super().__getitem__(name)
+        if is_saved(name):
+            batch_size = saved_profile(name).batch_size or 1
+            return Model(name, "a saved profile", ANY, lambda: _no_network(name), batch_size, name)
+        code = own_code(name)
+        return Model(
+            name=code.name,
+            summary=f"{code.function} of {code.path}",
+            inputs=ANY,
+            build=lambda: built(name),
+            batch_size=code.says.get("batch_size", BATCH_SIZE),
+            source=str(code.path),
+        )
+
+
+def _no_network(name: str) -> nn.Module:
+    raise ConfigError(f"{name} is a profile, which has no network to train; use it with ssfx plan, simulate or advise")
+
+
+def built(name: str) -> nn.Module:
+    """Return the network that an own function returns; ConfigError when it fails or returns something else."""
+    from torch import nn
+
+    code = own_code(name)
+    function = code.load()
+    try:
+        model = function()
+    except Exception as error:
+        raise ConfigError(f"{code.name} fails: {type(error).__name__}: {error}") from error
+    if isinstance(model, tuple) and model:
+        model = model[0]  # it comes with a batch, for ssfx profile
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"{code.name} must return a torch.nn.Module, and returns a {type(model).__name__}")
+    return model
+
+
+class Datasets(Catalog[Dataset]):
+    """The registered data sets, and every function that returns a map-style one."""
+
+    def __contains__(self, name: str) -> bool:
+        return bool(own_code(name)) if is_own(name) else super().__contains__(name)
+
+    def __getitem__(self, name: str) -> Entry[Dataset]:
+        """Return the data set called `name`; see Models."""
+        if not is_own(name):
+            return super().__getitem__(name)
+        return Entry(OwnDataset, OwnName(own_code(name).name))
+
+    def build(self, spec: str) -> Dataset:
+        """Return the data set of a spec; that of a function whose file has changed is another one."""
+        return super().build(own_code(spec).name if _is_function(spec) else spec)
+
+    def canonical(self, spec: str, options: Mapping[str, Any] | None = None) -> str:
+        """Return `spec` with `options` applied; an own function has none, and the digest of its file instead."""
+        if not _is_function(spec):
+            return super().canonical(spec, options)
+        return own_code(spec).name
+
+    def _resolve(self, spec: str, overrides: Mapping[str, Any]) -> tuple[Entry[Dataset], Any]:
+        if not _is_function(spec):
+            return super()._resolve(spec, overrides)
+        entry = self[spec]
+        return entry, entry.options
+
+
+def _is_function(spec: str) -> bool:
+    return is_own(spec.partition("(")[0])

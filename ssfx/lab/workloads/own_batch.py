@@ -1,0 +1,269 @@
+"""A function of the user's that returns a model and a batch: timed on this machine, or counted for another device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from ssfx.core import accelerator
+from ssfx.core.case import Case, ClusterChoice
+from ssfx.core.errors import ConfigError
+from ssfx.core.origin import Origin
+from ssfx.core.own_code import own_code
+from ssfx.lab.results.manifest import describe, hardware
+from ssfx.lab.workloads.analytic import first_pass, trace_of
+from ssfx.lab.workloads.autocast_regions import autocast_regions
+from ssfx.lab.workloads.clock import Clock, Mark
+from ssfx.lab.workloads.on_meta import batch_to, to_meta
+from ssfx.lab.workloads.step import make_optimizer
+from ssfx.lab.workloads.tracing import Trace, Work
+from ssfx.perf_model.devices import Device
+from ssfx.perf_model.devices import device as data_sheet
+from ssfx.perf_model.roofline import STEP_TRAFFIC, UNSCALE_TRAFFIC, row_s
+from ssfx.planning.plan import TensorSpec
+from ssfx.planning.profile import InPrecision, Profile
+
+Loss = Callable[[nn.Module, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class OwnBatch:
+    """What a function of the user's returned: a model, one batch for it, and how its loss is computed from both."""
+
+    name: str
+    """The function, as it was written, and the digest of its file."""
+    model: nn.Module
+    batch: Any
+    loss: Loss
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of the batch: the first dimension of its first tensor."""
+        plain = dict(self.batch) if isinstance(self.batch, Mapping) else self.batch
+        return next((len(leaf) for leaf in tree_leaves(plain) if isinstance(leaf, Tensor) and leaf.ndim), 1)
+
+    def to(self, device: str) -> OwnBatch:
+        """Return the same on another device."""
+        model = to_meta(self.model) if device == "meta" else self.model.to(device)
+        return OwnBatch(self.name, model, batch_to(self.batch, device), self.loss)
+
+    def built(self, device: str) -> OwnBatch:
+        """Return the same on a device, after a forward pass there, in which a lazy model builds the rest of itself.
+
+        ConfigError where no parameter is trained then.
+        """
+        moved = self.to(device)
+        if device == "meta":
+            first_pass(moved.one_loss)
+        else:
+            moved.one_loss()
+        if not _trained(moved.model):
+            raise ConfigError(f"{self.name.partition('#')[0]}: no parameter of the model is trained")
+        return moved
+
+    def one_loss(self) -> Tensor:
+        """Return the loss of the batch; ConfigError when the model cannot take it."""
+        try:
+            found = self.loss(self.model, self.batch)
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"{self.name}: the model fails on its batch: {type(error).__name__}: {reason}") from error
+        if not isinstance(found, Tensor) or found.numel() != 1:
+            raise ConfigError(f"{self.name}: the loss must be a tensor of one number, and is a {type(found).__name__}")
+        return found
+
+
+def own_batch(name: str) -> OwnBatch:
+    """Return what the function `name` returns: (model, batch) or (model, batch, loss), where loss(model, batch).
+
+    Without a loss, the model is called with the batch (a tuple's items as arguments, a dict's as keywords), and what it
+    returns as `loss`, or else the mean of all numbers that it returns, is the loss: the time of a backward pass hardly
+    depends on it. ConfigError when the function fails or returns anything else.
+    """
+    code = own_code(name)
+    plain = code.name.partition("#")[0]
+    try:
+        made = code.load()()
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{plain} fails: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    if isinstance(made, nn.Module):
+        raise ConfigError(
+            f"{plain} returns a model without a batch; return (model, batch), or measure it with a data set: "
+            f"ssfx profile model={plain} dataset=NAME"
+        )
+    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
+        raise ConfigError(f"{plain} must return (model, batch) or (model, batch, loss), and returns a {_kind(made)}")
+    loss = made[2] if len(made) == 3 else _own_loss
+    if not callable(loss):
+        raise ConfigError(f"{plain}: the third thing it returns must be a function loss(model, batch)")
+    return OwnBatch(code.name, made[0].train(), made[1], loss)
+
+
+def timed_batch(name: str, device: str, optimizer: str = "sgd", iterations: int = 20, warmup: int = 5) -> Profile:
+    """Return the profile of an own model on `device` (cpu or cuda), each time the median over iterations, one rank."""
+    own = own_batch(name).built(device)
+    case = Case("profile", own.name, "", "ddp", ClusterChoice("local"), 1, own.batch_size, optimizer=optimizer, lr=1e-9)
+    stepping, clock = make_optimizer(case, own.model), Clock(torch.device(device))
+    ready: dict[str, Mark] = {}
+    handles = [
+        p.register_post_accumulate_grad_hook(lambda _, key=key: ready.__setitem__(key, clock.mark()))
+        for key, p in _trained(own.model).items()
+    ]
+    rounds = []
+    for _ in range(warmup + iterations):
+        ready.clear()
+        began = clock.mark()
+        stepping.zero_grad()
+        forward = clock.mark()
+        loss = own.one_loss()
+        backward = clock.mark()
+        loss.backward()
+        end = clock.mark()
+        stepping.step()
+        stepped = clock.mark()
+        clock.wait()
+        at = {key: clock.seconds(backward, mark) for key, mark in ready.items()}
+        marks = (began, forward, backward, end, stepped)
+        rounds.append(([clock.seconds(first, second) for first, second in pairwise(marks)], at))
+    for handle in handles:
+        handle.remove()
+    kept = rounds[warmup:]
+    other_s, forward_s, backward_s, step_s = (median(parts[i] for parts, _ in kept) for i in range(4))
+    at = {key: median(found.get(key, backward_s) for _, found in kept) for key in _trained(own.model)}
+    gpus = accelerator.names(device)[:1]
+    threads = torch.get_num_threads()
+    origin = Origin(
+        "measured", describe({**hardware(), "gpus": gpus}), datetime.now(UTC).date().isoformat(),
+        f"ssfx profile {name}: median of {iterations} iterations after {warmup}, one process, {threads} "
+        f"thread{'s' * (threads > 1)}; step: {optimizer}; data loading is left out",
+        {"torch": torch.__version__},
+    )  # fmt: skip
+    order = sorted(at, key=lambda key: at[key])
+    ready_s = [at[key] for key in order]
+    return Profile(
+        own.name, _specs(own.model, order), _gaps(ready_s), round(forward_s, 9), origin, own.batch_size, device,
+        step_s=round(step_s, 9), other_s=round(other_s, 9), optimizer=optimizer,
+    )  # fmt: skip
+
+
+def counted_batch(name: str, on: str, optimizer: str = "sgd", precision: str = "fp32") -> Profile:
+    """Return the nominal profile of an own model on device `on`, from the operators of one step on its batch.
+
+    They are counted on torch's meta device, which computes nothing; each takes what the roofline says, in the precision
+    of the region of autocast that it is in, or in `precision` outside of all. The times in the other precisions of the
+    device are kept with it. ConfigError for a model that looks at the values of its data, which that device does not
+    have, and for a precision that `on` does not have.
+    """
+    target = data_sheet(on)
+    on = target.name
+    target.at(precision)
+    with autocast_regions() as regions:
+        try:
+            own = own_batch(name).built("meta")
+            trace = trace_of(own.model, own.one_loss, all_have=False, regions=regions)
+        except ConfigError as error:
+            raise ConfigError(f"{error}; so it cannot be counted for {on}: measure it where such a device is") from None
+        except (RuntimeError, NotImplementedError) as error:
+            raise ConfigError(f"{name} cannot be counted: {' '.join(str(error).split())}") from None
+    times = {one: _times(name, own, trace, target, optimizer, one) for one in ("fp32", *target.tensor_flops)}
+    asked = times.pop(precision)
+    origin = Origin("nominal", target.title, "", asked.note, {"torch": torch.__version__})
+    return Profile(
+        own.name, _specs(own.model, trace.order), asked.ready_gap_s, asked.forward_s, origin, own.batch_size, on,
+        step_s=asked.step_s, optimizer=optimizer, precision=precision, in_other=times,
+    )  # fmt: skip
+
+
+def _times(name: str, own: OwnBatch, trace: Trace, target: Device, optimizer: str, precision: str) -> InPrecision:
+    """Return what the operators of `trace` take on a device, in `precision` where they are in no region of autocast."""
+    trained = _trained(own.model).values()
+    copies = STEP_TRAFFIC[optimizer] + (UNSCALE_TRAFFIC if precision == "fp16" else 0)
+    moved = copies * sum(p.numel() * p.element_size() for p in trained)
+    seconds = {
+        key: sum(_seconds(work, target.at(_inside(region, precision))) for region, work in every.items())
+        for key, every in trace.by_precision.items()
+    }
+    regions = sorted({region for every in trace.by_precision.values() for region in every if region})
+    said = f", {' and '.join(regions)} where the model says so" if regions else ""
+    computing = target.at(precision)
+    note = (
+        f"roofline, not measured: operators of one step on the batch of {name}, counted on the meta device, at "
+        f"{computing.efficiency}; {computing.assumption}{said}; {computing.source}; step: {optimizer}; data loading is "
+        "left out"
+    )
+    return InPrecision(
+        tuple(round(seconds.get(("backward", key), 0.0), 9) for key in trace.order),
+        round(sum(value for (passed, _), value in seconds.items() if passed == "forward"), 9),
+        round(moved / (target.memory_bytes_s * target.memory_efficiency) + target.launch_s, 9),
+        note,
+    )
+
+
+def _inside(region: str, outside: str) -> str:
+    """Return the precision of operators in a region of autocast, "" for none, where `outside` is that of the others."""
+    if region == "fp32":
+        return "tf32" if outside == "tf32" else "fp32"
+    return outside if not region or outside == "fp8" else region
+
+
+def ready_order(name: str) -> tuple[TensorSpec, ...]:
+    """Return the trained tensors of an own model in the order in which one backward pass makes their gradients ready.
+
+    Tensors without a gradient are left out.
+    """
+    own = own_batch(name).built("cpu")
+    order: list[str] = []
+    for key, p in _trained(own.model).items():
+        p.register_post_accumulate_grad_hook(lambda _, key=key: order.append(key))
+    own.one_loss().backward()
+    return _specs(own.model, order)
+
+
+def _own_loss(model: nn.Module, batch: Any) -> Tensor:
+    if isinstance(batch, Mapping):
+        out = model(**batch)
+    else:
+        out = model(*batch) if isinstance(batch, tuple | list) else model(batch)
+    said = out.get("loss") if isinstance(out, Mapping) else getattr(out, "loss", None)
+    if isinstance(said, Tensor):
+        return said
+    floats = [leaf.float().mean() for leaf in tree_leaves(out) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    if not floats:
+        raise TypeError("the model returns no numbers")
+    return torch.stack(floats).sum()
+
+
+def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def _specs(model: nn.Module, order: list[str]) -> tuple[TensorSpec, ...]:
+    found = _trained(model)
+    return tuple(
+        TensorSpec(key, tuple(found[key].shape), str(found[key].dtype).removeprefix("torch.")) for key in order
+    )
+
+
+def _gaps(ready_s: list[float]) -> tuple[float, ...]:
+    return tuple(round(max(0.0, later - earlier), 9) for earlier, later in zip([0.0, *ready_s], ready_s, strict=False))
+
+
+def _seconds(work: Work, target: Device) -> float:
+    still = (work.conv_still, work.matmul_still, work.other_still)
+    every = (work.conv_bytes, work.matmul_bytes, work.other_bytes)
+    moved = [most - part for most, part in zip(every, still, strict=True)]
+    return row_s((work.kernels, work.conv_flops, work.matmul_flops, *moved, *still), target, 1)
+
+
+def _kind(made: Any) -> str:
+    return f"tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__

@@ -1,0 +1,198 @@
+"""One optimizer step of one rank: micro-batches, backward with exchange, clipping, update, and where its time went."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import nn
+
+from ssfx.core.case import Case
+from ssfx.core.errors import unknown
+from ssfx.lab.results.density_bins import binned
+from ssfx.lab.workloads.checks import OPTIMIZERS
+from ssfx.lab.workloads.clock import Clock, Mark
+from ssfx.lab.workloads.objective import cross_entropy
+from ssfx.lab.workloads.precision import forward_in
+from ssfx.lab.workloads.record import StepRecord
+from ssfx.lab.workloads.schedule import learning_rate
+from ssfx.lab.workloads.stream import Batches
+from ssfx.lab.workloads.sync import NoExchange, Stats, Sync
+
+
+def make_optimizer(case: Case, model: nn.Module) -> torch.optim.Optimizer:
+    """Return the case's optimizer; `momentum` is beta1 of adam and adamw, whose beta2 is 0.999.
+
+    One fused kernel, on the CPU as on CUDA: it reads each tensor once. On the CPU torch's other path is several times
+    slower, and twice that where most second moments are zero, as they are after sparse gradients
+    (benchmarks/optimizers.py).
+    """
+    parameters, decay = _groups(case, model), case.weight_decay
+    if case.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=case.lr, momentum=case.momentum, weight_decay=decay, fused=True)
+    betas = (case.momentum, 0.999)
+    if case.optimizer == "adam":
+        return torch.optim.Adam(parameters, lr=case.lr, betas=betas, weight_decay=decay, fused=True)
+    if case.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, lr=case.lr, betas=betas, weight_decay=decay, fused=True)
+    raise unknown("optimizer", case.optimizer, OPTIMIZERS)
+
+
+def _groups(case: Case, model: nn.Module) -> list[dict[str, Any]]:
+    """Return all parameters, those with fewer than two dimensions apart and without weight decay if the case says so.
+
+    Biases and the scales of norms have one dimension in all models here; Devlin et al. 2019 decay neither.
+    """
+    parameters = list(model.parameters())
+    if not case.decay_only_matrices:
+        return [{"params": parameters}]
+    matrices, vectors = ([p for p in parameters if (p.ndim >= 2) is wide] for wide in (True, False))
+    return [group for group in ({"params": matrices}, {"params": vectors, "weight_decay": 0.0}) if group["params"]]
+
+
+class Stepper:
+    """Runs optimizer steps; step n uses micro-batches n * accumulate to (n + 1) * accumulate - 1 of `batches`."""
+
+    def __init__(
+        self,
+        case: Case,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        sync: Sync,
+        scaler: torch.amp.GradScaler | None,
+        batches: Batches,
+        device: torch.device,
+    ) -> None:
+        self._case = case
+        self._model = model
+        self._optimizer = optimizer
+        self._sync = sync
+        self._scaler = scaler
+        self._batches = batches
+        self._device = device
+        self._clock = Clock(device)
+
+    def compute_only(self, step: int) -> tuple[float, float]:
+        """Return the seconds of forward and backward of that step's first micro-batch, of which nothing is kept."""
+        mark = self._clock.mark
+        self._optimizer.zero_grad()
+        inputs, targets = (t.to(self._device) for t in self._batches[step * self._case.accumulate])
+        with self._sync.no_sync():
+            start = mark()
+            loss = self._forward(inputs, targets)
+            middle = mark()
+            self._backward(loss)
+            end = mark()
+        self._clock.wait()
+        return self._clock.seconds(start, middle), self._clock.seconds(middle, end)
+
+    def run(self, step: int) -> StepRecord:
+        """Do step number `step` and return what was observed; the device has finished when this returns."""
+        mark = self._clock.mark
+        forward: list[tuple[Mark, Mark]] = []
+        backward: list[tuple[Mark, Mark]] = []
+        losses = []
+        began = mark()
+        moments = [perf_counter()]  # when each part began, by the host's clock: for the trace
+        self._sync.tracer.begin(step, moments[0])
+        rate = learning_rate(self._case, step)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        self._optimizer.zero_grad()
+        for micro in range(self._case.accumulate):
+            inputs, targets = (t.to(self._device) for t in self._batches[step * self._case.accumulate + micro])
+            last = micro == self._case.accumulate - 1
+            with contextlib.nullcontext() if last else self._sync.no_sync():
+                start = mark()
+                moments.append(perf_counter())
+                loss = self._forward(inputs, targets)
+                middle = mark()
+                moments.append(perf_counter())
+                self._backward(loss / self._case.accumulate)
+                end = mark()
+                moments.append(perf_counter())
+            forward.append((start, middle))
+            backward.append((middle, end))
+            losses.append(loss.detach())
+        stats = self._exchanged()
+        update_began = mark()
+        moments.append(perf_counter())
+        self._update()
+        ended = mark()
+        self._clock.wait()
+        self._draw(moments)
+        return self._record(
+            step, torch.stack(losses).mean().item(), stats, self._total(forward), self._total(backward),
+            self._clock.seconds(update_began, ended), self._clock.seconds(began, ended),
+        )  # fmt: skip
+
+    def _draw(self, moments: list[float]) -> None:
+        """Give the trace the spans between `moments`; the exchange has drawn its own, inside backward."""
+        stages = ["other", *(["forward", "backward", "other"] * self._case.accumulate), "step"]
+        for stage, start_s, end_s in zip(stages, moments, [*moments[1:], perf_counter()], strict=True):
+            self._sync.tracer.span(stage, start_s, end_s)
+
+    def _forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        with forward_in(self._case.precision, self._device):
+            return cross_entropy(self._model, inputs, targets)
+
+    def _backward(self, loss: torch.Tensor) -> None:
+        scaled = self._scaler.scale(loss) if self._scaler else loss
+        scaled.backward()
+
+    def _exchanged(self) -> Stats:
+        """Return what the exchange did; a single rank decides here whether its gradient is good enough to use."""
+        if self._sync.last is not None:
+            return self._sync.last
+        grads = [p.grad for p in self._model.parameters() if p.grad is not None]
+        finite = bool(torch.isfinite(nn.utils.get_total_norm(grads)))
+        if not finite and self._scaler is None:
+            self._optimizer.zero_grad()
+        return NoExchange(skipped=not finite)
+
+    def _update(self) -> None:
+        """Clip and apply the exchanged gradient, which is the average of all ranks; after a skip there is none."""
+        if self._scaler:
+            self._scaler.unscale_(self._optimizer)
+        if self._case.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self._model.parameters(), self._case.clip_norm)
+        if self._scaler:
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+        else:
+            self._optimizer.step()
+
+    def _total(self, spans: list[tuple[Mark, Mark]]) -> float:
+        return sum(self._clock.seconds(start, end) for start, end in spans)
+
+    def _record(
+        self, step: int, loss: float, stats: Stats, forward_s: float, backward_s: float, step_s: float, total_s: float
+    ) -> StepRecord:
+        sparsify_s = stats.sparsify_s + stats.decode_s
+        # The exchange runs inside backward. The host and the stream are different clocks on CUDA, hence no negatives.
+        pure_backward_s = max(0.0, backward_s - sparsify_s - stats.exposed_comm_s)
+        other_s = max(0.0, total_s - forward_s - pure_backward_s - sparsify_s - stats.exposed_comm_s - step_s)
+        return StepRecord(
+            step=step,
+            iteration_s=total_s,
+            forward_s=forward_s,
+            backward_s=pure_backward_s,
+            sparsify_s=sparsify_s,
+            exposed_comm_s=stats.exposed_comm_s,
+            step_s=step_s,
+            other_s=other_s,
+            comm_s=stats.comm_s,
+            loss=loss if math.isfinite(loss) else None,
+            contributed_bytes=stats.contributed_bytes,
+            sent_bytes=stats.sent_bytes,
+            achieved_density=stats.achieved_density,
+            tensor_missing_rate=stats.tensor_missing_rate,
+            skipped=stats.skipped,
+            density_ratios=binned(stats.density_ratios),
+            observed=stats.observed,
+            plan_s=stats.plan_s,
+            kept_back=stats.kept_back,
+        )

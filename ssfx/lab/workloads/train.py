@@ -1,0 +1,223 @@
+"""The training loop that the worker process of one rank runs: a Case in, StepRecords and final metrics out."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ssfx.core import accelerator
+from ssfx.core.case import Case
+from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.machine import batch_schedule_network_threads
+from ssfx.lab.workloads.base import datasets, models
+from ssfx.lab.workloads.checkpoint import Checkpoints
+from ssfx.lab.workloads.checks import check_case
+from ssfx.lab.workloads.cpu_operators import prepare
+from ssfx.lab.workloads.initial_weights import start_from
+from ssfx.lab.workloads.metrics.tally import QUALITY
+from ssfx.lab.workloads.precision import AUTOCAST, set_precision
+from ssfx.lab.workloads.quality import due, measure
+from ssfx.lab.workloads.record import StepRecord
+from ssfx.lab.workloads.step import Stepper, make_optimizer
+from ssfx.lab.workloads.sync import Attach, Sync
+from ssfx.schemes import schemes
+
+MAX_NON_FINITE = 3
+"""Steps in a row with a loss that is not finite after which a run is given up."""
+
+_log = logging.getLogger(__name__)
+
+
+class StoppedAtCheckpoint(Exception):
+    """Training ended at a checkpoint, on all ranks after the same step, because it was asked to."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"stopped at the checkpoint after step {step}")
+        self.step = step
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a finished rank reports."""
+
+    metrics: dict[str, float | None]
+    """By key of ssfx.core.rows.METRICS: skipped_steps and, with `evaluate`, the quality after the last step; None
+    where a value is not finite."""
+    data_fingerprint: str
+    """Digest of the data set; equal on all ranks that trained on the same data."""
+    first_step: int
+    """0, or the step after the checkpoint that was resumed."""
+    notes: tuple[str, ...]
+    """For people: layers without a fast operator on this CPU, checkpoints that were passed over, a part of the data."""
+
+
+def train(
+    case: Case, on_step: Callable[[StepRecord], bool | None], attach: Attach, *, checkpoint_dir: Path | None = None
+) -> TrainResult:
+    """Train `case` on this rank to its last step, calling `on_step` after every one, and return the rank's result.
+
+    Where `on_step` returns True, on all ranks after the same step, a checkpoint is written and StoppedAtCheckpoint
+    raised. The default process group must exist when world_size > 1. A complete checkpoint in `checkpoint_dir` is
+    resumed. Quality is measured by all ranks together where it is due; its time is in no record.
+    Raises ConfigError for a case that cannot run here, RunError when the loss stays non-finite or data or checkpoint
+    files fail.
+    """
+    check_case(case)
+    if case.checkpoint_every and checkpoint_dir is None:
+        raise ValueError("checkpoint_every needs a checkpoint_dir")
+    rank, group = _place(case)
+    device = _device(case)
+    torch.set_num_threads(case.threads)
+    set_precision(case.precision)
+    data = datasets.build(case.dataset)
+    torch.manual_seed(case.seed)
+    model = models[case.model].build()
+    notes = start_from(model, case.initial_weights) if case.initial_weights else ()
+    model.to(device).train()
+    torch.manual_seed(case.seed * case.world_size + rank)  # from here on ranks draw different dropout masks
+    optimizer = make_optimizer(case, model)
+    scaler = torch.amp.GradScaler(case.device) if case.precision == "fp16" else None
+    batches = data.train_loader(
+        rank, case.world_size, case.batch_size, case.seed, device=case.device, workers=case.data_workers
+    )
+    sync = attach(
+        model, optimizer, scheme=case.scheme, compressor=case.compressor, density=case.density, memory=case.memory,
+        scaler=scaler, seed=case.seed, **_with_steps(case),
+    )  # fmt: skip
+    parts = _State(model, optimizer, sync, scaler, device)
+    checkpoints = None
+    if device.type == "cpu":
+        notes += prepare(model, AUTOCAST[case.precision])
+    if checkpoint_dir is not None:
+        identity = {"run": case.run_id, "data": data.fingerprint()}
+        checkpoints = Checkpoints(checkpoint_dir, identity, rank=rank, world_size=case.world_size, group=group)
+        loaded = checkpoints.load()
+        notes += loaded.skipped
+        if loaded.state is not None:
+            parts.load_state_dict(loaded.state)
+    if part := data.part():
+        notes += (part,)
+    for note in notes:
+        _log.warning("%s", note)
+    first_step = parts.step
+
+    metrics: dict[str, float | None] = {}
+    stepper = Stepper(case, model, optimizer, sync, scaler, batches, device)
+    while parts.step < case.steps:
+        compute_only = _compute_only(case, stepper, parts.step, group)
+        record = stepper.run(parts.step)
+        if compute_only is not None:
+            record = replace(record, control_forward_s=compute_only[0], control_backward_s=compute_only[1])
+        if due(case, parts.step):
+            point = measure(case, data, model, sync, rank, group)
+            metrics = {name: value for name, value in point.items() if name in QUALITY}
+            record = replace(record, evaluated=point)
+        stop = on_step(record)
+        parts.count(record, rank)
+        if checkpoints and (stop or (case.checkpoint_every and parts.step % case.checkpoint_every == 0)):
+            checkpoints.save(parts.step, parts.state_dict())
+        if stop and checkpoints and parts.step < case.steps:
+            raise StoppedAtCheckpoint(parts.step)
+    if case.evaluate and not metrics:  # the checkpoint that was resumed is of the last step
+        point = measure(case, data, model, sync, rank, group)
+        metrics = {name: value for name, value in point.items() if name in QUALITY}
+    sync.detach()
+    return TrainResult({"skipped_steps": parts.skipped_steps, **metrics}, data.fingerprint(), first_step, notes)
+
+
+def _compute_only(case: Case, stepper: Stepper, step: int, group: Any) -> tuple[float, float] | None:
+    """Return the times of a pass without exchange, if one is to precede `step`, which all ranks then begin together."""
+    if not case.time_compute_only or step < case.warmup_steps:
+        return None
+    times_s = stepper.compute_only(step)
+    if group is not None:
+        dist.barrier(group=group)  # or the step would begin with waiting for the rank whose pass took longest
+    return times_s
+
+
+class _State:
+    """Everything that changes from step to step on this rank; the data position is the number of finished steps."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        sync: Sync,
+        scaler: torch.amp.GradScaler | None,
+        device: torch.device,
+    ) -> None:
+        self._parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "sync": sync}
+        if scaler is not None:
+            self._parts["scaler"] = scaler
+        self._device = device
+        self.step = 0
+        self.skipped_steps = 0
+        self._non_finite = 0
+
+    def count(self, record: StepRecord, rank: int) -> None:
+        """Count a finished step; RunError when the loss has not been finite for MAX_NON_FINITE steps in a row."""
+        self.step += 1
+        self.skipped_steps += record.skipped
+        self._non_finite = 0 if record.loss is not None else self._non_finite + 1
+        if self._non_finite >= MAX_NON_FINITE:
+            raise RunError(
+                f"the loss on rank {rank} was not finite for {MAX_NON_FINITE} steps in a row, "
+                f"up to step {record.step}; use a smaller lr, or set clip_norm"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all of it in types that torch.load accepts without running code."""
+        rng = {"cpu": torch.get_rng_state()}
+        if self._device.type != "cpu":
+            rng[self._device.type] = accelerator.random_state(self._device)
+        counters = {"step": self.step, "skipped_steps": self.skipped_steps, "non_finite": self._non_finite}
+        return {**{name: part.state_dict() for name, part in self._parts.items()}, "rng": rng, "counters": counters}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken."""
+        for name, part in self._parts.items():
+            part.load_state_dict(state[name])
+        torch.set_rng_state(state["rng"]["cpu"])
+        if self._device.type != "cpu":
+            accelerator.set_random_state(state["rng"][self._device.type], self._device)
+        counters = state["counters"]
+        self.step, self.skipped_steps = counters["step"], counters["skipped_steps"]
+        self._non_finite = counters["non_finite"]
+
+
+def _with_steps(case: Case) -> dict[str, Any]:
+    """Return the options of the case's scheme, with the steps of the run for one that may be too short to try plans."""
+    return schemes[case.scheme].for_run(case.scheme_options, case.steps)
+
+
+def _place(case: Case) -> tuple[int, Any]:
+    """Return this process's rank and a CPU group for what is not gradient exchange, which has its own ordered queue."""
+    world_size = dist.get_world_size() if dist.is_initialized() else 1
+    if world_size != case.world_size:
+        raise ConfigError(f"the case has world_size={case.world_size}, but {world_size} processes were started")
+    if world_size == 1:
+        return 0, None
+    return dist.get_rank(), _control_group(dist.group.WORLD)
+
+
+@functools.cache
+def _control_group(_world: Any) -> Any:
+    # One for all cases that a batch of processes works through; closing groups one by one upsets slower peers.
+    with batch_schedule_network_threads():
+        return dist.new_group(backend="gloo")
+
+
+def _device(case: Case) -> torch.device:
+    if case.device == "cpu":
+        return torch.device("cpu")
+    if not accelerator.count(case.device):
+        raise ConfigError(f"device={case.device}, but torch finds no such device here; use device=cpu")
+    return accelerator.in_use(case.device)

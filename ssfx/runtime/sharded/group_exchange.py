@@ -1,0 +1,113 @@
+"""One group's exchange: sums over shards by a `ShardLeg`, sums over replicas by the lanes of a plan, or one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import torch
+
+from ssfx.runtime.lane import LaneExecutor, Room, StepKey
+from ssfx.runtime.sharded.shard_leg import ShardLeg
+from ssfx.runtime.sharded.torch_fsdp import ShardGroup, local_shard
+
+
+class GroupExchange:
+    """One group of `fully_shard`; what its exchange keeps back counts once an optimizer steps with it.
+
+    `open` names the parameters whose averages no optimizer has stepped with yet.
+    """
+
+    def __init__(self, group: ShardGroup) -> None:
+        self.group = group
+        self.open: set[str] = set()
+        self.discarded = 0
+        self.undone = 0
+        self.shard_leg: ShardLeg | None = None
+        self._lanes: Sequence[LaneExecutor] = ()
+        self._going_on: set[str] = set()
+        """Parameters whose averages were still in `.grad` when the latest exchange began."""
+        self._finite: torch.Tensor | None = None
+        self._moved: torch.Tensor | int = 0
+        """How many averages of the latest exchange were not zero."""
+
+    def install(self, lanes: Sequence[LaneExecutor], shard_leg: ShardLeg | None, room: Room, key: StepKey) -> None:
+        """Exchange by `lanes` and `shard_leg` from now on, from the memory that they were made with."""
+        self._lanes, self.shard_leg, self._room, self._key = lanes, shard_leg, room, key
+        self.open, self._finite = set(), None
+
+    def reduce_scatter(
+        self, output: torch.Tensor, inputs: torch.Tensor, average: bool, natively: Callable[[], None], step: int
+    ) -> None:
+        """Fill `output`, this rank's shards, with the sum or average of the chunks that all ranks have for it."""
+        leg = self.shard_leg
+        assert leg is not None
+        self.group.views(output)
+        if self.group.accumulating:  # sums over shards of earlier passes wait in torch for the sum over replicas
+            going_on: Collection[str] = self.group.names
+        else:
+            going_on = self._begin()
+        self._note(leg.reduce(output, inputs, average, natively, going_on, step))
+        if not self._lanes:
+            self._end(output)
+
+    def all_reduce(self, reduced: torch.Tensor) -> None:
+        """Turn the shard's sums in `reduced` into averages over the replicas, in place."""
+        views = self.group.views(reduced)
+        if self.shard_leg is None:
+            self._begin()
+        for lane in self._lanes:
+            lane.begin(self._key, self._going_on)
+            for index, segment in enumerate(lane.lane.segments):
+                for name in segment.tensors:
+                    lane.add(name, views[name])
+                    if lane.arrived(index):
+                        lane.compress(index)
+            lane.start()
+        received = [part for lane in self._lanes for part in lane.finish()]
+        self._note(torch.stack([torch.isfinite(part).all() for part in received]).all() if received else None)
+        for lane in self._lanes:
+            lane.decode({}, self._room)
+            for name in lane.lane.tensors:
+                views[name].copy_(lane.result(name))
+        self._end(reduced)
+
+    def stepped(self, held: Collection[int]) -> None:
+        """Commit what was kept back of the parameters with these ids, unless an exchanged number was not finite."""
+        names = {name for name, p in self.group.parameters() if name in self.open and id(p) in held}
+        if not names:
+            return
+        self.open -= names
+        if self._finite is not None and not bool(self._finite):
+            self.undone += 1
+            return
+        for lane in self._lanes:
+            lane.commit(names)
+        if self.shard_leg is not None:
+            self.shard_leg.commit(names)
+
+    def _begin(self) -> set[str]:
+        self._going_on = self._settle()
+        if not self._going_on:
+            self._finite = None
+        return self._going_on
+
+    def _note(self, finite: torch.Tensor | None) -> None:
+        if finite is not None:
+            self._finite = finite if self._finite is None else finite & self._finite
+
+    def _end(self, averages: torch.Tensor) -> None:
+        self._moved = averages.count_nonzero()
+        self.open = set(self.group.names)
+
+    def _settle(self) -> set[str]:
+        """Return the open parameters whose averages are still in `.grad`: their exchange goes on with this one.
+
+        Averages that are gone, or were all set to zeros, were thrown away: their memory is as before that exchange.
+        """
+        there = {name: p.grad for name, p in self.group.parameters() if name in self.open and p.grad is not None}
+        if there and bool(self._moved) and not any(bool(local_shard(grad).count_nonzero()) for grad in there.values()):
+            there = {}
+        if self.open and not there:
+            self.discarded += 1
+        self.open = set()
+        return set(there)

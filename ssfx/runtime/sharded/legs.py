@@ -1,0 +1,71 @@
+"""The two legs of a sharded exchange, what is asked of each, and its plan: a bucket is a group of `fully_shard`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from ssfx.collectives.comm import Comm
+from ssfx.compressors.memories import Memory
+from ssfx.planning.plan import Plan, TensorSpec
+from ssfx.runtime.exempt import exempted
+from ssfx.runtime.saved_state import identity
+from ssfx.runtime.sharded.torch_fsdp import ShardGroup
+from ssfx.schemes import Scheme
+from ssfx.schemes.sharded_legs import leg_plan
+
+
+@dataclass(frozen=True)
+class Leg:
+    """What is exchanged how, and between whom: shards between replicas, or gradients between the shards of a replica.
+
+    `given` are the scheme's options that were asked for; parameters in `exempt` travel as they are.
+    """
+
+    groups: Sequence[ShardGroup]
+    scheme: Scheme
+    given: dict[str, Any]
+    memory: Memory | None
+    comm: Comm
+    exempt: frozenset[str] = frozenset()
+    of_shards: ClassVar[bool] = False
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What determines the exchange besides the model, as text."""
+        return identity(self.scheme, self.given, self.memory, self.exempt)
+
+    @cached_property
+    def _planned(self) -> tuple[Plan, list[int]]:
+        return leg_plan(
+            [specs_of(group) for group in self.groups], self.scheme.name, self.given, self.comm.world_size,
+            of_shards=self.of_shards, exempt=lambda plan: exempted(plan, self.exempt),
+        )  # fmt: skip
+
+    @property
+    def plan(self) -> Plan:
+        """The plan; its buckets hold tensors of one group each.
+
+        A scheme with byte caps sends a group as a whole unless the caps are given: torch reduces it at once.
+        """
+        return self._planned[0]
+
+    @property
+    def group_of_bucket(self) -> list[int]:
+        """The number of the group of each bucket."""
+        return self._planned[1]
+
+
+@dataclass(frozen=True)
+class ShardSum(Leg):
+    """The sum over shards: one message of a group to every rank, whatever messages the scheme makes of it."""
+
+    of_shards: ClassVar[bool] = True
+
+
+def specs_of(group: ShardGroup) -> tuple[TensorSpec, ...]:
+    """Return the shards of a group, as torch reduces them."""
+    dtype = str(group.dtype).removeprefix("torch.")
+    return tuple(TensorSpec(name, shape, dtype) for name, shape in group.shapes.items())

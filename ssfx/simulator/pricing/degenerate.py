@@ -1,0 +1,39 @@
+"""What is odd about a plan, in one line: nothing left dense, nothing compressed, far from the density asked for."""
+
+from __future__ import annotations
+
+from ssfx.planning.plan import Plan, Segment
+from ssfx.simulator.pricing.message_sizes import segment_layout
+
+FAR = 2.0
+"""How many times as much or as little as asked for counts as far."""
+
+LITTLE = 0.02
+"""The share of the budget below which SSFusion's dense tensors are almost none."""
+
+
+def degenerated(plan: Plan, density: float | None) -> str:
+    """Return why `plan` is hardly a plan of its scheme, "" if it is; `density`: what was asked for, None: none."""
+    if plan.world_size == 1 or density is None or density == 1:
+        return ""
+    segments = [segment for _, lane in plan.lanes() for segment in lane.segments]
+    packed = [segment for segment in segments if not segment.dense]
+    total = sum(spec.numel for spec in plan.tensors)
+    if not packed:
+        return f"{plan.scheme} compresses nothing here: every tensor travels dense, as with scheme=ddp"
+    if plan.scheme == "auto":
+        return ""  # its budget need not be a density
+    found = []
+    dense = sum(plan.numel(segment) for segment in segments if segment.dense) / total
+    if plan.scheme.startswith("ssfusion") and dense < LITTLE * density:
+        found.append("leaves almost nothing dense, so it is per-tensor compression in buffers")
+    kept = sum(_kept(plan, segment) for segment in segments) / total
+    if kept > FAR * density or kept < density / FAR:
+        found.append(f"sends {kept:.3g} of all elements, asked for {density:g} ({dense:.3g} in dense tensors)")
+    return f"{plan.scheme} {' and '.join(found)}" if found else ""
+
+
+def _kept(plan: Plan, segment: Segment) -> int:
+    layout = segment_layout(plan, segment)
+    numel = plan.numel(segment)
+    return min(numel, layout.values) if layout.indices else numel
