@@ -85,8 +85,7 @@ class Variant:
         """Return the compressor and the costs that this variant has planned with; None if it needed none."""
         if self._sync is None or not self._sync.scheme.profiled or self._sync.scheme.chooses:
             return None
-        options: Any = self._sync.scheme.options(self._sync.given)
-        return str(options.compressor), self._sync.costs
+        return str(self._sync.scheme.online(self._sync.given).compressor), self._sync.costs
 
     def _timed(self, losses: Sequence[Loss], steps: int) -> torch.Tensor:
         dist.barrier()
@@ -126,8 +125,7 @@ def attach(
 ) -> Sync:
     """Return the exchange; profiled schemes that compress alike plan with the costs that the first one measured."""
     entry = schemes[scheme]
-    chosen: Any = entry.options(options)
-    known = costs.get(str(chosen.compressor)) if entry.profiled and not entry.chooses else None
+    known = costs.get(str(entry.online(options).compressor)) if entry.profiled and not entry.chooses else None
     return ssfx.attach(model, optimizer, scheme=scheme, costs=known, **options)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ssfx.core.front_door import open_door
+
 if TYPE_CHECKING:
     from ssfx.advice import Advice as Advice
     from ssfx.config.advice_question import advise_on
@@ -25,3 +27,6 @@ def __getattr__(name: str) -> Any:
 
         return advise_on
     raise AttributeError(f"module 'ssfx' has no attribute {name!r}")
+
+
+open_door(__getattr__)

@@ -16,12 +16,13 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     LIBRARY: (
         ("core",),
         ("planning",),
+        ("wire",),
         ("compressors",),
         ("collectives", "perf_model"),
         ("simulator",),
         ("schemes",),
         ("runtime", "advice"),
-        ("integrations", "config"),
+        ("config",),
         ("cli",),
     ),
     LAB: (("results",), ("workloads",), ("worker",), ("engines",), ("calibration", "config"), ("cli",)),
@@ -40,14 +41,14 @@ RANK = {
 }
 USES_TORCH = {
     "ssfx.runtime",
-    "ssfx.integrations",
+    "ssfx.runtime.integrations",
     "ssfx.collectives",
     "ssfx.compressors",
     "ssfx.lab.calibration",
     "ssfx.lab.workloads",
     "ssfx.lab.worker",
 }
-LAZY_TORCH = {"ssfx.collectives", "ssfx.compressors"}
+LAZY_TORCH = {"ssfx.collectives", "ssfx.compressors", "ssfx.wire"}
 DEVICES = "ssfx/core/accelerator.py"
 """The one module that asks what a device is; kernels may, too."""
 
@@ -72,22 +73,6 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
             yield node.module, node not in later
             if node.module == "ssfx":
                 yield from ((f"ssfx.{alias.name}", node not in later) for alias in node.names)
-
-
-LAZY_CIRCLES = {
-    frozenset({"ssfx", "ssfx.runtime.attach", "ssfx.runtime.sync"}),
-    frozenset({"ssfx.advice.answer", "ssfx.advice.ranking", "ssfx.advice.screen"}),
-    frozenset({"ssfx.cli.component_tables", "ssfx.cli.listing"}),
-    frozenset(
-        {
-            "ssfx.lab.workloads.base",
-            "ssfx.lab.workloads.on_disk.base",
-            "ssfx.lab.workloads.own",
-            "ssfx.lab.workloads.own_dataset",
-        }
-    ),
-}
-"""Modules that import each other when a function runs: a handle's and an answer's own words, listings without torch."""
 
 
 def circles() -> set[frozenset[str]]:
@@ -143,8 +128,8 @@ def needed(path: Path) -> Iterator[str]:
                 yield f"{node.module}.{alias.name}" if own else node.module
 
 
-def test_no_modules_import_each_other_but_the_named_ones_late() -> None:
-    assert circles() == LAZY_CIRCLES
+def test_no_modules_import_each_other_not_even_late() -> None:
+    assert circles() == set()
 
 
 def dotted(path: Path) -> str:

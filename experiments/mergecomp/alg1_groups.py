@@ -53,8 +53,8 @@ def plan() -> Plan:
     how, at = timed("Y=2", "dgc", Setup("ResNet50", "CIFAR10", 8))
     options = dict(how.options)
     target = Simulations("nominal").target(at)
-    chosen = schemes[how.scheme].options(options)
-    costs = target.system.planning_costs(chosen.compressor, chosen.density)  # type: ignore[attr-defined]
+    chosen = schemes[how.scheme].online(options)
+    costs = target.system.planning_costs(chosen.compressor, chosen.density)
     return make_plan(how.scheme, target.profile, costs, options)
 
 

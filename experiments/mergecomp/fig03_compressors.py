@@ -59,7 +59,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return verdicts on the numbers of tensors; times of a CPU are not held against those of a GPU."""
-    cpu = "ours are CPU times: no GPU has run these compressors"
+    cpu = "ours are CPU times, the paper's are of a GPU"
     largest = [points[-1][1] for points in times(rows).values()]
     shown = f"{min(largest):.2g} to {max(largest):.2g} ms for the largest tensors" if largest else ""
     found = [

@@ -8,7 +8,7 @@ from math import inf
 from typing import Literal
 
 from ssfx.advice.break_even import BreakEven, BreakEvens
-from ssfx.advice.ranking import Advice, Entry
+from ssfx.advice.ranked import Entry, Ranking
 from ssfx.advice.setting import TUNED
 from ssfx.schemes import schemes
 
@@ -46,6 +46,8 @@ class Answer:
         if self.best is None:
             if self.unproven:
                 return f"No scheme with a validated time and a record of quality compresses here; {most}."
+            if any(one.compressors for one in (*self.unclear, *self.slower)):
+                return f"No scheme that compresses is faster by these times; {most}."
             return f"Every scheme decided to send all gradients dense; {most}."
         gain = 1 - 1 / self.best.speedup_vs_dense
         if self.word == "yes":
@@ -69,7 +71,7 @@ class Answer:
         return f"{name} is faster than dense below {even:.3g} Gbit/s a link; here it is {gbps:g}."
 
 
-def answer_of(advice: Advice) -> Answer:
+def answer_of(advice: Ranking) -> Answer:
     """Return what the ranking comes to: yes where the best scheme that compresses is surely faster than tuned dense."""
     dense, best = advice.dense, advice.recommendable[0] if advice.recommendable else None
     unproven = tuple(

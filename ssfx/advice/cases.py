@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ssfx.advice.sharded_steps import Asked, ShardedStep, plan_sharded, simulate_sharded
 from ssfx.compressors.memories import memories
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
+from ssfx.perf_model.mesh import mesh_on
 from ssfx.perf_model.target import Target, target_of
-from ssfx.perf_model.timing_model import TimingModel
+from ssfx.planning.sharding import DTYPES, Sharding
 from ssfx.schemes.make_plan import check_memory, make_plan
 from ssfx.simulator import SelectionStats, Simulated, simulate
+from ssfx.simulator.pricing.device_memory import DeviceMemory, device_memory, sharded_memory
 
 
 def selection_of(case: Case, achieved_density: float | None, build_up: float | None) -> SelectionStats:
@@ -56,17 +59,58 @@ def simulate_case(case: Case, selection: SelectionStats | None = None) -> tuple[
             f"{case.label} on {case.cluster} is a case of calibration {case.calibration or 'none'}, here is "
             f"{target.calibration}; resolve it again with ssfx run engine=simulate"
         )
-    return target, _step(case, target, target.system, selection)
+    return target, _step(case, target, 1.0, selection)
 
 
 def sensitivity(case: Case, target: Target, factors: Sequence[float] = (0.5, 2.0)) -> tuple[float, ...]:
     """Return the iteration of `case` in seconds, planned anew, at so many times the bandwidth of the network."""
-    return tuple(_step(case, target, target.system.at_bandwidth(factor), None).iteration_s for factor in factors)
+    return tuple(_step(case, target, factor, None).iteration_s for factor in factors)
 
 
-def _step(case: Case, target: Target, system: TimingModel, selection: SelectionStats | None) -> Simulated:
+def memory_of(case: Case, target: Target, step: Simulated, on: str = "") -> DeviceMemory | None:
+    """Return the device memory that a rank of the case takes on device `on` (""): the cluster's; None on hosts."""
+    on = on or target.cluster.device
+    if isinstance(step, ShardedStep):
+        return sharded_memory(
+            target.profile, step.sharded, on, optimizer=case.optimizer, precision=case.precision,
+            batch_size=case.batch_size,
+        )  # fmt: skip
+    return device_memory(
+        target.profile, step.plan, on, optimizer=case.optimizer, precision=case.precision, batch_size=case.batch_size
+    )
+
+
+def sharding_of(case: Case) -> Sharding | None:
+    """Return how a case shares its model among ranks; None where it does not."""
+    if case.sharding == "none":
+        return None
+    return Sharding(
+        case.sharding, case.shards, case.world_size // case.shards, DTYPES[case.precision], DTYPES[case.reduce_dtype],
+        case.reshard_after_forward,
+    )  # fmt: skip
+
+
+def _step(case: Case, target: Target, factor: float, selection: SelectionStats | None) -> Simulated:
+    """Return the step with `factor` times the bandwidth of the network."""
+    if sharding := sharding_of(case):
+        found = plan_sharded(target.profile, sharding, *asked_of(case))
+        mesh = mesh_on(target.cluster, sharding.shards)
+        mesh = mesh if factor == 1 else mesh.at_bandwidth(factor)
+        return simulate_sharded(found, target.profile, mesh, selection=selection, accumulate=case.accumulate)
+    system = target.system if factor == 1 else target.system.at_bandwidth(factor)
     costs = system.planning_costs(case.compressor, case.density)
     plan = make_plan(case.scheme, target.profile, costs, case.plan_options)
     if case.memory is not None:
         check_memory(plan, memories.build(case.memory))
     return simulate(plan, target.profile, system, selection=selection, accumulate=case.accumulate)
+
+
+def asked_of(case: Case) -> tuple[Asked, Asked]:
+    """Return what a case asks of the sum that its scheme is about, and of the one over shards beside replicas."""
+    memory = None if case.memory == "none" else case.memory
+    return Asked(case.scheme, case.plan_options, memory), over_shards(case.shard_compressor)
+
+
+def over_shards(compressor: str | None) -> Asked:
+    """Return what is asked of the sum over shards beside replicas: torch's own, or a compressor for a whole group."""
+    return Asked() if compressor is None else Asked("fused_all", {"compressor": compressor})

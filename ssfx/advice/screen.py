@@ -1,4 +1,4 @@
-"""The first screen of an Advice: the answer, three groups of schemes, and what to beware of, in lines of text."""
+"""The first screen of a ranking: the answer, three groups of schemes, and what to beware of, in lines of text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from ssfx.advice.answer import SIXTEEN_BIT, Answer, answer_of, listed
 from ssfx.advice.checked import where_checked
 from ssfx.advice.map_2026 import place_on_map
-from ssfx.advice.ranking import Advice, Entry
+from ssfx.advice.ranked import Entry, Ranking
 from ssfx.advice.sending import steps_of
 from ssfx.perf_model.cautions import cautions
 
 WIDTH = 100
+NEVER_SHARDED = "never on GPUs; sharded steps were timed on ranks of one machine of CPUs alone"
 _IN = " " * 8
 _GROUP = " " * 19
 
@@ -29,18 +30,20 @@ class Line:
     warns: bool = False
 
 
-def first_screen(advice: Advice) -> list[Line]:
+def first_screen(advice: Ranking) -> list[Line]:
     """Return the answer and the groups, each sentence one Line."""
     setting, dense, answer = advice.setting, advice.dense, answer_of(advice)
     batch = f"batch {setting.profile.batch_size} each" + (
         "" if setting.precision == "fp32" else f" in {setting.precision}"
     )
     groups = (("faster", answer.faster), ("indistinguishable", answer.unclear), ("slower", answer.slower))
-    bandwidth, place = answer.bandwidth(setting.gbps), place_on_map(setting.cluster)
+    sharded = "" if setting.sharding is None else f", {setting.sharding.text}"
+    bandwidth, place = answer.bandwidth(setting.gbps), "" if sharded else place_on_map(setting.cluster)
+    checked = NEVER_SHARDED if sharded else where_checked(setting.cluster)
     return [
         Line(
             f"{setting.profile.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks at "
-            f"{setting.cluster.network_text}, {batch}, density {setting.density:g} "
+            f"{setting.cluster.network_text}, {batch}{sharded}, density {setting.density:g} "
             f"(simulated, {setting.system.origin.kind} times)",
             "  ", bold=True,
         ),
@@ -48,7 +51,7 @@ def first_screen(advice: Advice) -> list[Line]:
         *([Line(bandwidth, _IN, _IN)] if bandwidth else []),
         *_sixteen_bit(answer, advice),
         *_memory(answer, advice),
-        Line(f"Checked: {where_checked(setting.cluster)}.", _IN, _IN),
+        Line(f"Checked: {checked}.", _IN, _IN),
         *([Line(f"Map: {place}.", _IN, _IN)] if place else []),
         *([Line(f"Exchanges: {setting.cluster.exchange_text}.", _IN, _IN)] if setting.cluster.tables else []),
         Line(f"How sure: {_how_sure(answer.best or dense)}.", _IN, _IN),
@@ -72,12 +75,12 @@ def as_text(lines: Sequence[Line]) -> str:
     )
 
 
-def _memory(answer: Answer, advice: Advice) -> list[Line]:
+def _memory(answer: Answer, advice: Ranking) -> list[Line]:
     """Return what tuned dense takes of a device's memory, and the best scheme that compresses."""
-    needed = advice.setting.memory(advice.dense.trial.plan)
+    needed = advice.setting.memory(advice.dense.trial)
     if needed is None:
         return []
-    best = answer.best and advice.setting.memory(answer.best.trial.plan)
+    best = answer.best and advice.setting.memory(answer.best.trial)
     also = f"; with {answer.best.scheme} {best.said}" if answer.best and best else ""
     return [Line(f"Memory: {needed.text} with tuned dense{also}.", _IN, _IN)]
 
@@ -109,7 +112,7 @@ def _unproven(answer: Answer) -> list[Line]:
     return [Line(listed(answer.unproven), _GROUP, "faster by these times, quality unknown or worse: ")]
 
 
-def _sixteen_bit(answer: Answer, advice: Advice) -> list[Line]:
+def _sixteen_bit(answer: Answer, advice: Ranking) -> list[Line]:
     """Return what sending dense gradients in 16 bits gives, which costs no accuracy to speak of: the other baseline."""
     half = next((one for one in advice.entries if one.scheme == SIXTEEN_BIT), None)
     if half is None or half is answer.best:

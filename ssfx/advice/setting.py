@@ -7,25 +7,35 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from ssfx.advice.cases import over_shards
 from ssfx.advice.sending import recorded_spec
+from ssfx.advice.sharded_steps import Asked, ShardedStep, plan_sharded, simulate_sharded
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster import Cluster, Link
+from ssfx.perf_model.mesh import Mesh, mesh_on
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan, Segment
 from ssfx.planning.profile import Profile
+from ssfx.planning.sharding import Sharding
 from ssfx.schemes import schemes
 from ssfx.schemes.base import CompressOptions
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.auto_steps import TRAIN_STEPS
 from ssfx.simulator import Simulated, simulate
-from ssfx.simulator.pricing.device_memory import DeviceMemory, device_memory
+from ssfx.simulator.pricing.device_memory import DeviceMemory, device_memory, sharded_memory
 
 TUNED = ("ddp", "hierarchical", "omnireduce", "ssgd", "wfbp")
 """The schemes of which tuned dense is the best. Parallax is left out: its times rest on assumed gradients."""
 
 BUCKET_CAPS_MIB = (5, 25, 100)
 """What the bucket cap of DDP and of hierarchical DDP is tuned over; 25 is torch's default."""
+
+WHOLE = "stay_whole"
+"""The option with which blocks of a sharded model are not gathered again for backward."""
+
+OVER_SHARDS = ("qsgd(bits=8,norm=max)", "qsgd(bits=4,bucket=32,norm=max)", "onebit")
+"""What a sum over shards is tried with, besides 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,8 @@ class Trial:
     @property
     def title(self) -> str:
         """The scheme and what it was tuned to."""
+        if self.options.get(WHOLE):
+            return f"{self.scheme}, blocks stay whole after forward"
         if compressor := self.options.get("compressor"):
             return f"{self.scheme}, {compressor}"
         cap = self.options.get("bucket_cap_bytes")
@@ -74,6 +86,10 @@ class Setting:
     system_of: Callable[[Cluster], TimingModel] = system_on
     precision: str = "fp32"
     train_steps: int | None = None
+    sharding: Sharding | None = None
+    """How ranks share the model; None: each has all of it."""
+    shard_compressor: str | None = None
+    """Of the sum over shards beside replicas; None: torch's own sum."""
 
     @cached_property
     def system(self) -> TimingModel:
@@ -85,9 +101,12 @@ class Setting:
         """Steps of dense training that methods are held to."""
         return self.train_steps or TRAIN_STEPS
 
-    def memory(self, plan: Plan) -> DeviceMemory | None:
-        """Return the device memory that a rank of `plan` takes; None on hosts."""
-        return device_memory(self.profile, plan, self.cluster.device, precision=self.precision)
+    def memory(self, trial: Trial) -> DeviceMemory | None:
+        """Return the device memory that a rank of a trial takes; None on hosts."""
+        on, step = self.cluster.device, trial.simulated
+        if isinstance(step, ShardedStep):
+            return sharded_memory(self.profile, step.sharded, on, precision=self.precision)
+        return device_memory(self.profile, trial.plan, on, precision=self.precision)
 
     @property
     def gbps(self) -> float:
@@ -108,6 +127,8 @@ class Setting:
 
     def variants(self, scheme: str) -> list[dict[str, Any]]:
         """Return the options that `scheme` is tried with; several where it is tuned."""
+        if self.sharding is not None and (tried := self._sharded_variants(scheme)):
+            return tried
         if scheme in ("ddp", "hierarchical"):
             node = {"ranks_per_node": self.cluster.devices_per_node} if scheme == "hierarchical" else {}
             return [{"bucket_cap_bytes": cap << 20, **node} for cap in BUCKET_CAPS_MIB]
@@ -116,7 +137,7 @@ class Setting:
             length = {} if self.train_steps is None else {"train_steps": self.train_steps}
             return [{"quality": "normal", "ranks_per_node": nodes, **length}]
         defaults = schemes[scheme].defaults
-        usual = getattr(defaults, "compressor", None)
+        usual = schemes[scheme].compressor
         if usual is not None and (recorded := recorded_spec(usual, self.steps)) != usual:
             return [{"compressor": recorded}]
         takes_density = isinstance(defaults, CompressOptions) and keeps_fraction(defaults.compressor)
@@ -124,11 +145,38 @@ class Setting:
 
     def best(self, scheme: str) -> Trial:
         """Return the fastest variant of `scheme`; ConfigError where it cannot be planned or was never calibrated."""
-        return min((self.trial(scheme, given) for given in self.variants(scheme)), key=lambda one: one.iteration_s)
+        trials = [self.trial(scheme, given) for given in self.variants(scheme)]
+        if self.sharding is not None:  # blocks that stay whole may not fit
+            trials.sort(key=lambda one: (not ((needed := self.memory(one)) is None or needed.fits), one.iteration_s))
+            return trials[0]
+        return min(trials, key=lambda one: one.iteration_s)
+
+    def _sharded_variants(self, scheme: str) -> list[dict[str, Any]]:
+        """Return the options that a scheme is tried with on a sharded model; [] for the usual ones."""
+        if scheme == "ddp":
+            return [{}, {WHOLE: True}]
+        if scheme == "ddp_fp16":
+            return [{"compressor": "bf16"}]
+        if scheme == "fused_all" and self.sharding is not None and self.sharding.kind == "fsdp":
+            return [{"compressor": spec} for spec in OVER_SHARDS]
+        return []
+
+    @cached_property
+    def _mesh(self) -> Mesh:
+        assert self.sharding is not None
+        return mesh_on(self.cluster, self.sharding.shards)
+
+    def _sharded_trial(self, sharding: Sharding, scheme: str, given: Mapping[str, Any]) -> Trial:
+        options = {key: value for key, value in given.items() if key != WHOLE}
+        sharding = replace(sharding, reshard_after_forward=sharding.reshard_after_forward and WHOLE not in given)
+        found = plan_sharded(self.profile, sharding, Asked(scheme, options), over_shards(self.shard_compressor))
+        return Trial(scheme, given, simulate_sharded(found, self.profile, self._mesh))
 
     def trial(self, scheme: str, given: Mapping[str, Any]) -> Trial:
         """Return `scheme` planned and simulated with the options `given`."""
-        compressor = given.get("compressor", getattr(schemes[scheme].defaults, "compressor", None))
+        if self.sharding is not None:
+            return self._sharded_trial(self.sharding, scheme, given)
+        compressor = given.get("compressor", schemes[scheme].compressor)
         costs = self.system.planning_costs(compressor, given.get("density"))
         plan = make_plan(scheme, self.profile, costs, dict(given))
         return Trial(scheme, given, simulate(plan, self.profile, self.system))

@@ -78,7 +78,7 @@ def _by_quality(setting: Setting, as_json: bool) -> None:
 
     rows = provided("ssfx.hooks", "rows")
     recorded = rows(results_dir()) if rows is not None else []
-    if setting.train_steps is not None or not recorded_of(setting, recorded):
+    if setting.sharding is not None or setting.train_steps is not None or not recorded_of(setting, recorded):
         _by_law(setting, as_json)
         return
     found = quality_ranking(setting, recorded)
@@ -256,10 +256,11 @@ def _origins(advice: Advice) -> None:
 def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str]) -> dict[str, Any]:
     from ssfx.advice.answer import answer_of
     from ssfx.advice.checked import where_checked
+    from ssfx.advice.screen import NEVER_SHARDED
     from ssfx.perf_model.cautions import cautions
 
     setting, trust = advice.setting, advice.trust
-    needed = setting.memory(advice.dense.trial.plan)
+    needed = setting.memory(advice.dense.trial)
     system, profile = setting.system.origin, setting.profile.origin
     answer = answer_of(advice)
     return {
@@ -271,7 +272,8 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str])
         "costs": asdict(system), "profile": asdict(profile),
         "error_bar": trust and _plain_trust(trust), "unproven": [one.scheme for one in answer.unproven],
         "compressor_times": advice.codec_kinds,
-        "checked": where_checked(setting.cluster),
+        "checked": NEVER_SHARDED if setting.sharding else where_checked(setting.cluster),
+        **({"sharding": setting.sharding.text} if setting.sharding else {}),
         "memory": needed and needed.plain(), "exchanges": setting.cluster.exchange_text,
         "tuned_dense": advice.dense.scheme, "schemes": [_plain_entry(one, found) for one in advice.entries],
         "sentences": sentences, "cautions": cautions(setting.profile, setting.cluster),

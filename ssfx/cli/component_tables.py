@@ -6,21 +6,48 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple
+from pathlib import Path
 from typing import Any
 
-from ssfx.cli.listing import FOLDERS, KINDS, SHIPPED, Table, modules
-from ssfx.collectives import collectives
-from ssfx.compressors import build, compressors
-from ssfx.config.groups import registry
 from ssfx.core.files import write_atomic
-from ssfx.schemes.capabilities import HEADER, capabilities
-from ssfx.schemes.carrier import keeps_fraction
+
+KINDS = (
+    "schemes",
+    "compressors",
+    "memories",
+    "models",
+    "datasets",
+    "workloads",
+    "clusters",
+    "experiments",
+    "presets",
+    "engines",
+    "collectives",
+)
+FOLDERS = ("workloads", "clusters", "experiments", "presets")
+"""Those whose entries are files of conf/."""
+PACKAGES = ("schemes", "compressors", "memories", "collectives", "engines", "workloads", "workloads/catalog")
+SHIPPED = Path(__file__).parents[1] / "data" / "component_tables.json"
+"""The tables of all other kinds, which `make conf` writes: importing 150 modules would take longer than the rest."""
+Table = tuple[Sequence[str], Iterable[Sequence[str]]]
+
+
+def modules() -> list[str]:
+    """Return the files that components are declared in, below ssfx/."""
+    folders = (SHIPPED.parents[1] / package for package in PACKAGES)
+    return sorted(f"{folder.name}/{path.name}" for folder in folders for path in folder.glob("*.py"))
 
 
 def component_table(kind: str) -> Table:
     """Return the header and the lines of a kind of component, from the declarations."""
+    # late: the shipped tables are there so that no component has to be imported
+    from ssfx.collectives import collectives
+    from ssfx.compressors import compressors
+    from ssfx.config.groups import registry
+    from ssfx.schemes.capabilities import HEADER, capabilities
+
     if kind == "schemes":
         return HEADER, [astuple(line) for line in capabilities()]
     if kind == "compressors":
@@ -35,6 +62,9 @@ def component_table(kind: str) -> Table:
 
 
 def _compressor(entry: Any) -> Sequence[str]:
+    from ssfx.compressors import build
+    from ssfx.schemes.carrier import keeps_fraction
+
     one = build(entry.name)
     words = [
         "additive" if one.additive else "", "error feedback" if one.error_feedback else "",

@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-
 import click
 
 from ssfx.cli.completion import own_components
+from ssfx.cli.component_tables import FOLDERS, KINDS, SHIPPED, Table, component_table, modules
 from ssfx.cli.terminal import print_table
-
-KINDS = (
-    "schemes",
-    "compressors",
-    "memories",
-    "models",
-    "datasets",
-    "workloads",
-    "clusters",
-    "experiments",
-    "presets",
-    "engines",
-    "collectives",
-)
-FOLDERS = ("workloads", "clusters", "experiments", "presets")
-"""Those whose entries are files of conf/."""
-PACKAGES = ("schemes", "compressors", "memories", "collectives", "engines", "workloads", "workloads/catalog")
-SHIPPED = Path(__file__).parents[1] / "data" / "component_tables.json"
-"""The tables of all other kinds, which `make conf` writes: importing 150 modules would take longer than the rest."""
-Table = tuple[Sequence[str], Iterable[Sequence[str]]]
 
 
 def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -91,12 +69,4 @@ def _registered(kind: str) -> Table:
         if shipped["modules"] == modules():
             header, *lines = shipped[kind]
             return header, lines
-    from ssfx.cli.component_tables import component_table
-
     return component_table(kind)
-
-
-def modules() -> list[str]:
-    """Return the files that components are declared in, below ssfx/."""
-    folders = (SHIPPED.parents[1] / package for package in PACKAGES)
-    return sorted(f"{folder.name}/{path.name}" for folder in folders for path in folder.glob("*.py"))

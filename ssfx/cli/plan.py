@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from ssfx.cli.completion import overrides_argument
+from ssfx.cli.plan_table import COLUMNS, RIGHT, bytes_text, lanes_of
 from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
     from ssfx.config.plans import Planned
     from ssfx.planning.costs import Costs
-    from ssfx.planning.plan import Lane, Plan
+    from ssfx.planning.plan import Plan
     from ssfx.planning.profile import Profile
-
-_COLUMNS = (
-    "bucket",
-    "lane",
-    "collective",
-    "segments",
-    "tensors",
-    "elements",
-    "compressor",
-    "density",
-    "place",
-    "payload",
-)
-_RIGHT = {"bucket", "lane", "segments", "tensors", "elements", "density", "payload"}
 
 
 @click.command(short_help="Print the plan of a scheme for a model on a cluster.")
@@ -47,6 +33,11 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     from ssfx.core.doing import doing
 
     planned = resolve_plan(overrides)
+    if planned.sharding is not None:
+        from ssfx.cli.sharded_plan import show_sharded
+
+        show_sharded(planned, as_json, why)
+        return
     with doing(f"planning {planned.parts.scheme} for {planned.model} on {planned.cluster.world_size} ranks"):
         made, profile, costs = plan_of(planned)
     if why:
@@ -73,16 +64,16 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     click.secho(
         f"{made.scheme} for {planned.model} on {planned.cluster.name}, {made.world_size} ranks{sparse}", bold=True
     )
-    print_table(_COLUMNS, _lanes(made), right=_RIGHT)
+    print_table(COLUMNS, lanes_of(made), right=RIGHT)
     sent, dense = plan_bytes(made), profile.nbytes
-    share = f"{100 * sent / dense:.3g} % of the dense {_bytes(dense)}"
+    share = f"{100 * sent / dense:.3g} % of the dense {bytes_text(dense)}"
     elements = sum(spec.numel for spec in made.tensors)
     click.echo(
         f"total: {len(made.buckets)} buckets, {len(made.launch_order)} lanes, {len(made.tensors)} tensors, "
-        f"{elements:,} elements; {_bytes(sent)} per rank and step, {share}"
+        f"{elements:,} elements; {bytes_text(sent)} per rank and step, {share}"
     )
     traffic = plan_traffic(made)
-    click.echo(f"on the wire: {_bytes(traffic.sent_bytes)} sent in {traffic.messages} messages per rank and step")
+    click.echo(f"on the wire: {bytes_text(traffic.sent_bytes)} sent in {traffic.messages} messages per rank and step")
     for note, text in made.notes:
         if note != "predicted_ms":  # F below, to more digits
             click.echo(f"{note}: {text}")
@@ -139,33 +130,6 @@ def _extrapolated(made: Plan, costs: Costs) -> str:
     return (
         f"extrapolated: compression times are known for {known}; {len(outside)} of {len(segments)} segments lie outside"
     )
-
-
-def _lanes(made: Plan) -> Iterator[Sequence[str]]:
-    from ssfx.simulator.pricing.message_sizes import lane_bytes
-
-    for (bucket, position), lane in made.lanes():
-        yield (
-            str(bucket), str(position), lane.collective, str(len(lane.segments)), str(len(lane.tensors)),
-            f"{made.numel(lane):,}", _joined(segment.compressor or "dense" for segment in lane.segments),
-            _densities(lane), _joined(segment.placement for segment in lane.segments), _bytes(lane_bytes(made, lane)),
-        )  # fmt: skip
-
-
-def _joined(words: Iterable[str]) -> str:
-    return "+".join(dict.fromkeys(words))
-
-
-def _densities(lane: Lane) -> str:
-    found = sorted({segment.density for segment in lane.segments})
-    return f"{found[0]:.3g}" if len(found) == 1 else f"{found[0]:.3g}..{found[-1]:.3g}"
-
-
-def _bytes(count: int) -> str:
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= size:
-            return f"{count / size:.2f} {unit}"
-    return f"{count} B"
 
 
 def _seconds(seconds: float) -> str:

@@ -105,13 +105,9 @@ def _remarks(outcome: Outcome, whose: str = "") -> None:
 
 def memory_of(outcome: Outcome) -> DeviceMemory | None:
     """Return the device memory that a rank of the case takes; None on hosts."""
-    from ssfx.simulator.pricing.device_memory import device_memory
+    from ssfx.advice import cases
 
-    case, target, step = outcome
-    return device_memory(
-        target.profile, step.plan, target.cluster.device, optimizer=case.optimizer, precision=case.precision,
-        batch_size=case.batch_size,
-    )  # fmt: skip
+    return cases.memory_of(*outcome)
 
 
 def critical_paths(steps: Sequence[Simulated], names: Sequence[str]) -> None:
@@ -156,6 +152,7 @@ def plain(outcome: Outcome) -> dict[str, Any]:
         "costs": asdict(target.system.origin), "profile": asdict(target.profile.origin),
         "cautions": cautions(target.profile, target.cluster), "memory": needed and needed.plain(),
         "exchanges": target.cluster.exchange_text,
+        **({"sharding": _shared(case), "reduce_dtype": case.reduce_dtype} if case.sharding != "none" else {}),
     }  # fmt: skip
 
 
@@ -174,7 +171,8 @@ def names_of(cases: Sequence[Case]) -> list[str]:
     parts = [
         (case.scheme, case.model, str(case.cluster), f"x{case.world_size}", case.compressor or "",
          f"{case.density}" if case.density else "", f"batch {case.batch_size}", case.optimizer,
-         f"{case.accumulate} micro-steps", case.precision,
+         f"{case.accumulate} micro-steps", case.precision, _shared(case), f"sums in {case.reduce_dtype}",
+         "" if case.reshard_after_forward else "blocks stay whole",
          " ".join(f"{key}={value}" for key, value in sorted(case.scheme_options.items())))
         for case in cases
     ]  # fmt: skip
@@ -184,8 +182,17 @@ def names_of(cases: Sequence[Case]) -> list[str]:
 
 def _title(case: Case, scheme: bool = True) -> str:
     precision = "" if case.precision == "fp32" else f" in {case.precision}"
-    what = f"{case.model} on {case.cluster}, {case.world_size} ranks, batch {case.batch_size} each{precision}"
+    shared = "" if case.sharding == "none" else f", {_shared(case)}, sums in {case.reduce_dtype}"
+    what = f"{case.model} on {case.cluster}, {case.world_size} ranks, batch {case.batch_size} each{precision}{shared}"
     return f"{case.scheme} for {what}" if scheme else what
+
+
+def _shared(case: Case) -> str:
+    """Return how the model is shared among ranks, in words."""
+    from ssfx.advice.cases import sharding_of
+
+    found, shards = sharding_of(case), case.shard_compressor
+    return "" if found is None else found.text + (f" summed by {shards}" if shards else "")
 
 
 def _sparse(case: Case) -> str:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ssfx.compressors.random_keys import key, splitmix64
 from ssfx.core.lazy import torch
+from ssfx.wire.random_keys import key, splitmix64
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.lowrank import LowRank, LowRankOptions, Matrix, Shapes, Split, add_plain, write_plain
 from ssfx.compressors.orthogonal import basis, cached_normal, normal, revived
-from ssfx.compressors.random_keys import key
 from ssfx.core.lazy import torch
+from ssfx.wire.random_keys import key
 
 
 @dataclass(frozen=True)

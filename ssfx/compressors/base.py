@@ -1,12 +1,7 @@
 """What a compressor is: its wire layout at plan time, compress and decompress at run time.
 
-A lane's message is one contiguous byte buffer whose size is known when the plan is made. It holds, for all segments of
-the lane back to back (structure of arrays), the sections
-
-    first int32 or float32 | counts int32 | scales float32 | indices int32 | values float32 or 16 bit | codes uint8
-
-so every 4-byte section is aligned. A compressor declares how much of each section a segment takes (`Layout`) and gets
-views of exactly that (`Payload`) to fill. Source: D-1, D-4 to D-8.
+It declares how much of each section of a message a segment takes (`Layout`) and gets views of exactly that (`Payload`)
+to fill. Source: D-1, D-4 to D-8.
 """
 
 from __future__ import annotations
@@ -14,21 +9,20 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.core import accelerator
 from ssfx.core.component_spec import Catalog
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
-from ssfx.planning.plan import ITEM_BYTES
+from ssfx.wire.payload import Context as Context
+from ssfx.wire.payload import Layout as Layout
+from ssfx.wire.payload import Payload as Payload
 
 if TYPE_CHECKING:
-    from ssfx.compressors.batch import Batch
-
-
-VALUE_BYTES = {**ITEM_BYTES, "int8": 1}
-"""Bytes of a value on the wire: gradients' types, and integers that ranks add up."""
+    from ssfx.wire.batch import Batch
 
 
 def k_floor(numel: Any, density: Any) -> Any:
@@ -46,96 +40,6 @@ def k_ceil(numel: Any, density: Any) -> Any:
     if isinstance(numel, int):
         return min(numel, max(1, math.ceil(density * numel - 1e-6)))
     return np.minimum(numel, np.maximum(1, np.ceil(density * numel - 1e-6)))
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How many entries of each section one segment occupies on the wire.
-
-    `first` is what a compressor of two rounds combines over all ranks before it compresses; int32 or float32.
-    """
-
-    counts: int = 0
-    scales: int = 0
-    indices: int = 0
-    values: int = 0
-    value_dtype: str = "float32"
-    code_bytes: int = 0
-    first: int = 0
-    first_dtype: str = "float32"
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the segment's share of the message."""
-        return (
-            4 * (self.first + self.counts + self.scales + self.indices)
-            + VALUE_BYTES[self.value_dtype] * self.values
-            + self.code_bytes
-        )
-
-
-@dataclass(slots=True)
-class Payload:
-    """Writable views of one segment's share of a message; a section the layout does not use has length 0.
-
-    `indices` are positions inside the segment, ascending over the used part and unique; padding is index 0 value 0.
-    """
-
-    counts: torch.Tensor
-    scales: torch.Tensor
-    indices: torch.Tensor
-    values: torch.Tensor
-    codes: torch.Tensor
-    first: torch.Tensor
-
-    @classmethod
-    def allocate(cls, layout: Layout, device: torch.device | str = "cpu") -> Payload:
-        """Return a zeroed payload of `layout` with memory of its own, outside any message."""
-
-        def section(size: int, dtype: torch.dtype) -> torch.Tensor:
-            return torch.zeros(size, dtype=dtype, device=device)
-
-        return cls(
-            counts=section(layout.counts, torch.int32),
-            scales=section(layout.scales, torch.float32),
-            indices=section(layout.indices, torch.int32),
-            values=section(layout.values, getattr(torch, layout.value_dtype)),
-            codes=section(layout.code_bytes, torch.uint8),
-            first=section(layout.first, getattr(torch, layout.first_dtype)),
-        )
-
-    def poison(self) -> None:
-        """Every receiver now sees that this segment was not finite, whatever part of the payload is sent."""
-        self.counts.fill_(self.values.numel())
-        self.indices.zero_()
-        self.codes.zero_()
-        self.values.fill_(float("nan"))
-        self.scales.fill_(float("nan"))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all sections; equals the layout's."""
-        sections = (self.first, self.counts, self.scales, self.indices, self.values, self.codes)
-        return sum(section.nbytes for section in sections)
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What a call may depend on besides its data: the step and the keys of private randomness.
-
-    `tensor_id` is the position of the segment's first tensor in the sorted list of parameter names, `shapes` are those
-    of its tensors. `state` is the compressor's own state of this segment: what `compress` writes there in place is
-    committed or forgotten with the step; while decoding it is the committed one.
-    """
-
-    step: int
-    tensor_id: int
-    rank: int
-    world_size: int
-    density: float
-    seed: int = 0
-    shapes: tuple[tuple[int, ...], ...] = ()
-    state: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +90,9 @@ class Compressor(ABC):
     combine: Literal["sum", "max"] = "sum"
     """What becomes of the first sections of all ranks. Where it is max, what is not finite is proposed as infinity."""
     vote: bool = False
-    """Receivers take the sign of the sum instead of the mean."""
+    """Receivers take the sign of the sum instead of the mean; only of payloads that are gathered."""
+    zeros_vote: bool = False
+    """A gradient of zero votes, so that parameters without a gradient move in every step."""
     in_arrays: ClassVar[bool] = False
     """`layout` takes arrays of sizes and densities, too, and returns a layout of arrays; not inherited by another."""
 
@@ -248,7 +154,7 @@ class Compressor(ABC):
 
         This default compresses one segment after the other; a compressor that can do better does.
         """
-        batch.accumulate()
+        accumulate(batch)
         for part in batch.parts:
             if not part.numel:
                 continue

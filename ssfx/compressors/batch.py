@@ -1,207 +1,49 @@
-"""A batch: the segments that one call compresses, each with its own density, its own threshold and its own slots.
-
-All segments lie in one flat float32 vector, the first buffer of the memory; a segment consists of pieces, one per
-tensor. Treating a whole bucket at once keeps the quality of per-tensor selection at the price of one call (D-11). A
-single tensor is a batch of one.
-"""
+"""A compressor at work on a batch: gradients accumulate, the payload is filled, what was sent leaves the memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
-from ssfx.compressors.base import Compressor, Context, Layout, Payload
-from ssfx.compressors.narrow import narrow
-from ssfx.compressors.random_keys import key
+from ssfx.compressors.kernels.gradients import accumulate
+from ssfx.wire.batch import Batch as Batch
+from ssfx.wire.batch import Part as Part
+from ssfx.wire.batch import Starts as Starts
 
 if TYPE_CHECKING:
-    import torch
-
-    from ssfx.compressors.memories.base import Memory
-
-Made = TypeVar("Made")
+    from ssfx.compressors.base import Compressor
+    from ssfx.wire.memory import State
+    from ssfx.wire.payload import Payload
 
 
-class Starts(NamedTuple):
-    """Where a segment's share of each payload section begins, in entries."""
-
-    counts: int = 0
-    scales: int = 0
-    indices: int = 0
-    values: int = 0
-    codes: int = 0
-    first: int = 0
+def propose(compressor: Compressor, batch: Batch) -> None:
+    """Accumulate and fill the `first` section, for a compressor of two rounds."""
+    accumulate(batch)
+    for part in batch.parts:
+        if part.numel:
+            compressor.propose(batch.vector[part.lo : part.hi], batch.share(part), batch.context(part))
 
 
-_FRONT = Starts()
+def compress(compressor: Compressor, batch: Batch) -> None:
+    """Fill the payload from gradients and memory, and take what was sent out of the memory."""
+    batch.cleared = False
+    compressor.compress_batch(batch)
+    if batch.memory is None or batch.cleared:
+        return
+    if compressor.sparse and len(batch.payload.indices) == sum(part.layout.indices for part in batch.parts):
+        # one call: positions are those of the batch
+        _sent(compressor, batch, batch.payload, batch.new, batch.parts[0])
+        return
+    for part in batch.parts:
+        if part.numel:
+            whole = compressor.sparse  # indices on the wire are positions in the whole vector
+            new = batch.new if whole else {name: buffer[part.lo : part.hi] for name, buffer in batch.new.items()}
+            _sent(compressor, batch, batch.share(part), new, part)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One segment: elements lo .. hi - 1 of the flat vector; `pieces` (lo, hi) and `shapes` of its tensors."""
-
-    lo: int
-    hi: int
-    layout: Layout
-    density: float
-    tensor_id: int = 0
-    starts: Starts = _FRONT
-    pieces: tuple[tuple[int, int], ...] = ()
-    shapes: tuple[tuple[int, ...], ...] = ()
-
-    @property
-    def numel(self) -> int:
-        """Number of elements."""
-        return self.hi - self.lo
-
-
-@dataclass
-class Batch:
-    """Parts of one flat vector and the payload sections that they fill.
-
-    Per step the owner sets `step`, `old`, `new`, `grads` and `states`; a compressor then accumulates through the memory
-    and fills the payload.
-    """
-
-    parts: tuple[Part, ...]
-    """The segments."""
-    payload: Payload
-    """Views of the message sections that all parts share."""
-    new: Mapping[str, torch.Tensor]
-    """Buffers of the memory after this step, flat float32; the first is what is compressed."""
-    old: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """The same before this step."""
-    memory: Memory | None = None
-    """How gradients accumulate; None: `new` is there already."""
-    rank: int = 0
-    """This rank."""
-    world_size: int = 1
-    """Number of ranks."""
-    seed: int = 0
-    """Of random numbers."""
-    step: int = 0
-    """Number of the step."""
-    base: int = 0
-    """Added to every index on the wire."""
-    grads: Sequence[torch.Tensor | None] = ()
-    """One entry per piece, in order: a flat gradient to accumulate, or None where `new` is there already."""
-    states: Sequence[dict[str, torch.Tensor]] = ()
-    """The compressor's own state, one per part, to be changed in place."""
-    cleared: bool = False
-    """Set by a compressor that takes what it sends out of the memory itself."""
-    _kept: dict[str, Any] = field(default_factory=dict, repr=False)
-    """What depends on nothing but the plan; see `once`."""
-
-    def __post_init__(self) -> None:
-        self.pieces: tuple[tuple[int, int], ...] = tuple(piece for part in self.parts for piece in part.pieces)
-        if not self.grads:
-            self.grads = (None,) * len(self.pieces)
-        if not self.states:
-            self.states = [{} for _ in self.parts]
-        self._position = {id(part): i for i, part in enumerate(self.parts)}
-
-    @classmethod
-    def single(cls, a: torch.Tensor, payload: Payload, ctx: Context) -> Batch:
-        """Return a batch of one segment that holds `a`, nothing left to accumulate, with the payload's own layout."""
-        layout = Layout(
-            len(payload.counts), len(payload.scales), len(payload.indices), len(payload.values),
-            str(payload.values.dtype).removeprefix("torch."), len(payload.codes),
-            len(payload.first), str(payload.first.dtype).removeprefix("torch."),
-        )  # fmt: skip
-        whole = ((0, a.numel()),)
-        part = Part(0, a.numel(), layout, ctx.density, ctx.tensor_id, pieces=whole, shapes=ctx.shapes)
-        return cls(
-            (part,), payload, {"a": a}, rank=ctx.rank, world_size=ctx.world_size, seed=ctx.seed, step=ctx.step,
-            states=[ctx.state],
-        )  # fmt: skip
-
-    @property
-    def vector(self) -> torch.Tensor:
-        """The flat vector that is compressed: the first buffer of the memory."""
-        return next(iter(self.new.values()))
-
-    def once(self, name: str, make: Callable[[], Made]) -> Made:
-        """Return what `make` returned when `name` was asked for first."""
-        if name not in self._kept:
-            self._kept[name] = make()
-        made: Made = self._kept[name]
-        return made
-
-    def context(self, part: Part) -> Context:
-        """Return what a call for one part may depend on."""
-        state = self.states[self._position[id(part)]]
-        return Context(
-            self.step, part.tensor_id, self.rank, self.world_size, part.density, self.seed, part.shapes, state
-        )
-
-    def key(self, tensor_id: int) -> int:
-        """Return the 64-bit key of this rank's randomness for one tensor at this step."""
-        return key(self.seed, tensor_id, self.step, self.rank)
-
-    def share(self, part: Part) -> Payload:
-        """Return the views of one part's share of the payload."""
-        layout, at, whole = part.layout, part.starts, self.payload
-        return Payload(
-            counts=whole.counts[at.counts : at.counts + layout.counts],
-            scales=whole.scales[at.scales : at.scales + layout.scales],
-            indices=whole.indices[at.indices : at.indices + layout.indices],
-            values=whole.values[at.values : at.values + layout.values],
-            codes=whole.codes[at.codes : at.codes + layout.code_bytes],
-            first=whole.first[at.first : at.first + layout.first],
-        )
-
-    def round_values(self, values: torch.Tensor, ranks: int = 1) -> None:
-        """Bring float32 `values`, laid out as the payload's, into the payload; only those of this batch's parts.
-
-        `ranks`: how many ranks' values will be added, if these are shares (see `narrow`).
-
-        Other batches, on the host say, may fill their share of the same message at the same time.
-        """
-        if values is self.payload.values:
-            return
-        if self.once("alone", lambda: len(values) == sum(part.layout.values for part in self.parts)):
-            narrow(self.payload.values, values, ranks)
-            return
-        for part in self.parts:
-            own = slice(part.starts.values, part.starts.values + part.layout.values)
-            narrow(self.payload.values[own], values[own], ranks)
-
-    def accumulate(self) -> None:
-        """Bring every piece's `new` up to date with its gradient; `grads` is empty afterwards."""
-        if self.memory is not None:
-            for (lo, hi), grad in zip(self.pieces, self.grads, strict=True):
-                if grad is not None:
-                    old = {name: buffer[lo:hi] for name, buffer in self.old.items()}
-                    self.memory.accumulate(grad, old, {name: buffer[lo:hi] for name, buffer in self.new.items()})
-        self.grads = (None,) * len(self.pieces)
-
-    def propose(self, compressor: Compressor) -> None:
-        """Accumulate and fill the `first` section, for a compressor of two rounds."""
-        self.accumulate()
-        for part in self.parts:
-            if part.numel:
-                compressor.propose(self.vector[part.lo : part.hi], self.share(part), self.context(part))
-
-    def compress(self, compressor: Compressor) -> None:
-        """Fill the payload from gradients and memory, and take what was sent out of the memory."""
-        self.cleared = False
-        compressor.compress_batch(self)
-        if self.memory is None or self.cleared:
-            return
-        if compressor.sparse and len(self.payload.indices) == sum(part.layout.indices for part in self.parts):
-            self._sent(compressor, self.payload, self.new, self.parts[0])  # one call: positions are those of the batch
-            return
-        for part in self.parts:
-            if part.numel:
-                whole = compressor.sparse  # indices on the wire are positions in the whole vector
-                new = self.new if whole else {name: buffer[part.lo : part.hi] for name, buffer in self.new.items()}
-                self._sent(compressor, self.share(part), new, part)
-
-    def _sent(self, compressor: Compressor, payload: Payload, new: Mapping[str, torch.Tensor], part: Part) -> None:
-        assert self.memory is not None
-        if self.base and compressor.sparse:
-            payload.indices.sub_(self.base)
-        self.memory.sent(compressor, payload, new, self.context(part))
-        if self.base and compressor.sparse:
-            payload.indices.add_(self.base)
+def _sent(compressor: Compressor, batch: Batch, payload: Payload, new: State, part: Part) -> None:
+    assert batch.memory is not None
+    if batch.base and compressor.sparse:
+        payload.indices.sub_(batch.base)
+    batch.memory.sent(compressor, payload, new, batch.context(part))
+    if batch.base and compressor.sparse:
+        payload.indices.add_(batch.base)

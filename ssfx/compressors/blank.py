@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ssfx.compressors.base import Compressor, Layout, Payload
-from ssfx.compressors.batch import Batch, Part, Starts
+from ssfx.compressors.batch import Batch, Part, Starts, compress, propose
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
@@ -52,5 +52,5 @@ def blank_batch(
 def run(batch: Batch, compressor: Compressor) -> None:
     """Do what a lane does with one step's batch on its own rank; of two rounds, the sum is this rank's share alone."""
     if compressor.rounds == 2:
-        batch.propose(compressor)
-    batch.compress(compressor)
+        propose(compressor, batch)
+    compress(compressor, batch)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
 from ssfx.compressors.batch import Batch, Part, Starts
 from ssfx.compressors.kernels import kernels
+from ssfx.compressors.kernels.gradients import accumulate
+from ssfx.compressors.kernels.narrow import round_values
 from ssfx.compressors.sparse import check_value_dtype, predivisor
 from ssfx.compressors.topk import exactly
 from ssfx.core.lazy import numpy as np
@@ -72,7 +74,7 @@ class BlockTopK(Compressor):
 
         A block that is not finite has the largest score, so its values tell every receiver.
         """
-        batch.accumulate()
+        accumulate(batch)
         choice = batch.once("choice", lambda: _Choice(batch, self.options))
         scores, block, use = choice.scores, self.options.block, kernels(batch.vector.device)
         if not self.options.agreed:
@@ -84,7 +86,7 @@ class BlockTopK(Compressor):
         use.take_blocks(batch.vector, choice.rows, block, scores.payload.indices, scores.payload.values, exact, numbers)
         if exact is not values:
             share = self._share(batch.world_size)
-            batch.round_values(exact.div_(share), share)
+            round_values(batch, exact.div_(share), share)
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * values to the elements of the blocks; what pads the last block is zero."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors
-from ssfx.compressors.narrow import narrow
+from ssfx.compressors.kernels.narrow import narrow
 from ssfx.core import accelerator
 from ssfx.core.lazy import torch
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
+from ssfx.compressors.kernels.narrow import narrow
 from ssfx.compressors.magnitude import top_k
-from ssfx.compressors.narrow import narrow
 from ssfx.compressors.sparse import check_value_dtype, predivisor
 from ssfx.core.lazy import torch
 

@@ -10,10 +10,10 @@ from ssfx.compressors.base import Compressor, Context, Layout, Payload, compress
 from ssfx.compressors.batch import Batch, Part
 from ssfx.compressors.dgc_faithful import MIN_SAMPLE_FRACTION, Bounds, sampling_plan, select
 from ssfx.compressors.kernels import Bound, Rule, kernels
-from ssfx.compressors.random_keys import key
 from ssfx.compressors.sparse import Selector, check_value_dtype, write
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
+from ssfx.wire.random_keys import key
 
 TAIL = 64
 """Samples above the threshold: its count is then right within about 12 % (D-10)."""

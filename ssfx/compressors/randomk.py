@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors, k_floor
-from ssfx.compressors.narrow import narrow
-from ssfx.compressors.random_keys import key, splitmix64
+from ssfx.compressors.kernels.narrow import narrow
 from ssfx.compressors.sparse import Sparsifier, check_value_dtype
 from ssfx.core.lazy import torch
+from ssfx.wire.random_keys import key, splitmix64
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from ssfx.compressors.base import Layout, Payload
 from ssfx.compressors.batch import Batch, Part, Starts
-from ssfx.compressors.narrow import narrow
+from ssfx.compressors.kernels.gradients import accumulate
+from ssfx.compressors.kernels.narrow import narrow
 
 if TYPE_CHECKING:
     from ssfx.compressors.base import Compressor
@@ -23,7 +24,7 @@ def by_layout(batch: Batch, exact: Compressor, counted: Compressor) -> None:
 
     Positions count from each segment's own start.
     """
-    batch.accumulate()
+    accumulate(batch)
     for part in batch.parts:
         if not part.layout.indices:
             narrow(batch.share(part).values, batch.vector[part.lo : part.hi])

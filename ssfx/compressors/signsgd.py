@@ -40,6 +40,7 @@ class SignSGD(Quantizer):
     def __init__(self, options: SignSGDOptions) -> None:
         self.options = options
         self.bits = 2 if options.zeros == "abstain" else 1
+        self.zeros_vote = options.zeros == "positive"
 
     def layout(self, numel: int, density: float) -> Layout:
         """One scale and ceil(n / 8) bytes; ceil(n / 4) where zeros abstain."""

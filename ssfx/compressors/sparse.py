@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ssfx.compressors.base import Compressor, Context, Payload
 from ssfx.compressors.batch import Batch
-from ssfx.compressors.narrow import narrow
+from ssfx.compressors.kernels.narrow import narrow
 
 if TYPE_CHECKING:
     import torch

@@ -13,6 +13,7 @@ from ssfx.config.compose import compose
 from ssfx.config.iteration_time import KEY, split_words, timed_model
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
+from ssfx.config.shared_model import SHARDING_KEYS, shared_model
 from ssfx.config.simulations import with_custom
 from ssfx.config.sweep import single
 from ssfx.core.errors import ConfigError
@@ -24,6 +25,7 @@ from ssfx.planning.profile import Profile
 
 ADVICE_KEYS = (
     "model", "workload", "cluster", "density", "batch_size", "optimizer", "world_size", "device", "precision",
+    *SHARDING_KEYS,
 )  # fmt: skip
 """What advice depends on."""
 STEPS = "train_steps"
@@ -93,7 +95,10 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
         profile = profile if iteration_ms is None else lasting(profile, iteration_ms)
         setting = Setting(replace(cluster, name=str(choice_at(point, cluster))), profile)
     density = setting.density if settings.density is None else settings.density
-    return replace(setting, density=density, train_steps=train_steps)
+    shared = shared_model(settings, cluster)
+    return replace(
+        setting, density=density, train_steps=train_steps, sharding=shared, shard_compressor=settings.shard_compressor
+    )
 
 
 def advise_on(profile: Profile, cluster: str = "local", batch_size: int = 0, **options: Any) -> Advice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ssfx.compressors import Compressor, build, compressors
@@ -78,7 +78,7 @@ def complete(point: Point) -> Point:
     scheme = schemes[point["scheme"]]
     chosen = {**point}
     if chosen.get("compressor") is None:
-        chosen["compressor"] = getattr(scheme.defaults, "compressor", None)
+        chosen["compressor"] = scheme.compressor
     if chosen["compressor"] is None and scheme.chooses:
         chosen["memory"] = chosen.get("memory") or "residual"
     elif chosen["compressor"] is None:
@@ -99,9 +99,9 @@ def components(config: Mapping[str, Any], density: float | None, *, asked: bool)
     given = {key: value for key, value in config["scheme"].items() if key != "name"}
     usual = defaults("scheme", scheme.name)
     changed = {key: value for key, value in given.items() if value != usual[key]}
-    options = scheme.options(changed)  # refuses wrong types and values
+    typed = asdict(scheme.options(changed))  # refuses wrong types and values
     # Ids of runs hold an int where a float is meant as it was written; what a text spells is its number.
-    read = {key: value if isinstance(value, int) else getattr(options, key) for key, value in changed.items()}
+    read = {key: value if isinstance(value, int) else typed[key] for key, value in changed.items()}
     changed = {key: value for key, value in read.items() if value != usual[key]}
     compressor = _node_spec(compressors, config.get("compressor"))
     if compressor is None and scheme.chooses:
@@ -130,10 +130,10 @@ def _chosen_later(
 
 def on_nodes(parts: Components, cluster: Cluster) -> Components:
     """Return `parts` with nodes as large as those of `cluster`, where the scheme asks for that and has no number."""
-    untold = getattr(schemes[parts.scheme].defaults, "ranks_per_node", None) == 0
-    if not untold or "ranks_per_node" in parts.scheme_options or cluster.nodes == 1:
+    if cluster.nodes == 1:
         return parts
-    return replace(parts, scheme_options={**parts.scheme_options, "ranks_per_node": cluster.devices_per_node})
+    options = schemes[parts.scheme].for_nodes(parts.scheme_options, cluster.devices_per_node)
+    return replace(parts, scheme_options=options)
 
 
 def _density(scheme: Scheme, compressor: str, density: float | None, asked: bool) -> float | None:

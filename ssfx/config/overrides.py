@@ -140,12 +140,13 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
     if not key or not text:
         raise ConfigError(f"{word!r} is not key=value; write for example density=0.05")
     functions = create_functions()
-    for name in set(_CALL.findall(text)) - set(functions.definitions) if key in WITH_SPECS else ():
+    specs = key in (*WITH_SPECS, "shard_compressor")
+    for name in set(_CALL.findall(text)) - set(functions.definitions) if specs else ():
         functions.register(name, _spec_of(name))
     try:
         override = OverridesParser(functions).parse_override(word)
     except (HydraException, TypeError):
-        how = "options are written name(option=value)" if key in WITH_SPECS else f"write {key}=a,b to run several"
+        how = "options are written name(option=value)" if specs else f"write {key}=a,b to run several"
         raise ConfigError(f"cannot read {word!r}; {how}, and range(), choice() and glob() are as in Hydra") from None
     if override.type != OverrideType.CHANGE or override.package is not None:
         raise ConfigError(f"cannot read {word!r}; keys are only changed, by key=value")

@@ -11,6 +11,7 @@ from ssfx.config.compose import chosen, compose, expanded
 from ssfx.config.iteration_time import KEY, split_words
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
+from ssfx.config.shared_model import shared_model, with_memory
 from ssfx.config.simulations import PLAN_KEYS
 from ssfx.config.sweep import single
 from ssfx.core.errors import ConfigError
@@ -25,6 +26,7 @@ from ssfx.perf_model.shipped_profiles import load_shipped, profile_on
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
+from ssfx.planning.sharding import Sharding
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
 
@@ -41,6 +43,10 @@ class Planned:
     """Measured time of an iteration on one device, where it was given."""
     precision: str = "fp32"
     """What forward and backward compute in."""
+    sharding: Sharding | None = None
+    """How the model is shared among ranks."""
+    shard_compressor: str | None = None
+    """Of the sum over shards beside replicas."""
 
 
 def resolve_plan(words: Iterable[str]) -> Planned:
@@ -56,8 +62,13 @@ def resolve_plan(words: Iterable[str]) -> Planned:
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
     check_recorded(point, cluster)
     parts = components(config, settings.density, asked="density" in point)
-    name, parts = config["model"]["name"], on_nodes(parts, cluster)
-    return Planned(name, cluster.device, cluster, parts, iteration_ms, settings.precision)
+    name, shared = config["model"]["name"], shared_model(settings, cluster)
+    if shared is None:
+        return Planned(name, cluster.device, cluster, on_nodes(parts, cluster), iteration_ms, settings.precision)
+    parts = with_memory(parts, shared, asked=False)
+    return Planned(
+        name, cluster.device, cluster, parts, iteration_ms, settings.precision, shared, settings.shard_compressor
+    )
 
 
 def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
@@ -67,15 +78,7 @@ def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
     or of GPUs without a data sheet, it is the one of other devices. A scheme that plans by costs needs them all:
     ConfigError when one is not shipped. The others do not look at them.
     """
-    model, on, precision = planned.model, planned.cluster.device, planned.precision
-    if is_saved(model):
-        profile = saved_profile(model, on, precision=precision)
-    elif precision != "fp32" or (is_counted(model) and has_sheet(on)):
-        profile = profile_on(model, on, precision=precision)
-    else:
-        profile = load_shipped(model)
-    if planned.iteration_ms is not None:
-        profile = lasting(profile, planned.iteration_ms)
+    profile = profile_of(planned)
     found: Costs | str
     try:
         found = costs = costs_on(planned.cluster, planned.parts.compressor, planned.parts.density)
@@ -84,3 +87,15 @@ def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
             raise
         found, costs = str(error), nominal_costs(planned.cluster)
     return make_plan(planned.parts.scheme, profile, costs, planned.parts.plan_options), profile, found
+
+
+def profile_of(planned: Planned) -> Profile:
+    """Return the profile that a plan is made for; see `plan_of`."""
+    model, on, precision = planned.model, planned.cluster.device, planned.precision
+    if is_saved(model):
+        profile = saved_profile(model, on, precision=precision)
+    elif precision != "fp32" or (is_counted(model) and has_sheet(on)):
+        profile = profile_on(model, on, precision=precision)
+    else:
+        profile = load_shipped(model)
+    return profile if planned.iteration_ms is None else lasting(profile, planned.iteration_ms)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from ssfx.core.case import Schedule
+from ssfx.core.case import Kind, ReduceDtype, Schedule
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.numbers import numeric
 
 MOST = {
     "batch_size": 10**7, "world_size": 10**6, "threads": 1024, "steps": 10**9, "repeats": 10**4, "seed": 2**32 - 1,
-    "accumulate": 10**6, "jobs": 1024,
+    "accumulate": 10**6, "jobs": 1024, "shards": 10**6,
 }  # fmt: skip
 """Upper bounds of keys, beyond which a value can only be a slip."""
 
@@ -56,9 +56,14 @@ class Settings:
     wandb: Literal["off", "offline", "online"]
     wandb_project: str
     wandb_tags: tuple[str, ...]
+    sharding: Kind
+    shards: int | None
+    reduce_dtype: ReduceDtype
+    reshard_after_forward: bool
+    shard_compressor: str | None
 
     def __post_init__(self) -> None:
-        for key in ("batch_size", "world_size", "threads", "steps", "repeats", "accumulate", "jobs"):
+        for key in ("batch_size", "world_size", "threads", "steps", "repeats", "accumulate", "jobs", "shards"):
             value = getattr(self, key)
             if value is not None and value < 1:
                 raise ConfigError(f"{key} must be at least 1, got {value}")

@@ -11,6 +11,7 @@ from ssfx.config.compose import Point, chosen, compose, expanded
 from ssfx.config.iteration_time import KEY, split_words, timed_model
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
+from ssfx.config.shared_model import SHARDING_KEYS, of_case, shared_model, with_memory
 from ssfx.config.sweep import points_of
 from ssfx.core.case import LATER_FIELDS, Case
 from ssfx.core.errors import ConfigError
@@ -20,10 +21,13 @@ from ssfx.perf_model.roofline import STEP_TRAFFIC
 from ssfx.perf_model.saved_profiles import is_saved, saved_profile
 from ssfx.perf_model.target import target_of
 
-PLAN_KEYS = ("scheme", "compressor", "model", "workload", "cluster", "density", "world_size", "device", "precision")
+PLAN_KEYS = (
+    "scheme", "compressor", "model", "workload", "cluster", "density", "world_size", "device", "precision",
+    *SHARDING_KEYS,
+)  # fmt: skip
 """What a plan depends on."""
 
-SIMULATION_KEYS = (*PLAN_KEYS, "batch_size", "optimizer", "accumulate")
+SIMULATION_KEYS = (*PLAN_KEYS, "batch_size", "optimizer", "accumulate", "memory")
 """What a simulated step depends on."""
 
 WITHOUT_EFFECT = (
@@ -45,7 +49,8 @@ def simulated(case: Case) -> Case:
     """Return `case` as one step in virtual time, with the calibration that is here; ConfigError when there is none."""
     if case.threads != 1:
         raise ConfigError(f"threads={case.threads} cannot be simulated: profiles are of one thread per rank; drop it")
-    later = {name: default for name, default in LATER_FIELDS.items() if name != "calibration"}
+    kept = ("calibration", *SHARDING_KEYS)
+    later = {name: default for name, default in LATER_FIELDS.items() if name not in kept}
     one = replace(case, steps=1, warmup_steps=0, seed=0, repeat=0, evaluate=False, checkpoint_every=0, **later)
     return replace(one, calibration=target_of(one).calibration)
 
@@ -58,8 +63,13 @@ def resolve_simulations(words: Iterable[str]) -> list[Case]:
         if key not in SIMULATION_KEYS and not key.startswith(("scheme.", "compressor.", "cluster.")):
             known = ", ".join((*SIMULATION_KEYS, KEY))
             raise ConfigError(f"a simulated step does not depend on {key}; it takes {known}")
+    if "memory" in request and set(request.get("sharding", ("none",))) <= {"none"}:
+        raise ConfigError(
+            "memory has no effect on a simulated step with sharding=none; drop it, or add sharding=fsdp, where it "
+            "keeps a whole model on every rank"
+        )
     points = [expanded({"scheme": chosen(point, "scheme"), **point}) for point in points_of(request)]
-    cases = [_case(point, iteration_ms) for point in completed(points)[0]]
+    cases = [_case(point, iteration_ms, "memory" in request) for point in completed(points)[0]]
     return list({case.run_id: case for case in cases}.values())
 
 
@@ -78,18 +88,20 @@ def with_custom(point: Point) -> Point:
     return {"batch_size": work.batch_size, "optimizer": work.optimizer, **point}
 
 
-def _case(point: Point, iteration_ms: float | None) -> Case:
+def _case(point: Point, iteration_ms: float | None, asks_memory: bool) -> Case:
     config = compose(with_custom(point))
     settings = Settings.of(config)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
     check_recorded(point, cluster)
-    parts = on_nodes(components(config, settings.density, asked="density" in point), cluster)
+    parts = components(config, settings.density, asked="density" in point)
+    shared = shared_model(settings, cluster)
+    parts = with_memory(on_nodes(parts, cluster) if shared is None else parts, shared, asked=asks_memory)
     case = Case(
         experiment="simulate", model=timed_model(config["model"]["name"], iteration_ms), dataset="",
         scheme=parts.scheme,
         cluster=choice_at(point, cluster), world_size=cluster.world_size, batch_size=settings.batch_size,
         compressor=parts.compressor, density=parts.density, memory=parts.memory, scheme_options=parts.scheme_options,
         device="cpu" if cluster.device == "cpu" else "cuda", optimizer=settings.optimizer,
-        accumulate=settings.accumulate, precision=settings.precision,
+        accumulate=settings.accumulate, precision=settings.precision, **of_case(settings, shared),
     )  # fmt: skip
     return simulated(case)

@@ -76,7 +76,7 @@ def _meaning(entry: Any, cls: type, name: str) -> str:
             return text
     for collective in getattr(entry, "collectives", ()):
         own = type(collectives[collective].options)
-        if text := described(own).each.get(name, "") if hasattr(collectives[collective].options, name) else "":
+        if (text := described(own).each.get(name, "")) and name in types(own):
             return f"{collective}: {text}"
     proses = {layer: described(layer).prose for layer in layers(cls)}
     named = next((text for text in proses.values() if f"`{name}`" in text), "")

@@ -17,6 +17,8 @@ from ssfx.core.old_files import up_to_date
 Device = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Schedule = Literal["constant", "step", "linear", "cosine"]
+Kind = Literal["none", "fsdp", "hsdp"]
+ReduceDtype = Literal["fp32", "bf16"]
 
 LATER_FIELDS: dict[str, Any] = {
     "calibration": "",
@@ -31,6 +33,11 @@ LATER_FIELDS: dict[str, Any] = {
     "target_value": None,
     "data_workers": 0,
     "initial_weights": "",
+    "sharding": "none",
+    "shards": 0,
+    "reduce_dtype": "fp32",
+    "reshard_after_forward": True,
+    "shard_compressor": None,
 }
 """Fields that came after the first committed rows, with the value that says nothing: then they are left out of a case's
 identity, so that a run without them is identified by what it always was."""
@@ -168,6 +175,16 @@ class Case:
     """Processes of each rank that read and prepare its samples; 0: the rank itself does."""
     initial_weights: str = ""
     """Weights that training starts from, as the name of their folder and a digest of it; empty: random ones."""
+    sharding: Kind = "none"
+    """How the model is shared among ranks, in virtual time: not, over all of them (fsdp), or with replicas (hsdp)."""
+    shards: int = 0
+    """Ranks that share a replica of the model; 0 without sharding."""
+    reduce_dtype: ReduceDtype = "fp32"
+    """What gradients of a sharded model are summed in."""
+    reshard_after_forward: bool = True
+    """Whether the blocks of a sharded model are gathered again for backward."""
+    shard_compressor: str | None = None
+    """Spec of the compressor of the sum over shards, of sharding=hsdp; None: torch's own sum."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cluster", ClusterChoice.of(self.cluster))
@@ -196,7 +213,8 @@ class Case:
         """Short human text: model/scheme/compressor@density xP, without what the case does not have."""
         density = f"@{self.density:g}" if self.density is not None else ""
         compressor = f"/{self.compressor}{density}" if self.compressor is not None else ""
-        return f"{self.model}/{self.scheme}{compressor} x{self.world_size}"
+        sharded = "" if self.sharding == "none" else f" {self.sharding} of {self.shards}"
+        return f"{self.model}/{self.scheme}{compressor} x{self.world_size}{sharded}"
 
     @property
     def plan_options(self) -> dict[str, Any]:

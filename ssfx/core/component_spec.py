@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from ssfx.core.errors import ConfigError, unknown
@@ -70,8 +70,8 @@ class Catalog(Registry[Entry[C]]):
     def canonical(self, spec: str, options: Mapping[str, Any] | None = None) -> str:
         """Return `spec` with `options` applied, naming only what differs from the defaults; ConfigError if unknown."""
         entry, chosen = self._resolve(spec, options or {})
-        values = ((f.name, getattr(chosen, f.name), getattr(entry.options, f.name)) for f in fields(chosen))
-        changed = [f"{key}={value}" for key, value, default in sorted(values) if value != default]
+        defaults = asdict(entry.options)
+        changed = [f"{key}={value}" for key, value in sorted(asdict(chosen).items()) if value != defaults[key]]
         return f"{entry.name}({','.join(changed)})" if changed else entry.name
 
     def _resolve(self, spec: str, overrides: Mapping[str, Any]) -> tuple[Entry[C], Any]:
@@ -91,12 +91,12 @@ class Catalog(Registry[Entry[C]]):
         return entry, self._options(entry, {**given, **overrides})
 
     def _options(self, entry: Entry[C], given: Mapping[str, Any]) -> Any:
-        known = {f.name for f in fields(entry.options)}
+        known = asdict(entry.options)
         parsed = {}
         for key, value in given.items():
             if key not in known:
                 raise unknown(f"option of {self.kind} {entry.name}", key, known)
-            parsed[key] = _parse(f"{self.kind} option {entry.name}.{key}", value, getattr(entry.options, key))
+            parsed[key] = _parse(f"{self.kind} option {entry.name}.{key}", value, known[key])
         try:
             return replace(entry.options, **parsed)
         except ValueError as error:

@@ -1,27 +1,43 @@
-"""What must be said with an answer: a profile of another GPU or with waiting in it, a cluster far out of range."""
+"""What must be said with an answer: another GPU's profile or waiting in it, a cluster far out of range, no host."""
 
 from __future__ import annotations
 
 from ssfx.core.origin import BEWARE
 from ssfx.perf_model.cluster import Cluster
-from ssfx.perf_model.devices import device, sheet_named
+from ssfx.perf_model.devices import device, has_sheet, sheet_named
+from ssfx.perf_model.measured_gpus import measured_gpu
 from ssfx.planning.profile import Profile
 
 CHECKED_RANKS = 64
 """Ranks of the largest cluster whose printed times simulated ones were compared with (docs/validation.md)."""
 FAR_RANKS = 1024
 """Ranks from which on that is far away."""
+SEEN = "h200"
+"""The GPU whose steps were measured beside the time in which it was busy (docs/validation.md)."""
 
 
 def cautions(profile: Profile, cluster: Cluster) -> list[str]:
-    """Return the sentences, none for most profiles and clusters."""
+    """Return the sentences; none where steps were measured on the cluster's GPUs, or on the CPU, and nothing is odd."""
     found = [_other_gpu(profile, cluster), *profile.origin.note.split(BEWARE)[1:]]
     if cluster.world_size > FAR_RANKS:
         found.append(
             f"{cluster.world_size:,} ranks are far beyond the {CHECKED_RANKS} of the largest cluster that simulated "
             "times were checked against; what networks of that size do is not in these times"
         )
+    if _without_host(profile, cluster):
+        least, most = measured_gpu(SEEN).beyond_busy()
+        found.append(
+            f"nominal steps know no host: on one {SEEN.upper()} eager steps in 16 bits took {least:.1f} to {most:.1f} "
+            "times the GPU's busy time; profile yours (ssfx doctor --gpu, ssfx profile)"
+        )
     return [sentence.rstrip("; ") for sentence in found if sentence]
+
+
+def _without_host(profile: Profile, cluster: Cluster) -> bool:
+    """Return whether steps are those of a GPU by its data sheet, scaled to no time that somebody measured."""
+    if cluster.calibration != "nominal" or profile.origin.kind != "nominal" or not has_sheet(cluster.device):
+        return False
+    return bool(device(cluster.device).pcie_gbps) and "iteration_ms=" not in profile.origin.note
 
 
 def _other_gpu(profile: Profile, cluster: Cluster) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
+from ssfx.schemes import Scheme
 
 Facts = Mapping[str, str]
 """What it is and its value, in words, in the order in which differences shall be named."""
@@ -95,6 +97,19 @@ def load_facts(state: Mapping[str, Any], plan: Plan) -> dict[str, str]:
         "plan": plan.digest,
         "profile": hashlib.sha256(state["profile"].encode()).hexdigest()[:12],
     }
+
+
+def attach_facts(
+    scheme: Scheme, given: dict[str, Any], memory: str, seed: int, costs_given: bool, exempt: Collection[str],
+    scaler: torch.amp.GradScaler | None,
+) -> dict[str, str]:  # fmt: skip
+    """Return what an exchange is attached with, besides the model and its optimizers."""
+    options = sorted(asdict(scheme.options(given)).items())
+    return {
+        "scheme": scheme.name, **{f"option {key}": repr(value) for key, value in options}, "memory": memory,
+        "seed": str(seed), "argument costs": "given" if costs_given else "None", "exempt": ", ".join(sorted(exempt)),
+        "GradScaler": scaler_fact(scaler),
+    }  # fmt: skip
 
 
 def scaler_fact(scaler: torch.amp.GradScaler | None) -> str:

@@ -76,16 +76,16 @@ def attach(
     entry = schemes[scheme]
     check_arguments(options)
     given = scheme_options(compressor, density, options)
-    chosen: Any = entry.options(given)
+    spec = entry.online(given).compressor
     comm = Comm(process_group, model_device(model))
     if comm.world_size > 1:
-        notice_voting_zeros(model, chosen.compressor, comm.rank)
+        notice_voting_zeros(model, spec, comm.rank)
     return Sync(
         model,
         optimizers,
         scheme=scheme,
         given=given,
-        memory=memory_of(entry, chosen.compressor, memory, optimizers),
+        memory=memory_of(entry, spec, memory, optimizers),
         scaler=scaler,
         comm=comm,
         costs=costs,
@@ -105,5 +105,5 @@ def attach_whole(
     sync.detach()
     raise ConfigError(
         "this takes whole models, and fully_shard has wrapped this one; call ssfx.attach in a training loop of your "
-        "own, or ssfx.integrations.hf.prepare in one of accelerate"
+        "own, or ssfx.runtime.integrations.hf.prepare in one of accelerate"
     )

@@ -40,7 +40,7 @@ class Covered:
     ) -> None:
         self._ids = {id(p) for p in params}
         self._everywhere, self._take_up, self._used = everywhere, take_up, used
-        self._known = [ref(one) for one in given]
+        self._known = [ref(optimizer) for optimizer in given]
         self._sizes: WeakKeyDictionary[torch.optim.Optimizer, list[int]] = WeakKeyDictionary()
         """How many parameters each group of an optimizer had when it was looked through."""
         self._foreign: WeakKeyDictionary[torch.optim.Optimizer, list[torch.nn.Parameter]] = WeakKeyDictionary()
@@ -52,7 +52,7 @@ class Covered:
     @property
     def known(self) -> tuple[torch.optim.Optimizer, ...]:
         """The optimizers that still exist, in the order in which they were made known."""
-        return tuple(one for made in self._known if (one := made()) is not None)
+        return tuple(optimizer for made in self._known if (optimizer := made()) is not None)
 
     def cover(self, params: Iterable[torch.nn.Parameter]) -> None:
         """Note that more parameters are exchanged."""
@@ -92,15 +92,15 @@ class Covered:
             Covered._listening = ()
 
     def _not_exchanged(self, optimizer: torch.optim.Optimizer) -> list[tuple[str, torch.nn.Parameter]]:
-        exchanged = {id(p) for p in self._everywhere()}.union(*(one._ids for one in Covered._all))
-        found = []
+        exchanged = {id(p) for p in self._everywhere()}.union(*(exchange._ids for exchange in Covered._all))
+        missing = []
         for number, group in enumerate(optimizer.param_groups):
             names = group.get("param_names") or [""] * len(group["params"])
             for place, (name, p) in enumerate(zip(names, group["params"], strict=True)):
                 if id(p) not in exchanged:
                     called = name or f"number {place} of group {number}"
-                    found.append((f"{called}, shape {tuple(p.shape)}", p))
-        return found
+                    missing.append((f"{called}, shape {tuple(p.shape)}", p))
+        return missing
 
     def _refuse(self, optimizer: torch.optim.Optimizer) -> None:
         moved = [text for text, p in self._not_exchanged(optimizer) if p.grad is not None]
@@ -117,10 +117,10 @@ class Covered:
 
 
 def _begins(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    for one in list(Covered._all):
-        one.begins(optimizer)
+    for exchange in list(Covered._all):
+        exchange.begins(optimizer)
 
 
 def _ended(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    for one in list(Covered._all):
-        one.ended(optimizer)
+    for exchange in list(Covered._all):
+        exchange.ended(optimizer)

@@ -15,19 +15,16 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from ssfx.collectives import Reducer, collectives
 from ssfx.collectives.comm import Comm
-from ssfx.compressors import build
-from ssfx.compressors.memories import Memory, memories
+from ssfx.compressors.memories import Memory
 from ssfx.core import accelerator
 from ssfx.core.errors import ConfigError
-from ssfx.planning.plan import Lane, Plan
+from ssfx.planning.plan import Plan
 from ssfx.runtime.averages import Averages
-from ssfx.runtime.lane import DenseLane, LaneExecutor, Room, StepKey
+from ssfx.runtime.lane import LaneExecutor, Room, StepKey
+from ssfx.runtime.make_lane import make_lane
 from ssfx.runtime.offload import HostWorker
-from ssfx.runtime.packed import PackedLane
 from ssfx.runtime.queue import ExchangeQueue
-from ssfx.runtime.reduced import ReducedLane
 from ssfx.runtime.stats import StepStats, Stopwatch
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
@@ -350,30 +347,6 @@ def all_finite(parts: Iterable[torch.Tensor]) -> bool:
         return True
     total = torch.stack([part.sum(dtype=torch.float32).reshape(()) for part in parts]).sum()
     return bool(torch.isfinite(total)) or all(bool(torch.isfinite(part).all()) for part in parts)
-
-
-def make_lane(
-    lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory | None, step: int = 0
-) -> LaneExecutor:
-    """Return the executor of a lane: dense if none of its segments is compressed."""
-    collective = collectives.build(lane.collective)
-    if all(segment.dense for segment in lane.segments) and collective.additive_only:
-        return DenseLane(lane, plan, comm, device, store, memory)
-    assert memory is not None
-    if isinstance(collective, Reducer):
-        return ReducedLane(lane, plan, comm, device, store, memory, step)
-    return PackedLane(lane, plan, comm, device, store, lane_memory(lane, memory), step, memory)
-
-
-def lane_memory(lane: Lane, memory: Memory) -> Memory:
-    """Return the memory of a lane: none where its compressor leaves nothing out or its error must not be fed back.
-
-    A plan of several compressors has lanes of both kinds; a memory without feedback suits all of them.
-    """
-    specs = {segment.compressor for segment in lane.segments if segment.compressor is not None}
-    if memory.feedback and any(build(spec).lossless or not build(spec).error_feedback for spec in specs):
-        return memories.build("none")
-    return memory
 
 
 def _find_trim() -> Callable[[int], int] | None:

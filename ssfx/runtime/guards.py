@@ -79,7 +79,7 @@ def _untakable(tensor: torch.Tensor) -> str:
 def unwrapped(optimizer: object) -> Optimizers:
     """Return the torch optimizers in `optimizer`: one, several, or what accelerate or Lightning wrapped around one."""
     several = optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,)
-    return tuple(_unwrapped(one) for one in several)
+    return tuple(_unwrapped(wrapped) for wrapped in several)
 
 
 def _unwrapped(optimizer: Any) -> torch.optim.Optimizer:
@@ -96,7 +96,7 @@ def _unwrapped(optimizer: Any) -> torch.optim.Optimizer:
 
 def check_held(params: Mapping[str, torch.nn.Parameter], optimizers: Optimizers) -> None:
     """Raise ConfigError unless the optimizers hold every trainable parameter of the model."""
-    held = {id(p) for one in optimizers for group in one.param_groups for p in group["params"]}
+    held = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
     missing = [name for name, p in params.items() if id(p) not in held]
     if not missing:
         return
@@ -116,7 +116,7 @@ def refuse_inside_ddp(_module: torch.nn.Module, _inputs: Any) -> None:
         raise ConfigError(
             "this model has ssfx attached and runs inside DistributedDataParallel, so gradients would be exchanged "
             "twice; train the bare module, or sync.detach() first (Hugging Face's Trainer: "
-            "ssfx.integrations.hf.SsfxCallback)"
+            "ssfx.runtime.integrations.hf.SsfxCallback)"
         )
 
 
@@ -129,9 +129,9 @@ class ParameterWatch:
 
     _registrations = 0
 
-    def __init__(self, model: torch.nn.Module, known: Callable[[], Sequence[torch.nn.Parameter]]) -> None:
+    def __init__(self, model: torch.nn.Module, exchanged: Callable[[], Sequence[torch.nn.Parameter]]) -> None:
         self._model = model
-        self._known = known
+        self._exchanged = exchanged
         self._seen = ParameterWatch._registrations
         handles = [
             torch_module.register_module_parameter_registration_hook(_count),
@@ -143,8 +143,8 @@ class ParameterWatch:
         """Raise ConfigError naming trainable parameters that the exchange does not know."""
         if self._seen == ParameterWatch._registrations:
             return
-        known = {id(p) for p in self._known()}
-        new = [name for name, p in self._model.named_parameters() if p.requires_grad and id(p) not in known]
+        ids = {id(p) for p in self._exchanged()}
+        new = [name for name, p in self._model.named_parameters() if p.requires_grad and id(p) not in ids]
         if new:
             raise ConfigError(
                 f"{_names(new)} came after attach and would never be exchanged; detach and attach again on every rank"

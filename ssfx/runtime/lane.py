@@ -1,7 +1,7 @@
 """One lane at run time: its flat buffers, from gradients that arrive to averaged gradients that leave.
 
-`DenseLane` here is the plain path of uncompressed all-reduces; `packed.PackedLane` carries compressed segments. Neither
-calls torch.distributed: they hand their message to a Collective.
+The kinds are in files of their own: `dense_lane`, and of compressed segments `sum_lane`, `gather_lane`, `reduce_lane`;
+`make_lane` chooses. None calls torch.distributed: they hand their message to a Collective.
 """
 
 from __future__ import annotations
@@ -43,8 +43,37 @@ class Room:
         return self._vector[:numel]
 
 
+class Carried:
+    """What tensors kept back under an earlier plan that are sent whole now: it is sent with them, once (D-20)."""
+
+    def __init__(self, names: Iterable[str], store: Store, memory: Memory | None, device: torch.device) -> None:
+        self._store, self._kept = store, dict[str, torch.Tensor]()
+        self._sent: set[str] = set()
+        if memory is None or not (memory.stateful and memory.feedback):
+            return
+        self._buffer = memory.buffers[0]
+        for name in names:
+            kept = store.get(name, self._buffer)
+            if kept is not None:
+                self._kept[name] = kept.to(device)  # it may have lived on the host
+
+    def begin(self, going_on: Collection[str]) -> None:
+        """Start a step; of tensors in `going_on` an exchange that still counts has sent it."""
+        self._sent = {name for name in self._kept if name in going_on}
+
+    def of(self, name: str) -> torch.Tensor | None:
+        """Return what is sent with a tensor in this step, None if nothing is."""
+        return None if name in self._sent else self._kept.get(name)
+
+    def commit(self, names: Collection[str]) -> None:
+        """Forget what has been sent with the tensors `names`."""
+        for name in [name for name in self._kept if name in names]:
+            self._store.drop(name, self._buffer)
+            del self._kept[name]
+
+
 class LaneExecutor(ABC):
-    """Common part of the two lane kinds: which tensors are still missing, and the exchange under way."""
+    """What all kinds of lanes share: which tensors are still missing, and the exchange under way."""
 
     in_room: ClassVar[bool] = True
     """`result` is valid only until another lane decodes."""
@@ -60,29 +89,13 @@ class LaneExecutor(ABC):
         self.nbytes = 0
         self.resting: set[str] = set()
         """Frozen tensors of this step: they count as zeros, and what is kept of them is neither sent nor changed."""
-        self._carried: dict[str, torch.Tensor] = {}
-        self._carried_already: set[str] = set()
 
     def begin(self, key: StepKey, going_on: Collection[str] = ()) -> None:
         """Reset for a new step: all tensors are missing; for `going_on` see `LaneState.begin`."""
         self.missing = [len(segment.tensors) for segment in self.lane.segments]
         self.pending = None
         self.resting.clear()
-        self._carried_already = {name for name in self._carried if name in going_on}
         self.key = key
-
-    def _collect_carried(self, names: Iterable[str], store: Store, memory: Memory | None, device: torch.device) -> None:
-        # A tensor compressed under an earlier plan and dense now still holds what it kept back (D-20).
-        if memory is None or not (memory.stateful and memory.feedback):
-            return
-        self._carried_buffer, self._store = memory.buffers[0], store
-        for name in names:
-            kept = store.get(name, self._carried_buffer)
-            if kept is not None:
-                self._carried[name] = kept.to(device)  # it may have lived on the host
-
-    def _carry_of(self, name: str) -> torch.Tensor | None:
-        return None if name in self.resting or name in self._carried_already else self._carried.get(name)
 
     def arrived(self, segment: int) -> bool:
         """Note that one more tensor of a segment is in; return whether the segment is now complete."""
@@ -121,11 +134,9 @@ class LaneExecutor(ABC):
     def finish(self) -> list[torch.Tensor]:
         """Wait for the exchange; return everything received that must be finite for the step to count."""
 
+    @abstractmethod
     def commit(self, names: Collection[str]) -> None:
         """Make what this step left of the tensors `names` the committed memory; `names` may hold other lanes', too."""
-        for name in [name for name in self._carried if name in names]:
-            self._store.drop(name, self._carried_buffer)  # it has been sent
-            del self._carried[name]
 
     @abstractmethod
     def decode(self, grads: Mapping[str, torch.Tensor], room: Room) -> Collection[str]:
@@ -157,56 +168,3 @@ class LaneExecutor(ABC):
     def tensors_without_elements(self) -> int | None:
         """Return how many tensors of the lane had nothing sent in the latest step; None if it cannot be known."""
         return 0
-
-
-class DenseLane(LaneExecutor):
-    """An uncompressed all-reduce: gradients are averaged in place in one flat buffer of their own dtype."""
-
-    in_room = False
-
-    def __init__(
-        self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory | None
-    ) -> None:
-        super().__init__(lane, plan, comm)
-        specs = [plan.by_name[name] for name in lane.tensors]
-        self.flat = torch.zeros(sum(s.numel for s in specs), dtype=getattr(torch, specs[0].dtype), device=device)
-        self.views: dict[str, torch.Tensor] = {}
-        offset = 0
-        for spec in specs:
-            self.views[spec.name] = self.flat[offset : offset + spec.numel].view(spec.shape)
-            offset += spec.numel
-        self.nbytes = self.flat.numel() * self.flat.element_size()
-        self._share = 1.0 / comm.world_size
-        self._collect_carried(self.views, store, memory, device)
-
-    def add(self, name: str, grad: torch.Tensor | None) -> None:
-        """Write grad / world size, plus what an earlier plan kept back, into the flat buffer."""
-        view = self.views[name]
-        if grad is None:
-            view.zero_()
-        else:
-            torch.mul(grad, self._share, out=view)
-        carried = self._carry_of(name)
-        if carried is not None:
-            view.add_(carried.view(view.shape), alpha=self._share)
-
-    def compress(self, segment: int) -> None:
-        """Nothing to do: values travel as they are."""
-
-    def start(self) -> None:
-        """Issue the in-place sum."""
-        self.pending = self.collective.start(self.flat, self.comm)
-
-    def finish(self) -> list[torch.Tensor]:
-        """Wait for the sum."""
-        assert self.pending is not None
-        self.pending.wait()
-        return [self.flat]
-
-    def decode(self, grads: Mapping[str, torch.Tensor], room: Room) -> Collection[str]:
-        """Nothing to do: the sum of shares is the average."""
-        return ()
-
-    def result(self, name: str) -> torch.Tensor:
-        """Return the averaged gradient."""
-        return self.views[name]

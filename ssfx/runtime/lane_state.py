@@ -24,7 +24,7 @@ Buffers = dict[str, torch.Tensor]
 class LaneState:
     """State of a lane's compressed segments (`parts`, by position in the lane), in the store and in flat buffers.
 
-    `own` is the collective's state before the first step, thresholds as for a loss scale of 1. `first_step` is the
+    `initial` is the collective's state before the first step, thresholds as for a loss scale of 1. `first_step` is the
     number of the lane's first step: later ones count what was committed, so that a compressor whose steps take turns
     misses no turn when an exchange is rolled back. What the store has replaces both if the lane had the same first
     tensor and as many elements. Segments in `host` keep their memory in their own staging buffers.
@@ -32,7 +32,7 @@ class LaneState:
 
     def __init__(
         self, lane: Lane, parts: Mapping[int, Part], memory: Memory, compressor: Compressor | None, store: Store,
-        device: torch.device, host: Mapping[int, HostSegment], own: Buffers, first_step: int,
+        device: torch.device, host: Mapping[int, HostSegment], initial: Buffers, first_step: int,
     ) -> None:  # fmt: skip
         self._names = {i: lane.segments[i].tensors for i in parts}
         self._parts, self._memory, self._store, self._host = parts, memory, store, host
@@ -55,14 +55,14 @@ class LaneState:
                 name: torch.zeros(shape, dtype=torch.float32, device=where) for name, shape in shapes.items()
             }
         self.compressor_new = {i: {k: v.clone() for k, v in state.items()} for i, state in self.compressor_old.items()}
-        self.lane_old = {**own, "numel": torch.tensor(packed), "step": torch.tensor(first_step)} if parts else {}
-        for name, value in own.items():
+        self.lane_old = {**initial, "numel": torch.tensor(packed), "step": torch.tensor(first_step)} if parts else {}
+        for name, value in initial.items():
             if (COLLECTIVE + name).startswith(THRESHOLD):
                 value *= store.loss_scale
         self._first = lane.segments[next(iter(parts), 0)].tensors[0]
-        known = store.get(self._first, COLLECTIVE + "numel")
+        elements = store.get(self._first, COLLECTIVE + "numel")
         for name in lane.tensors:
-            if name != self._first or known is None or int(known) != packed:
+            if name != self._first or elements is None or int(elements) != packed:
                 store.drop_all(name, COLLECTIVE)
         self.lane_new = {name: value.clone() for name, value in self.lane_old.items()}
         for name, buffer, view in self._committed():

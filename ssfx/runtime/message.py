@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import torch
 
 from ssfx.compressors import Layout, Payload
-from ssfx.compressors.base import VALUE_BYTES
 from ssfx.compressors.batch import Starts
 from ssfx.planning.plan import Lane, Plan
 from ssfx.simulator.pricing.message_sizes import segment_layout
+from ssfx.wire.payload import VALUE_BYTES
 
 DTYPES = {name: getattr(torch, name) for name in VALUE_BYTES}
 

@@ -13,7 +13,7 @@ from itertools import zip_longest
 import torch
 
 from ssfx.compressors import Compressor, Payload
-from ssfx.compressors.batch import Batch, Part, Starts
+from ssfx.compressors.batch import Batch, Part, Starts, compress
 from ssfx.compressors.memories import Memory
 from ssfx.core import accelerator
 
@@ -80,7 +80,7 @@ class HostSegment:
         fetched.synchronize()
         self.batch.new, self.batch.old = self.new, self.source
         self.batch.grads = [None if rests else grad for grad, rests in zip_longest(self.grads, resting)]
-        self.batch.compress(compressor)
+        compress(compressor, self.batch)
 
     def ship(self, target: Payload, stream: torch.Stream) -> None:
         """Copy the payload into its place in the device message on `stream`."""

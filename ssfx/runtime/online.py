@@ -146,11 +146,11 @@ def agree(comm: Comm, make: Callable[[], Any]) -> Any:
             text = json.dumps({"value": make()})
         except Exception as error:  # whatever it is, the other ranks are waiting for an answer
             failure = error
-            known = "ConfigError" if isinstance(error, ConfigError) else "RunError"
+            kind = "ConfigError" if isinstance(error, ConfigError) else "RunError"
             reason = (
                 str(error) if isinstance(error, SsfxError) else f"rank 0 failed with {type(error).__name__}: {error}"
             )
-            text = json.dumps({known: reason})
+            text = json.dumps({kind: reason})
     payload = torch.tensor(list(text.encode()), dtype=torch.uint8, device=comm.device)
     length = torch.tensor([payload.numel()], dtype=torch.int64, device=comm.device)
     comm.broadcast(length).wait()

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
 from time import perf_counter, process_time, thread_time
-from typing import Any
 
 import torch
 
@@ -21,8 +20,8 @@ from ssfx.compressors import build
 from ssfx.compressors.blank import blank_batch, run
 from ssfx.core import accelerator
 from ssfx.core.origin import Origin
-from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads
-from ssfx.runtime.setup import placeholder_costs
+from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads, placeholder_costs
+from ssfx.schemes.online_planning import OnlinePlanning
 
 REPEATS = 5
 _REPEATS_BY_BYTES = ((2**13, 12), (2**17, 4), (2**63, 2))
@@ -33,16 +32,16 @@ so that measuring needs a fraction of a gradient copy."""
 _SMALL = 2**18
 
 
-def costs_for(comm: Comm, device: torch.device, options: Any, max_numel: int, hook_s: float) -> Costs | None:
-    """Return measured costs of the compressors that a scheme with `options` may use; None where it uses none.
+def costs_for(comm: Comm, device: torch.device, online: OnlinePlanning, max_numel: int, hook_s: float) -> Costs | None:
+    """Return measured costs of the compressors that a scheme asks for; None where it uses none.
 
     `hook_s`: what the runtime took for one gradient on this rank.
     """
-    if options.compressor is not None:
-        return calibrate(comm, device, options.compressor, options.density or 1.0, max_numel)
-    if not hasattr(options, "to_measure"):
+    if online.compressor is not None:
+        return calibrate(comm, device, online.compressor, online.density or 1.0, max_numel)
+    if online.to_measure is None:
         return None
-    densities, reduces = options.to_measure(placeholder_costs(comm.world_size))
+    densities, reduces = online.to_measure(placeholder_costs(comm.world_size))
     return calibrate_several(comm, device, densities, reduces, max_numel, hook_s)
 
 
@@ -69,10 +68,10 @@ def calibrate_several(
     times = {}
     for spec, density in densities.items():
         sizes, (encode, host, decode) = _measured(comm, device, spec, density, max_numel)
-        one = build(spec)
-        work = [one.work([_matrix(n)]) for n in sizes]
-        entries = [one.layout_of([_matrix(n)], density).indices or w for n, w in zip(sizes, work, strict=True)]
-        copies = 1 if one.additive else comm.world_size
+        codec = build(spec)
+        work = [codec.work([_matrix(n)]) for n in sizes]
+        entries = [codec.layout_of([_matrix(n)], density).indices or w for n, w in zip(sizes, work, strict=True)]
+        copies = 1 if codec.additive else comm.world_size
         decoded = [s * copies / comm.world_size for s in decode]
         times[spec] = CompressorTimes(
             _steady(work, encode), _steady(work, host), _steady([copies * n for n in entries], decoded), origin,
@@ -123,16 +122,16 @@ def _exchanges(
     Without `phases` only those of sums and gathers.
     """
     share = max(4 * top // comm.world_size, min(4 * top, 4 * _SMALL))  # a gather receives it from every rank
-    found = {"all_reduce": _exchange(comm, "all_reduce", 4 * top), "all_gather": _exchange(comm, "all_gather", share)}
+    times = {"all_reduce": _exchange(comm, "all_reduce", 4 * top), "all_gather": _exchange(comm, "all_gather", share)}
     for primitive in _PHASES if phases else ():
-        found[primitive] = _exchange(comm, primitive, 4 * top)
-    exchange = {name: one.curve for name, one in found.items()}
-    occupancy = {name: one.occupancy for name, one in found.items()}
+        times[primitive] = _exchange(comm, primitive, 4 * top)
+    exchange = {name: exchange_times.curve for name, exchange_times in times.items()}
+    occupancy = {name: exchange_times.occupancy for name, exchange_times in times.items()}
     gathered = exchange["all_gather"]
     exchange["all_gather_v"] = gathered
     exchange["all_gather_twice"] = Curve(tuple(2 * s for s in gathered.sizes), tuple(2 * t for t in gathered.seconds))
     occupancy["all_gather_v"] = occupancy["all_gather_twice"] = occupancy["all_gather"]
-    return exchange, found["all_reduce"].issue_s, occupancy
+    return exchange, times["all_reduce"].issue_s, occupancy
 
 
 def _median_s(work: Callable[[], object], device: torch.device) -> float:
@@ -185,8 +184,8 @@ def issuer(comm: Comm, name: str, nbytes: int) -> Callable[[], Pending]:
     if name == "all_to_all":
         parts = message.tensor_split(comm.world_size)
         peers = [r for r in range(comm.world_size) if r != comm.rank]
-        own = parts[comm.rank]
-        return lambda: comm.swap({r: parts[r] for r in peers}, {r: torch.empty_like(own) for r in peers})
+        mine = parts[comm.rank]
+        return lambda: comm.swap({r: parts[r] for r in peers}, {r: torch.empty_like(mine) for r in peers})
     if name == "broadcast":
         return lambda: comm.broadcast(message)
     if name == "send":
@@ -227,8 +226,8 @@ def _exchange(comm: Comm, name: str, max_bytes: int) -> _Exchange:
             times.append(perf_counter() - began)
         share = (thread_time() - process_time() - cpu_s) / (wall_s - perf_counter())
         seconds.append(median(times))
-    own = torch.tensor([*seconds, median(issued), share], dtype=torch.float64, device=comm.device)
-    *slowest, issue_s, most_share = comm.all_reduce(own, op="max").wait().tolist()
+    medians = torch.tensor([*seconds, median(issued), share], dtype=torch.float64, device=comm.device)
+    *slowest, issue_s, most_share = comm.all_reduce(medians, op="max").wait().tolist()
     # A bigger message is never planned to be cheaper than a smaller one: what noise has made too long is cut.
     steady = [min(slowest[i:]) for i in range(len(slowest))]
     return _Exchange(Curve(tuple(map(float, sizes)), tuple(steady)), issue_s, min(1.0, max(0.0, most_share)))

@@ -1,21 +1,23 @@
-"""The lane of compressed segments: one message of counts, indices, values and codes, with dense tensors beside them."""
+"""What lanes of compressed segments share: gradients go into one message and the memory, in as few calls as possible.
+
+The message holds counts, indices, values and codes of all segments, and dense tensors beside them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
 
 from ssfx.collectives.comm import Comm
-from ssfx.compressors import Context, Payload, build
-from ssfx.compressors.batch import Batch, Part
-from ssfx.compressors.kernels import writes_sums
+from ssfx.compressors import Compressor, Context, Payload, build
+from ssfx.compressors.batch import Batch, Part, compress, propose
 from ssfx.compressors.memories import Memory
 from ssfx.core import accelerator
 from ssfx.planning.plan import Lane, Plan
-from ssfx.runtime.lane import Room, StepKey
-from ssfx.runtime.lane_state import LaneState
+from ssfx.runtime.lane import Carried, LaneExecutor, StepKey
+from ssfx.runtime.lane_state import Buffers, LaneState
 from ssfx.runtime.message import MessageLayout
 from ssfx.runtime.offload import HostSegment
 from ssfx.runtime.sent_counts import SentCounts
@@ -32,19 +34,22 @@ class _Group:
     waiting: int
 
 
-class PackedLane(SentCounts):
-    """Compressed segments (and dense ones beside them) in one message.
+class PackedLane(LaneExecutor):
+    """Compressed segments, and dense ones beside them, in one message; a kind adds how messages are exchanged.
 
     `state` keeps the memory twice, before and after the step under way: a step that no optimizer takes is undone.
     """
 
+    out: torch.Tensor
+    """The averages of all tensors, flat, once `decode` has written them."""
+
     def __init__(
         self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory,
-        first_step: int = 0, run_memory: Memory | None = None,
+        run_memory: Memory, first_step: int = 0, initial: Buffers | None = None,
     ) -> None:  # fmt: skip
         """`memory` is that of the lane; what `run_memory` kept of its tensors under an earlier plan is sent with them.
 
-        None: it is the same. `first_step`: see `LaneState`.
+        `first_step` and `initial`: see `LaneState`.
         """
         super().__init__(lane, plan, comm)
         self.memory = memory
@@ -54,12 +59,11 @@ class PackedLane(SentCounts):
         self.packed = [i for i in self.layout.order if not lane.segments[i].dense]
         spec = lane.segments[self.packed[0]].compressor if self.packed else None
         self.compressor = build(spec) if spec else None
-        one = self.compressor is not None and len(self.packed) == 1
-        self._cycle = (
-            self.compressor.cycle(self._segment_shapes(plan, self.packed[0])) if one and self.compressor else ()
-        )
-        self._twice = self.compressor is not None and self.compressor.rounds == 2
-        self.blocking = self.blocking or self._twice
+        rounds = self.compressor.rounds if self.compressor is not None else 1
+        self._call: Callable[[Compressor, Batch], None] = compress if rounds == 1 else propose
+        self._proposed = [self.layout.first.of(self.message)] if rounds == 2 else []
+        """The section that ranks combine before they compress, of a compressor of two rounds."""
+        self.blocking = self.blocking or rounds == 2
         self._device = device
         self._slots: dict[str, tuple[int, int]] = {}
         self._shapes = {name: plan.by_name[name].shape for name in lane.tensors}
@@ -74,9 +78,6 @@ class PackedLane(SentCounts):
             self._segment_at[i] = (start, offset)
         self.total = offset
         self.packed_total = sum(self.numel[i] for i in self.packed)
-        self._sparse_names = [
-            name for i in self.packed for name in lane.segments[i].tensors if plan.by_name[name].numel
-        ]
         self.payloads: dict[int, Payload] = {i: self.layout.payload(self.message, i) for i in self.packed}
         self._grads: dict[str, torch.Tensor | None] = {}
         parts = self._parts(plan)
@@ -84,8 +85,9 @@ class PackedLane(SentCounts):
         self.host: dict[int, HostSegment] = {}
         if accelerator.queued(device):
             self.host = {i: HostSegment(parts[i], memory) for i in hosted}
-        own = self._own_state(self.packed_total)
-        self.state = LaneState(lane, parts, memory, self.compressor, store, device, self.host, own, first_step)
+        self.state = LaneState(
+            lane, parts, memory, self.compressor, store, device, self.host, initial or {}, first_step
+        )
         together = [i for i in self.packed if i not in hosted]
         self._groups: dict[int, _Group] = {}
         for members in [together, *([i] for i in hosted)]:
@@ -96,9 +98,8 @@ class PackedLane(SentCounts):
         self._dense_at = self.packed_total
         plain = [name for i in self.layout.order if lane.segments[i].dense for name in lane.segments[i].tensors]
         self._plain = frozenset(plain)
-        kept = plain if memory.stateful else list(lane.tensors)
-        self._collect_carried(kept, store, run_memory or memory, device)
-        self._rows: torch.Tensor | None = None
+        self._carried = Carried(plain if memory.stateful else lane.tensors, store, run_memory, device)
+        self._sent = SentCounts(lane, self.layout, self.message, self.compressor, self._slots)
 
     def _parts(self, plan: Plan) -> dict[int, Part]:
         ids = {name: i for i, name in enumerate(sorted(plan.by_name))}
@@ -118,7 +119,7 @@ class PackedLane(SentCounts):
     def add(self, name: str, grad: torch.Tensor | None) -> None:
         """Take one tensor in: a gradient that is compressed later, or the plain values of a dense one."""
         lo, hi = self._slots[name]
-        carried = self._carry_of(name)
+        carried = None if name in self.resting else self._carried.of(name)
         if name in self._plain:
             target = self._dense[lo - self._dense_at : hi - self._dense_at]
             if grad is None:
@@ -138,6 +139,7 @@ class PackedLane(SentCounts):
     def begin(self, key: StepKey, going_on: Collection[str] = ()) -> None:
         """Reset for a new step."""
         super().begin(key, going_on)
+        self._carried.begin(going_on)
         self.state.begin(going_on)
         for group in self._groups.values():
             group.waiting = len(group.batch.parts)
@@ -147,31 +149,25 @@ class PackedLane(SentCounts):
 
         What is not finite reaches every receiver as NaN or Inf in the payload.
         """
-        group = self._complete(segment)
+        group = self._groups.get(segment)
         if group is None or self.compressor is None:
             return
-        if self._twice:
-            group.batch.propose(self.compressor)
-        else:
-            group.batch.compress(self.compressor)
-
-    def _complete(self, segment: int) -> _Group | None:
-        """Count one segment; return its group, with all that its call needs, when that was the last one."""
-        group = self._groups.get(segment)
-        if group is None:
-            return None
         group.waiting -= 1
         if group.waiting:
-            return None
+            return
         batch = group.batch
         batch.new, batch.old, batch.memory = self.state.new, self.state.source, self.memory
         batch.grads = [self._grads.pop(name) for name in group.names]
         self._key(batch, group.segments)
-        return group
+        self._call(self.compressor, batch)
 
-    def _own_state(self, numel: int) -> dict[str, torch.Tensor]:
-        """Return the collective's state before the first step."""
-        return {}
+    def agree(self) -> None:
+        """Where the compressor has two rounds: combine what all ranks propose, then compress with it."""
+        for section in self._proposed:
+            assert self.compressor is not None
+            self.comm.all_reduce(section, op=self.compressor.combine).wait()
+            for batch in {id(group): group.batch for group in self._groups.values()}.values():
+                compress(self.compressor, batch)
 
     def _key(self, batch: Batch, segments: list[int]) -> None:
         batch.states = [self.state.compressor_new[i] for i in segments]
@@ -202,7 +198,7 @@ class PackedLane(SentCounts):
 
         return work
 
-    def _context(self, segment: int, rank: int) -> Context:
+    def context(self, segment: int, rank: int) -> Context:
         """Return what decoding a segment may depend on: its state is the one that this step leaves."""
         spec = self.lane.segments[segment]
         return Context(
@@ -216,112 +212,28 @@ class PackedLane(SentCounts):
             state=self.state.compressor_new[segment],
         )
 
-    def start(self) -> None:
-        """Issue the exchange: the value section as a sum, or the whole message as a gather.
-
-        With a compressor of two rounds, first the sum of what all ranks propose, then what they compress with it.
-        """
-        if self._twice and self.compressor is not None:
-            self.comm.all_reduce(self.layout.first.of(self.message), op=self.compressor.combine).wait()
-            for batch in {id(group): group.batch for group in self._groups.values()}.values():
-                batch.compress(self.compressor)
-        if self.collective.additive_only:
-            values = self.layout.values.of(self.message)
-            if self._cycle:
-                values = values[: self._cycle[self.state.step % len(self._cycle)]]
-            self.pending = self.collective.start(values, self.comm)
-        elif self.collective.variable:
-            self.pending = self.collective.start(self.layout.trim(self.message, self.packed), self.comm)
-        else:
-            self.pending = self.collective.start(self.message, self.comm)
-
-    def finish(self) -> list[torch.Tensor]:
-        """Wait; return the numbers that were received."""
-        assert self.pending is not None
-        received = self.pending.wait()
-        if self.collective.additive_only:
-            return [received, self.layout.first.of(self.message)] if self._twice else [received]
-        if self.collective.variable:
-            received = self.layout.untrim(received, self.packed)
-        if received.stride(0) % 4:  # 16-bit values may end a row on an odd place; typed views need aligned rows
-            aligned = received.new_zeros(received.shape[0], -(-received.shape[1] // 4) * 4)
-            aligned[:, : received.shape[1]] = received
-            received = aligned[:, : received.shape[1]]
-        self._rows = received
-        parts = (self.layout.values, self.layout.dense, self.layout.scales)
-        return [part.of(received) for part in parts if part.length]
-
     def commit(self, names: Collection[str]) -> None:
         """Make what this step left of the tensors `names` the committed memory."""
-        super().commit(names)
+        self._carried.commit(names)
         self.state.commit(names)
 
     def kept_squares(self, buffer: str) -> float:
         """Return the squared norm of what this step left in a memory's buffer, committed or not."""
         return self.state.squares(buffer)
 
-    def decode(self, grads: Mapping[str, torch.Tensor], room: Room) -> Collection[str]:
-        """Write the average over ranks, adding ranks in order so that all replicas stay bit-identical.
-
-        Gathered pairs go straight into the gradients where a compiled kernel can; everything else goes into `room`.
-        """
-        written = self._written_straight(grads)
-        vote = self.compressor is not None and self.compressor.vote
-        self.out, share = room.of(self.total), 1.0 if vote else 1.0 / self.comm.world_size  # votes add up exactly
-        out = self.out[self._dense_at :] if written else self.out
-        out.zero_()
-        if self.collective.additive_only:
-            assert self.compressor is not None
-            for i in self.packed:
-                lo, hi = self._segment_at[i]
-                ctx = self._context(i, self.comm.rank)
-                self.compressor.received(self.payloads[i], ctx)
-                self.compressor.decompress_add(self.payloads[i], out[lo:hi], ctx, scale=share)
-            return ()
-        assert self._rows is not None
-        for rank in range(self.comm.world_size):
-            row = self._rows[rank]
-            if written:
-                if self.layout.dense.length:
-                    out.add_(self.layout.dense.of(row), alpha=share)
-                continue
-            if self.compressor is not None and self.compressor.sparse:
-                values = self.layout.values.of(row).float().mul_(share)
-                out.index_add_(0, self.layout.indices.of(row), values)
-            elif self.compressor is not None:
-                for i in self.packed:
-                    lo, hi = self._segment_at[i]
-                    ctx = self._context(i, rank)
-                    self.compressor.decompress_add(self.layout.payload(row, i), out[lo:hi], ctx, scale=share)
-            if self.layout.dense.length:
-                out[self._dense_at :].add_(self.layout.dense.of(row), alpha=share)
-        if self.compressor is not None and self.compressor.vote:
-            out[: self._dense_at].sign_()
-        return written
-
-    def _written_straight(self, grads: Mapping[str, torch.Tensor]) -> Collection[str]:
-        """Decode gathered pairs into `grads` and return their tensors; nothing and none if that cannot be done."""
-        if self.compressor is None or not self.compressor.sparse or self.compressor.vote:
-            return ()
-        if (
-            self.collective.additive_only
-            or not writes_sums(self._device)
-            or not all(name in grads for name in self._sparse_names)
-        ):
-            return ()
-        targets = [grads[name] for name in self._sparse_names]
-        if not all(t.dtype == torch.float32 and t.is_contiguous() and t.device == self._device for t in targets):
-            return ()
-        from ssfx.compressors.kernels.cpu.decode import write_sums  # late: it compiles
-
-        assert self._rows is not None
-        values = self.layout.values.of(self._rows).float().mul(1.0 / self.comm.world_size)
-        starts = [self._slots[name][0] for name in self._sparse_names]
-        indices = self.layout.indices.of(self._rows).contiguous()
-        write_sums(targets, starts, indices.numpy(), values.numpy())
-        return self._sparse_names
-
     def result(self, name: str) -> torch.Tensor:
         """Return the averaged gradient."""
         lo, hi = self._slots[name]
         return self.out[lo:hi].view(self._shapes[name])
+
+    def sent_elements(self) -> int:
+        """Return this rank's count: reported by the compressor where it varies, else fixed by the layout."""
+        return self._sent.elements()
+
+    def density_ratios(self) -> list[float]:
+        """Return achieved over target density of each segment that is to send a fraction, but at least one element."""
+        return self._sent.density_ratios()
+
+    def tensors_without_elements(self) -> int | None:
+        """Return how many tensors have no index in this rank's latest message."""
+        return self._sent.tensors_without_elements()

@@ -117,13 +117,13 @@ class Peers:
 
     def _wait_for(self, key: str, rank: int) -> dict[str, Any]:
         end = time.monotonic() + self._store.timeout.total_seconds()
-        while (found := self._read(key)) is None:
+        while (note := self._read(key)) is None:
             if (left := self._note_of(rank)) is not None:
                 raise RunError(f"rank {rank} {left['why']}, and rank {self._comm.rank} loads a state; {_LOAD_ADVICE}")
             if time.monotonic() > end:
                 raise RunError(f"rank {rank} did not call load_state_dict; {_LOAD_ADVICE}")
             time.sleep(_POLL_S)
-        return found
+        return note
 
     def _write(self, key: str, note: dict[str, Any]) -> None:
         self._store.set(f"{self._name}/{key}", json.dumps(note))

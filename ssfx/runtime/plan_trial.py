@@ -140,9 +140,9 @@ class PlanTrial:
 
     def words(self) -> str:
         """Return what every plan took that was trained with, the fastest first."""
-        tried = sorted((one for one in range(len(self.plans)) if self.times_s[one] is not None), key=self._time_s)
+        tried = sorted((i for i in range(len(self.plans)) if self.times_s[i] is not None), key=self._time_s)
         labels = [dict(plan.notes).get("chosen", "a plan") for plan in self.plans]
-        named = (f"{labels[one]} {1e3 * self._time_s(one):.3g}" for one in tried)
+        named = (f"{labels[i]} {1e3 * self._time_s(i):.3g}" for i in tried)
         return f"{len(tried)} plans, ms a step after the forward pass: {'; '.join(named)}"
 
     def state_dict(self) -> dict[str, Any]:

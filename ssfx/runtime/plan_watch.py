@@ -7,6 +7,7 @@ chosen, and the error of one step with its budget. Both are sums over ranks, so 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.runtime.uncopied import timing_hook
+from ssfx.schemes.online_planning import PlanLimits
 
 _log = logging.getLogger("ssfx")
 
@@ -42,13 +44,15 @@ class StepClock:
 class PlanWatch:
     """Says when a plan should be made anew.
 
-    Two windows on end that take more or less time than the plan did at first, by more than `replan_above` as a share:
-    the link, the machine or the batch has changed. Or a step that keeps back more than the budget: the options to plan
-    with from then on are gentler (`AutoOptions.gentler`).
+    Two windows on end that take more or less time than the plan did at first, by more than the limit's share: the link,
+    the machine or the batch has changed. Or a step that keeps back more than the limit: the options to plan with from
+    then on are gentler. `limits_of` returns the limits that options set.
     """
 
-    def __init__(self, comm: Comm, scheme_options: Any, given: dict[str, Any]) -> None:
-        self._comm, self._scheme_options = comm, scheme_options
+    def __init__(
+        self, comm: Comm, limits_of: Callable[[dict[str, Any]], PlanLimits], given: dict[str, Any]
+    ) -> None:  # fmt: skip
+        self._comm, self._limits_of = comm, limits_of
         self.given = given
         """The options to plan with: those given, gentler where a budget was exceeded."""
         self.error: float | None = None
@@ -58,12 +62,7 @@ class PlanWatch:
         self._usual_s: float | None = None
         self._deviated = False
         self._times: list[float] = []
-        self._chosen()
-
-    def _chosen(self) -> None:
-        options = self._scheme_options(self.given)
-        self.above, self.after = options.replan_above, options.replan_after
-        self.limit: float | None = options.error_limit
+        self.limits = limits_of(given)
 
     def planned(self, step_s: float | None) -> None:
         """Compare from now on with `step_s`; None: with the first window of the plan that is in use now."""
@@ -74,13 +73,13 @@ class PlanWatch:
 
         `kept_back`: of this rank the squared norms of what was kept back and of what there was, when last measured.
         """
-        if not self.above and self.limit is None:
+        if not self.limits.time_change and self.limits.error is None:
             return ""
         self._times.append(seconds)
-        if len(self._times) < self.after:
+        if len(self._times) < self.limits.window_steps:
             return ""
-        own = [median(self._times), *kept_back]
-        table = torch.tensor(own, dtype=torch.float64, device=self._comm.device)
+        measured = [median(self._times), *kept_back]
+        table = torch.tensor(measured, dtype=torch.float64, device=self._comm.device)
         mean_s, kept, whole = (self._comm.all_reduce(table).wait() / self._comm.world_size).tolist()
         self._times = []
         reason = self._verdict(mean_s, (kept / whole) ** 0.5 if whole else None)
@@ -92,14 +91,14 @@ class PlanWatch:
 
     def _verdict(self, mean_s: float, error: float | None) -> str:
         self.error = error
-        if self.limit is not None and error is not None and error > self.limit:
-            limit = self.limit
-            self.given = self._scheme_options(self.given).gentler(self.given, error)
-            self._chosen()
+        limit, time_change = self.limits.error, self.limits.time_change
+        if limit is not None and error is not None and error > limit:
+            self.given = self.limits.gentler(self.given, error)
+            self.limits = self._limits_of(self.given)
             return f"{error:.3g} of the gradient's norm was kept back, at most {limit:.3g} is allowed"
         usual_s, self._usual_s = self._usual_s, self._usual_s or mean_s
         before = self._deviated
-        self._deviated = bool(usual_s and self.above) and abs(mean_s / self._usual_s - 1) > self.above
+        self._deviated = bool(usual_s and time_change) and abs(mean_s / self._usual_s - 1) > time_change
         if not (before and self._deviated and usual_s):
             return ""
         return f"a step takes {1e3 * mean_s:.3g} ms after the forward pass, {1e3 * usual_s:.3g} when it was planned"
@@ -115,4 +114,4 @@ class PlanWatch:
         """Go on where `state_dict` was taken."""
         self.given, self.error, self.replans = dict(state["given"]), state["error"], list(state["replans"])
         self._usual_s, self._deviated, self._times = state["usual_s"], state["deviated"], list(state["times"])
-        self._chosen()
+        self.limits = self._limits_of(self.given)

@@ -14,7 +14,7 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors.memories import Memory
-from ssfx.planning.costs import Costs
+from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.runtime.density_warmup import given_at
@@ -23,12 +23,12 @@ from ssfx.runtime.online import Observer, agree, check_same
 from ssfx.runtime.online_costs import costs_for
 from ssfx.runtime.plan_trial import PlanTrial, too_short
 from ssfx.runtime.plan_watch import PlanWatch, StepClock
-from ssfx.runtime.setup import placeholder_costs
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.runtime.tuner import Tuner
 from ssfx.schemes import Scheme
 from ssfx.schemes.make_plan import check_memory, make_plan, make_plans
+from ssfx.schemes.online_planning import PlanLimits
 
 MEASURED_EVERY = 20
 """What error feedback keeps back is measured in one step of so many, where a scheme does not say in which."""
@@ -54,20 +54,19 @@ class Planner:
         self.watch: PlanWatch | None = None
         self._comm, self._model, self._scheme, self._given, self._memory = comm, model, scheme, given, memory
         self._base, self._install, self._costs_given = base, install, costs is not None
-        self._options: Any = scheme.options(given)
+        self._online = scheme.online(given)
         self._trial: PlanTrial | None = None
         self._steps = 0
         self._clock: StepClock | None = None
         if comm.world_size == 1:
             return
-        options = self._options
+        limits = self._online.limits
         if memory is not None and memory.stateful:
-            self.kept_back = KeptBack(
-                store, memory.buffers[0], getattr(options, "replan_after", MEASURED_EVERY), kept_squares
-            )
+            every = MEASURED_EVERY if limits is None else limits.window_steps
+            self.kept_back = KeptBack(store, memory.buffers[0], every, kept_squares)
         self._observe()
-        if hasattr(options, "replan_after"):
-            self.watch, self._clock = PlanWatch(comm, scheme.options, given), StepClock(model)
+        if limits is not None:
+            self.watch, self._clock = PlanWatch(comm, self._limits_of, given), StepClock(model)
 
     def first_plan(self) -> Plan:
         """Return the plan to begin with: dense for schemes that have to observe gradients before they plan."""
@@ -114,19 +113,19 @@ class Planner:
             self._clock.close()
 
     def _given_at(self, step: int) -> dict[str, Any]:
-        return given_at(step, self._given, self._options)
+        return given_at(step, self._given, self._online)
+
+    def _limits_of(self, given: dict[str, Any]) -> PlanLimits:
+        limits = self._scheme.online(given).limits
+        assert limits is not None
+        return limits
 
     # ---- planning ---------------------------------------------------------------------------------------------------
 
     def _observe(self) -> None:
-        options: Any = self._scheme.options(self._given)
-        if self._scheme.profiled:
-            steps = getattr(options, "profile_iters", 1)
-        else:
-            steps = int(getattr(options, "rebuild", True))
-        if steps:
+        if self._online.observed_steps:
             names = [spec.name for spec in reversed(self._base.tensors)]
-            self.observer = Observer(self._model, names, self._comm.device, steps)
+            self.observer = Observer(self._model, names, self._comm.device, self._online.observed_steps)
 
     def _stop_observing(self) -> None:
         if self.observer is not None:
@@ -139,15 +138,15 @@ class Planner:
         hook_s = self.observer.hook_s()
         self._stop_observing()
         given = self.watch.given if self.watch is not None else self._given_at(self._steps)
-        options: Any = self._scheme.options(given)
+        online = self._scheme.online(given)
         if self._scheme.profiled and not self._costs_given:
             largest = sum(spec.numel for spec in self.profile.tensors)
-            self.costs = costs_for(self._comm, self._comm.device, options, largest, hook_s)
+            self.costs = costs_for(self._comm, self._comm.device, online, largest, hook_s)
         self.costs = self.costs or placeholder_costs(self._comm.world_size)
-        if getattr(options, "search", None) == "measured" and len(self.profile.tensors) > 1:
-            self.tuner = Tuner(self._comm, options, len(self.profile.tensors))
+        if online.search is not None and len(self.profile.tensors) > 1:
+            self.tuner = Tuner(self._comm, online.search, len(self.profile.tensors))
             given = self.tuner.options(given)
-        timed = 0 if self._costs_given else getattr(options, "trial_iters", 0)
+        timed = 0 if self._costs_given else online.trial_steps
         plans = self._plan_with(given, timed)
         self._trial = PlanTrial(self._comm, plans, timed) if len(plans) > 1 else None
         self._hold_to(None)
@@ -163,7 +162,7 @@ class Planner:
         def made() -> list[str]:
             if timed:
                 plans = make_plans(self._scheme.name, self.profile, costs, given)
-                run_steps = getattr(self._scheme.options(given), "run_steps", 0)
+                run_steps = self._scheme.online(given).run_steps
                 left = run_steps - self._steps if run_steps else None
                 if why := too_short(left, len(plans), timed):
                     plans = [replace(plans[0], notes=(*plans[0].notes, ("tried", why)))]
@@ -230,8 +229,8 @@ class Planner:
             self.costs = Costs.from_json(state["costs"])
         self.tuner = None
         if state["probe_times_s"] is not None:
-            options = self._scheme.options(self._given)
-            self.tuner = Tuner(self._comm, options, len(self.profile.tensors), state["probe_times_s"])
+            assert self._online.search is not None
+            self.tuner = Tuner(self._comm, self._online.search, len(self.profile.tensors), state["probe_times_s"])
         if self.kept_back is not None and state.get("kept_back") is not None:
             self.kept_back.load_state_dict(state["kept_back"])
         if self.watch is not None and state.get("plan_watch") is not None:

@@ -61,7 +61,7 @@ class LoneRank:
         if process_group is not None or dist.is_initialized():
             return
         self._first = [p.register_post_accumulate_grad_hook(lambda _: self._check()) for p in params]
-        self._handles = [one.register_step_pre_hook(lambda *_: self._step()) for one in optimizers]
+        self._handles = [optimizer.register_step_pre_hook(lambda *_: self._step()) for optimizer in optimizers]
 
     def _check(self) -> None:
         if dist.is_initialized() and dist.get_world_size() > 1:

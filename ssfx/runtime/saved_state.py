@@ -117,7 +117,7 @@ def plan_of_state(
     `mine` are entries that must be equal; `shapes` are those of the parameters in the plan, and `frozen` of others that
     may have a memory.
     """
-    keys = {one.name for one in fields(_State) if one.default is MISSING} | mine.keys()
+    keys = {entry.name for entry in fields(_State) if entry.default is MISSING} | mine.keys()
     if not isinstance(state, Mapping) or not keys <= state.keys():
         raise ConfigError("this is not a state of ssfx: load what sync.state_dict() returned on this rank")
     if isinstance(state["format"], int) and state["format"] != STATE_FORMAT:
@@ -160,7 +160,7 @@ def _check_memory(
 
 def _check_types(state: Mapping[str, Any]) -> None:
     """Raise ConfigError for a field of another type, or that cannot be; fields of others are left alone."""
-    names = {one.name for one in fields(_State)}
+    names = {entry.name for entry in fields(_State)}
     try:
         typed(_State, {name: value for name, value in state.items() if name in names})
     except DAMAGED as error:

@@ -16,8 +16,6 @@ from ssfx.compressors.blank import blank_batch, run
 from ssfx.compressors.memories import Memory, memories
 from ssfx.compressors.memories.base import check_chosen_memory, check_pair
 from ssfx.core.errors import ConfigError
-from ssfx.core.origin import Origin
-from ssfx.planning.costs import Costs, Curve, ring_exchange
 from ssfx.runtime.guards import Optimizers, check_module
 from ssfx.schemes import Scheme
 
@@ -73,17 +71,17 @@ def choose_memory(compressor: str | None, memory: str | None, optimizers: Optimi
     built = build(compressor)
     if memory is None:
         memory = "residual" if built.error_feedback and not built.lossless else "none"
-    chosen = memories.build(memory)
-    check_pair(chosen, built)
-    check_momentum(chosen, optimizers)
-    return chosen
+    kept = memories.build(memory)
+    check_pair(kept, built)
+    check_momentum(kept, optimizers)
+    return kept
 
 
 def check_momentum(memory: Memory, optimizers: Optimizers) -> None:
     """Raise ConfigError for an optimizer with momentum where the memory applies momentum itself."""
     if not memory.forbids_optimizer_momentum:
         return
-    for group in (group for one in optimizers for group in one.param_groups):
+    for group in (group for optimizer in optimizers for group in optimizer.param_groups):
         if group.get("momentum") or "betas" in group:
             raise ConfigError(
                 f"memory={memory.name} applies momentum itself, so the optimizer must not; "
@@ -95,16 +93,9 @@ def memory_of(entry: Scheme, compressor: str | None, memory: str | None, optimiz
     """Return the memory of a scheme: that of its compressor, or residual where it chooses compressors itself."""
     if compressor is not None or not entry.chooses:
         return choose_memory(compressor, memory, optimizers)
-    chosen = memories.build(memory or "residual")
-    check_chosen_memory(entry.name, chosen)
-    return chosen
-
-
-def placeholder_costs(world_size: int) -> Costs:
-    """Return nominal costs for plans that do not consult them (10 Gbit/s, 20 us a message, compression for free)."""
-    free = Curve.zero()
-    origin = Origin("nominal", note="placeholder for schemes that need no costs")
-    return Costs(world_size, free, free, free, ring_exchange(world_size, 20e-6, 0.8e-9), origin)
+    kept = memories.build(memory or "residual")
+    check_chosen_memory(entry.name, kept)
+    return kept
 
 
 def notice_voting_zeros(model: torch.nn.Module, compressor: str | None, rank: int) -> None:
@@ -112,8 +103,7 @@ def notice_voting_zeros(model: torch.nn.Module, compressor: str | None, rank: in
     tables = [name for name, part in model.named_modules() if isinstance(part, (nn.Embedding, nn.EmbeddingBag))]
     if rank or compressor is None or not tables:
         return
-    built = build(compressor)
-    if built.vote and getattr(built.options, "zeros", None) == "positive":
+    if build(compressor).zeros_vote:
         _log.warning(
             "signsgd counts a zero gradient as positive, so rows of %s that no rank uses move in every step; "
             'compressor="signsgd(zeros=abstain)" leaves them alone, with two bits an element instead of one',

@@ -140,5 +140,5 @@ class StepStats:
 
     def _missing(self) -> float | None:
         counts = [lane.tensors_without_elements() for lane in self._lanes]
-        known = [count for count in counts if count is not None]
-        return sum(known) / max(1, self._tensors) if len(known) == len(counts) else None
+        counted = [count for count in counts if count is not None]
+        return sum(counted) / max(1, self._tensors) if len(counted) == len(counts) else None

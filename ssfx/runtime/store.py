@@ -68,13 +68,13 @@ class Store:
 
     def threshold(self) -> float | None:
         """Return the mean of the thresholds that collectives steer, for a loss scale of 1; None when there is none."""
-        found = [
+        thresholds = [
             float(value)
             for state in self._buffers.values()
             for buffer, value in state.items()
             if buffer.startswith(THRESHOLD) and value.numel() == 1
         ]
-        return sum(found) / len(found) / self.loss_scale if found else None
+        return sum(thresholds) / len(thresholds) / self.loss_scale if thresholds else None
 
     def names(self) -> Iterable[str]:
         """Return the parameter names that have state."""

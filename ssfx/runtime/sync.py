@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -18,10 +17,11 @@ from ssfx.compressors import build
 from ssfx.compressors.memories import Memory
 from ssfx.compressors.memories.rates import Rates
 from ssfx.core.errors import ConfigError
-from ssfx.planning.costs import Costs
+from ssfx.core.front_door import through
+from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.runtime.agreement import check_agreed, load_facts, model_facts, scaler_fact
+from ssfx.runtime.agreement import attach_facts, check_agreed, load_facts, model_facts
 from ssfx.runtime.backward import BackwardPass, nested
 from ssfx.runtime.covered import Covered
 from ssfx.runtime.ddp_habits import DdpHabits
@@ -40,7 +40,6 @@ from ssfx.runtime.setup import (
     broadcast_model,
     check_momentum,
     claim_model,
-    placeholder_costs,
     release_model,
     warm_up,
 )
@@ -89,7 +88,7 @@ class Sync(Uneven):
         self.last: StepStats | None = None
         self.tracer = Tracer(trace, comm.rank)
         self.store = Store()
-        self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self._model = model
         self._params = parameter_names(model)
         self._rates: Rates | None = None
@@ -111,9 +110,7 @@ class Sync(Uneven):
             self._agree_on_model(costs is not None, optimizers)
             self._peers = Peers(comm)
             comm.look = self._peers.look
-        self._planner = Planner(
-            comm, model, self.scheme, given, memory, self.store, self._base, costs, self._install, self._kept_squares
-        )
+        self._planner = self._planner_with(costs)
         self.plan: Plan = self._planner.first_plan()
         if comm.world_size == 1:
             claim_model(model)
@@ -123,13 +120,13 @@ class Sync(Uneven):
         self._exchange = Exchange(comm, self._params, memory, self.store, self.tracer)
         self._outcome = Outcome(self._exchange, self._params, self._rates, speaks=comm.rank == 0)
         if memory is not None:
-            for spec in self._compressors():
+            for spec in self.scheme.online(given).compressors(placeholder_costs(comm.world_size)):
                 warm_up(build(spec), memory, comm.device, comm.world_size)
         self._install(self.plan)
         for slot in self._exchange.slots.values():
             self._listen(slot)
-        for one in optimizers:
-            self._hook_optimizer(one)
+        for optimizer in optimizers:
+            self._hook_optimizer(optimizer)
         self._covered = Covered(
             optimizers, self._params.values(), attached_parameters, self._take_up, self._outcome.stepped
         )
@@ -141,28 +138,16 @@ class Sync(Uneven):
 
     def _agree_on_model(self, has_costs: bool, optimizers: Optimizers) -> None:
         """Give all ranks rank 0's model; ConfigError where ranks were attached to different things."""
-        mine = identity(self.scheme, self.given, self.memory, self._exempt)
-        options = sorted(asdict(self.scheme.options(self.given)).items())
-        facts = {
-            "scheme": mine["scheme"], **{f"option {key}": repr(value) for key, value in options},
-            "memory": mine["memory_kind"], "seed": str(self.seed),
-            "argument costs": "given" if has_costs else "None", "exempt": ", ".join(sorted(self._exempt)),
-            "GradScaler": scaler_fact(self._scaler),
-            **model_facts(self._model, optimizers),
-        }  # fmt: skip
+        kind = identity(self.scheme, self.given, self.memory)["memory_kind"]
+        facts = attach_facts(self.scheme, self.given, kind, self.seed, has_costs, self._exempt, self.scaler)
+        facts |= model_facts(self._model, optimizers)
         check_agreed(self.comm, facts, "attach with the same model, optimizer and options on every rank")
         broadcast_model(self._model, self.comm)
 
-    def _compressors(self) -> list[str]:
-        """Return what plans may compress with."""
-        chosen: Any = self.scheme.options(self.given)
-        if chosen.compressor is not None:
-            return [chosen.compressor]
-        return list(chosen.to_measure(placeholder_costs(self.comm.world_size))[0]) if self.scheme.chooses else []
-
     def __repr__(self) -> str:
-        options: Any = self.scheme.options(self.given)
-        compressor = f", {options.compressor} at density {options.density:g}" if options.compressor else ""
+        online = self.scheme.online(self.given)
+        density = f" at density {online.density:g}" if online.density is not None else ""
+        compressor = f", {online.compressor}{density}" if online.compressor else ""
         lanes = [lane for _, lane in self.plan.lanes()]
         state = "profiling" if self.settling else f"plan {self.plan.digest} with {len(lanes)} messages"
         if compressor and not self.settling and all(segment.dense for lane in lanes for segment in lane.segments):
@@ -211,33 +196,17 @@ class Sync(Uneven):
         """The optimizers that step what is exchanged, in the order in which they were made known."""
         return self._covered.known
 
-    def step_all(self) -> None:
-        """Step every optimizer with what is in `.grad`, through the GradScaler if there is one."""
-        for optimizer in self.optimizers:
-            if self._scaler is None:
-                optimizer.step()
-            else:
-                # makes its scale, if no batch did
-                self._scaler.scale(torch.zeros((), dtype=torch.float32, device=self.comm.device))
-                self._scaler.step(optimizer)
-        if self._scaler is not None:
-            self._scaler.update()
-
     def broadcast_from(self, rank: int, others: Sequence[torch.Tensor] = ()) -> None:
         """Give all ranks the parameters and buffers of `rank`, and `others`, of which all have as many."""
         broadcast_model(self._model, self.comm, rank, others)
 
     def stats(self) -> dict[str, float | int | str | None]:
         """Return what the exchange did so far: step counts, the plan, the latest step's bytes and densities."""
-        last = self.last
         summary: dict[str, float | int | str | None] = {
-            "steps": self.step,
-            "skipped_steps": self.skipped_steps,
+            "steps": self.step, "skipped_steps": self.skipped_steps,
             "discarded_exchanges": self._outcome.discarded if self.comm.world_size > 1 else 0,
-            "scheme": self.plan.scheme,
-            "plan": self.plan.digest,
-            "lanes": sum(1 for _ in self.plan.lanes()),
-        }
+            "scheme": self.plan.scheme, "plan": self.plan.digest, "lanes": sum(1 for _ in self.plan.lanes()),
+        }  # fmt: skip
         if self.memory is not None and self.memory.stateful:
             kept_back, watch = self._planner.kept_back, self._planner.watch
             summary["kept_back"] = kept_back.share if kept_back else None
@@ -245,9 +214,7 @@ class Sync(Uneven):
                 summary["replans"] = len(watch.replans)
             summary["residual_norm"] = self.store.norm(self.memory.buffers[0])
             summary["threshold"] = self.store.threshold()
-        if last is not None:
-            summary.update(last.summary())
-        return summary
+        return summary | (self.last.summary() if self.last is not None else {})
 
     def advise(self, cluster: str = "local", **options: Any) -> Advice:
         """Return which scheme is best for this model on `cluster`, by what the first steps took here; see `advise_on`.
@@ -257,9 +224,8 @@ class Sync(Uneven):
         """
         if self.profile.origin.kind != "measured":
             raise ConfigError("no gradients were observed yet: train some steps, on two ranks or more, then ask")
-        import ssfx  # the front door: advice stands above the runtime
-
-        return ssfx.advise_on(self.profile, cluster, **options)
+        advice: Advice = through("advise_on")(self.profile, cluster, **options)
+        return advice
 
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's state: memory by parameter name, the plan in use, counters; save one file per rank."""
@@ -335,6 +301,12 @@ class Sync(Uneven):
         self._habits.close()
         release_model(self._model)
 
+    def _planner_with(self, costs: Costs | None) -> Planner:
+        return Planner(
+            self.comm, self._model, self.scheme, self.given, self.memory, self.store, self._base, costs, self._install,
+            lambda buffer: self._exchange.kept_squares(buffer),
+        )  # fmt: skip
+
     def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
         self.plan = plan = exempted(plan, self._exempt)
         self._outcome.when_settled(partial(self._put, plan, for_a_while=for_a_while))  # the old plan's lanes hold it
@@ -343,9 +315,6 @@ class Sync(Uneven):
         if self.last is not None:
             self.last.freeze()  # it reads the buffers of the plan that goes
         self._exchange.install(plan, self.step, for_a_while=for_a_while)
-
-    def _kept_squares(self, buffer: str) -> float:
-        return self._exchange.kept_squares(buffer)
 
     # ---- one step ---------------------------------------------------------------------------------------------------
 
@@ -387,7 +356,7 @@ class Sync(Uneven):
             self._thaw(thawed)
         self._open, self._exchanged = True, False
         self._backward.begin()
-        self.store.follow(self._scaler.get_scale() if self._scaler is not None else 1.0)
+        self.store.follow(self.scaler.get_scale() if self.scaler is not None else 1.0)
         if self._rates is not None:
             self._rates.begin()
         self._exchange.begin(self.step, self.seed, going_on)
@@ -404,7 +373,7 @@ class Sync(Uneven):
             self._outcome.begin(self._exchange.exchanged() if finite else set())
             if not finite:
                 self.skipped_steps += 1
-                if (why := undo(self._params, self._scaler, self.skipped_steps, self.comm.rank)) is not None:
+                if (why := undo(self._params, self.scaler, self.skipped_steps, self.comm.rank)) is not None:
                     _log.warning("step %d was undone on every rank (%d so far): %s", self.step, self.skipped_steps, why)
         self._open, self._exchanged = False, True
         self._stepped.clear()
@@ -435,9 +404,8 @@ class Sync(Uneven):
                 "exchanged; step after loss.backward() instead of in a hook"
             )
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer again
-        if (
-            not self._exchanged or id(optimizer) in self._stepped
-        ) and closure is None:  # a closure has its own backward
+        missed = not self._exchanged or id(optimizer) in self._stepped
+        if missed and closure is None:  # a closure has its own backward
             self.synchronize()  # no hook fired on this rank; the others are waiting for it
         self._outcome.in_closure = closure is not None
 
@@ -448,7 +416,7 @@ class Sync(Uneven):
 
     def _thaw(self, names: Sequence[str]) -> None:
         """Exchange parameters that were frozen until now, by a plan that is made anew, as after attach."""
-        held = {id(p) for one in self.optimizers for group in one.param_groups for p in group["params"]}
+        held = {id(p) for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]}
         thawed = {name: p for name in names if id(p := self._frozen[name]) in held}
         for name in names:
             del self._frozen[name]
@@ -468,10 +436,7 @@ class Sync(Uneven):
             self._rates.know(params)
         costs = self._planner.costs
         self._planner.close()
-        self._planner = Planner(
-            self.comm, self._model, self.scheme, self.given, self.memory, self.store, self._base, costs, self._install,
-            self._kept_squares,
-        )  # fmt: skip
+        self._planner = self._planner_with(costs)
         self._install(self._planner.first_plan())
 
 

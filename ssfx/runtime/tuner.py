@@ -10,20 +10,21 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.core import accelerator
+from ssfx.schemes.online_planning import CutSearch
 from ssfx.schemes.search.measured_search import MeasuredSearch, probe_options
 
 
 class Tuner:
-    """Trains `probe_iters` iterations with each cut that the search proposes and hands it rank 0's mean seconds.
+    """Trains `probe_steps` iterations with each cut that the search proposes and hands it rank 0's mean seconds.
 
     The iteration in which a plan is installed does not count. Residuals belong to parameters and survive every change.
     """
 
-    def __init__(self, comm: Comm, options: Any, num_tensors: int, probe_times_s: Sequence[float] = ()) -> None:
+    def __init__(self, comm: Comm, search: CutSearch, num_tensors: int, probe_times_s: Sequence[float] = ()) -> None:
         self._comm = comm
-        self._probe_iters: int = options.probe_iters
+        self._probe_steps = search.probe_steps
         self._search = MeasuredSearch(
-            num_tensors, step=options.step, warmup=options.probe_warmup, probe_times_s=probe_times_s
+            num_tensors, step=search.stride, warmup=search.warmup_probes, probe_times_s=probe_times_s
         )
         self._iters = -1
         self._began = 0.0
@@ -48,9 +49,9 @@ class Tuner:
         self._iters += 1
         if self._iters == 0:
             self._began = perf_counter()
-        if self._iters < self._probe_iters:
+        if self._iters < self._probe_steps:
             return False
-        mean_s = (perf_counter() - self._began) / self._probe_iters
+        mean_s = (perf_counter() - self._began) / self._probe_steps
         agreed = torch.tensor([mean_s], dtype=torch.float64, device=self._comm.device)
         before, self._iters = self._search.cut, -1
         self._search.add(float(self._comm.broadcast(agreed).wait()))

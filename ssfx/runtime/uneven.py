@@ -64,11 +64,11 @@ class _Joined(JoinHook):
         """One exchange and one step without a batch."""
         sync = self._sync
         sync.ended_here = True
-        for group in (group for one in sync.optimizers for group in one.param_groups):
+        for group in (group for optimizer in sync.optimizers for group in optimizer.param_groups):
             for p in group["params"]:
                 p.grad = None
         sync.synchronize()
-        sync.step_all()
+        _step_all(sync.optimizers, sync.scaler, sync.comm.device)
 
     def post_hook(self, is_last_joiner: bool) -> None:
         """All ranks have what the last one has that trained."""
@@ -80,6 +80,20 @@ class _Joined(JoinHook):
         advice = "set them alike before the join context ends, as with a schedule that steps once an epoch"
         check_agreed(comm, optimizer_facts(optimizers), advice)
         sync.broadcast_from(int(source), list(_states(optimizers)))
+
+
+def _step_all(
+    optimizers: Sequence[torch.optim.Optimizer], scaler: torch.amp.GradScaler | None, device: torch.device
+) -> None:  # fmt: skip
+    """Step every optimizer with what is in `.grad`, through the GradScaler if there is one."""
+    for optimizer in optimizers:
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.scale(torch.zeros((), dtype=torch.float32, device=device))  # makes its scale, if no batch did
+            scaler.step(optimizer)
+    if scaler is not None:
+        scaler.update()
 
 
 def _states(optimizers: Sequence[torch.optim.Optimizer]) -> Iterable[torch.Tensor]:

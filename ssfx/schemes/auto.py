@@ -11,11 +11,12 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import SchemeOptions, scheme
-from ssfx.schemes.search.auto_bound import lower_bound_s, network_bound_s
+from ssfx.schemes.online_planning import Measured, OnlinePlanning, PlanLimits
+from ssfx.schemes.search.auto_bound import gathers_bound_s, lower_bound_s, network_bound_s
 from ssfx.schemes.search.auto_budget import Budget, budget
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
 from ssfx.schemes.search.auto_offload import may_move, with_host
-from ssfx.schemes.search.auto_portfolio import COLLECTIVES, as_auto, portfolio
+from ssfx.schemes.search.auto_portfolio import COLLECTIVES, portfolio
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
 from ssfx.schemes.search.auto_steps import TRAIN_STEPS, Quality, kept_back_shares
 from ssfx.schemes.search.auto_tables import TableMaker
@@ -94,7 +95,17 @@ class AutoOptions(SchemeOptions):
         if self.replan_above < 0 or self.replan_after < 1:
             raise ValueError("replan_above must not be negative and replan_after at least 1")
 
-    def to_measure(self, costs: Costs) -> tuple[dict[str, float], bool]:
+    def online(self) -> OnlinePlanning:
+        """Return what is observed, measured and tried before a plan stays, and what it is held to."""
+        limits = PlanLimits(
+            window_steps=self.replan_after, time_change=self.replan_above, error=self.error_limit, gentler=self.gentler
+        )
+        return OnlinePlanning(
+            compressor=self.compressor, density=self.density, observed_steps=self.profile_iters,
+            to_measure=self.to_measure, trial_steps=self.trial_iters, run_steps=self.run_steps, limits=limits,
+        )  # fmt: skip
+
+    def to_measure(self, costs: Costs) -> Measured:
         """Return the compressors that a plan may use, each with a density, and whether anything adds up on the way."""
         kinds = self.budget(costs).kinds
         found = {kind.compressor: kind.density for kind in kinds if kind.compressor is not None}
@@ -163,12 +174,21 @@ def _planned(profile: Profile, costs: Costs, options: AutoOptions, known: StepPr
     searched = _searched(profile, costs, allowed)
     found = priced(searched.plans, profile, costs, known)
     if costs.world_size > 1:
-        gathers = least(found).price_s > searched.gathers_s
-        others = portfolio(profile, costs, allowed.kinds, options.leave_out, options.ranks_per_node, gathers)
-        found += priced(((words, as_auto(plan)) for words, plan in others), profile, costs, known)
+        gathers = least(found).price_s > searched.gathers_s and _may_end_sooner(found, profile, costs, allowed, known)
+        others = portfolio(profile, costs, allowed, options.leave_out, options.ranks_per_node, gathers)
+        found += priced(others, profile, costs, known)
     best = sorted((one for one in found if may_move(one.plan)), key=lambda one: one.price_s)[:OFFLOADED]
     found += [with_host(one, known) for one in best]
     return _noted(_under_contention(found, costs, known), allowed, searched.bound_s)
+
+
+def _may_end_sooner(found: list[Priced], profile: Profile, costs: Costs, allowed: Budget, known: StepPrices) -> bool:
+    """Return whether a plan of a scheme that gathers may end before the best of `found`, contention included.
+
+    A bound says no only where densities are those of the budget: SSFusion else lowers that of the last tensor.
+    """
+    bound_s = gathers_bound_s(profile, costs, allowed.kinds) if allowed.promises else 0.0
+    return least(found).price_s > bound_s or _under_contention(found, costs, known).price_s > bound_s
 
 
 def _under_contention(found: list[Priced], costs: Costs, known: StepPrices) -> Priced:
@@ -233,4 +253,4 @@ def _noted(chosen: Priced, allowed: Budget, bound_s: float) -> Plan:
         above = max(0.0, chosen.price_s / bound_s - 1)
         notes.append(("gap", f"at most {above:.1%} above the least that any plan of these methods can take"))
     notes += [("not used", reason) for reason in allowed.left_out]
-    return replace(chosen.plan, notes=tuple(notes))
+    return replace(chosen.plan, scheme="auto", notes=tuple(notes))

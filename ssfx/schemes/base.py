@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -13,12 +13,20 @@ from ssfx.core.registry import Registry
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
+from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.search.shared import shared
 
 
 @dataclass(frozen=True, kw_only=True)
 class SchemeOptions:
     """Options every scheme has: none."""
+
+    def online(self) -> OnlinePlanning:
+        """Return what these options ask of the runtime beside executing the plan.
+
+        Options of a scheme that observes gradients for longer, tries plans or holds them to limits return that here.
+        """
+        return OnlinePlanning()
 
     def refuse_idle(self, *rules: tuple[bool, str, str]) -> None:
         """Raise ValueError if an option differs from its default where it has no effect.
@@ -37,6 +45,10 @@ class DenseOptions(SchemeOptions):
 
     compressor: str | None = None
 
+    def online(self) -> OnlinePlanning:
+        """Return the compressor."""
+        return OnlinePlanning(compressor=self.compressor)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CompressOptions(SchemeOptions):
@@ -48,6 +60,10 @@ class CompressOptions(SchemeOptions):
     def __post_init__(self) -> None:
         if not 0 < self.density <= 1:
             raise ValueError(f"density must be in (0, 1], got {self.density}")
+
+    def online(self) -> OnlinePlanning:
+        """Return compressor and density."""
+        return OnlinePlanning(compressor=self.compressor, density=self.density)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +112,32 @@ class Scheme:
     @property
     def chooses(self) -> bool:
         """True when the scheme chooses compressors itself unless one is given."""
-        return not self.dense and getattr(self.defaults, "compressor", "") is None
+        return not self.dense and self._default("compressor", "") is None
+
+    def online(self, given: dict[str, Any]) -> OnlinePlanning:
+        """Return what the options `given` ask of the runtime; ConfigError as `options`."""
+        return self.options(given).online()
+
+    def for_run(self, given: Mapping[str, Any], steps: int) -> dict[str, Any]:
+        """Return `given` with the steps of the run, where the scheme asks for them and nobody has said."""
+        if self._default("run_steps") is None:
+            return dict(given)
+        return {**given, "run_steps": given.get("run_steps", steps)}
+
+    def for_nodes(self, given: Mapping[str, Any], devices: int) -> dict[str, Any]:
+        """Return `given` with the number of devices in a node, where the scheme asks for it and nobody has said."""
+        if self._default("ranks_per_node") != 0:
+            return dict(given)
+        return {**given, "ranks_per_node": given.get("ranks_per_node", devices)}
+
+    def _default(self, option: str, without: Any = None) -> Any:
+        return getattr(self.defaults, option, without)
+
+    @property
+    def compressor(self) -> str | None:
+        """The compressor that is used where nobody names one; None: no compressor, or the scheme chooses."""
+        usual: str | None = self._default("compressor")
+        return usual
 
     def plan(self, profile: Profile, costs: Costs, options: SchemeOptions) -> Plan:
         """Return the plan. Of the costs a scheme that is not `profiled` knows the number of ranks alone: others, as of

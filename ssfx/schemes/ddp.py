@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import DenseOptions, scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier
+from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups, plan_per_dtype
 
 
@@ -26,6 +27,10 @@ class DdpOptions(DenseOptions):
     def __post_init__(self) -> None:
         if self.first_bucket_bytes < 1 or self.bucket_cap_bytes < 1:
             raise ValueError("bucket caps must be at least 1 byte; for one bucket per tensor choose scheme=wfbp")
+
+    def online(self) -> OnlinePlanning:
+        """Return whether the runtime groups again."""
+        return replace(super().online(), observed_steps=int(self.rebuild))
 
 
 @scheme(

@@ -5,7 +5,7 @@ Source: D-47. The searches are in `mergecomp_search` (by prediction) and `measur
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
@@ -15,6 +15,7 @@ from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import sparse_carrier
+from ssfx.schemes.online_planning import CutSearch, OnlinePlanning
 from ssfx.schemes.search.byte_groups import plan_per_dtype
 from ssfx.schemes.search.contiguous_groups import JointModel, ProfiledOptions, joint_buckets, with_prediction
 from ssfx.schemes.search.measured_search import parse_cuts
@@ -57,6 +58,11 @@ class MergecompOptions(ProfiledOptions):
             (self.max_groups == 2, "alpha_stop", "max_groups=3"),
             *((given or not measured, option, "search=measured") for option in ("step", "probe_iters", "probe_warmup")),
         )
+
+    def online(self) -> OnlinePlanning:
+        """Return the search by timing, if it was asked for."""
+        search = CutSearch(stride=self.step, probe_steps=self.probe_iters, warmup_probes=self.probe_warmup)
+        return replace(super().online(), search=search if self.search == "measured" else None)
 
 
 @scheme(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ssfx.planning.costs import Costs
@@ -10,6 +10,7 @@ from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import SparseOptions, scheme
 from ssfx.schemes.carrier import Carrier, keeps_fraction, sparse_carrier
+from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.search.byte_groups import (
     BUCKET_CAP_BYTES,
     FIRST_BUCKET_BYTES,
@@ -39,6 +40,10 @@ class PerTensorOptions(SparseOptions):
             raise ValueError(f"density_warmup must not be negative, got {self.density_warmup}")
         if self.density_warmup and not keeps_fraction(self.compressor):
             raise ValueError(f"density_warmup has no effect with compressor={self.compressor}, which has no density")
+
+    def online(self) -> OnlinePlanning:
+        """Return the warm-up of the density."""
+        return replace(super().online(), density_warmup_steps=self.density_warmup)
 
 
 @scheme(

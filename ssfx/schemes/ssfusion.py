@@ -19,6 +19,7 @@ from ssfx.planning.profile import Profile
 from ssfx.schemes.base import Planner, SparseOptions, scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.ddp import ddp_buckets
+from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.search.byte_groups import dtype_profiles, plan_per_dtype
 from ssfx.schemes.search.guarded import Priced, least, noted
 from ssfx.schemes.search.shared import shared
@@ -79,6 +80,10 @@ class SsfusionOptions(SparseOptions):
             (not self.compensate and self.guard != "strict", "rho_min", "compensate=true"),
             (not self.interleave, "separate", "interleave=true"),
         )
+
+    def online(self) -> OnlinePlanning:
+        """Return the dense steps before the plan."""
+        return replace(super().online(), observed_steps=self.profile_iters)
 
     @property
     def variant(self) -> str:
@@ -225,15 +230,21 @@ def _guarded(profile: Profile, costs: Costs, options: SsfusionOptions, family: F
             add(f"{one.label}{host}, some buffers dense", knobs, replace(moved, dense_escape=True))
         add(f"{one.label}, everything dense", replace(knobs, keep="all"), variant)
     every = list(found.values())
-    dense = dense_carrier(options.variant, None)
-    as_ddp = plan_per_dtype(options.variant, profile, costs.world_size, lambda part: ddp_buckets(part, dense))
-    label = "guarded, everything dense in PyTorch DDP's buckets"
-    ddp = Priced(label, as_ddp, evaluate(as_ddp, profile, costs).total_s)
-    tried: list[Tried | Priced] = [*every[:before], ddp, *every[before:]]
+    tried: list[Tried | Priced] = [*every[:before], _as_ddp(profile, costs), *every[before:]]
     chosen = least(tried)
     if isinstance(chosen, Tried):
         chosen = Priced(chosen.label, family.plan(options.variant, chosen), chosen.price_s)
-    return noted(chosen, every[0].price_s)
+    return noted(replace(chosen, plan=replace(chosen.plan, scheme=options.variant)), every[0].price_s)
+
+
+def _as_ddp(profile: Profile, costs: Costs) -> Priced:
+    """Return PyTorch DDP's dense plan, made once for all networks and priced once for all variants."""
+    dense, label = dense_carrier("ddp", None), "guarded, everything dense in PyTorch DDP's buckets"
+    plan = shared(
+        profile, None, (label, costs.world_size),
+        lambda: plan_per_dtype("ddp", profile, costs.world_size, lambda part: ddp_buckets(part, dense)),
+    )  # fmt: skip
+    return shared(profile, costs, label, lambda: Priced(label, plan, evaluate(plan, profile, costs).total_s))
 
 
 def _label(index: int, knobs: Knobs) -> str:

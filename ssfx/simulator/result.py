@@ -13,7 +13,7 @@ from ssfx.planning.profile import Profile
 from ssfx.simulator.pricing.lowering import Lowering
 from ssfx.simulator.pricing.plan_messages import PlanMessages
 from ssfx.simulator.pricing.schedule import schedule
-from ssfx.simulator.pricing.selection_stats import SelectionStats
+from ssfx.simulator.pricing.selection_stats import SelectionStats, Volumes
 from ssfx.simulator.pricing.task import STAGES, Stage, Task
 from ssfx.simulator.pricing.timeline import undisturbed
 
@@ -65,6 +65,11 @@ class Simulated:
             total[task.stage] += task.seconds
         return total
 
+    @property
+    def volumes(self) -> Volumes:
+        """What a rank hands over to the exchanges of the step, and what it sends, in bytes."""
+        return self.selection.volumes(self.plan)
+
     def slowdown_s(self) -> float:
         """Return by how much contention stretched the tasks of the critical path."""
         return sum(max(0.0, task.seconds - task.work_s + task.saved_s) for task in self.critical_path)
@@ -79,7 +84,7 @@ class Simulated:
             "step_s": self.on_device_s("step"),
             "other_s": self.on_device_s("other"),
         }
-        volumes = self.selection.volumes(self.plan)
+        volumes = self.volumes
         return {
             "iteration_s": self.iteration_s,
             **parts,

@@ -16,10 +16,15 @@ TRACKS: dict[Resource, str] = {
 }  # fmt: skip
 """Resources and the tracks that show them; the first three are the runtime's."""
 
+SHARDED_TRACKS: dict[Resource, str] = {
+    "replicas": "network of replicas", "reduce_stream": "sums over shards", "replica_stream": "sums over replicas",
+}  # fmt: skip
+"""Those of sharded models, which other traces do not show."""
+
 FIRST_PROCESS = 100_000
 """Number of the first simulated process, above every rank, so that a measured trace can be loaded beside it."""
 
-_TRACK_NUMBERS = {resource: number for number, resource in enumerate(TRACKS)}
+_TRACK_NUMBERS = {resource: number for number, resource in enumerate((*TRACKS, *SHARDED_TRACKS))}
 
 
 def save(steps: Mapping[str, Simulated], path: Path) -> None:
@@ -38,8 +43,11 @@ def chrome_trace(steps: Mapping[str, Simulated]) -> str:
 def events_of(name: str, step: Simulated, process: int) -> Iterator[dict[str, object]]:
     """Yield the events of a step as process number `process`, in microseconds from its beginning."""
     yield {"name": "process_name", "ph": "M", "pid": process, "args": {"name": f"simulated {name}"}}
-    for resource, number in _TRACK_NUMBERS.items():
-        yield {"name": "thread_name", "ph": "M", "pid": process, "tid": number, "args": {"name": TRACKS[resource]}}
+    used = {task.resource for task in step.tasks}
+    shown = {**TRACKS, **{resource: track for resource, track in SHARDED_TRACKS.items() if resource in used}}
+    for resource, track in shown.items():
+        number = _TRACK_NUMBERS[resource]
+        yield {"name": "thread_name", "ph": "M", "pid": process, "tid": number, "args": {"name": track}}
     for span in _spans(step):
         yield {
             "name": f"{span.stage} {span.detail}".strip(),
@@ -63,7 +71,7 @@ class _Span(NamedTuple):
 
 def _spans(step: Simulated) -> Iterator[_Span]:
     """Yield one span where the runtime has one: an exchange with all its phases, decoding all lanes, the wait."""
-    for resource in TRACKS:
+    for resource in _TRACK_NUMBERS:
         span: _Span | None = None
         last_s = 0.0
         for task in step.tasks:

@@ -8,7 +8,7 @@ from torch import nn
 
 import ssfx
 from ssfx.perf_model.roofline import analytic_profile
-from ssfx.runtime.setup import placeholder_costs
+from ssfx.planning.costs import placeholder_costs
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
 

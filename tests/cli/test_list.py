@@ -71,5 +71,5 @@ def test_other_modules_than_the_shipped_ones_are_imported_to_be_listed(kind, cap
     shipped = listed(capsys, kind)
     monkeypatch.setattr("ssfx.cli.listing.modules", lambda: ["schemes/mine.py"])
     assert listed(capsys, kind) == shipped
-    monkeypatch.setattr("ssfx.cli.component_tables.component_table", lambda kind: (("one", "of"), [("my", kind)]))
+    monkeypatch.setattr("ssfx.cli.listing.component_table", lambda kind: (("one", "of"), [("my", kind)]))
     assert listed(capsys, kind).splitlines()[-1].split() == ["my", kind]

@@ -9,7 +9,7 @@ import torch
 from compressors.kit import payload_bytes
 
 from ssfx.compressors import Compressor, Context, Payload, build, compressors
-from ssfx.compressors.batch import Batch
+from ssfx.compressors.batch import Batch, propose
 from ssfx.compressors.blank import blank_batch
 from ssfx.compressors.memories import Memory, memories
 
@@ -28,7 +28,7 @@ def make_batch(compressor: Compressor, memory: Memory | None = None) -> Batch:
 
 def fill(batch: Batch, compressor: Compressor) -> None:
     if compressor.rounds == 2:
-        batch.propose(compressor)
+        propose(compressor, batch)
     compressor.compress_batch(batch)
 
 

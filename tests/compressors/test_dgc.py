@@ -10,8 +10,8 @@ from ssfx.compressors import build, k_ceil
 from ssfx.compressors.dgc import TAIL
 from ssfx.compressors.kernels import Bound, Rule
 from ssfx.compressors.kernels.cpu.sampling import RUN, jitter, sample_of
-from ssfx.compressors.random_keys import key
 from ssfx.core.errors import ConfigError
+from ssfx.wire.random_keys import key
 
 
 def laplace(numel: int, seed: int = 0) -> torch.Tensor:

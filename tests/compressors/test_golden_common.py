@@ -11,8 +11,8 @@ from compressors.kit import decode, encode, golden, payload_bytes
 
 from ssfx.compressors import Layout, build, k_ceil, k_floor
 from ssfx.compressors.dgc import capacity
-from ssfx.compressors.narrow import CUT, _say_once, narrow
-from ssfx.compressors.random_keys import splitmix64
+from ssfx.compressors.kernels.narrow import CUT, _say_once, narrow
+from ssfx.wire.random_keys import splitmix64
 
 
 def test_k_rule() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssfx.compressors import Context, Layout, build, k_floor
-from ssfx.compressors.batch import Batch
+from ssfx.compressors.batch import Batch, compress
 from ssfx.compressors.blank import blank_batch
 from ssfx.compressors.kernels import kernels, plain_torch
 from ssfx.compressors.memories import check_pair, memories
@@ -46,7 +46,7 @@ def test_each_size_is_sent_as_its_own_mode_would(memory: str, dtype: str) -> Non
     spec = BY_SIZE.replace(")", f",value_dtype={dtype})")
     batch = by_size(SIZES, 1, memory, spec)
     codec, grads = build(spec), list(batch.grads)
-    batch.compress(codec)
+    compress(codec, batch)
     for part, grad in zip(batch.parts, grads, strict=True):
         assert grad is not None
         n, share = part.numel, batch.share(part)
@@ -57,7 +57,7 @@ def test_each_size_is_sent_as_its_own_mode_would(memory: str, dtype: str) -> Non
         else:
             alone = by_size([n], 1, "none", f"redsync(mode={'trimmed' if 4 * n <= 4000 else 'search'})")
             alone.grads = [grad]
-            alone.compress(build("redsync(mode=trimmed)" if 4 * n <= 4000 else "redsync"))
+            compress(build("redsync(mode=trimmed)" if 4 * n <= 4000 else "redsync"), alone)
             assert torch.equal(share.indices, alone.payload.indices)
             assert torch.equal(share.values, alone.payload.values.to(share.values.dtype))
             assert torch.equal(share.counts, alone.payload.counts)
@@ -73,9 +73,9 @@ def test_each_size_is_sent_as_its_own_mode_would(memory: str, dtype: str) -> Non
 @settings(max_examples=40, deadline=None)
 def test_both_paths_agree(sizes: list[int], density: float, seed: int) -> None:
     one, other = (by_size(sizes, seed, "residual", density=density) for _ in range(2))
-    one.compress(build(BY_SIZE))
+    compress(build(BY_SIZE), one)
     with plain_torch():
-        other.compress(build(BY_SIZE))
+        compress(build(BY_SIZE), other)
     for field in ("counts", "indices", "values"):
         assert torch.equal(getattr(one.payload, field), getattr(other.payload, field))
     assert torch.equal(one.vector, other.vector)
@@ -86,7 +86,7 @@ def test_awkward_tensors_conserve_their_mass() -> None:
         for name, a in shapes_of_data(numel).items():
             batch = by_size([numel], 0, "residual")
             batch.grads = [a]
-            batch.compress(build(BY_SIZE))
+            compress(build(BY_SIZE), batch)
             out = torch.zeros(numel)
             build(BY_SIZE).decompress_add(batch.payload, out, Context(3, 0, 1, 1, 0.05))
             assert torch.equal(out + batch.vector, a), name
@@ -99,7 +99,7 @@ def test_what_is_not_finite_reaches_receivers(bad: float, segment: int) -> None:
     grad = batch.grads[segment]
     assert grad is not None
     grad[11] = bad
-    batch.compress(build(BY_SIZE))
+    compress(build(BY_SIZE), batch)
     finite = [bool(torch.isfinite(batch.share(part).values).all()) for part in batch.parts]
     assert finite == [i != segment for i in range(len(SIZES))]
 
@@ -132,7 +132,7 @@ def test_a_threshold_is_used_again_until_the_next_search(plain: bool, monkeypatc
         for step in range(7):
             batch.step, batch.grads = step, [torch.randn(n, generator=generator) * (1 + step) for n in (4000, 900)]
             before = looks.number
-            batch.compress(build(spec))
+            compress(build(spec), batch)
             searched.append(looks.number > before)
             seen.append([state["threshold"].item() for state in batch.states])
             for part, threshold in zip(batch.parts, seen[-1], strict=True):
@@ -149,7 +149,7 @@ def test_before_the_first_search_the_capacity_is_filled_with_the_largest() -> No
     batch = blank_batch(build(spec), [[(1000,)]], 0.05, memories.build("none"))
     grad = torch.randn(1000, generator=torch.Generator().manual_seed(0))
     batch.step, batch.grads = 2, [grad]
-    batch.compress(build(spec))
+    compress(build(spec), batch)
     assert int(batch.payload.counts[0]) == 65
     assert batch.payload.indices.tolist() == grad.abs().topk(65).indices.sort().values.tolist()
     assert batch.states[0]["threshold"].item() == 0
@@ -161,6 +161,6 @@ def test_only_searched_segments_use_thresholds_again() -> None:
     for step in range(2):
         batch.step = step
         batch.grads = [torch.randn(n, generator=torch.Generator().manual_seed(n + step)) for n in SIZES]
-        batch.compress(build(spec))
+        compress(build(spec), batch)
     kept = [state["threshold"].item() for state in batch.states]
     assert [threshold > 0 for threshold in kept] == [4 * n > 4000 for n in SIZES]

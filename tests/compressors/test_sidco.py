@@ -10,7 +10,7 @@ import torch
 from compressors.kit import context
 
 from ssfx.compressors import Payload, build
-from ssfx.compressors.batch import Batch
+from ssfx.compressors.batch import Batch, compress
 from ssfx.compressors.blank import blank_batch
 from ssfx.compressors.kernels import kernels
 from ssfx.compressors.memories import memories
@@ -68,11 +68,11 @@ def test_segments_of_a_batch_have_stages_of_their_own() -> None:
     mostly_zero[:300] = torch.arange(1, 301) / 100  # 300 of 5000 are not zero: fewer stages are enough for them
     grads = [torch.randn(20_000, generator=torch.Generator().manual_seed(0)), mostly_zero]
     batch.grads = list(grads)
-    batch.compress(codec)
+    compress(codec, batch)
     for part, grad in zip(batch.parts, grads, strict=True):
         alone = blank_batch(codec, [[(part.numel,)]], 0.01, memories.build("none"))
         alone.grads = [grad]
-        alone.compress(codec)
+        compress(codec, alone)
         assert torch.equal(alone.payload.values, batch.share(part).values)
     assert not codec.state_shapes([(5000,)])
 
@@ -144,7 +144,7 @@ def test_an_adapted_first_ratio_is_state_of_its_segment_and_changes_what_is_sent
     for step in range(40):
         scale = 1 + step % 3  # a threshold that does not follow would be off
         batch.step, batch.grads = step, [heavy ** (1 + step % 5) * scale, torch.randn(20_000)]
-        batch.compress(codec)
+        compress(codec, batch)
         moved = moved or bool(batch.states[0]["first_ratio"][STEPS] != 0)
         ratios = first_ratios(torch.stack([state["first_ratio"] for state in batch.states]), 0.25)
         assert torch.all((ratios >= 0.05) & (ratios <= 0.5))

@@ -10,7 +10,7 @@ from compressors.kit import context, decode, densities, encode, golden, shapes_o
 from hypothesis import given, settings
 
 from ssfx.compressors import Compressor, Context, Layout, Payload, build, k_floor
-from ssfx.compressors.batch import Batch, Part, Starts
+from ssfx.compressors.batch import Batch, Part, Starts, compress, propose
 from ssfx.compressors.kernels import plain_torch
 from ssfx.compressors.memories import memories
 from ssfx.core.errors import ConfigError
@@ -171,12 +171,12 @@ def test_what_is_not_finite_reaches_every_receiver(spec: str, bad: float, numel:
     batches = [Batch.single(x, p, c) for x, p, c in zip((good, a), payloads, ctxs, strict=True)]
     if compressor.rounds == 2:
         for batch in batches:
-            batch.propose(compressor)
+            propose(compressor, batch)
         total = payloads[0].first + payloads[1].first
         for payload in payloads:
             payload.first.copy_(total)
     for batch in batches:
-        batch.compress(compressor)
+        compress(compressor, batch)
     assert not torch.isfinite(payloads[1].values).all()
     if layout.indices:
         assert torch.all((payloads[1].indices >= 0) & (payloads[1].indices < numel))
@@ -249,7 +249,7 @@ def test_a_batch_is_its_segments_one_by_one(spec: str, plain: bool) -> None:
     batch = Batch(tuple(parts), Payload.allocate(whole), {"a": vector}, base=base)
     with plain_torch() if plain else nullcontext():
         if compressor.rounds == 2:
-            batch.propose(compressor)
+            propose(compressor, batch)
         compressor.compress_batch(batch)
     for part in parts:
         a = vector[part.lo : part.hi]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kernels.test_select import check, make
 
 from ssfx.compressors import Payload, build, k_floor
-from ssfx.compressors.batch import Batch
+from ssfx.compressors.batch import Batch, compress
 from ssfx.compressors.kernels import kernels, plain_torch
 from ssfx.compressors.memories import memories
 from ssfx.compressors.threshold import ThresholdSelector, above, reaching
@@ -102,7 +102,7 @@ def test_compiled_equals_plain_torch_for_awkward_tensors(spec: str, numel: int) 
 def test_a_batch_gives_what_its_tensors_give_alone(spec: str) -> None:
     sizes = [[700], [5], [0], [3000]]
     made = make(spec, memories.build("none"), sizes, 0.02, seed=8)
-    made.batch.compress(build(spec))
+    compress(build(spec), made.batch)
     for part, a in zip(made.batch.parts, made.grads, strict=True):
         alone, _ = encode(spec, a, 0.02, step=3, rank=1, world_size=2, seed=8, tensor_id=part.tensor_id)
         share = made.batch.share(part)

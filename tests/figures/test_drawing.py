@@ -101,6 +101,34 @@ def test_a_corrupt_line_is_named_and_stops_the_figures_of_its_file(tmp_path, cap
     assert "1 drawn, 0 unchanged, 0 missing, 1 failed" in said.out
 
 
+def test_rows_of_other_experiments_are_passed_over_and_every_damaged_line_is_told(tmp_path):
+    reference, every = tmp_path / "reference", clusters()
+    export(every, reference / "all.jsonl")
+    store, kinds = Store(tmp_path, reference), {one.case.experiment for one in every}
+    assert len(kinds) > 1
+    for kind in kinds:
+        assert store.readable(kind.__eq__) == ([one for one in every if one.case.experiment == kind], [])
+    lines = (reference / "all.jsonl").read_text()
+    (reference / "all.jsonl").write_text(lines + "{broken\n")
+    for kind in kinds:
+        rows, (one,) = store.readable(kind.__eq__)
+        assert rows == [one for one in every if one.case.experiment == kind]
+        assert one.kin == tuple(row.case for row in rows)
+    other = next(one for one in every if one.case.experiment != every[0].case.experiment)
+    (reference / "all.jsonl").write_text(lines.replace(other.run_id, "0" * len(other.run_id)))
+    rows, (changed,) = store.readable(every[0].case.experiment.__eq__)
+    assert rows == []
+    assert "all.jsonl" in changed.message
+
+
+def test_a_figure_says_which_experiments_it_reads():
+    figures = discover().values()
+    for one in clusters():
+        for figure in figures:
+            assert figure.reads(one.case.experiment) or not figure.shows(one.case)
+    assert not discover()["ssfusion.conditions"].reads("density")
+
+
 def test_a_corrupt_row_of_a_run_is_told_by_its_case(tmp_path):
     store = Store(tmp_path, tmp_path / "none")
     one = row()

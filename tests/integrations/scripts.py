@@ -70,7 +70,7 @@ def report(sync: Any, model: nn.Module, wrapped: object) -> dict[str, Any]:
 def trainer(folder: Path) -> list[dict[str, Any]]:
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
-    from ssfx.integrations.hf import SsfxCallback
+    from ssfx.runtime.integrations.hf import SsfxCallback
 
     found = []
 
@@ -101,8 +101,8 @@ def trainer(folder: Path) -> list[dict[str, Any]]:
 def accelerate(folder: Path, sharded: bool = False) -> list[dict[str, Any]]:
     from accelerate import Accelerator
 
-    from ssfx.integrations.hf import prepare
-    from ssfx.integrations.state_files import load_state, save_state
+    from ssfx.runtime.integrations.hf import prepare
+    from ssfx.runtime.integrations.state_files import load_state, save_state
 
     found = []
     kept: Any = None
@@ -159,7 +159,7 @@ def lightning(folder: Path) -> list[dict[str, Any]]:
     import lightning.pytorch as pl
     from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
-    from ssfx.integrations.lightning import SsfxStrategy
+    from ssfx.runtime.integrations.lightning import SsfxStrategy
 
     found = []
 

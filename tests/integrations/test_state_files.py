@@ -12,7 +12,7 @@ import torch
 
 import ssfx
 from ssfx.core.errors import SsfxError
-from ssfx.integrations.state_files import load_state, save_state, state_file
+from ssfx.runtime.integrations.state_files import load_state, save_state, state_file
 from ssfx.runtime.sync import Sync
 
 WRONG: list[Any] = [

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssfx.compressors import Payload, build
-from ssfx.compressors.batch import Batch, Part
+from ssfx.compressors.batch import Batch, Part, compress
 from ssfx.compressors.blank import blank_batch
 from ssfx.compressors.kernels import Bound, Rule, kernels, plain_torch
 from ssfx.compressors.memories import Memory, memories
@@ -51,7 +51,7 @@ def make(
 
 
 def outcome(made: Made, spec: str) -> list[torch.Tensor]:
-    made.batch.compress(build(spec))
+    compress(build(spec), made.batch)
     payload = made.batch.payload
     return [payload.counts, payload.indices, payload.values.float(), *made.batch.new.values()]
 
@@ -104,7 +104,7 @@ def test_memory_may_begin_at_any_address(first: int) -> None:
 def test_each_segment_has_its_own_threshold() -> None:
     made = make("topk", memories.build("none"), [[1000], [1000]], 0.01, seed=0)
     made.batch.grads = [torch.randn(1000) * 1e-6, torch.randn(1000) * 1e6]
-    made.batch.compress(build("topk"))
+    compress(build("topk"), made.batch)
     assert (made.batch.payload.indices < 1000).sum() == 10
 
 
@@ -127,7 +127,7 @@ def test_what_is_not_finite_is_always_sent(spec: str, bad: float) -> None:
     made = make(spec, memories.build("residual"), [[300_000], [40]], 0.001, seed=2)
     made.grads[0][123_456] = bad
     made.batch.grads = list(made.grads)
-    made.batch.compress(build(spec))
+    compress(build(spec), made.batch)
     assert not torch.isfinite(made.batch.payload.values).all()
 
 

@@ -20,7 +20,7 @@ from kernels.test_select import MEMORIES, Made
 
 from ssfx.compressors import build
 from ssfx.compressors.base import Layout
-from ssfx.compressors.batch import Batch
+from ssfx.compressors.batch import Batch, compress
 from ssfx.compressors.kernels import Bound, Rule
 from ssfx.compressors.kernels.reference import backend as reference
 from ssfx.compressors.kernels.triton import backend as cuda
@@ -56,7 +56,7 @@ class Calls(Selector):
 
 def outcome(made: Made, module: ModuleType, select: Select) -> list[torch.Tensor]:
     """Return payload and memory after one step."""
-    made.batch.compress(Calls(module, select))
+    compress(Calls(module, select), made.batch)
     payload = made.batch.payload
     return [payload.counts, payload.indices, payload.values, *made.batch.new.values()]
 

@@ -9,9 +9,10 @@ from itertools import combinations, pairwise, product
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from plan.instances import affine_costs, make_profile, random_costs, random_instance
+from plan.instances import affine_costs, make_profile, random_costs, random_instance, random_table
 from plan.test_prices import at, planned_s, random_system
 
+from ssfx.collectives import Reducer, collectives
 from ssfx.core.case import ClusterChoice
 from ssfx.core.digests import loads, without_digest
 from ssfx.core.errors import ConfigError
@@ -23,7 +24,7 @@ from ssfx.planning.plan import Bucket, Plan, TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan, make_plans
-from ssfx.schemes.search.auto_bound import lower_bound_s
+from ssfx.schemes.search.auto_bound import gathers_bound_s, lower_bound_s
 from ssfx.schemes.search.auto_budget import (
     DENSE,
     HALF,
@@ -32,12 +33,14 @@ from ssfx.schemes.search.auto_budget import (
     kept_back,
 )
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
-from ssfx.schemes.search.auto_portfolio import leaves_out
+from ssfx.schemes.search.auto_offload import may_move, with_host
+from ssfx.schemes.search.auto_portfolio import GATHERS, leaves_out, portfolio, sends_as
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
 from ssfx.schemes.search.auto_steps import MORE_STEPS, kept_back_shares, measured_steps, needed
 from ssfx.schemes.search.auto_tables import TableMaker, Tables
 from ssfx.schemes.search.auto_trial import AS_DDP, LATE, MOST
 from ssfx.schemes.search.byte_groups import plan_per_dtype
+from ssfx.schemes.search.guarded import Priced
 from ssfx.simulator import simulate
 from ssfx.simulator.pricing.timeline import StepPrices, evaluate
 
@@ -316,6 +319,106 @@ def test_an_error_budget_becomes_a_density_of_a_normal_distribution() -> None:
 def test_contradictions_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_plan("auto", make_profile([10], [1e-3]), affine_costs(), options)
+
+
+BUDGETS: list[dict[str, object]] = [
+    {}, {"quality": "strict"}, {"quality": "loose"}, {"error_budget": 0.4}, {"error_budget": 0.8}, {"leave_out": True},
+]  # fmt: skip
+"""Those that promise something about training."""
+
+
+@pytest.mark.parametrize("options", BUDGETS, ids=str)
+@pytest.mark.parametrize("share", [0.07, 0.24, 0.35, 0.48])
+def test_under_a_promise_tensors_have_only_densities_that_it_rests_on(options: dict[str, object], share: float) -> None:
+    """SSFusion may send the early part of a buffer dense, and the late part far below the density asked for."""
+    early = int(1e7 * share)
+    profile, costs = make_profile([early, 10**7 - early], [1e-3, 1.0]), affine_costs(2, beta=1e-8)
+    plan = make_plan("auto", profile, costs, options)
+    kinds = schemes["auto"].options(options).budget(costs).kinds  # type: ignore[attr-defined]
+    known = {(kind.compressor, kind.density) for kind in kinds}
+    assert {(one.compressor, one.density) for _, lane in plan.lanes() for one in lane.segments} <= known
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), options=st.sampled_from(BUDGETS), factor=st.sampled_from([1, 30]))
+def test_under_a_promise_everything_goes_by_a_kind_of_the_budget(
+    seed: int, options: dict[str, object], factor: float
+) -> None:
+    profile, costs = instance(seed)
+    costs = costs.on_network(factor)
+    allowed = schemes["auto"].options(options).budget(costs)  # type: ignore[attr-defined]
+    assert allowed.promises
+    for words, plan in portfolio(profile, costs, allowed, bool(options.get("leave_out")), 0):
+        assert sends_as(plan, allowed.kinds), words
+    for plan in make_plans("auto", profile, costs, options):
+        assert sends_as(plan, allowed.kinds)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), options=st.sampled_from(BUDGETS), factor=st.sampled_from([0.2, 1, 30]))
+def test_no_plan_of_a_scheme_that_gathers_ends_before_the_bound_by_which_it_is_passed_over(
+    seed: int, options: dict[str, object], factor: float
+) -> None:
+    profile, costs = instance(seed, most=20)
+    if seed % 2:  # times that fall with the size, too
+        rng = random.Random(seed)
+        table = random_table(rng)
+        costs = replace(costs, exchange={**costs.exchange, "all_reduce": table, "all_gather": random_table(rng)})
+    costs = costs.on_network(factor)
+    allowed = schemes["auto"].options(options).budget(costs)  # type: ignore[attr-defined]
+    bound_s = gathers_bound_s(profile, costs, allowed.kinds)
+    assert (bound_s > 0) == (options in BUDGETS[:3] or "leave_out" in options)
+    known, seen = StepPrices(profile, costs), 0
+    for words, plan in portfolio(profile, costs, allowed, False, 0):
+        if any(f"scheme={name}" in words.split() for name in GATHERS):
+            seen += 1
+            tried = [Priced(words, plan, known.total_s(plan))]
+            tried += [with_host(one, known) for one in tried if may_move(plan)]
+            assert all(one.price_s >= bound_s * (1 - 1e-9) for one in tried), words
+            assert known.disturbed_s(plan) >= bound_s * (1 - 1e-9)
+    assert seen or options == {"quality": "strict"}
+
+
+def test_schemes_that_gather_send_by_all_reduces_and_gathers_but_for_reducers() -> None:
+    used = {name for scheme in GATHERS for name in schemes[scheme].collectives}
+    assert {name for name in used if not isinstance(collectives.build(name), Reducer)} == {
+        "all_reduce", "all_gather", "all_gather_v",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("model", ["gpt2_large", "bert_large", "vgg16", "resnet50"])
+@pytest.mark.parametrize("gbps", [5, 100])
+def test_what_is_passed_over_changes_no_plan(monkeypatch: pytest.MonkeyPatch, model: str, gbps: int) -> None:
+    target, asked = at(gbps, model), []
+    costs = target.system.planning_costs(None, None)
+    monkeypatch.setattr("ssfx.schemes.auto.portfolio", lambda *given: (asked.append(given[-1]), portfolio(*given))[1])
+    plans = [make_plan("auto", target.profile, costs, {"ranks_per_node": 4})]
+    for bound in ("gathers_bound_s", "network_bound_s"):
+        monkeypatch.setattr(f"ssfx.schemes.auto.{bound}", lambda *_: 0.0)
+    plans.append(make_plan("auto", target.profile, costs, {"ranks_per_node": 4}))
+    assert plans[0] == plans[1]
+    assert asked[1]
+    assert not asked[0] or model == "resnet50"
+
+
+def test_other_densities_reducers_and_selections_over_several_tensors_are_other_kinds() -> None:
+    profile, each = make_profile([5000, 5000], [1e-3, 1e-3]), Kind("", "all_gather", "dgc", 0.5, "each")
+
+    def sent(kind: Kind) -> Plan:
+        return plan_per_dtype("auto", profile, 4, lambda part: [Method(kind).bucket(part.tensors)])
+
+    assert sends_as(sent(each), [each])
+    assert sends_as(sent(replace(each, plain_below=6000)), [])
+    assert sends_as(sent(replace(each, collective="all_gather_v")), [each])
+    for other in (
+        replace(each, density=0.4), replace(each, compressor="topk"), replace(each, calls="joint"),
+        replace(each, collective="a2a_ag", calls="alone"),
+    ):  # fmt: skip
+        assert not sends_as(sent(other), [each])
+        assert sends_as(sent(other), [each, other])
+    assert sends_as(sent(replace(each, compressor="powersgd", density=1.0, collective="all_reduce", calls="joint")), [
+        Kind("", "hierarchical_all_reduce(ranks_per_node=2)", "powersgd"),
+    ])  # fmt: skip
 
 
 def test_a_given_compressor_is_the_only_one() -> None:

@@ -322,3 +322,5 @@ def test_a_handle_says_what_it_does(pool: Pool) -> None:
     small = {"scheme": "hipress", "density": 0.05, "rule": "threshold", "compress_min_elems": 10**6}
     for text in pool.run(work.handle_text, 2, small, 7):
         assert text.endswith(" messages, all sent dense, step 7>")
+    for text in pool.run(work.handle_text, 2, {"scheme": "ddp", "compressor": "fp16"}, 1):
+        assert text.startswith("<ssfx.Sync: ddp, fp16 on 2 ranks; ")

@@ -12,10 +12,11 @@ from runtime.pool import Pool
 
 from ssfx.compressors.memories import memories
 from ssfx.planning.plan import Lane, Segment
-from ssfx.runtime.exchange import lane_memory
+from ssfx.runtime.make_lane import lane_memory
 from ssfx.runtime.plan_watch import PlanWatch
 from ssfx.schemes import schemes
 from ssfx.schemes.auto import LESS
+from ssfx.schemes.online_planning import PlanLimits
 from ssfx.schemes.search.auto_steps import kept_back_shares
 
 
@@ -87,7 +88,13 @@ def test_a_short_run_keeps_the_plan_that_is_predicted(pool: Pool) -> None:
 def watch(**options: Any) -> PlanWatch:
     """Return the watch of a plan with a window of two steps."""
     given = {"replan_after": 2, **options}
-    return PlanWatch(Alone(), schemes["auto"].options, given)  # type: ignore[arg-type]
+
+    def limits_of(given: dict[str, Any]) -> PlanLimits:
+        limits = schemes["auto"].online(given).limits
+        assert limits is not None
+        return limits
+
+    return PlanWatch(Alone(), limits_of, given)  # type: ignore[arg-type]
 
 
 def stepped(one: PlanWatch, seconds: float, kept_back: float = 0.0) -> str:
@@ -132,10 +139,10 @@ def test_after_a_quality_whose_error_is_exceeded_comes_that_of_gentler_methods()
     one = watch(quality="loose")
     one.planned(1.0)
     *_, gentler, limit = kept_back_shares("loose")
-    assert one.limit == limit
+    assert one.limits.error == limit
     assert stepped(one, 1.0, limit) == ""
     assert "was kept back" in stepped(one, 1.0, limit + 0.01)
-    assert one.limit == gentler < limit
+    assert one.limits.error == gentler < limit
     assert one.given == {"replan_after": 2, "error_budget": gentler}
     assert "was kept back" in stepped(one, 1.0, 2 * gentler)
     assert one.given["error_budget"] == pytest.approx(LESS * gentler / 2)
@@ -148,7 +155,7 @@ def test_what_is_watched_survives_a_resume() -> None:
     one._times.append(0.25)
     other.load_state_dict(one.state_dict())
     assert other.state_dict() == one.state_dict()
-    assert other.limit == one.limit < 0.5
+    assert other.limits.error == one.limits.error < 0.5
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ OPTIONS = {key: value for key, value in WARM.items() if key != "scheme"}
 
 
 def test_stages_are_those_of_the_paper() -> None:
-    options = schemes["per_tensor"].options(OPTIONS)
+    options = schemes["per_tensor"].online(OPTIONS)
     stages = [given_at(step, OPTIONS, options)["density"] for step in range(9)]
     assert stages[::2] == pytest.approx([0.251, 0.0631, 0.0158, 0.00398, 0.001], rel=0.01)
     assert stages[::2][:4] == stages[1::2]
@@ -24,7 +24,7 @@ def test_stages_are_those_of_the_paper() -> None:
 
 def test_the_density_falls_as_planned_and_mass_is_conserved(pool: Pools) -> None:
     options = WARM | {"density": 0.05}
-    expected = [given_at(step, options, schemes["per_tensor"].options(OPTIONS | {"density": 0.05}))["density"]
+    expected = [given_at(step, options, schemes["per_tensor"].online(OPTIONS | {"density": 0.05}))["density"]
                 for step in range(10)]  # fmt: skip
     for seen in pool.run(work_momentum.warms_up, 2, options, 10):
         assert [density for density, _ in seen] == expected

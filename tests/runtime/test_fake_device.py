@@ -31,8 +31,9 @@ OTHERS = [
 TRAINING = "training"
 WAITS = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text()
 TWICE = [  # each of these is needed unless the others are there
-    {"lane.py DenseLane.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
-    {"packed.py PackedLane.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
+    {"dense_lane.py DenseLane.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
+    {"sum_lane.py SumLane.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
+    {"gather_lane.py GatherLane.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
 ]
 IN_ORDER = {"all_gather.py AllGatherTwice.start.<locals>.<lambda> work.wait"}
 """Messages of one communicator end in order on NCCL, so that the second wait is enough; on gloo both are needed."""

@@ -14,9 +14,9 @@ from plan.instances import affine_costs
 from runtime.models import build, loss_of, parameters
 from runtime.work import attached, train
 
+from ssfx.planning.costs import placeholder_costs
 from ssfx.planning.plan import Plan
 from ssfx.runtime.plan_trial import most_steps
-from ssfx.runtime.setup import placeholder_costs
 from ssfx.schemes.search.auto_budget import budget
 from ssfx.schemes.search.auto_methods import Kind, Method
 from ssfx.schemes.search.byte_groups import plan_per_dtype

@@ -17,7 +17,7 @@ from ssfx.compressors.memories import memories
 from ssfx.core.origin import Origin
 from ssfx.planning.costs import Costs, Curve, ring_exchange
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
-from ssfx.runtime.reduced import ReducedLane
+from ssfx.runtime.reduce_lane import ReduceLane
 from ssfx.runtime.store import COLLECTIVE, COMPRESSOR, THRESHOLD
 
 Options = dict[str, Any]
@@ -223,8 +223,8 @@ def figures(group: Any, rank: int, world: int, options: Options, steps: int) -> 
         optimizer.zero_grad()
         loss_of(model, rank, step).backward()
         optimizer.step()
-    reduced = [lane for lane in sync._exchange.lanes if isinstance(lane, ReducedLane)]
-    others = [lane for lane in sync._exchange.lanes if not isinstance(lane, ReducedLane)]
+    reduced = [lane for lane in sync._exchange.lanes if isinstance(lane, ReduceLane)]
+    others = [lane for lane in sync._exchange.lanes if not isinstance(lane, ReduceLane)]
     reports = []
     for step in range(6, 6 + steps):
         before = sync.comm.sent.sent_bytes

@@ -15,9 +15,9 @@ from torch import nn
 import ssfx
 from ssfx.collectives.hierarchical import node_size
 from ssfx.collectives.primitives import Traffic, split_sizes, to_peers, traffic
-from ssfx.runtime.lane import DenseLane
+from ssfx.runtime.dense_lane import DenseLane
 from ssfx.runtime.packed import PackedLane
-from ssfx.runtime.reduced import ReducedLane
+from ssfx.runtime.reduce_lane import ReduceLane
 from ssfx.simulator.pricing.message_sizes import plan_bytes
 
 Options = dict[str, Any]
@@ -80,7 +80,7 @@ def contributed(group: Any, rank: int, world: int, options: Options) -> list[tup
 
 def _described(lane: Any, rank: int, world: int) -> Traffic:
     """Return what a lane's collective says that this rank sent in the latest step."""
-    if isinstance(lane, ReducedLane):
+    if isinstance(lane, ReduceLane):
         return lane._reduced.traffic
     if isinstance(lane, PackedLane) and not lane.collective.additive_only:
         sizes = [lane.nbytes]

@@ -57,10 +57,11 @@ def mesh_of(replicas: int, shards: int) -> DeviceMesh:
     return init_device_mesh("cpu", (replicas, shards), mesh_dim_names=("replicas", "shards"))
 
 
-def build(mesh: DeviceMesh, precision: str = "", **options: Any) -> nn.Module:
+def build(mesh: DeviceMesh, precision: str = "", frozen: bool = True, **options: Any) -> nn.Module:
     """Return the same weights on every rank, sharded over `mesh`; `precision` "bf16" computes in 16 bits."""
     torch.manual_seed(3)
     model = Transformer()
+    model.norm.bias.requires_grad_(not frozen)
     if precision == "bf16":
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     if precision == "bf16 reduced":

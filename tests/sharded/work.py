@@ -11,9 +11,14 @@ from sharded.models import adam, build, loss_of, mesh_of, shards_of
 from torch import nn
 
 import ssfx
+from ssfx.advice.sharded_steps import Asked, plan_sharded, sent_bytes
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.integrations.state_files import load_state, save_state
+from ssfx.core.origin import Origin
+from ssfx.planning.plan import TensorSpec
+from ssfx.planning.profile import Profile
+from ssfx.planning.sharding import Sharding
 from ssfx.runtime.attach import attach_whole
+from ssfx.runtime.integrations.state_files import load_state, save_state
 
 Options = dict[str, Any]
 Shape = tuple[int, int]
@@ -474,3 +479,71 @@ def exempt(
     stats = sync.stats()
     sync.detach()
     return set().union(*everyone), stats
+
+
+GIVEN = {
+    "all_gather_single": lambda given, world: given * (world - 1),
+    "reduce_scatter_single": lambda given, world: given * (world - 1) // world,
+    "all_to_all_single": lambda given, world: given * (world - 1) // world,
+    "all_reduce": lambda given, world: 2 * given * (world - 1) // world,
+}
+"""Collectives of torch, and what a rank sends of what it brings, by the convention of all traffic here."""
+
+
+def simulated_beside_sent(
+    group: Any, rank: int, world: int, shape: Shape, precision: str, resharded: bool, options: Options
+) -> tuple[dict[str, int], int, int]:
+    """Return what torch was given for other ranks in a step, by collective, what is simulated of it, and by ssfx.
+
+    Of the step without ssfx if there are no `options`.
+    """
+    mesh = mesh_of(*shape)
+    whole = {} if resharded else {"reshard_after_forward": False}  # left out, it is True for all but the root
+    model = build(mesh, precision, frozen=False, **whole)
+    sync = ssfx.attach(model, adam(model), **options) if options else None
+    sent = dict.fromkeys(GIVEN, 0)
+    natives = {name: getattr(dist, name) for name in sent}
+
+    def noted(name: str) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            first = 0 if name == "all_reduce" else 1
+            given = next((kwargs[key] for key in ("input", "input_tensor", "tensor") if key in kwargs), None)
+            given = args[first] if given is None else given
+            sent[name] += GIVEN[name](given.numel() * given.element_size(), dist.get_world_size(kwargs.get("group")))
+            return natives[name](*args, **kwargs)
+
+        return call
+
+    for name in sent:
+        setattr(dist, name, noted(name))
+    try:
+        loss_of(model, rank, 0).backward()
+    finally:
+        for name, native in natives.items():
+            setattr(dist, name, native)
+    counted = int(sync.stats()["sent_bytes"]) if sync is not None else 0
+    if sync is not None:
+        sync.detach()
+    return sent, _simulated_bytes(model, shape, precision, resharded, options, rank), counted
+
+
+def _simulated_bytes(
+    model: nn.Module, shape: Shape, precision: str, resharded: bool, options: Options, rank: int
+) -> int:
+    """Return the bytes that a simulated step says a rank sends."""
+    tensors = tuple(TensorSpec(name, tuple(p.shape)) for name, p in reversed(list(model.named_parameters())))
+    profile = Profile("own", tensors, (1e-3,) * len(tensors), 1e-3, Origin("nominal"))
+    replicas, shards = max(1, shape[0]), shape[1]
+    sharding = Sharding(
+        "hsdp" if shape[0] else "fsdp", shards, replicas, "bfloat16" if precision else "float32",
+        "bfloat16" if precision == "bf16 reduced" else "float32", resharded,
+    )  # fmt: skip
+    given = dict(options)
+    shard_sums = given.pop("shards", {})
+
+    def asked(one: Options) -> Asked:
+        rest = {key: value for key, value in one.items() if key not in ("scheme", "memory")}
+        return Asked(one.get("scheme", "ddp"), rest, one.get("memory"))
+
+    found = plan_sharded(profile, sharding, asked(given), asked(shard_sums))
+    return sent_bytes(found, rank)

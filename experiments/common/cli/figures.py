@@ -38,12 +38,14 @@ def figures(names: tuple[str, ...], out: Path | None, check: bool, as_json: bool
     of your own. What has not changed is not drawn again. Fails if a figure's rows cannot be used, or a named one has
     none.
     """
+    from experiments.common.figures.discovery import chosen
     from experiments.common.figures.drawing import check_all, draw_all
     from ssfx.core.errors import RunError
     from ssfx.core.paths import results_dir
     from ssfx.lab.results.store import Store
 
-    rows, unreadable = Store(results_dir()).readable()
+    figures = chosen(names)
+    rows, unreadable = Store(results_dir()).readable(lambda experiment: any(one.reads(experiment) for one in figures))
     folder = out or results_dir() / "figures"
     if check:
         if unreadable:

@@ -20,7 +20,7 @@ _MOST_INVERSIONS = 12
 
 
 @click.command(short_help="Check the simulator against recorded runs and published times.")
-@click.argument("groups", nargs=-1, metavar="[recorded|published|exchanges]...")
+@click.argument("groups", nargs=-1, metavar="[recorded|published|exchanges|gpu]...")
 @click.option("--detail", is_flag=True, help="Also every set's scores, what came out inverted, and every prediction.")
 @click.option("--parts", is_flag=True, help="Also the parts of recorded iterations, simulated and actual.")
 @click.option("--json", "as_json", is_flag=True, help="Print scores of all groups and sets, and goals, as JSON.")
@@ -28,7 +28,8 @@ def validate(groups: tuple[str, ...], detail: bool, parts: bool, as_json: bool) 
     """Predict times that the simulator was not calibrated on, and say how wrong it is.
 
     recorded: real and emulated runs on the machine that the shipped systems were measured on. published: times that
-    papers print. exchanges: formulas of links, against public logs of nccl-tests.
+    papers print. exchanges: formulas of links, against public logs of nccl-tests. gpu: nominal times of steps and of
+    compressors, against what one H200 took.
     """
     from experiments.common.validation.goals import goals
     from experiments.common.validation.ground_truth import NAMES, load
@@ -62,6 +63,7 @@ def _summary(groups: Sequence[Group]) -> None:
     """Print the scores of recorded runs, those of each published group, and which goals are met."""
     from experiments.common.validation.exchanges import NAME as EXCHANGES
     from experiments.common.validation.goals import goals, published
+    from experiments.common.validation.one_gpu import COMPRESSORS, STEPS
 
     for group in groups:
         if beyond := group.beyond():
@@ -81,20 +83,31 @@ def _summary(groups: Sequence[Group]) -> None:
         click.echo()
         print_table(columns, rows, right=set(columns[1:]))
         say("of no effect: the mean error of a simulator in which no method changes a step", "  ", "")
-    if links := [group for group in groups if group.name == EXCHANGES]:
-        columns = ("formulas of exchanges", "n", "mean error", "median", "largest", "bias")
-        rows = [
-            (name, str(one.count), f"{100 * one.mean:.1f} %", f"{100 * one.median:.1f} %", f"{100 * one.maximum:.0f} %",
-             f"{100 * one.bias:+.0f} %")
-            for group in links for name, one in group.scores()
-        ]  # fmt: skip
-        click.echo()
-        print_table(columns, rows, right=set(columns[1:]))
+    for group in groups:
+        if group.name == EXCHANGES:
+            _sets_of(group, "formulas of exchanges")
+        elif group.name in (STEPS, COMPRESSORS):
+            _sets_of(group, f"nominal, {group.name}")
+            worst = group.total.worst
+            say(f"worst: {worst.panel}, {100 * worst.error:+.0f} %", "    ", "  ")
+            for note in group.notes:
+                say(note, "    ", "  ")
     if named := goals(groups):
         click.echo()
         click.secho("goals", bold=True)
         for goal in named:
             click.secho(f"  {'met' if goal.met else 'missed':6}  {goal}", fg="green" if goal.met else "yellow")
+
+
+def _sets_of(group: Group, heading: str) -> None:
+    columns = (heading, "n", "mean error", "median", "largest", "bias")
+    rows = [
+        (name, str(one.count), f"{100 * one.mean:.1f} %", f"{100 * one.median:.1f} %", f"{100 * one.maximum:.0f} %",
+         f"{100 * one.bias:+.0f} %")
+        for name, one in group.scores()
+    ]  # fmt: skip
+    click.echo()
+    print_table(columns, rows, right=set(columns[1:]))
 
 
 def _plain(group: Group) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def _how(scheme: str, options: tuple[tuple[str, Any], ...]) -> Key:
     # 1 - 0.99 is not quite 0.01.
     exact = {key: round(value, 9) if isinstance(value, float) else value for key, value in options}
     chosen = schemes[scheme].options(exact)
-    spec = getattr(chosen, "compressor", None)
+    spec = chosen.online().compressor
     if spec is None:
         return scheme, chosen, None
     compressor = build(spec)

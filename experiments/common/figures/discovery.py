@@ -43,6 +43,10 @@ class Figure:
         """True when the figure needs runs like that of `case`."""
         return bool(self.needs) and all(_fits(getattr(case, field), value) for field, value in self.needs.items())
 
+    def reads(self, experiment: str) -> bool:
+        """True when the figure needs rows of that experiment."""
+        return bool(self.needs) and ("experiment" not in self.needs or _fits(experiment, self.needs["experiment"]))
+
     def select(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows this figure needs; of one case measured twice on one machine, the newest."""
         newest: dict[tuple[str, str, str], Row] = {}
@@ -57,9 +61,9 @@ def experiments_dir() -> Path:
     return Path(__file__).parents[2]
 
 
-def figures_of(cases: Sequence[Case]) -> list[str]:
-    """Return the names of the figures that show any of the cases."""
-    return [figure.name for figure in discover().values() if any(map(figure.shows, cases))]
+def figures_of(cases: Sequence[Case]) -> list[Figure]:
+    """Return the figures that show any of the cases."""
+    return [figure for figure in discover().values() if any(map(figure.shows, cases))]
 
 
 def discover() -> dict[str, Figure]:

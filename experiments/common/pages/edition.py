@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import isinf
 
 from experiments.common.evaluation.set_ups import Place, corrected, counted, needed_gbps, on_the_map, places
+from experiments.common.evaluation.sharded_set_ups import sharded_sentence
 from experiments.common.pages.markdown import code, table
 from ssfx.core.rows import Row
 from ssfx.perf_model.devices import device
@@ -55,6 +56,8 @@ def edition_block(rows: Sequence[Row]) -> str:
         f"{off.half_gbps:.3g}.",
         f"- By its times alone, with no error at all: {whole.known:,}.",
     ]
+    if sharded := sharded_sentence([row for row in rows if row.case.experiment == EXPERIMENT]):
+        lines.append(f"- {sharded}.")
     return "\n".join(lines)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
 from experiments.common.pages.markdown import NOTE, anchor, code, table
@@ -81,14 +81,14 @@ def _component(one: Component, shared: Collection[type], heading: str) -> str:
     parts = [f"### {one.name}", f"{one.summary[0].upper()}{one.summary[1:]}. Source: {one.source}."]
     if not fields(cls):
         return "\n\n".join([*parts, "No options."])
-    may_be = types(cls)
+    may_be, defaults = types(cls), asdict(one.options)
     prose = " ".join(filter(None, (described(layer).prose for layer in layers(cls) if layer not in shared)))
     lines = []
     for name in (field.name for field in fields(cls)):
         said = _meaning(one, name, prose)
         if not said and any(name in added(layer) for layer in layers(cls) if layer in shared):
             said = f"[shared](#{anchor(heading)})"
-        lines.append((code(name), code(value(getattr(one.options, name))), may_be[name], said or "-"))
+        lines.append((code(name), code(value(defaults[name])), may_be[name], said or "-"))
     return "\n\n".join([*parts, table(("option", "default", "type", "meaning"), lines), *([prose] if prose else [])])
 
 
@@ -99,5 +99,5 @@ def _meaning(one: Component, name: str, prose: str) -> str:
         return said
     if code(name) in prose:
         return "see below"
-    owner = next((other for other in one.collectives if hasattr(collectives[other].options, name)), "")
+    owner = next((other for other in one.collectives if name in types(type(collectives[other].options))), "")
     return f"that of the collective {code(owner)}" if owner else ""

@@ -14,6 +14,8 @@ from experiments.common.pages.conditions import conditions_block
 from experiments.common.pages.edition import bandwidth_block, edition_block, first_figure
 from experiments.common.pages.emulated import emulated_block
 from experiments.common.pages.markdown import NOTE
+from experiments.common.pages.measured_gpu import kernels_block, trainings_block
+from experiments.common.pages.measured_gpu import steps_block as gpu_steps_block
 from experiments.common.pages.models import analytic_block, models_block
 from experiments.common.pages.options_page import options_page
 from experiments.common.pages.reproduction import reproduction_page
@@ -32,6 +34,7 @@ ROOT = Path(__file__).parents[3]
 IMAGES = ROOT / "docs" / "img"
 README = ROOT / "README.md"
 VALIDATION = ROOT / "docs" / "validation.md"
+KERNELS = ROOT / "docs" / "kernels.md"
 EMULATION = ROOT / "docs" / "emulation.md"
 WORKLOADS = ROOT / "docs" / "workloads.md"
 PROFILES = ROOT / "docs" / "profiles.md"
@@ -88,7 +91,8 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
             "points": points_block(),
             "target": auto_target_block(reference_rows()),
         },
-        VALIDATION: {"scores": scores_block()},
+        VALIDATION: {"scores": scores_block(), "gpu": gpu_steps_block(), "trainings": trainings_block()},
+        KERNELS: {"multiples": kernels_block()},
         EMULATION: {"benchmark": emulated_block()},
         WORKLOADS: {
             "models": models_block(),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from experiments.common.validation.exchanges import NAME as EXCHANGES
 from experiments.common.validation.groups import Group
+from experiments.common.validation.one_gpu import COMPRESSORS, STEPS
 
 BLIND = "recorded"
 """Name of the group of recorded runs that are simulated from calibration alone."""
@@ -54,7 +55,7 @@ def goals(groups: Sequence[Group]) -> list[Goal]:
 
 def published(groups: Sequence[Group]) -> list[Group]:
     """Return the groups of published numbers."""
-    return [group for group in groups if not group.name.startswith((BLIND, EXCHANGES))]
+    return [group for group in groups if not group.name.startswith((BLIND, EXCHANGES, STEPS, COMPRESSORS))]
 
 
 def orderings(groups: Sequence[Group]) -> tuple[int, int]:

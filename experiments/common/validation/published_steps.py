@@ -102,8 +102,8 @@ class Simulations:
         """Return one simulated step."""
         if (method, at) not in self.found:
             on, options = self.target(at), dict(method.options)
-            chosen = schemes[method.scheme].options(options)
-            costs = on.system.planning_costs(getattr(chosen, "compressor", None), getattr(chosen, "density", None))
+            online = schemes[method.scheme].online(options)
+            costs = on.system.planning_costs(online.compressor, online.density)
             plan = make_plan(method.scheme, on.profile, costs, options)
             one = simulate(plan, on.profile, on.system)
             parts = one.metrics(1)

@@ -5,25 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from ssfx.wire.memory import COPY as COPY
+from ssfx.wire.memory import DGC as DGC
+from ssfx.wire.memory import NESTEROV as NESTEROV
+from ssfx.wire.memory import READY as READY
+from ssfx.wire.memory import RESIDUAL as RESIDUAL
+from ssfx.wire.memory import Form as Form
+
 if TYPE_CHECKING:
     import torch
-
-READY, COPY, RESIDUAL, DGC, NESTEROV = range(5)
-"""How a tensor is accumulated: there already; the gradient; decay * old + gain * gradient; the two DGC memories."""
-
-
-class Form(NamedTuple):
-    """How a memory accumulates, in a form that a kernel can do on the way; for DGC `decay` is the momentum.
-
-    `clear`: what is sent leaves the first buffer, and nothing else happens, so that the kernel may do that too where
-    values travel unrounded; `mask`: the second buffer is cleared there as well.
-    """
-
-    kind: int
-    decay: float = 0.0
-    gain: float = 1.0
-    clear: bool = False
-    mask: bool = False
 
 
 class Bound(NamedTuple):

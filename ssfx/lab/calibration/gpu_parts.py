@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
-from ssfx.compressors.batch import Batch
+from ssfx.compressors.batch import Batch, compress
 from ssfx.compressors.blank import blank_batch
 from ssfx.compressors.kernels import kernels, plain_torch
 from ssfx.compressors.memories import memories
@@ -97,9 +97,9 @@ def check_kernels(comm: Comm, sizes: Sizes) -> Found:
         for memory in _MEMORIES:
             with found.noting(f"{spec} with memory {memory}"):
                 batches = [_filled(spec, memory, sizes.segments, comm.device) for _ in range(2)]
-                batches[0].compress(build(spec))
+                compress(build(spec), batches[0])
                 with plain_torch():
-                    batches[1].compress(build(spec))
+                    compress(build(spec), batches[1])
                 names = ("counts", "indices", "values", *batches[0].new)
                 for name, one, other in zip(names, *map(_outcome, batches), strict=True):
                     if not torch.equal(one, other):

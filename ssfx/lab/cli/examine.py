@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any
 
@@ -150,7 +150,7 @@ def _datasets() -> list[tuple[str, str]]:
             continue
         try:
             # Random samples have the shapes of a model: that of any will do.
-            spec = f"{entry.name}(model={ANY_MODEL})" if hasattr(entry.options, "model") else entry.name
+            spec = f"{entry.name}(model={ANY_MODEL})" if "model" in asdict(entry.options) else entry.name
             datasets.build(spec).fingerprint()
             found.append((entry.name, ""))
         except SsfxError as error:

@@ -159,7 +159,7 @@ def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
             click.echo(f"{case.run_id}  {states[case.run_id]:8}  {case.label}  seed {case.seed} repeat {case.repeat}")
         return []
     if asked.no_wait:
-        submit_and_leave(job, todo, _figures(job), store)
+        submit_and_leave(job, todo, [figure.name for figure in _figures(job)], store)
         return []
     failure: RunError | None = None
     if todo:
@@ -291,8 +291,8 @@ def _explain(job: Job, todo: Sequence[Case]) -> None:
         say(f"density applies to {', '.join(others)}; every element is sent: {', '.join(job.without_density)}")
 
 
-def _figures(job: Job) -> list[str]:
-    """Return the names of the figures that show any of the job's cases."""
+def _figures(job: Job) -> list[Any]:
+    """Return the figures that show any of the job's cases; none where the papers' part is not installed."""
     from ssfx.core.plugins import provided
 
     figures_of = provided("ssfx.hooks", "figures_of")
@@ -303,12 +303,12 @@ def _draw(job: Job, store: Store) -> list[Path]:
     from ssfx.core.paths import results_dir
     from ssfx.core.plugins import provided
 
-    names = _figures(job)
-    rows, unreadable = store.readable()
-    folder = results_dir() / "figures"
-    if not names:
+    figures = _figures(job)
+    if not figures:
         click.echo(f"rows are in {store.runs}; ssfx status shows them, no figure needs experiment={job.experiment}")
         return []
+    rows, unreadable = store.readable(lambda experiment: any(figure.reads(experiment) for figure in figures))
+    names, folder = [one.name for one in figures], results_dir() / "figures"
     drawn = provided("ssfx.hooks", "draw")(names, rows, folder, unreadable=unreadable)
     for one in drawn:
         if one.state == "failed":

@@ -11,6 +11,7 @@ from ssfx.config.components import completed, components, on_nodes
 from ssfx.config.compose import Point, compose
 from ssfx.config.overrides import Request, read
 from ssfx.config.schema import Settings
+from ssfx.config.shared_model import of_case, shared_model, with_memory
 from ssfx.config.simulations import check_keys, simulated
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
@@ -134,7 +135,9 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
     config = with_steps(compose(point))
     settings = Settings.of(config)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
-    parts = on_nodes(components(config, settings.density, asked="density" in point), cluster)
+    shared = shared_model(settings, cluster, found.engine)
+    parts = components(config, settings.density, asked="density" in point)
+    parts = with_memory(on_nodes(parts, cluster) if shared is None else parts, shared, asked=False)
     if found.engine not in ("simulate", "slurm"):
         check_here(cluster, settings.threads)
     check_recorded(point, cluster)
@@ -176,6 +179,7 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
         target_value=settings.target_value,
         data_workers=settings.data_workers,
         initial_weights=named_weights(folder) if (folder := weights_folder()) else "",
+        **of_case(settings, shared),
     )
     if found.engine == "simulate":
         case = simulated(case)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from ssfx.compressors.memories import memories
 from ssfx.core import machine
@@ -18,6 +17,7 @@ from ssfx.perf_model.shipped_profiles import is_shipped, load_shipped
 from ssfx.perf_model.target import target_of
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
+from ssfx.schemes.online_planning import CutSearch
 from ssfx.schemes.search.measured_search import most_probes
 from ssfx.simulator.pricing.device_memory import device_memory
 
@@ -95,10 +95,10 @@ def _density(case: Case) -> float:
 def _check_warmup(case: Case) -> None:
     scheme = schemes[case.scheme]
     if scheme.profiled and case.world_size > 1:
-        options = scheme.options(case.plan_options)
-        observed = getattr(options, "profile_iters", 0)
-        if getattr(options, "search", None) == "measured":
-            observed += _search_steps(case, options)
+        online = scheme.online(case.plan_options)
+        observed = online.observed_steps
+        if online.search is not None:
+            observed += _search_steps(case, online.search)
         if case.warmup_steps <= observed:
             raise ConfigError(
                 f"scheme={case.scheme} profiles for {observed} steps and then plans, which warmup_steps="
@@ -106,8 +106,8 @@ def _check_warmup(case: Case) -> None:
             )
 
 
-def _search_steps(case: Case, options: Any) -> int:
+def _search_steps(case: Case, search: CutSearch) -> int:
     """Return the steps that a measured search may take; a model without a shipped profile is taken for a large one."""
     num_tensors = len(load_shipped(case.model).tensors) if is_shipped(case.model) else 1000
-    probes = most_probes(num_tensors, step=options.step, warmup=options.probe_warmup)
-    return int(probes * (options.probe_iters + 1))
+    probes = most_probes(num_tensors, step=search.stride, warmup=search.warmup_probes)
+    return probes * (search.probe_steps + 1)

@@ -13,7 +13,7 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
-from ssfx.advice.cases import simulate_case
+from ssfx.advice.cases import memory_of, simulate_case
 from ssfx.compressors import build
 from ssfx.core import machine
 from ssfx.core.case import Case
@@ -32,7 +32,6 @@ from ssfx.perf_model.memory_footprint import memory_bytes
 from ssfx.perf_model.recorded_times import measured_on
 from ssfx.perf_model.target import Target
 from ssfx.simulator import Simulated
-from ssfx.simulator.pricing.device_memory import device_memory
 from ssfx.simulator.trace import chrome_trace
 
 TOGETHER = 200
@@ -151,11 +150,10 @@ def _row(case: Case, target: Target, step: Simulated, started_with: dict[str, ob
         )  # fmt: skip
         metrics["peak_memory_bytes"] = needed.total
         manifest["device_memory_bytes"] = round(data_sheet(profile.device).memory_gib * 2**30)
-        whole = device_memory(
-            profile, step.plan, profile.device, optimizer=case.optimizer, precision=case.precision,
-            batch_size=case.batch_size,
-        )  # fmt: skip
+        whole = memory_of(case, target, step, profile.device)
         manifest["needed_bytes"] = whole and whole.total
+        if whole and whole.sharded:
+            metrics["peak_memory_bytes"] = whole.total
     hardware = f"{target.cluster.device} devices ({_of('costs', system.origin)}, {_of('profile', profile.origin)})"
     return Row(case.run_id, case, metrics, Origin("simulated", hardware, now(), versions=versions()), manifest)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -103,12 +104,15 @@ class Store:
         found = (row for path in reference_files(self.reference) for row in read_rows(path))
         return [row for row in found if experiment in (None, row.case.experiment)]
 
-    def readable(self) -> tuple[list[Row], list[Unreadable]]:
-        """Return the committed rows and those of finished runs, and apart from them what cannot be read."""
+    def readable(self, of: Callable[[str], bool] | None = None) -> tuple[list[Row], list[Unreadable]]:
+        """Return the committed rows and those of finished runs, and apart from them what cannot be read.
+
+        `of`: the experiments whose rows are asked for, all where there is none; most lines of others are not read.
+        """
         rows: list[Row] = []
         broken: list[Unreadable] = []
         for path in reference_files(self.reference):
-            good, bad = _read_lines(path)
+            good, bad = _read_lines(path, of)
             kin = tuple(row.case for row in good)
             rows += [] if any(isinstance(one, _ChangedRows) for one in bad) else good
             broken += [Unreadable(str(one), kin) for one in bad]
@@ -118,6 +122,10 @@ class Store:
             except RunError as error:
                 broken.append(Unreadable(str(error), _case_in_folder_of(path)))
         return rows, broken
+
+
+_EXPERIMENT = re.compile(r'"experiment": ?"([^"\\]*)"')
+"""How the JSON text of a row names its experiment."""
 
 
 def reference_files(folder: Path) -> list[Path]:
@@ -137,8 +145,11 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def _read_lines(path: Path) -> tuple[list[Row], list[RunError]]:
-    """Return the rows of a JSONL file, and what is wrong with each line that is none, or not what was written."""
+def _read_lines(path: Path, of: Callable[[str], bool] | None = None) -> tuple[list[Row], list[RunError]]:
+    """Return the rows of a JSONL file, and what is wrong with each line that is none, or not what was written.
+
+    Lines that name experiments, none of which `of` asks for, are not looked at but for the digest over all of them.
+    """
     try:
         text = text_of(path)
     except RunError as error:
@@ -153,7 +164,7 @@ def _read_lines(path: Path) -> tuple[list[Row], list[RunError]]:
             if is_digest_line(line):
                 begin, lines = end, text[begin:start]
                 check_lines(lines, line)
-            elif line.strip():
+            elif line.strip() and not (of and (named := _EXPERIMENT.findall(line)) and not any(map(of, named))):
                 rows.append(_parse(path, number, line))
                 digests = digests and without_digest(line)[1]
         except Changed as changed:

@@ -68,8 +68,8 @@ def fired(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def _fired(text: str) -> dict[str, Any]:
-    found = loads(text)
-    return {key: found[key] for key in ("kind", "rank", "step", "phase")}
+    record = loads(text)
+    return {key: record[key] for key in ("kind", "rank", "step", "phase")}
 
 
 class Injector:

@@ -209,9 +209,9 @@ def _has_compressor(job: Mapping[str, Any]) -> bool:
 
 
 def _batch(text: str) -> dict[str, Any]:
-    found = loads(text)
-    jobs = [{"run_dir": str(job["run_dir"]), "attempt": int(job["attempt"])} for job in found["jobs"]]
-    return {"train": str(found["train"]), "jobs": jobs, "store": found.get("store")}
+    job_batch = loads(text)
+    jobs = [{"run_dir": str(job["run_dir"]), "attempt": int(job["attempt"])} for job in job_batch["jobs"]]
+    return {"train": str(job_batch["train"]), "jobs": jobs, "store": job_batch.get("store")}
 
 
 def _case_in(run_dir: Path) -> Case:

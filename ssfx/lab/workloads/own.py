@@ -9,18 +9,18 @@ from ssfx.core.component_spec import Catalog, Entry
 from ssfx.core.errors import ConfigError
 from ssfx.core.own_code import is_own, own_code
 from ssfx.core.registry import Registry
+from ssfx.lab.workloads.declarations import ANY, Dataset, Model
+from ssfx.lab.workloads.own_dataset import OwnDataset, OwnName
 from ssfx.perf_model.saved_profiles import is_saved, saved_profile
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from ssfx.lab.workloads.base import Dataset, Model
-
 BATCH_SIZE = 32
 """Of a model that says nothing else."""
 
 
-class Models(Registry["Model"]):
+class Models(Registry[Model]):
     """The registered models, and every function that returns a network."""
 
     def __contains__(self, name: str) -> bool:
@@ -32,8 +32,6 @@ class Models(Registry["Model"]):
         """Return the model called `name`; ConfigError with the nearest name, or for a function that is not there."""
         if not is_own(name) and not is_saved(name):
             return super().__getitem__(name)
-        from ssfx.lab.workloads.base import ANY, Model  # late: it has the registries
-
         if is_saved(name):
             batch_size = saved_profile(name).batch_size or 1
             return Model(name, "a saved profile", ANY, lambda: _no_network(name), batch_size, name)
@@ -69,7 +67,7 @@ def built(name: str) -> nn.Module:
     return model
 
 
-class Datasets(Catalog["Dataset"]):
+class Datasets(Catalog[Dataset]):
     """The registered data sets, and every function that returns a map-style one."""
 
     def __contains__(self, name: str) -> bool:
@@ -79,8 +77,6 @@ class Datasets(Catalog["Dataset"]):
         """Return the data set called `name`; see Models."""
         if not is_own(name):
             return super().__getitem__(name)
-        from ssfx.lab.workloads.own_dataset import OwnDataset, OwnName  # late: it needs what registries are made in
-
         return Entry(OwnDataset, OwnName(own_code(name).name))
 
     def build(self, spec: str) -> Dataset:

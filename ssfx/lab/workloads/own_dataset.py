@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.own_code import own_code
-from ssfx.lab.workloads.base import ANY
+from ssfx.lab.workloads.declarations import ANY
 from ssfx.lab.workloads.on_disk.base import EVALUATION_BATCH, SampledDataset
 
 if TYPE_CHECKING:

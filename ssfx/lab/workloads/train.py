@@ -195,10 +195,7 @@ class _State:
 
 def _with_steps(case: Case) -> dict[str, Any]:
     """Return the options of the case's scheme, with the steps of the run for one that may be too short to try plans."""
-    options = dict(case.scheme_options)
-    if hasattr(schemes[case.scheme].defaults, "run_steps"):
-        options.setdefault("run_steps", case.steps)
-    return options
+    return schemes[case.scheme].for_run(case.scheme_options, case.steps)
 
 
 def _place(case: Case) -> tuple[int, Any]:

@@ -14,10 +14,11 @@ from ssfx.core.errors import ConfigError
 from ssfx.runtime.ddp_habits import check_arguments
 from ssfx.runtime.guards import Optimizers, check_held, unwrapped
 from ssfx.runtime.setup import check_free, memory_of, model_device, notice_voting_zeros, scheme_options
-from ssfx.runtime.sharded.legs import Leg, ShardSum, check_shard_sum
+from ssfx.runtime.sharded.legs import Leg, ShardSum
 from ssfx.runtime.sharded.sync import ShardedSync
 from ssfx.runtime.sharded.torch_fsdp import ShardGroup, groups_of
 from ssfx.schemes import Scheme, schemes
+from ssfx.schemes.sharded_legs import check_leg
 
 _REFUSED = {
     "process_group": "the mesh of fully_shard says which ranks exchange",
@@ -90,21 +91,12 @@ def _asked(
     entry = schemes[asked["scheme"]]
     check_arguments(options)
     given = scheme_options(asked["compressor"], asked["density"], options)
-    chosen: Any = entry.options(given)
-    if entry.profiled:
-        nearest = "scheme=per_tensor" if of_shards else "scheme=topk, scheme=powersgd"
-        raise ConfigError(
-            f"scheme={entry.name} plans by ready times and costs, which are not measured under fully_shard; choose a "
-            f"scheme that plans at once, such as {nearest} or scheme=ddp_fp16"
-        )
-    if getattr(chosen, "density_warmup", 0):
-        raise ConfigError("the density does not warm up under fully_shard; drop density_warmup")
+    online = entry.online(given)
     memory = asked["memory"]
-    if of_shards:
-        check_shard_sum(entry, given, chosen.compressor, memory)
-        if memory is None and chosen.compressor is not None:
-            memory = "none"  # a residual of the whole model on every rank is kept where it was asked for
-    kept = memory_of(entry, chosen.compressor, memory, optimizers)
+    check_leg(entry.name, given, memory, of_shards=of_shards)
+    if of_shards and memory is None and online.compressor is not None:
+        memory = "none"  # a residual of the whole model on every rank is kept where it was asked for
+    kept = memory_of(entry, online.compressor, memory, optimizers)
     if kept is not None and (kept.dense_momentum or kept.follows_rate):
         raise ConfigError(f"memory={kept.name} is not kept for shards of fully_shard; use memory=residual")
     return entry, given, kept

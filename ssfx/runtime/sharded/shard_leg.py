@@ -13,17 +13,15 @@ from dataclasses import replace
 import torch
 
 from ssfx.collectives.comm import Comm
-from ssfx.collectives.primitives import traffic
 from ssfx.compressors import Compressor, Context, build
-from ssfx.compressors.batch import Batch, Part
+from ssfx.compressors.batch import Batch, Part, compress
 from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Bucket, Lane, Plan
 from ssfx.runtime.lane_state import LaneState
 from ssfx.runtime.message import MessageLayout, Section
 from ssfx.runtime.sharded.torch_fsdp import ShardGroup
 from ssfx.runtime.store import Store
-
-_ALIGNED = 4  # typed views of a received row need it
+from ssfx.simulator.pricing.shard_messages import row_bytes
 
 
 def sent_to(name: str, rank: int) -> str:
@@ -34,15 +32,6 @@ def sent_to(name: str, rank: int) -> str:
 def sent_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
     """Return the shapes of everything that may be kept, by the names of `sent_to`."""
     return {sent_to(spec.name, rank): spec.shape for spec in plan.tensors for rank in range(plan.world_size)}
-
-
-def planned_bytes(plan: Plan, lane: Lane, rank: int) -> int:
-    """Return the bytes that a rank sends for a lane."""
-    if all(segment.dense for segment in lane.segments):
-        item_bytes = getattr(torch, plan.by_name[lane.tensors[0]].dtype).itemsize
-        nbytes = plan.numel(lane) * plan.world_size * item_bytes
-        return traffic("reduce_scatter", nbytes, plan.world_size, rank, item_bytes).sent_bytes
-    return (plan.world_size - 1) * _row_bytes(MessageLayout(lane, plan))
 
 
 class Buffers:
@@ -82,7 +71,7 @@ class ShardLeg:
         (spec,) = {segment.compressor for segment in lane.segments if segment.compressor is not None}
         self._compressor: Compressor = build(spec)
         self._row, self._layout = MessageLayout(lane, plan), MessageLayout(whole.buckets[0].lanes[0], whole)
-        self.row_bytes = _row_bytes(self._row)
+        self.row_bytes = row_bytes(plan, lane)
         self.rows_bytes, self.message_bytes = world * self.row_bytes, self._layout.nbytes
         self._packed = [i for i in self._row.order if not lane.segments[i].dense]
         self._packed_numel = sum(self._row.numel[i] for i in self._packed)
@@ -167,7 +156,7 @@ class ShardLeg:
             step = state.step
         batch.step = step
         batch.grads = [chunks[rank, lo:hi] for rank, (lo, hi) in self._sources]
-        batch.compress(self._compressor)
+        compress(self._compressor, batch)
         whole, row = self._layout, self._row
         if row.dense.length:
             plain = whole.dense.of(self._message).view(self._comm.world_size, -1)
@@ -203,10 +192,6 @@ class ShardLeg:
                     lo = hi
             if self._row.dense.length:
                 self._out[self._packed_numel :].add_(self._row.dense.of(row), alpha=share)
-
-
-def _row_bytes(row: MessageLayout) -> int:
-    return -(-row.nbytes // _ALIGNED) * _ALIGNED
 
 
 def _to_all_ranks(plan: Plan, lane: Lane, world: int) -> Plan:

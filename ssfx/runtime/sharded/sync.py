@@ -15,19 +15,21 @@ from ssfx.collectives import collectives
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
 from ssfx.runtime.agreement import check_agreed, optimizer_facts, scaler_fact
-from ssfx.runtime.exchange import make_lane
 from ssfx.runtime.guards import Optimizers
 from ssfx.runtime.lane import Room, StepKey
+from ssfx.runtime.make_lane import make_lane
 from ssfx.runtime.saved_state import STATE_FORMAT, plan_of_state
 from ssfx.runtime.setup import broadcast_model, claim_model, release_model
 from ssfx.runtime.sharded.group_exchange import GroupExchange
-from ssfx.runtime.sharded.legs import Leg, ShardSum, profile_of
+from ssfx.runtime.sharded.legs import Leg, ShardSum
 from ssfx.runtime.sharded.resharding import Resharded
-from ssfx.runtime.sharded.shard_leg import Buffers, ShardLeg, planned_bytes, sent_shapes
+from ssfx.runtime.sharded.shard_leg import Buffers, ShardLeg, sent_shapes
 from ssfx.runtime.sharded.torch_fsdp import ShardGroup
 from ssfx.runtime.store import Store
 from ssfx.schemes.make_plan import check_memory
+from ssfx.schemes.sharded_legs import profile_of
 from ssfx.simulator.pricing.message_sizes import lane_rounds
+from ssfx.simulator.pricing.shard_messages import shard_traffic
 
 
 class ShardedSync:
@@ -129,7 +131,8 @@ class ShardedSync:
         planned_shard = 0
         if self._shards is not None:
             plan = self._shards.plan
-            planned_shard = sum(planned_bytes(plan, lane, self._shards.comm.rank) for _, lane in plan.lanes())
+            rank = self._shards.comm.rank
+            planned_shard = sum(shard_traffic(plan, lane, rank).sent_bytes for _, lane in plan.lanes())
         summary: dict[str, float | int | str] = {
             "steps": self.step,
             "discarded_exchanges": sum(one.discarded for one in self._exchanges),

@@ -28,11 +28,16 @@ LOWEST, HIGHEST = 1e-4, 0.9
 
 @dataclass(frozen=True)
 class Budget:
-    """The kinds that may be used. words: the budget in words. left_out: what may not be used, and why, in words."""
+    """The kinds that may be used. words: the budget in words. left_out: what may not be used, and why, in words.
+
+    promises: whether it says what training loses, which was recorded or is known of these kinds at their densities and
+    of nothing else.
+    """
 
     kinds: tuple[Kind, ...]
     words: str
     left_out: tuple[str, ...] = ()
+    promises: bool = False
 
 
 def budget(
@@ -176,7 +181,7 @@ def _measured(quality: Quality, train_steps: int) -> Budget:
         f"quality={quality}, at most {limit:.0%} more steps than a dense training of {train_steps:,} steps, by "
         "recorded runs of small networks"
     )
-    return Budget(tuple(kinds), words, tuple(reasons))
+    return Budget(tuple(kinds), words, tuple(reasons), promises=True)
 
 
 # ---- an error budget ------------------------------------------------------------------------------------------------
@@ -198,7 +203,7 @@ def _within_error(error: float) -> Budget:
     words = f"error_budget={error:g}, the share of a gradient's norm that is kept back, of normal distributions"
     if density is not None:
         words += f": density {density:.3g}"
-    return Budget(tuple(kinds), words, ("low rank: its error is not known before it is measured",))
+    return Budget(tuple(kinds), words, ("low rank: its error is not known before it is measured",), promises=True)
 
 
 _QUANTISED = {"onebit": math.sqrt(1 - 2 / math.pi), FOUR_BITS: 0.14}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -16,6 +15,7 @@ from ssfx.planning.plan import Lane, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import schemes
 from ssfx.schemes.carrier import keeps_fraction
+from ssfx.schemes.search.auto_budget import Budget
 from ssfx.schemes.search.auto_methods import Kind, chooses
 
 MIB = 1 << 20
@@ -24,8 +24,9 @@ MOST_SEARCHED = 1500
 """Larger models get no plan of the schemes that search for long."""
 
 _DENSE = ("wfbp", "ssgd")
-_GATHERS = ("per_tensor", "hipress", "espresso", "ssfusion_naive", "ssfusion_o", "ssfusion_i", "ssfusion_oi")
-_SEARCHES = ("hipress", "espresso", "ssfusion_naive", "ssfusion_o", "ssfusion_i", "ssfusion_oi", "cupcake", "omgs")
+_SSFUSION = ("ssfusion_naive", "ssfusion_o", "ssfusion_i", "ssfusion_oi")
+GATHERS = ("per_tensor", "hipress", "espresso", *_SSFUSION)
+_SEARCHES = ("hipress", "espresso", *_SSFUSION, "cupcake", "omgs")
 _JOINT = ("fused_all", "cupcake", "mergecomp", "omgs", "topk", "gtopk", "oktopk", "spardl", "micro", "cltk", "sparcml")
 
 COLLECTIVES = (
@@ -36,33 +37,33 @@ COLLECTIVES = (
 
 
 def portfolio(
-    profile: Profile, costs: Costs, kinds: tuple[Kind, ...], leave_out: bool, ranks_per_node: int,
-    gathers: bool = True,
-) -> Iterator[tuple[str, Plan]]:  # fmt: skip
-    """Yield plans of other schemes that use no compressor and density but those of `kinds`, each with its words.
+    profile: Profile, costs: Costs, allowed: Budget, leave_out: bool, ranks_per_node: int, gathers: bool = True
+) -> Iterator[tuple[str, Plan]]:
+    """Yield plans of other schemes that are asked for the compressors and densities of a budget, each with its words.
 
     `gathers`: whether those can win that leave the sum of selections to the receivers, which take long to plan. None
-    leaves a tensor out of a step unless that is allowed. Schemes that cannot be planned here are passed over.
+    leaves a tensor out of a step unless that is allowed. Where the budget promises anything, none sends what it says
+    nothing of. Schemes that cannot be planned here are passed over.
     """
     densities: dict[str, float] = {}
-    for kind in kinds:
+    for kind in allowed.kinds:
         if kind.compressor is not None:
             densities.setdefault(kind.compressor, kind.density)
     costs_for = cache(lambda compressor, density: costs_of(costs, compressor, density))
-    for scheme, given in _asked(profile, densities, leave_out, ranks_per_node, gathers):
+    for scheme, given in _asked(profile, densities, allowed.promises, leave_out, ranks_per_node, gathers):
         compressor = given.get("compressor", getattr(schemes[scheme].defaults, "compressor", None))
         try:
             own = costs_for(compressor, given.get("density"))
             plan = schemes[scheme].plan(profile, own, schemes[scheme].options(given))
         except ConfigError:
             continue
-        if leave_out or not leaves_out(plan):
+        if (leave_out or not leaves_out(plan)) and (not allowed.promises or sends_as(plan, allowed.kinds)):
             words = ", ".join(f"{key}={value}" for key, value in given.items() if key != "density")
             yield f"the plan of scheme={scheme}{f' with {words}' if words else ''}", plan
 
 
 def _asked(
-    profile: Profile, densities: dict[str, float], leave_out: bool, ranks_per_node: int, gathers: bool
+    profile: Profile, densities: dict[str, float], promises: bool, leave_out: bool, ranks_per_node: int, gathers: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield schemes and their options."""
     small = len(profile.tensors) <= MOST_SEARCHED
@@ -81,14 +82,16 @@ def _asked(
             yield scheme, {}
             if scheme == "powersgd" and small:
                 yield scheme, {"variant": "wfbp"}
-    for scheme in (*(_GATHERS if gathers else ()), *(_JOINT if leave_out else ())):
-        if not small and (scheme in _SEARCHES or scheme in _GATHERS):
+    for scheme in (*(GATHERS if gathers else ()), *(_JOINT if leave_out else ())):
+        if not small and (scheme in _SEARCHES or scheme in GATHERS):
             continue
         default = str(getattr(schemes[scheme].defaults, "compressor", ""))
         takes = schemes[scheme].compressors
         usable = [spec for spec in densities if _takes(takes, spec)]
+        # What SSFusion sends dense it makes up for with densities of which nothing is recorded.
+        kept: dict[str, Any] = {"compensate": False} if promises and scheme in _SSFUSION else {}
         for spec in [default] if default in usable else usable[:1]:
-            yield scheme, {"compressor": spec, **({"density": densities[spec]} if keeps_fraction(spec) else {})}
+            yield scheme, {"compressor": spec, **({"density": densities[spec]} if keeps_fraction(spec) else {}), **kept}
 
 
 def _takes(declared: str, spec: str) -> bool:
@@ -109,6 +112,8 @@ def _selects_among(plan: Plan, lane: Lane) -> bool:
     def several(names: tuple[str, ...]) -> bool:
         return len(names) > 1 and sum([plan.by_name[name].numel > 0 for name in names]) > 1
 
+    if all(segment.dense for segment in lane.segments):
+        return False
     if isinstance(collectives.build(lane.collective), Reducer) and several(lane.tensors):
         return True
     return any(
@@ -117,6 +122,20 @@ def _selects_among(plan: Plan, lane: Lane) -> bool:
     )
 
 
-def as_auto(plan: Plan) -> Plan:
-    """Return the plan under the name of `auto`."""
-    return replace(plan, scheme="auto")
+def sends_as(plan: Plan, kinds: Iterable[Kind]) -> bool:
+    """Return whether everything that `plan` compresses goes as one of `kinds`: its compressor and density, and the
+    reducer where one drops elements on the way. A selection may cover several tensors only where the kind's does.
+    """
+    known = {(kind.compressor, kind.density, _reducer(kind.collective), kind.leaves_tensors_out) for kind in kinds}
+    for _, lane in plan.lanes():
+        sent = {(one.compressor, one.density, _reducer(lane.collective)) for one in lane.segments if not one.dense}
+        among = bool(sent) and _selects_among(plan, lane)
+        if any((*one, True) not in known and (among or (*one, False) not in known) for one in sent):
+            return False
+    return True
+
+
+def _reducer(collective: str) -> str:
+    """Return the name of a collective that may drop elements, "" of one that brings everything to all ranks."""
+    one = collectives.build(collective)
+    return one.name if isinstance(one, Reducer) else ""

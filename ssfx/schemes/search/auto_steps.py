@@ -46,7 +46,7 @@ class Needed:
 
 @cache
 def measured_steps() -> tuple[dict[str, Any], ...]:
-    """Return what the recorded runs say of each method: see `ssfx.lab.calibration.method_steps`, which writes the file."""
+    """Return what the recorded runs say of each method; the harness writes the file."""
     return tuple(read(data_dir() / "method_steps.json", loads)["methods"])
 
 

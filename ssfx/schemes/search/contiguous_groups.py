@@ -17,6 +17,7 @@ from ssfx.planning.plan import ITEM_BYTES, Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import SparseOptions
 from ssfx.schemes.carrier import Carrier
+from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.search.byte_groups import units
 from ssfx.simulator.pricing.timeline import evaluate
 
@@ -46,6 +47,10 @@ class ProfiledOptions(SparseOptions):
         super().__post_init__()
         if self.profile_iters < 2:
             raise ValueError(f"profile_iters must be at least 2, as the first is not counted; got {self.profile_iters}")
+
+    def online(self) -> OnlinePlanning:
+        """Return the dense steps before the plan."""
+        return replace(super().online(), observed_steps=self.profile_iters)
 
 
 class GroupCurves(TypedDict):
@@ -121,6 +126,9 @@ def joint_buckets(part: Profile, carrier: Carrier, groups: Iterable[range]) -> l
 
 def addressable(part: Profile, at: range) -> Iterator[range]:
     """Yield the positions `at`, cut where the elements between two cuts would exceed what indices can address."""
+    if sum(part.numel[at.start : at.stop]) <= MAX_INDEX:
+        yield at
+        return
     start, filled = at.start, 0
     for i in at:
         if filled and filled + part.numel[i] > MAX_INDEX:

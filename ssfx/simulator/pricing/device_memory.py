@@ -14,9 +14,11 @@ from ssfx.perf_model.devices import SIXTEEN_BIT, device, has_sheet
 from ssfx.perf_model.given_time import given_time
 from ssfx.perf_model.memory_footprint import OPTIMIZER_STATE
 from ssfx.perf_model.operator_counts import is_counted, model_work
-from ssfx.planning.plan import Plan
+from ssfx.planning.plan import ITEM_BYTES, Plan
 from ssfx.planning.profile import Profile
+from ssfx.planning.sharding import ShardedPlan
 from ssfx.simulator.pricing.message_sizes import lane_bytes
+from ssfx.simulator.pricing.shard_messages import handed_over, is_native
 
 GB = 2**30
 """A GB as devices are sold with."""
@@ -42,6 +44,8 @@ class DeviceMemory:
     sample: int | None
     batch_size: int
     device_bytes: int
+    sharded: bool = False
+    """Whether the state is shared among ranks already."""
 
     @property
     def fixed(self) -> int:
@@ -66,6 +70,8 @@ class DeviceMemory:
     @property
     def shards(self) -> int:
         """Devices that weights, gradients and optimizer state are shared over for one sample to fit; 0: none."""
+        if self.sharded:
+            return 0
         state = self.weights + self.gradients + self.optimizer_state
         room = self.device_bytes - self.residuals - self.messages - (self.sample or 0)
         needed = ceil(state / room) if room > 0 else 0
@@ -108,7 +114,7 @@ class DeviceMemory:
         if self.shards > 1:
             return (
                 f"one sample would with weights, gradients and optimizer state sharded over {self.shards} devices "
-                "(FSDP, ZeRO), which is not simulated here"
+                "(FSDP, ZeRO): sharding=fsdp"
             )
         return "nothing here would make it fit"
 
@@ -129,13 +135,7 @@ def device_memory(
         return None
     weights = sum(spec.nbytes for spec in profile.tensors)
     half = precision in SIXTEEN_BIT
-    sample = None
-    model, _ = given_time(profile.model)
-    optimizer = optimizer or profile.optimizer
-    if is_counted(model) and _same(profile, model):
-        work = model_work(model)
-        sample = work.kept_bytes() // (2 if half else 1)
-        optimizer = optimizer or work.optimizer
+    sample, optimizer = _of_model(profile, optimizer, half)
     residuals, messages = scheme_bytes(plan)
     return DeviceMemory(
         weights=weights + (weights // 2 if half else 0),
@@ -147,6 +147,69 @@ def device_memory(
         batch_size=batch_size or profile.batch_size or 1,
         device_bytes=round(device(on).memory_gib * GB),
     )
+
+
+def sharded_memory(
+    profile: Profile, found: ShardedPlan, on: str, *, optimizer: str = "", precision: str = "fp32", batch_size: int = 0
+) -> DeviceMemory | None:
+    """Return what a rank of a sharded model takes on a device of kind `on`; None for a host.
+
+    Weights, gradients and optimizer state are those of the shards, in float32. Besides them there are whole weights:
+    of the root, of the largest block and of the one that is gathered ahead, or of all where they stay. The largest
+    group's gradients are whole, once more in the message that is reduced.
+    """
+    if not has_sheet(on) or not device(on).pcie_gbps:
+        return None
+    sharding, half = found.sharding, precision in SIXTEEN_BIT
+    shard = 4 * sum(unit.shard_numel(sharding.shards) for unit in found.units)
+    blocks = [unit.numel for unit in found.units if unit.name]
+    root = sum(unit.numel for unit in found.units if not unit.name)
+    largest = max(blocks, default=root)
+    whole = root + (2 * largest if sharding.reshard_after_forward else sum(blocks) + largest)
+    gathered, reduced = ITEM_BYTES[sharding.gather_dtype], ITEM_BYTES[sharding.reduce_dtype]
+    sample, optimizer = _of_model(profile, optimizer, half)
+    residuals, messages = _legs_bytes(found)
+    return DeviceMemory(
+        weights=shard + gathered * whole,
+        gradients=shard + (gathered + reduced) * max(largest, root),
+        optimizer_state=OPTIMIZER_STATE.get(optimizer, 2) * shard,
+        residuals=residuals,
+        messages=messages,
+        sample=sample,
+        batch_size=batch_size or profile.batch_size or 1,
+        device_bytes=round(device(on).memory_gib * GB),
+        sharded=True,
+    )
+
+
+def _legs_bytes(found: ShardedPlan) -> tuple[int, int]:
+    """Return what is kept back for both sums, and their messages beside torch's own.
+
+    Of a compressed sum over shards all groups share buffers: the gradients of the largest group and its shard in
+    float32, and its message three times.
+    """
+    residuals = messages = 0
+    packed = [lane for _, lane in found.shards.lanes() if not is_native(lane)]
+    if packed:
+        numel = max(found.shards.numel(lane) for lane in packed)
+        messages += 4 * numel * (found.shards.world_size + 1)
+        messages += 3 * max(handed_over(found.shards, lane) for lane in packed)
+    if found.keeps_whole:
+        residuals += sum(4 * MEMORY_SIDES * found.shards.numel(lane) * found.shards.world_size for lane in packed)
+    if found.replicas is not None and any(not s.dense for _, lane in found.replicas.lanes() for s in lane.segments):
+        kept, sent = scheme_bytes(found.replicas)
+        residuals, messages = residuals + kept, messages + sent
+    return residuals, messages
+
+
+def _of_model(profile: Profile, optimizer: str, half: bool) -> tuple[int | None, str]:
+    """Return the activations of a sample, None where nothing tells of them, and the optimizer or the customary one."""
+    model, _ = given_time(profile.model)
+    optimizer = optimizer or profile.optimizer
+    if not (is_counted(model) and _same(profile, model)):
+        return None, optimizer
+    work = model_work(model)
+    return work.kept_bytes() // (2 if half else 1), optimizer or work.optimizer
 
 
 def _same(profile: Profile, model: str) -> bool:

@@ -12,8 +12,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from ssfx.compressors import build
-from ssfx.compressors.base import VALUE_BYTES, Compressor
+from ssfx.compressors.base import Compressor
 from ssfx.core.lazy import numpy as np
+from ssfx.wire.payload import VALUE_BYTES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ssfx.collectives import Load, Traffic, collectives
 from ssfx.compressors import Layout, build
-from ssfx.compressors.base import VALUE_BYTES
 from ssfx.core.lazy import numpy as np
 from ssfx.planning.plan import Lane, Plan, Segment
+from ssfx.wire.payload import VALUE_BYTES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

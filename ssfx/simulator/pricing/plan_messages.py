@@ -192,6 +192,7 @@ def _add_exchanges(lanes: list[Lane], whole: Array, prices: Prices, messages: li
         spec = next((segment.compressor for segment in lane.segments if segment.compressor), None)
         alike.setdefault((lane.collective, spec), []).append(number)
     first, rest = prices.rounds(whole)
+    sent, agreed = (first + rest).tolist(), (first > 0).tolist()
     for (collective, spec), numbers in alike.items():
         rows = np.array(numbers)
         blocking = collectives.build(collective).blocking
@@ -199,8 +200,8 @@ def _add_exchanges(lanes: list[Lane], whole: Array, prices: Prices, messages: li
         for number, parts in zip(numbers, charges, strict=True):
             message, lane = messages[number], lanes[number]
             message.charges, message.network_s = parts, sum(charge.work_s for charge in parts)
-            message.name = f"{collective} {round(first[number] + rest[number])} B"
-            message.blocking = blocking or first[number] > 0
+            message.name = f"{collective} {round(sent[number])} B"
+            message.blocking = blocking or agreed[number]
             specs = [segment.compressor for segment in lane.segments if segment.compressor]
             message.compresses = bool(specs)
             if sums_pairs(collective, specs):

@@ -151,6 +151,10 @@ class Prices:
             found.append(parts)
         return found
 
+    def primitive(self, name: str, nbytes: float, row: int) -> Charge:
+        """Return the charge of one primitive to which every rank brings so many bytes; ConfigError without times."""
+        return self._phase(None, Load.dense(round(nbytes), self.world_size), Phase(name, nbytes), row)
+
     def rounds(self, table: Array) -> tuple[Array, Array]:
         """Return the bytes of the first round, and those of the other one as the mean over its lengths."""
         if not table[UNUSED].any():

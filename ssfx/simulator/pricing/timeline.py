@@ -58,6 +58,7 @@ class StepPrices:
         self.names = [spec.name for spec in profile.tensors]
         self.backward = Backward(profile, system)
         self.messages = PlanMessages(system)
+        self._disturbed: dict[int, tuple[Plan, float]] = {}  # with the plan, so that its identity stays its own
 
     def total_s(self, plan: Plan) -> float:
         """Return F(plan): when the averages of all gradients are written."""
@@ -83,7 +84,10 @@ class StepPrices:
 
         What takes part in contention besides, such as the rest of a line, only a simulation knows.
         """
-        return schedule(Lowering(plan, self.profile, self.system, self.messages.of(plan)).gradients())
+        if id(plan) not in self._disturbed:
+            ends_s = schedule(Lowering(plan, self.profile, self.system, self.messages.of(plan)).gradients())
+            self._disturbed[id(plan)] = plan, ends_s
+        return self._disturbed[id(plan)][1]
 
     def _moments(self, plan: Plan) -> tuple[list[Message], Moments]:
         if self.names != [spec.name for spec in plan.tensors]:

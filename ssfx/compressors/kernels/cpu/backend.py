@@ -18,12 +18,13 @@ from ssfx.compressors.kernels.cpu.sampling import ID_STEP, RUN, sample_of
 from ssfx.compressors.kernels.cpu.source import point
 from ssfx.compressors.kernels.cpu.take import SPARE
 from ssfx.compressors.kernels.interface import Moments, Rule, Tail
+from ssfx.compressors.kernels.narrow import round_values
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ssfx.compressors.batch import Batch
+    from ssfx.wire.batch import Batch
 
 _FEW = 512
 """Elements of a segment from which choosing exactly costs no more than sampling them first."""
@@ -63,7 +64,7 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
     )  # fmt: skip
     batch.cleared = clear
     del grads
-    batch.round_values(payload.values)
+    round_values(batch, payload.values)
     if len(payload.counted):
         payload.counts[payload.counted] = work.table[payload.rows, compiled.COUNT]
 
@@ -139,7 +140,7 @@ def select_band(batch: Batch, sure: torch.Tensor, band: torch.Tensor, skip: torc
         work.segments, vector.view(np.int32), vector, _least(sure), _least(band), skip.numpy(), work.slots, batch.base,
         payload.indices, payload.room,
     )  # fmt: skip
-    batch.round_values(payload.values)
+    round_values(batch, payload.values)
 
 
 @dataclass

@@ -13,18 +13,20 @@ import numpy as np
 
 from ssfx.compressors.kernels.cpu.jit import compiled
 from ssfx.compressors.kernels.cpu.vector import WIDTH, append_reached
+from ssfx.compressors.kernels.gradients import accumulate
+from ssfx.compressors.kernels.narrow import round_values
 from ssfx.compressors.kernels.reference.chunks import Chunks
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
-    from ssfx.compressors.batch import Batch
+    from ssfx.wire.batch import Batch
 
 _MAGNITUDE = np.int32(0x7FFFFFFF)
 
 
 def largest_of_chunks(batch: Batch, cuts: Sequence[Chunks]) -> None:
     """As `ssfx.compressors.kernels.reference.chunks.largest_of_chunks`."""
-    batch.accumulate()
+    accumulate(batch)
     payload, vector = batch.payload, batch.vector.numpy()
     exact = payload.values.dtype == torch.float32
     values = payload.values if exact else torch.empty(payload.values.shape, dtype=torch.float32)
@@ -32,7 +34,7 @@ def largest_of_chunks(batch: Batch, cuts: Sequence[Chunks]) -> None:
     table = batch.once("cuts", lambda: np.array([(*at, *cut) for at, cut in zip(starts, cuts, strict=True)], np.int64))
     found, found_keys = batch.once("found", lambda: np.empty((2, max(cut.size for cut in cuts) + WIDTH), np.int32))
     choose(table, vector, vector.view(np.int32), batch.base, payload.indices.numpy(), values.numpy(), found, found_keys)
-    batch.round_values(values)
+    round_values(batch, values)
 
 
 @compiled()

@@ -15,13 +15,14 @@ from ssfx.compressors.kernels.cpu.codes import sums_by_sign
 from ssfx.compressors.kernels.cpu.jit import compiled
 from ssfx.compressors.kernels.cpu.pack import CHUNK, unpack
 from ssfx.compressors.kernels.cpu.signs import pack_signs
+from ssfx.compressors.kernels.gradients import accumulate
 
 if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from ssfx.compressors.base import Payload
-    from ssfx.compressors.batch import Batch
+    from ssfx.wire.batch import Batch
+    from ssfx.wire.payload import Payload
 
 Matrices = tuple[tuple[int, int, int, int], ...]
 """Of every tensor of a segment: where it begins, rows, columns, and where its scales begin: low means, then high."""
@@ -41,7 +42,7 @@ def column_means(batch: Batch, split: Split) -> None:
         ]
         return np.array(segments, np.int64), _table(tuple(matrices))
 
-    batch.accumulate()
+    accumulate(batch)
     segments, matrices = batch.once("columns", tables)
     payload = batch.payload
     _column_means(segments, matrices, batch.vector.numpy(), payload.scales.numpy(), payload.codes.numpy())

@@ -29,6 +29,7 @@ from ssfx.compressors.kernels.cpu.pack import CHUNK, pack
 from ssfx.compressors.kernels.cpu.random_keys import key, signed
 from ssfx.compressors.kernels.cpu.signs import pack_signs
 from ssfx.compressors.kernels.cpu.unpack import add_levels, add_signs
+from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.reference.pack import offset_of
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from ssfx.compressors.batch import Batch
+    from ssfx.wire.batch import Batch
 
 __all__ = [
     "add_columns",
@@ -102,7 +103,7 @@ def levels(batch: Batch, bits: int, bucket: int, largest: bool) -> None:
 
 def agreed_levels(batch: Batch, top: int, bucket: int) -> None:
     """Values (int8): levels up to `top` of the scales in `first`; nothing useful where one of them is not finite."""
-    batch.accumulate()
+    accumulate(batch)
     table: NDArray[np.int64] = batch.once("agreed", lambda: _agreed(batch))
     payload = batch.payload
     _levels(
@@ -122,7 +123,7 @@ def largest_kept(a: torch.Tensor, clip: float, out: torch.Tensor) -> None:
 
 
 def _run(batch: Batch, kernel: Callable[..., None], *settings: Any) -> None:
-    batch.accumulate()
+    accumulate(batch)
     table: NDArray[np.int64] = batch.once("segments", lambda: _table(batch))
     payload = batch.payload
     kernel(table, batch.vector.numpy(), payload.scales.numpy(), payload.codes.numpy(), *settings)

@@ -1,6 +1,6 @@
 """Keys of private randomness inside compiled kernels: one per segment, without a step of Python each.
 
-Same numbers as `ssfx.compressors.random_keys`. Source: D-8.
+Same numbers as `ssfx.wire.random_keys`. Source: D-8.
 """
 
 from __future__ import annotations

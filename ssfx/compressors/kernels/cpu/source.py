@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ssfx.compressors.kernels.cpu.accumulate import ADDRESS, KIND, LENGTH, START
+from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.interface import READY, Form
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ssfx.compressors.batch import Batch
+    from ssfx.wire.batch import Batch
 
 _EMPTY = np.empty(0, np.float32)
 
@@ -67,7 +68,7 @@ def point(batch: Batch) -> Source:
             left = True
     batch.grads = grads
     if left:
-        batch.accumulate()
+        accumulate(batch)
     return source
 
 

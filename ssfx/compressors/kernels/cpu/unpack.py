@@ -13,7 +13,7 @@ from ssfx.compressors.kernels.reference.pack import offset_of
 if TYPE_CHECKING:
     import torch
 
-    from ssfx.compressors.base import Payload
+    from ssfx.wire.payload import Payload
 
 
 def add_signs(payload: Payload, low: torch.Tensor, high: torch.Tensor, block: int, out: torch.Tensor) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ssfx.compressors.kernels.cpu.sampling import ID_STEP, RUN, jitter, sample_of
+from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.interface import Bound, Moments, Rule, Tail
 from ssfx.compressors.kernels.reference.blocks import block_norms as block_norms
 from ssfx.compressors.kernels.reference.blocks import take_blocks as take_blocks
@@ -14,7 +15,7 @@ from ssfx.core.lazy import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ssfx.compressors.batch import Batch, Part
+    from ssfx.wire.batch import Batch, Part
 
 _LARGEST = 0x7F7FFFFF  # bits of the largest finite float32
 
@@ -25,7 +26,7 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
     `thresholds` [S]: magnitudes that are selected; without them each segment samples its own. A NaN or Inf is always
     selected, so the payload tells every receiver.
     """
-    batch.accumulate()
+    accumulate(batch)
     if thresholds is not None:
         thresholds = torch.nan_to_num(thresholds.float(), nan=0.0).clamp(min=0)
     for i, (part, bound) in enumerate(zip(batch.parts, rule.bounds, strict=True)):
@@ -41,7 +42,7 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
 
 def moments(batch: Batch) -> Moments:
     """Return the sums over every segment; gradients are accumulated first."""
-    batch.accumulate()
+    accumulate(batch)
 
     def each(measure: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         return torch.stack([measure(a.double()) for a in _segments(batch)])

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
-    from ssfx.compressors.batch import Batch
+    from ssfx.wire.batch import Batch
 
 
 class Chunks(NamedTuple):
@@ -30,7 +31,7 @@ def largest_of_chunks(batch: Batch, cuts: Sequence[Chunks]) -> None:
 
     Ties go to the lower position, NaN counts as larger than anything.
     """
-    batch.accumulate()
+    accumulate(batch)
     for part, cut in zip(batch.parts, cuts, strict=True):
         a, payload = batch.vector[part.lo : part.hi], batch.share(part)
         bits = a.view(torch.int32) & 0x7FFFFFFF

@@ -10,12 +10,13 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
-    from ssfx.compressors.base import Payload
-    from ssfx.compressors.batch import Batch
     from ssfx.compressors.kernels.cpu.columns import Matrices, Split
+    from ssfx.wire.batch import Batch
+    from ssfx.wire.payload import Payload
 
 FIRST, SECOND = 0x21F0AAAD, 0xD35A2D97
 """Odd multipliers of the noise hash."""
@@ -95,7 +96,7 @@ def two_means(batch: Batch) -> None:
 
 def column_means(batch: Batch, split: Split) -> None:
     """Codes: 1 where a >= 0. Scales: of every column the mean of the others and of these, 0 for an empty class."""
-    batch.accumulate()
+    accumulate(batch)
     for part in batch.parts:
         a, payload = batch.vector[part.lo : part.hi], batch.share(part)
         payload.codes.copy_(pack(a >= 0, 1))
@@ -196,7 +197,7 @@ def per_unit_of(norms: torch.Tensor, top: int) -> torch.Tensor:
 
 def _segments(batch: Batch) -> Iterator[tuple[torch.Tensor, Payload, int]]:
     """Yield each segment that has elements: its part of the accumulated vector, its payload and its noise key."""
-    batch.accumulate()
+    accumulate(batch)
     for part in batch.parts:
         if part.numel:
             yield batch.vector[part.lo : part.hi], batch.share(part), batch.key(part.tensor_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.interface import READY, Moments, Rule, Tail
 from ssfx.compressors.kernels.reference.blocks import block_norms as block_norms
 from ssfx.compressors.kernels.reference.blocks import take_blocks as take_blocks
@@ -22,14 +23,15 @@ from ssfx.core.lazy import torch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ssfx.compressors.batch import Batch
+    from ssfx.wire.batch import Batch
 
 _TILE = 1024
 _OPTIONS = {"num_warps": 16, "enable_fp_fusion": False}
 """16 warps: with 8, a block's addresses take so many registers that a processor holds only one program. No fused
 multiply-add: accumulated gradients are then those of the CPU kernels, bit for bit."""
-_WRITE_OPTIONS = _OPTIONS | {"num_warps": 8}
-"""Writing takes 98 to 112 registers a thread with 16 warps: a processor holds one program; with 8, two or three."""
+_WRITE_OPTIONS = _OPTIONS | {"num_warps": 8, "maxnreg": 128}
+"""Writing takes more registers than two programs of 16 warps have in a processor. With 8 warps and 128 registers a
+processor holds two; left alone, the assembler takes up to 188 where momentum is masked, and one program is all."""
 
 
 def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> None:
@@ -233,7 +235,7 @@ def _source(batch: Batch) -> _Source:
             rows[i] = (grad.data_ptr() - lo * grad.element_size(), types[grad.dtype].value)
             grads[i] = None
     batch.grads = grads
-    batch.accumulate()
+    accumulate(batch)
     new, *new_more = batch.new.values()
     old, *old_more = batch.old.values() or (new,)
     momenta = (new_more[0] if new_more else new, old_more[0] if old_more else old)

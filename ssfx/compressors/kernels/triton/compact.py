@@ -122,7 +122,7 @@ def write(
     chosen = chosen & (place < capacity)
     tl.store(indices + slot + place, at + base, mask=chosen)
     sent = a
-    if values.dtype.element_ty == tl.float16:  # a finite value beyond its range is cut: ssfx.compressors.narrow
+    if values.dtype.element_ty == tl.float16:  # a finite value beyond its range is cut: ssfx.compressors.kernels.narrow
         beyond = (tl.abs(a) > 65504.0) & (tl.abs(a) < float("inf"))
         sent = tl.where(beyond, tl.where(a > 0, 65440.0, -65440.0), a)
     tl.store(values + slot + place, sent.to(values.dtype.element_ty), mask=chosen)

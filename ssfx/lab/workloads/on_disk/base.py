@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ssfx.core.component_spec import NoOptions
 from ssfx.core.errors import RunError
 from ssfx.core.paths import DATA_VARIABLE, data_root
-from ssfx.lab.workloads.base import Dataset
+from ssfx.lab.workloads.declarations import Dataset
 from ssfx.lab.workloads.on_disk.prepared import digest_of
 
 if TYPE_CHECKING:

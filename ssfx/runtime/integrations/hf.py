@@ -16,8 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
 from ssfx.core.errors import ConfigError
-from ssfx.integrations.state_files import load_state, save_state
 from ssfx.runtime.attach import attach
+from ssfx.runtime.integrations.state_files import load_state, save_state
 from ssfx.runtime.sharded.sync import ShardedSync
 from ssfx.runtime.sync import Sync
 

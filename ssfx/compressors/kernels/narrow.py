@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import logging
 from functools import cache
+from typing import TYPE_CHECKING
 
 from ssfx.core import accelerator
 from ssfx.core.lazy import torch
+
+if TYPE_CHECKING:
+    from ssfx.wire.batch import Batch
 
 _log = logging.getLogger("ssfx")
 CUT = 65440.0
@@ -46,3 +50,19 @@ def say_cut(exact: torch.Tensor, bound: float) -> None:
 @cache
 def _say_once() -> None:
     _log.warning("values beyond %g are cut to what float16 holds; clip gradients, or send bfloat16 or float32", CUT)
+
+
+def round_values(batch: Batch, values: torch.Tensor, ranks: int = 1) -> None:
+    """Bring float32 `values`, laid out as the payload's, into the payload; only those of this batch's parts.
+
+    `ranks`: as in `narrow`. Other batches, on the host say, may fill their share of the same message meanwhile.
+    """
+    target = batch.payload.values
+    if values is target:
+        return
+    if batch.once("alone", lambda: len(values) == sum(part.layout.values for part in batch.parts)):
+        narrow(target, values, ranks)
+        return
+    for part in batch.parts:
+        share = slice(part.starts.values, part.starts.values + part.layout.values)
+        narrow(target[share], values[share], ranks)

@@ -14,8 +14,8 @@ import torch
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 
-from ssfx.integrations.state_files import load_state, save_state
 from ssfx.runtime.attach import attach_whole
+from ssfx.runtime.integrations.state_files import load_state, save_state
 from ssfx.runtime.sync import Sync
 
 

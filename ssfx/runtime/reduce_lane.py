@@ -8,6 +8,9 @@ import torch
 
 from ssfx.collectives import Reduced, Reducer, Reduction
 from ssfx.collectives.comm import Comm, Pending
+from ssfx.compressors import Compressor
+from ssfx.compressors.batch import Batch
+from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Lane, Plan
 from ssfx.runtime.lane import Room
@@ -16,58 +19,35 @@ from ssfx.runtime.store import Store
 from ssfx.simulator.pricing.message_sizes import lane_load
 
 
-class ReducedLane(PackedLane):
-    """Compressed segments whose selected elements are summed by a reducer, in the queue's own thread.
-
-    Where the reducer selects by itself, the compressor named in the plan only says by which rule; gradients are
-    accumulated as they arrive and nothing is packed.
-    """
+class ReduceLane(PackedLane):
+    """Compressed segments whose selected elements are summed by a reducer, in the queue's own thread."""
 
     def __init__(
-        self,
-        lane: Lane,
-        plan: Plan,
-        comm: Comm,
-        device: torch.device,
-        store: Store,
-        memory: Memory,
-        first_step: int = 0,
-    ) -> None:
-        super().__init__(lane, plan, comm, device, store, memory, first_step)
-        assert isinstance(self.collective, Reducer)
-        self.reducer = self.collective
+        self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory,
+        reducer: Reducer, first_step: int = 0,
+    ) -> None:  # fmt: skip
+        initial = reducer.initial_state(sum(map(plan.numel, lane.segments)), comm.world_size)
+        super().__init__(lane, plan, comm, device, store, memory, memory, first_step, initial)
+        self.reducer = reducer
         self.kept = lane_load(plan, lane).kept
         self._ends = torch.tensor([self._slots[name][1] for name in lane.tensors])
         self._filled = sum(plan.by_name[name].numel > 0 for name in lane.tensors)
         self._reduced: Reduced | None = None
 
-    def _own_state(self, numel: int) -> dict[str, torch.Tensor]:
-        assert isinstance(self.collective, Reducer)
-        return self.collective.initial_state(numel, self.comm.world_size)
-
-    def compress(self, segment: int) -> None:
-        """Note that a segment is complete; the last one accumulates gradients, and selects unless the reducer does."""
-        group = self._complete(segment)
-        if group is None or self.compressor is None:
-            return
-        if self.reducer.selects:
-            group.batch.accumulate()
-        else:
-            group.batch.compress(self.compressor)
-
     def start(self) -> None:
         """Reduce; returns when the sum is there."""
         vector = self.state.new[self.memory.buffers[0]][: self.packed_total]
         work = Reduction(vector, self.kept, self.state.step, self.key.seed, self.state.lane_new)
-        if self.reducer.selects:
-            work.bad = not bool(torch.isfinite(vector.sum()) or torch.isfinite(vector).all())
-        else:
-            work.indices, work.values = self._selected()
-            work.bad = not bool(torch.isfinite(work.values).all())
-            if not self.memory.stateful:
-                vector[work.indices] = 0  # a memory that keeps nothing has not taken out what is sent
+        self._fill(work)
         self._reduced = self.reducer.reduce(work, self.comm)
         self.pending = Pending(None, self._reduced.values)
+
+    def _fill(self, work: Reduction) -> None:
+        """Put in what the compressor has selected, and whether any of it is not finite."""
+        work.indices, work.values = self._selected()
+        work.bad = not bool(torch.isfinite(work.values).all())
+        if not self.memory.stateful:
+            work.vector[work.indices] = 0  # a memory that keeps nothing has not taken out what is sent
 
     def _selected(self) -> tuple[torch.Tensor, torch.Tensor]:
         indices, values = [], []
@@ -99,12 +79,6 @@ class ReducedLane(PackedLane):
         """Return how many elements this rank put in."""
         return self._reduced.sent if self._reduced else 0
 
-    def density_ratios(self) -> list[float]:
-        """Return what this rank put in over what it was to put in, for the lane as a whole if the reducer selects."""
-        if not self.reducer.selects:
-            return super().density_ratios()
-        return [self.sent_elements() / self.kept] if self.kept < self.total else []
-
     def tensors_without_elements(self) -> int:
         """Return how many tensors have no element in the sum: the reducer may have dropped what ranks selected."""
         if self._reduced is None:
@@ -114,3 +88,29 @@ class ReducedLane(PackedLane):
             indices = self._reduced.values.nonzero().view(-1)
         hit = torch.bucketize(indices.cpu(), self._ends, right=True).unique()
         return self._filled - len(hit)
+
+
+class SelectingReduceLane(ReduceLane):
+    """As its base, where the reducer selects by itself: gradients are accumulated, and nothing is packed.
+
+    The compressor named in the plan only says by which rule.
+    """
+
+    def __init__(
+        self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory,
+        reducer: Reducer, first_step: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__(lane, plan, comm, device, store, memory, reducer, first_step)
+        self._call = _accumulate
+
+    def _fill(self, work: Reduction) -> None:
+        """Note whether anything in the memory is not finite."""
+        work.bad = not bool(torch.isfinite(work.vector.sum()) or torch.isfinite(work.vector).all())
+
+    def density_ratios(self) -> list[float]:
+        """Return what this rank put in over what it was to put in, for the lane as a whole."""
+        return [self.sent_elements() / self.kept] if self.kept < self.total else []
+
+
+def _accumulate(_: Compressor, batch: Batch) -> None:
+    accumulate(batch)

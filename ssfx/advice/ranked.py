@@ -1,0 +1,108 @@
+"""Schemes in the order of their steps on one setting, and what may be said of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ssfx.advice.sending import more_steps
+from ssfx.advice.setting import TUNED, Setting, Trial
+from ssfx.advice.trust import Trust
+from ssfx.compressors import build
+from ssfx.schemes.search.auto_steps import TRAIN_STEPS
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One scheme. `rank` is the range of places that its time may have, its error and those of the others considered.
+
+    `scaling` is the time of one device alone over that of a step; `speedup_vs_dense` is over tuned dense. `trust` is
+    the error of steps that send alike on such a network, None where none were scored.
+    """
+
+    trial: Trial
+    rank: tuple[int, int]
+    throughput_samples_per_s: float
+    scaling: float
+    speedup_vs_dense: float
+    trust: Trust | None = None
+    train_steps: int = TRAIN_STEPS
+
+    @property
+    def scheme(self) -> str:
+        """Name of the scheme."""
+        return self.trial.scheme
+
+    @property
+    def iteration_s(self) -> float:
+        """Seconds of a step."""
+        return self.trial.iteration_s
+
+    @property
+    def compressors(self) -> tuple[str, ...]:
+        """Compressors that its plan uses; none where everything stayed dense."""
+        return tuple(sorted({str(one.compressor) for one in self.trial.compressed}))
+
+    @cached_property
+    def more_steps(self) -> float | None:
+        """How many more steps recorded runs of its methods needed, as a share; None where its quality is unknown."""
+        return more_steps(self.trial.plan, self.train_steps)
+
+    @property
+    def leaves_tensors_out(self) -> bool:
+        """True when one selection covers several tensors, so that nothing may be sent of some."""
+        return any(len(one.tensors) > 1 and build(str(one.compressor)).sparse for one in self.trial.compressed)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """All schemes, fastest first. `left_out`: those that cannot be planned here, each with the reason."""
+
+    setting: Setting
+    trust: Trust | None
+    entries: tuple[Entry, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+    @property
+    def dense(self) -> Entry:
+        """Tuned dense: the fastest of the schemes it is chosen from."""
+        return next(entry for entry in self.entries if entry.scheme in TUNED)
+
+    def unclear(self, entry: Entry) -> bool:
+        """Return whether the error of the simulator leaves open which is faster, `entry` or tuned dense."""
+        first_s, second_s = sorted((entry.iteration_s, self.dense.iteration_s))
+        trust = entry.trust or self.trust
+        return trust is not None and not surely_less(first_s, second_s, trust.mean)
+
+    @property
+    def compressing(self) -> tuple[Entry, ...]:
+        """The entries whose plans compress something, fastest first."""
+        return tuple(entry for entry in self.entries if entry.compressors)
+
+    @property
+    def recommendable(self) -> tuple[Entry, ...]:
+        """Those of them that an answer may name: with a validated error and a record of quality, fastest first."""
+        return tuple(one for one in self.compressing if one.trust is not None and one.more_steps is not None)
+
+    @property
+    def codec_kinds(self) -> dict[str, list[str]]:
+        """Kinds of origin, and the compressors in use whose times are of that kind."""
+        kinds: dict[str, set[str]] = {}
+        for spec in {spec for entry in self.entries for spec in entry.compressors}:
+            name = spec.partition("(")[0]
+            kinds.setdefault(self.setting.system.codec(name).origin.kind, set()).add(name)
+        return {kind: sorted(names) for kind, names in sorted(kinds.items())}
+
+    @property
+    def extrapolated(self) -> tuple[str, ...]:
+        """What was charged beyond the range that it is known for, each once, of all entries."""
+        lines: dict[str, str] = {}
+        for entry in self.entries:
+            for line in entry.trial.simulated.outside:
+                lines.setdefault(line.partition(":")[0], line)
+        return tuple(lines.values())
+
+
+def surely_less(first_s: float, second_s: float, error: float) -> bool:
+    """Return whether a first time is less than a second one even if both are off by up to `error`, relative."""
+    return first_s * (1 + error) < second_s * (1 - error)

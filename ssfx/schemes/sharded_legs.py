@@ -1,0 +1,110 @@
+"""Plans of the two sums of a sharded model: between shards, and between replicas of a shard.
+
+The runtime on models of `fully_shard` and the simulator plan here alike. A bucket holds tensors of one group, as its
+shards; sums over shards are one message of a group to every rank, whatever messages the scheme makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ssfx.collectives import Reducer, collectives
+from ssfx.compressors import Compressor, build
+from ssfx.compressors.cast import Cast
+from ssfx.compressors.quantizer import Quantizer
+from ssfx.core.errors import ConfigError
+from ssfx.core.origin import Origin
+from ssfx.planning.costs import placeholder_costs
+from ssfx.planning.plan import Bucket, Lane, Plan, TensorSpec, launch_in_order
+from ssfx.planning.profile import Profile
+from ssfx.schemes import schemes
+from ssfx.schemes.make_plan import make_plan
+
+_WHOLE_GROUP_BYTES = 1 << 62
+
+Specs = tuple[TensorSpec, ...]
+
+
+def leg_plan(
+    groups: Sequence[Specs], scheme: str, given: dict[str, Any], world_size: int, *, of_shards: bool,
+    exempt: Callable[[Plan], Plan] = lambda plan: plan,
+) -> tuple[Plan, list[int]]:  # fmt: skip
+    """Return the plan of a leg, and the number of the group of each of its buckets.
+
+    `groups` hold the shards of a group each, in the order of modules. A scheme with byte caps sends a group as a whole
+    unless the caps are given: torch reduces it at once. `exempt` takes tensors out of the plan of a group.
+    """
+    known = asdict(schemes[scheme].options(given))
+    capped = {"first_bucket_bytes", "bucket_cap_bytes"} & known.keys()
+    caps: dict[str, Any] = dict.fromkeys(capped, _WHOLE_GROUP_BYTES)
+    tensors: list[TensorSpec] = []
+    buckets: list[Bucket] = []
+    owner: list[int] = []
+    for number in range(len(groups) - 1, -1, -1):  # backward reaches the last group first
+        whole = make_plan(scheme, profile_of(groups[number]), placeholder_costs(world_size), {**caps, **given})
+        part = exempt(whole)
+        made = _one_message(part) if of_shards else part.buckets
+        tensors += part.tensors
+        buckets += made
+        owner += [number] * len(made)
+    order = launch_in_order(tuple(buckets), tuple(tensors))
+    return Plan(scheme, world_size, tuple(tensors), tuple(buckets), order), owner
+
+
+def _one_message(part: Plan) -> Sequence[Bucket]:
+    lanes = [lane for bucket in part.buckets for lane in bucket.lanes]
+    segments = sorted((s for lane in lanes for s in lane.segments), key=lambda s: part.order[s.tensors[0]])
+    dense = all(segment.dense for segment in segments)
+    bucket = Bucket((Lane("reduce_scatter" if dense else "all_to_all", tuple(segments)),))
+    return [bucket] if segments else []
+
+
+def check_leg(scheme: str, given: dict[str, Any], memory: str | None, *, of_shards: bool) -> None:
+    """Raise ConfigError where a scheme cannot say how shards are summed, or would keep a whole model unasked."""
+    entry = schemes[scheme]
+    online = entry.online(given)
+    if entry.profiled:
+        nearest = "scheme=per_tensor" if of_shards else "scheme=topk, scheme=powersgd"
+        raise ConfigError(
+            f"scheme={entry.name} plans by ready times and costs, which are not measured under fully_shard; choose a "
+            f"scheme that plans at once, such as {nearest} or scheme=ddp_fp16"
+        )
+    if online.density_warmup_steps:
+        raise ConfigError("the density does not warm up under fully_shard; drop density_warmup")
+    if of_shards:
+        _check_shard_sum(scheme, given, online.compressor, memory)
+
+
+def _check_shard_sum(scheme: str, given: dict[str, Any], compressor: str | None, memory: str | None) -> None:
+    tried = make_plan(scheme, profile_of((TensorSpec("x", (64, 64)),)), placeholder_costs(2), given)
+    if any(isinstance(collectives.build(lane.collective), Reducer) for _, lane in tried.lanes()):
+        raise ConfigError(
+            f"scheme={scheme} adds up selected elements on the way to all ranks, and a shard goes to one rank; "
+            'use scheme=per_tensor with compressor="qsgd(bits=8)", or scheme=ddp_fp16'
+        )
+    if compressor is None:
+        return
+    built = build(compressor)
+    if built.vote or built.rounds > 1 or not (isinstance(built, (Cast, Quantizer)) or _selects(built)):
+        raise ConfigError(
+            f"compressor={compressor} does not sum over shards: its payload means nothing to a rank that has only its "
+            'chunk; use compressor=fp16, bf16, "qsgd(bits=8)" or "qsgd(bits=4,bucket=32,norm=max)"'
+        )
+    if built.sparse and memory is None:
+        raise ConfigError(
+            f"compressor={compressor} between shards keeps a residual of the whole model on every rank, which sharding "
+            'is to save (8 bytes an element); use compressor="qsgd(bits=4,bucket=32,norm=max)", or '
+            'ask for it: memory="residual"'
+        )
+
+
+def _selects(built: Compressor) -> bool:
+    return built.sparse and not built.additive and not built.state_shapes(((64, 64),))
+
+
+def profile_of(tensors: Specs) -> Profile:
+    """Return a profile of shards without times."""
+    origin = Origin("nominal", note="shards in the order in which torch reduces them; no times")
+    return Profile("shards", tensors, (0.0,) * len(tensors), 0.0, origin)

@@ -1,0 +1,45 @@
+"""What travels between the shards of a model: messages and bytes of gathers of weights and of sums of gradients.
+
+A sum is torch's reduce-scatter where all of it is dense. Else every rank sends every other a row: its chunk, laid out
+as the message of a lane.
+"""
+
+from __future__ import annotations
+
+from ssfx.collectives.primitives import Traffic, traffic
+from ssfx.planning.plan import ITEM_BYTES, Lane, Plan
+from ssfx.planning.sharding import Sharding, Unit
+from ssfx.simulator.pricing.message_sizes import lane_bytes
+
+_ALIGNED = 4  # typed views of a received row need it
+
+
+def is_native(lane: Lane) -> bool:
+    """Return whether a sum over shards is torch's own reduce-scatter."""
+    return all(segment.dense for segment in lane.segments)
+
+
+def row_bytes(plan: Plan, lane: Lane) -> int:
+    """Return the bytes that a rank sends to each other one for a lane that is compressed."""
+    return -(-lane_bytes(plan, lane) // _ALIGNED) * _ALIGNED
+
+
+def handed_over(plan: Plan, lane: Lane) -> int:
+    """Return the bytes that a rank brings to the sum over shards of a lane, its own chunk among them."""
+    if is_native(lane):
+        return plan.numel(lane) * plan.world_size * ITEM_BYTES[plan.by_name[lane.tensors[0]].dtype]
+    return plan.world_size * row_bytes(plan, lane)
+
+
+def shard_traffic(plan: Plan, lane: Lane, rank: int = 0) -> Traffic:
+    """Return what a rank sends for the sum over shards of a lane."""
+    nbytes = handed_over(plan, lane)
+    if is_native(lane):
+        item_bytes = ITEM_BYTES[plan.by_name[lane.tensors[0]].dtype]
+        return traffic("reduce_scatter", nbytes, plan.world_size, rank, item_bytes)
+    return traffic("all_to_all", nbytes, plan.world_size, rank, row_bytes(plan, lane))
+
+
+def gathered_bytes(unit: Unit, sharding: Sharding) -> int:
+    """Return the bytes that a rank brings to one gather of a group's weights: its shards with their padding."""
+    return unit.shard_numel(sharding.shards) * ITEM_BYTES[sharding.gather_dtype]

@@ -1,0 +1,58 @@
+"""The simulator of sharded models sends what torch and ssfx send on real processes, byte by byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sharded import work
+from sharded.conftest import Run
+
+FOUR_BITS = {"scheme": "fused_all", "compressor": "qsgd(bits=4,bucket=32,norm=max)"}
+EIGHT_BITS = {"scheme": "per_tensor", "compressor": "qsgd(bits=8,norm=max)"}
+
+
+@pytest.mark.parametrize("resharded", [True, False])
+@pytest.mark.parametrize("precision", ["", "bf16", "bf16 reduced"])
+@pytest.mark.parametrize(("world", "shape"), [(2, (0, 2)), (4, (0, 4)), (4, (2, 2))])
+def test_native_steps_send_what_is_simulated(
+    ranks: Run, world: int, shape: Any, precision: str, resharded: bool
+) -> None:
+    for sent, simulated, _ in ranks(work.simulated_beside_sent, world, shape, precision, resharded, {}):
+        assert sent["all_to_all_single"] == 0
+        assert bool(sent["all_reduce"]) == bool(shape[0])
+        assert sum(sent.values()) == simulated > 0
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scheme": "ddp_fp16", "compressor": "bf16"},
+        EIGHT_BITS,
+        FOUR_BITS,
+        {"scheme": "fused_all", "compressor": "onebit", "memory": "residual"},
+    ],
+    ids=["16 bits", "8 bits", "4 bits", "1 bit"],
+)
+def test_sums_over_shards_send_what_is_simulated(ranks: Run, world: int, options: Any) -> None:
+    for sent, simulated, counted in ranks(work.simulated_beside_sent, world, (0, world), "", True, options):
+        assert sent["reduce_scatter_single"] == 0
+        assert sent["all_to_all_single"] == counted
+        assert sum(sent.values()) == simulated
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scheme": "ddp_fp16"},
+        {"scheme": "topk", "density": 0.05},
+        {"scheme": "powersgd", "compressor": "powersgd(rank=1)"},
+        {"scheme": "topk", "density": 0.05, "shards": EIGHT_BITS},
+    ],
+    ids=["fp16", "topk", "powersgd", "both sums"],
+)
+def test_sums_over_replicas_send_what_is_simulated(ranks: Run, options: Any) -> None:
+    for sent, simulated, counted in ranks(work.simulated_beside_sent, 4, (2, 2), "", True, options):
+        assert sum(sent.values()) == simulated > counted > 0
+        assert bool(sent["all_to_all_single"]) == ("shards" in options)
