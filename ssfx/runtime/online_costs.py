@@ -184,15 +184,10 @@ def issuer(comm: Comm, name: str, nbytes: int) -> Callable[[], Pending]:
     if name == "all_to_all":
         parts = message.tensor_split(comm.world_size)
         peers = [r for r in range(comm.world_size) if r != comm.rank]
-<<<<<<< HEAD
         mine = parts[comm.rank]
         return lambda: comm.swap({r: parts[r] for r in peers}, {r: torch.empty_like(mine) for r in peers})
-=======
-        own = parts[comm.rank]
-        return lambda: comm.swap({r: parts[r] for r in peers}, {r: torch.empty_like(own) for r in peers})
     if name == "reduce_scatter":
         return lambda: comm.reduce_scatter(message[: len(message) // comm.world_size * comm.world_size])
->>>>>>> h40
     if name == "broadcast":
         return lambda: comm.broadcast(message)
     if name == "send":
