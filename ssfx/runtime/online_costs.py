@@ -18,8 +18,8 @@ from ssfx.collectives import collectives
 from ssfx.collectives.comm import Comm, Pending
 from ssfx.compressors import build
 from ssfx.compressors.blank import blank_batch, run
-from ssfx.core.origin import Origin
 from ssfx.core import accelerator
+from ssfx.core.origin import Origin
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads, placeholder_costs
 from ssfx.schemes.online_planning import OnlinePlanning
 
