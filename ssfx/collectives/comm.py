@@ -181,6 +181,15 @@ class Comm:
         work = gather(out, tensor, group=self.group, async_op=True)
         return Pending(self._watched(work), out.view(self.world_size, -1))
 
+    def reduce_scatter(self, tensor: torch.Tensor) -> Pending:
+        """Issue a sum of flat tensors over ranks, of which each gets its part; the parts are of equal size."""
+        self.count("reduce_scatter", tensor)
+        out = torch.empty(tensor.numel() // self.world_size, dtype=tensor.dtype, device=tensor.device)
+        if self.world_size == 1:
+            return Pending(None, out.copy_(tensor))
+        scatter = getattr(self._dist, "reduce_scatter_single", None) or self._dist.reduce_scatter_tensor
+        return Pending(self._watched(scatter(out, tensor, group=self.group, async_op=True)), out)
+
     def broadcast(self, tensor: torch.Tensor, source: int = 0) -> Pending:
         """Issue a broadcast of `tensor` from group rank `source`, in place."""
         self.count("broadcast", tensor, (self.rank - source) % self.world_size)

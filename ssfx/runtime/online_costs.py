@@ -186,6 +186,8 @@ def issuer(comm: Comm, name: str, nbytes: int) -> Callable[[], Pending]:
         peers = [r for r in range(comm.world_size) if r != comm.rank]
         mine = parts[comm.rank]
         return lambda: comm.swap({r: parts[r] for r in peers}, {r: torch.empty_like(mine) for r in peers})
+    if name == "reduce_scatter":
+        return lambda: comm.reduce_scatter(message[: len(message) // comm.world_size * comm.world_size])
     if name == "broadcast":
         return lambda: comm.broadcast(message)
     if name == "send":

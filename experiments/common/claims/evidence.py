@@ -149,7 +149,10 @@ def _evidence(claim: PaperClaim, rows: Sequence[Row]) -> Evidence:
 
 def _setting(row: Row, *, compression: bool) -> tuple[str, ...]:
     case = row.case
-    parts = (case.model, case.dataset, case.world_size, case.device, case.batch_size, case.precision, case.threads)
+    parts = (
+        case.model, case.dataset, case.world_size, case.device, case.batch_size, case.precision, case.threads,
+        case.sharding,
+    )  # fmt: skip
     how = (case.compressor, case.density, case.memory) if compression else ()
     return (row.origin.kind, row.origin.hardware, *map(str, (*parts, case.steps, *how)))
 

@@ -21,9 +21,11 @@ from ssfx.compressors.magnitude import top_k
 from ssfx.runtime.online_costs import issuer
 
 PRIMITIVES = (
-    "all_reduce", "all_gather", "all_gather_v", "all_gather_twice", "all_to_all", "broadcast", "send",
+    "all_reduce", "all_gather", "all_gather_v", "all_gather_twice", "reduce_scatter", "all_to_all", "broadcast", "send",
 )  # fmt: skip
-"""What collectives consist of, and two of them that planners ask for by name."""
+"""What collectives consist of, two of them that planners ask for by name, and what torch sums over shards by."""
+IN_PARTS = ("all_to_all", "reduce_scatter")
+"""Those to which a rank brings a part for every rank."""
 REDUCERS = ("gtopk", "micro", "ok_topk", "spar_reduce_scatter", "sparcml_split", "union_all_reduce")
 """Collectives that are measured as a whole, because they compute on the way."""
 REDUCERS_BYTES = (2**8, 2**20)
@@ -73,8 +75,8 @@ def exchange_points(comm: Comm, max_bytes: int, primitives: Sequence[str] = PRIM
 
 
 def _points(comm: Comm, name: str, max_bytes: int, backward: _Backward) -> Iterator[ExchangePoint]:
-    # A part for every rank, or all_to_all would send nothing.
-    nbytes = MIN_BYTES * comm.world_size if name == "all_to_all" else MIN_BYTES
+    # A part for every rank, or nothing would be sent.
+    nbytes = MIN_BYTES * comm.world_size if name in IN_PARTS else MIN_BYTES
     reduces = name in collectives and isinstance(collectives.build(name), Reducer)
     if reduces:
         nbytes, max_bytes = REDUCERS_BYTES[0], min(REDUCERS_BYTES[1], max_bytes)

@@ -20,7 +20,18 @@ AS_THE_PAPER_RAN = {
 """Labels of rows whose scheme has the paper's own rule: HiPress by size, Espresso's search as printed, OMGS's two
 messages, SSFusion by Eq. 2. Rows without options have the scheme at its best, the cheapest plan that its rule gives."""
 
-_SHARED = ("experiment", "model", "dataset", "cluster", "batch_size", "device", "optimizer", "accumulate")
+_SHARED = (
+    "experiment",
+    "model",
+    "dataset",
+    "cluster",
+    "batch_size",
+    "device",
+    "optimizer",
+    "accumulate",
+    "sharding",
+    "shards",
+)
 
 
 @dataclass(frozen=True)

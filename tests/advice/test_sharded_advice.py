@@ -1,0 +1,52 @@
+"""Advice on sharded models: torch's own sharding is the baseline, and nothing is claimed that nobody checked."""
+
+from __future__ import annotations
+
+from ssfx.advice import advise
+from ssfx.advice.answer import answer_of
+from ssfx.advice.screen import NEVER_SHARDED
+from ssfx.config.advice_question import resolve_setting
+
+WORDS = "model=llama3_8b cluster=aws_p5 precision=bf16 cluster.link=eth_10_tcp"
+NAMES = ("ddp", "ddp_fp16", "fused_all", "powersgd", "topk", "auto")
+
+
+def test_a_model_that_does_not_fit_whole_has_advice_in_shards() -> None:
+    advice = advise(resolve_setting(f"{WORDS} sharding=hsdp reduce_dtype=bf16".split()), NAMES)
+    titles = [one.trial.title for one in advice.entries]
+    assert advice.dense.scheme == "ddp"
+    assert {"powersgd", "topk"} <= {one.scheme for one in advice.entries}
+    assert "auto" in dict(advice.left_out)
+    assert advice.trust is None
+    assert all(one.trust is None for one in advice.entries)
+    needed = advice.setting.memory(advice.dense.trial)
+    assert needed is not None
+    assert needed.fits
+    assert needed.sharded
+    text = " ".join(str(advice).split())
+    assert "hsdp, 2 replicas of 8 shards" in text
+    assert NEVER_SHARDED in text
+    assert any(title.startswith("ddp") for title in titles)
+
+
+def test_faster_methods_are_named_but_not_recommended() -> None:
+    answer = answer_of(advise(resolve_setting(f"{WORDS} cluster.inter.gbps=1 sharding=hsdp".split()), NAMES))
+    assert answer.word == "no"
+    assert answer.best is None
+    assert {one.scheme for one in answer.unproven} >= {"powersgd", "topk"}
+
+
+def test_sums_over_shards_are_tried_in_few_bits() -> None:
+    setting = resolve_setting(f"{WORDS} sharding=fsdp".split())
+    assert {given["compressor"].partition("(")[0] for given in setting.variants("fused_all")} == {"qsgd", "onebit"}
+    advice = advise(setting, NAMES)
+    left = dict(advice.left_out)
+    assert "residual of the whole model" in left["topk"]
+    assert "does not sum over shards" in left["powersgd"]
+
+
+def test_no_answer_says_that_all_stayed_dense_where_something_compresses() -> None:
+    fast = answer_of(
+        advise(resolve_setting(["model=llama3_8b", "cluster=aws_p5", "precision=bf16", "sharding=hsdp"]), NAMES)
+    )
+    assert "No scheme that compresses is faster by these times" in fast.reason
