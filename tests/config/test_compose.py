@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 
 from ssfx.config.compose import JOINED_GROUPS, _with_references, compose, joined
 from ssfx.config.groups import GROUPS, choices, node
+from ssfx.config.plans import resolve_plan
 from ssfx.core import machine
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import conf_dir, conf_dirs
@@ -157,7 +158,7 @@ def test_a_thousand_cases_take_three_joins(compositions):
 
 
 def test_plan_joins_once(compositions):
-    cases.resolve_plan(["model=bert_large", "cluster=64gpu"])
+    resolve_plan(["model=bert_large", "cluster=64gpu"])
     assert compositions == [[]]
 
 

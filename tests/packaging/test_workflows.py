@@ -17,7 +17,11 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.y*ml"))
 CONFIGURED: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = CONFIGURED["project"]
 PYTHONS = [text.rpartition(" ")[2] for text in PROJECT["classifiers"] if "Python :: 3." in text]
-REQUIREMENTS = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]
+EXTRAS = PROJECT["optional-dependencies"]
+REQUIREMENTS = PROJECT["dependencies"] + [
+    line for extra in EXTRAS if extra != "site" for line in EXTRAS[extra] if not line.startswith("ssfx[")
+]
+"""What `make install` installs: of every extra but the site's."""
 COMMAND = re.compile(r'(?:sudo env PATH="\$PATH" )?(?P<oldest>OLDEST=1 )?\.ci/run(?P<targets>( [a-z-]+)*)')
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from ssfx.advice.cases import memory_of, sensitivity, simulate_case
 from ssfx.advice.sharded_steps import Asked, ShardedStep, plan_sharded
+from ssfx.config.plans import resolve_plan
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.case import LATER_FIELDS, Case
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
-from ssfx.lab.config.cases import resolve_plan
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import Sharding, block_of, shard_shape, units_of
