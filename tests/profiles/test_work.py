@@ -29,10 +29,17 @@ def test_parameters_and_tensors_are_those_of_the_definition(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "gflop"), [("resnet50", 2 * 4.09), ("resnet152", 2 * 11.51), ("vgg19", 2 * 19.63), ("vit_large", 2 * 61.6)]
+    ("name", "gflop"),
+    [
+        ("resnet50", 2 * 4.09),
+        ("resnet152", 2 * 11.51),
+        ("vgg19", 2 * 19.63),
+        ("vit_large", 2 * 61.6),
+        ("dit_xl", 2 * 118.64),
+    ],
 )
 def test_forward_flops_of_image_models_are_the_published_ones(name, gflop):
-    """Multiply-adds at 224x224 as torchvision and the papers state them."""
+    """Multiply-adds at 224x224 as torchvision and the papers state them; of DiT at 256x256 (arXiv 2212.09748)."""
     assert model_work(name).flops()[0] == pytest.approx(gflop * 1e9, rel=0.03)
 
 

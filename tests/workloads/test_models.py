@@ -10,6 +10,7 @@ import torch
 from ssfx.core.errors import ConfigError
 from ssfx.lab.workloads import datasets, models
 from ssfx.lab.workloads.nets import torchvision_import
+from ssfx.lab.workloads.nets.dit import DiT
 from ssfx.lab.workloads.objective import cross_entropy, logits
 
 # (trainable parameters, tensors) of the worked table; tied weights count once.
@@ -67,6 +68,7 @@ SIZES = {
     "olmoe_1b_7b": (6_919_161_856, 179),
     "gpt_oss_20b": (20_914_757_184, 411),
     "vit_huge": (632_045_800, 520),
+    "dit_xl": (674_834_720, 291),
     "whisper_large": (1_541_384_960, 1258),
 }
 
@@ -78,6 +80,7 @@ PUBLISHED_M = {
     "olmoe_1b_7b": 6900,  # arXiv 2409.02060: 6.9B in total
     "gpt_oss_20b": 20910,  # arXiv 2508.10925, Table 1: 20.91B in total
     "vit_huge": 632,  # arXiv 2010.11929, Table 1
+    "dit_xl": 675,  # arXiv 2212.09748, Table 1, its fixed positions of 0.3 M too
     "whisper_large": 1550,  # github.com/openai/whisper: 1550 M, its fixed positions of 1.9 M too
 }
 """Millions of parameters as authors print them."""
@@ -217,6 +220,23 @@ def test_any_other_torchvision_failure_says_what_to_install(
     with pytest.raises(ConfigError, match=r"install a matching pair.*pip install") as caught:
         torchvision_import.import_torchvision()
     assert "\n" not in str(caught.value)
+
+
+def test_a_diffusion_transformer_learns_the_noise_of_one_batch() -> None:
+    torch.manual_seed(0)
+    model = DiT(width=32, layers=2, heads=2)
+    latents, labels = torch.randn(4, 4, 32, 32), torch.tensor([0, 1, 2, 999])
+    assert model(latents).shape == (4, 8, 32, 32)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = cross_entropy(model, latents, labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert sum(losses[-10:]) < 0.8 * sum(losses[:10])
 
 
 @pytest.mark.slow

@@ -81,6 +81,7 @@ SAMPLES = {
         _cifar(100),
     ),
     "vit_huge": _imagenet("adamw"),
+    "dit_xl": Sample((4, 32, 32), "adamw", "class", 1000),
     "whisper_large": Sample((80, 3000), "adamw", "transcript", 51865),
     "llama3_8b": _text(8192, "adamw", 128256),
     **dict.fromkeys(("qwen3_8b", "qwen3_1_7b", "qwen3_30b_a3b"), _text(4096, "adamw", 151936)),

@@ -43,6 +43,12 @@ def _whisper_large() -> nn.Module:
     return Transcriber(width=1280, layers=32, heads=20, vocabulary=51865)
 
 
+def _dit_xl() -> nn.Module:
+    from ssfx.lab.workloads.nets.dit import DiT
+
+    return DiT(width=1152, layers=28, heads=16)
+
+
 _LLAMA3_8B = _decoder(
     "Llama", vocab_size=128256, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,
     intermediate_size=14336, tie_word_embeddings=False,
@@ -80,6 +86,8 @@ for _model in (
     Model("vit_huge", "ViT-H/14 with a 1000-class head, 632.0 M parameters", "RGB images 3x224x224 of 1000 classes",
           _vit_huge, 64, "transformers ViTForImageClassification; google/vit-huge-patch14-224-in21k",
           fused_attention=True),
+    Model("dit_xl", "DiT-XL/2 on latents of 256x256, 674.8 M trained parameters", "latents 4x32x32 of 1000 classes",
+          _dit_xl, 32, "Peebles and Xie, ICCV 2023; github.com/facebookresearch/DiT", fused_attention=True),
     Model("whisper_large", "Whisper large-v2, 1541.4 M trained parameters", "spectrograms of 30 s with transcripts",
           _whisper_large, 8, "transformers WhisperForConditionalGeneration; openai/whisper-large-v2",
           fused_attention=True, recompute=True),
