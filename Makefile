@@ -12,6 +12,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 MINUTES ?= 30
 SEED ?= 0
+FLOOR ?= 85
 RANKS ?= 2 4
 RECORDED ?= local_x2 local_x4 2x1gbit 4x1gbit 2x100mbit 4x100mbit
 # From a name in RECORDED to the words of its command. Two ranks have more steps: theirs are short, and their schemes
@@ -23,7 +24,7 @@ SIMULATED := breakdown compressors density bandwidth large_models selective coll
 LARGE := resnet152_cifar100 bert_base_squad gpt2_wikitext103
 
 .DEFAULT_GOAL := help
-.PHONY: committed help install figures demo test test-fast soak smoke-large lint wheel site reference simulations calibration validation conf docs clean
+.PHONY: committed help install figures demo test test-fast coverage soak smoke-large lint wheel site reference simulations calibration validation conf docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +49,10 @@ test: $(INSTALLED) ## every test
 
 test-fast: $(INSTALLED) ## the tests that take seconds
 	@$(BIN)/python -m pytest $(SHARED) -m "not slow and not torchrun"
+
+coverage: $(INSTALLED) ## lines that the tests that take seconds reach; fails below FLOOR percent
+	@$(BIN)/python -m pytest $(SHARED) -m "not slow and not torchrun" --cov=ssfx --cov=experiments \
+	  --cov-report=term:skip-covered --cov-fail-under=$(FLOOR)
 
 soak: $(INSTALLED) ## 30 minutes of random faults in a loop (MINUTES=5, SEED=1): right rows, and nothing piles up
 	@$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) --seed $(SEED)

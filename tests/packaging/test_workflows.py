@@ -83,9 +83,9 @@ def test_every_step_is_a_command_of_the_checkout():
                 assert dry.returncode == 0, dry.stderr
 
 
-def test_lint_tests_wheel_and_site_are_run():
+def test_lint_tests_coverage_wheel_and_site_are_run():
     done = {target for job in jobs().values() for command in commands(job) for target in command["targets"].split()}
-    assert done == {"lint", "test", "wheel", "site"}
+    assert done == {"lint", "test", "coverage", "wheel", "site"}
 
 
 def test_the_tests_run_with_every_python_that_is_promised():
