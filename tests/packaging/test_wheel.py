@@ -94,7 +94,8 @@ for _ in range(3):
     optimizer.zero_grad()
     model(torch.ones(2, 8)).sum().backward()
     optimizer.step()
-print(dist.get_rank(), float(model.weight.detach().double().sum()))
+# one write: torchrun leaves no buffer, and the lines of two ranks would mix
+sys.stdout.write(f"{{dist.get_rank()}} {{float(model.weight.detach().double().sum())}}\\n")
 """
 
 
