@@ -93,7 +93,7 @@ def plan_sharded(profile: Profile, sharding: Sharding, asked: Asked, over_shards
 def simulate_sharded(
     found: ShardedPlan, profile: Profile, mesh: Mesh, *, selection: SelectionStats | None = None, accumulate: int = 1
 ) -> ShardedStep:
-    """Return one step in virtual time; every pass of `accumulate` gathers and reduces, as torch does unless told.
+    """Return one step in virtual time; each of the `accumulate` passes gathers and reduces, which is torch's default.
 
     Raises ConfigError when the mesh has no times for a compressor or collective of the plans.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -401,28 +403,46 @@ def disagreeing(group: Any, rank: int, world: int, shape: Shape, options: Option
     return ""
 
 
-def on_the_wire(group: Any, rank: int, world: int, options: Options) -> tuple[dict[str, int], dict[str, Any]]:
-    """Return the bytes that torch was given for other ranks in a backward pass on a flat mesh, and stats."""
-    model = build(mesh_of(0, world))
-    sync = ssfx.attach(model, adam(model), **options)
-    sent = {"all_to_all_single": 0, "reduce_scatter_single": 0}
-    natives = {name: getattr(dist, name) for name in sent}
+GIVEN = {
+    "all_gather_single": lambda given, world: given * (world - 1),
+    "reduce_scatter_single": lambda given, world: given * (world - 1) // world,
+    "all_to_all_single": lambda given, world: given * (world - 1) // world,
+    "all_reduce": lambda given, world: 2 * given * (world - 1) // world,
+}
+"""Collectives of torch, and what a rank sends of what it brings, by the convention of all traffic here."""
+
+
+@contextmanager
+def counted(*names: str) -> Iterator[dict[str, int]]:
+    """Inside the block, bytes that collectives of torch of these names send to other ranks are added up by name."""
+    sent = dict.fromkeys(names, 0)
+    natives = {name: getattr(dist, name) for name in names}
 
     def noted(name: str) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
-            given = kwargs["input"] if "input" in kwargs else args[1]
-            sent[name] += given.numel() * given.element_size() * (world - 1) // world
+            first = 0 if name == "all_reduce" else 1
+            given = next((kwargs[key] for key in ("input", "input_tensor", "tensor") if key in kwargs), None)
+            given = args[first] if given is None else given
+            sent[name] += GIVEN[name](given.numel() * given.element_size(), dist.get_world_size(kwargs.get("group")))
             return natives[name](*args, **kwargs)
 
         return call
 
-    for name in sent:
+    for name in names:
         setattr(dist, name, noted(name))
     try:
-        loss_of(model, rank, 0).backward()
+        yield sent
     finally:
         for name, native in natives.items():
             setattr(dist, name, native)
+
+
+def on_the_wire(group: Any, rank: int, world: int, options: Options) -> tuple[dict[str, int], dict[str, Any]]:
+    """Return the bytes that torch was given for other ranks in a backward pass on a flat mesh, and stats."""
+    model = build(mesh_of(0, world))
+    sync = ssfx.attach(model, adam(model), **options)
+    with counted("all_to_all_single", "reduce_scatter_single") as sent:
+        loss_of(model, rank, 0).backward()
     stats = sync.stats()
     sync.detach()
     return sent, stats
@@ -481,15 +501,6 @@ def exempt(
     return set().union(*everyone), stats
 
 
-GIVEN = {
-    "all_gather_single": lambda given, world: given * (world - 1),
-    "reduce_scatter_single": lambda given, world: given * (world - 1) // world,
-    "all_to_all_single": lambda given, world: given * (world - 1) // world,
-    "all_reduce": lambda given, world: 2 * given * (world - 1) // world,
-}
-"""Collectives of torch, and what a rank sends of what it brings, by the convention of all traffic here."""
-
-
 def simulated_beside_sent(
     group: Any, rank: int, world: int, shape: Shape, precision: str, resharded: bool, options: Options
 ) -> tuple[dict[str, int], int, int]:
@@ -501,30 +512,12 @@ def simulated_beside_sent(
     whole = {} if resharded else {"reshard_after_forward": False}  # left out, it is True for all but the root
     model = build(mesh, precision, frozen=False, **whole)
     sync = ssfx.attach(model, adam(model), **options) if options else None
-    sent = dict.fromkeys(GIVEN, 0)
-    natives = {name: getattr(dist, name) for name in sent}
-
-    def noted(name: str) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            first = 0 if name == "all_reduce" else 1
-            given = next((kwargs[key] for key in ("input", "input_tensor", "tensor") if key in kwargs), None)
-            given = args[first] if given is None else given
-            sent[name] += GIVEN[name](given.numel() * given.element_size(), dist.get_world_size(kwargs.get("group")))
-            return natives[name](*args, **kwargs)
-
-        return call
-
-    for name in sent:
-        setattr(dist, name, noted(name))
-    try:
+    with counted(*GIVEN) as sent:
         loss_of(model, rank, 0).backward()
-    finally:
-        for name, native in natives.items():
-            setattr(dist, name, native)
-    counted = int(sync.stats()["sent_bytes"]) if sync is not None else 0
+    of_ssfx = int(sync.stats()["sent_bytes"]) if sync is not None else 0
     if sync is not None:
         sync.detach()
-    return sent, _simulated_bytes(model, shape, precision, resharded, options, rank), counted
+    return sent, _simulated_bytes(model, shape, precision, resharded, options, rank), of_ssfx
 
 
 def _simulated_bytes(

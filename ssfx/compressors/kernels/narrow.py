@@ -55,7 +55,7 @@ def _say_once() -> None:
 def round_values(batch: Batch, values: torch.Tensor, ranks: int = 1) -> None:
     """Bring float32 `values`, laid out as the payload's, into the payload; only those of this batch's parts.
 
-    `ranks`: as in `narrow`. Other batches, on the host say, may fill their share of the same message meanwhile.
+    `ranks`: as in `narrow`. Another batch, such as one of the host, may fill its part of the message meanwhile.
     """
     target = batch.payload.values
     if values is target:
