@@ -50,6 +50,7 @@ MEASURES = ("step_s", "cpu_s", "compress_s", "decode_s", "wait_s", "sent_bytes")
 NEAREST_LIMIT = "limit_s"
 """What a step took without communication just before and after a visit, the mean of both."""
 DATASETS = {"resnet_tiny": "digits", "vgg_tiny": "digits", "lstm_tiny": "stdlib_text", "gpt2_tiny": "stdlib_text"}
+"""By model; a model of the user's own, FILE.py:NAME, trains on made-up samples."""
 NETWORKS = ("loopback", "1gbit", "100mbit")
 AUTO = ("ssfx auto", "ssfx auto(density=0.01)")
 SCHEMES = (
@@ -231,18 +232,22 @@ def network_of(name: str, workers: int) -> Network | None:
 
 
 def models_of(text: str) -> list[str]:
-    """Return the registered names of models that are called without "_tiny" here."""
+    """Return the names of models of which the registered ones are called without "_tiny" here."""
     short = {name.removesuffix("_tiny"): name for name in DATASETS}
     for name in text.split(","):
-        if name not in short:
+        if name not in short and ".py:" not in name:
             raise unknown("model", name, short)
-    return [short[name] for name in text.split(",")]
+    return [short.get(name, name) for name in text.split(",")]
 
 
 def options_of(arguments: list[str] | None) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="resnet,vgg,lstm,gpt2", help="comma list (default: %(default)s)")
+    larger = "benchmarks/larger_models.py"
+    parser.add_argument(
+        "--models", default=f"resnet,vgg,lstm,gpt2,{larger}:lstm,{larger}:gpt",
+        help="comma list of names and FILE.py:NAME (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--networks", default=",".join(NETWORKS), help="comma list (default: %(default)s)")
     parser.add_argument("--workers", default="2,4", help="comma list (default: %(default)s)")
     parser.add_argument(

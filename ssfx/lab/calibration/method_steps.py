@@ -38,7 +38,7 @@ WORDS = {
     ("ef_signsgd", "each"): "signs with error feedback",
     ("cltk", "each"): "the positions of one rank's top-k, summed",
     ("block_topk", "each"): "agreed blocks summed",
-    ("qsgd", "each"): "four bits an element",
+    ("fp8", "each"): "8-bit floats (fp8)",
     ("onebit", "each"): "one bit an element",
     ("acpsgd", "joint"): "low rank, factors in turns (ACP-SGD)",
     ("powersgd", "joint"): "low rank (PowerSGD)",
@@ -47,6 +47,8 @@ WORDS = {
     ("ok_topk", "joint"): "sparse regions (Ok-Topk) of several tensors",
 }
 """Words for a method by its compressor, or its reducer, and its compressor calls; others are called by their spec."""
+BITS = {2: "two", 4: "four", 8: "eight"}
+"""Words for the bits of qsgd."""
 
 
 def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
@@ -139,6 +141,8 @@ def _method(scheme: str, spec: str) -> dict[str, str]:
     collective = REDUCERS.get(scheme, "all_reduce" if build(spec).additive else "all_gather")
     name, _, options = spec.partition("(")
     words = WORDS.get((REDUCERS.get(scheme, name), calls), spec)
+    if name == "qsgd":
+        words = f"{BITS[build(spec).options.bits]} bits an element"
     rank = options.rstrip(")").removeprefix("rank=")
     return {"words": f"{words} of rank {rank}" if rank.isdigit() else words, "collective": collective, "calls": calls}
 
