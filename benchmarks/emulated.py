@@ -45,7 +45,8 @@ from ssfx.lab.results.manifest import code, describe, hardware, now, versions
 from ssfx.schemes import schemes
 
 LIMIT, BARRIER, DDP = "no communication", "barrier only", "torch DDP"
-REFERENCES = (LIMIT, BARRIER, DDP, f"{DDP} again", f"{DDP} fp16", f"{DDP} powersgd")
+HALF = f"{DDP} fp16"
+REFERENCES = (LIMIT, BARRIER, DDP, f"{DDP} again", HALF, f"{DDP} powersgd")
 MEASURES = ("step_s", "cpu_s", "compress_s", "decode_s", "wait_s", "sent_bytes")
 NEAREST_LIMIT = "limit_s"
 """What a step took without communication just before and after a visit, the mean of both."""
@@ -67,7 +68,8 @@ AUTO_GOALS = GOALS | {
 }  # fmt: skip
 """The same for scheme=auto."""
 SUMMARY = (
-    "model", "network", "workers", "scheme", "over the limit", "over torch DDP", "over the best", "goal", "verdict",
+    "model", "network", "workers", "scheme", "over the limit", "over torch DDP", "over its fp16 hook", "over the best",
+    "goal", "verdict",
 )  # fmt: skip
 POLL_S = 0.1
 
@@ -119,7 +121,7 @@ class Comparison:
         best, rest = self.ranked(slice(0, None, 2))[0], slice(1, None, 2)
         lines = []
         for variant in (best, *(one for one in AUTO if one in self.visits)):
-            cells = [variant, *(str(self.ratios(variant, to, rest)) for to in (LIMIT, DDP))]
+            cells = [variant, *(str(self.ratios(variant, to, rest)) for to in (LIMIT, DDP, HALF))]
             cells.append("" if variant == best else str(self.ratios(variant, best, rest)))
             goals = GOALS if variant == best else AUTO_GOALS
             lines.append([self.model, self.network, str(self.workers), *cells, *self._judged(variant, goals, rest)])

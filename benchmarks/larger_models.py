@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.nn import functional
@@ -67,6 +65,11 @@ def gpt() -> nn.Module:
     return Gpt()
 
 
-SHAPES: dict[Any, tuple[tuple[int], int]] = {lstm: ((35,), 10_000), gpt: ((64,), 8192)}
-for _build, (_sample, _words) in SHAPES.items():
-    _build.sample, _build.num_values, _build.batch_size, _build.optimizer = _sample, _words, 4, "sgd"
+lstm.sample = (35,)  # type: ignore[attr-defined]
+lstm.num_values = 10_000  # type: ignore[attr-defined]
+lstm.batch_size = 4  # type: ignore[attr-defined]
+lstm.optimizer = "sgd"  # type: ignore[attr-defined]
+gpt.sample = (64,)  # type: ignore[attr-defined]
+gpt.num_values = 8192  # type: ignore[attr-defined]
+gpt.batch_size = 4  # type: ignore[attr-defined]
+gpt.optimizer = "sgd"  # type: ignore[attr-defined]
