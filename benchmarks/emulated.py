@@ -296,14 +296,14 @@ def main() -> None:
             rates = measure(hosts) if hosts else None
             for model in models:
                 result = compared(model, workers, hosts, variants, options.rounds)
-                found = Comparison(model, name, workers, result["visits"])
+                found = Comparison(Path(model).name, name, workers, result["visits"])
                 kind = f"emulated, lines measured at {min(rates):.3g} Gbit/s" if rates else "measured"
                 about = f"{kind}, batch {result['batch_size']}, {result['gradient_bytes'] / 1e6:.1f} MB of gradients, "
                 console.print(table_of(found, about + f"{result['background_cores']:.1f} cores busy with other things"))
                 lines = found.summary()
                 for line in lines:
                     summary.add_row(*line, end_section=line == lines[-1])
-                asked = {"model": model, "network": name, "workers": workers, "measured_gbps": rates}
+                asked = {"model": found.model, "network": name, "workers": workers, "measured_gbps": rates}
                 about_run = {"origin": "emulated" if network else "measured", "date": now(), "summary": lines}
                 if options.json:
                     keep(options.json, asked | about_all | about_run | result)

@@ -17,7 +17,7 @@ from ssfx.compressors import build
 from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir, reference_dir
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import EXPERIMENT, StepLaw, is_dense, method, step_laws
+from ssfx.lab.calibration.step_law import EXPERIMENT, StepLaw, is_dense, method, step_laws, usual_memory
 from ssfx.lab.results.store import read_rows
 
 SOURCES = ("time_to_quality_local.jsonl", "method_quality_local.jsonl", "long_quality_local.jsonl")
@@ -97,7 +97,7 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
 def _of(row: Row) -> Method | None:
     """Return the method that a row's scheme stands for; None where it has several, or a memory of its own."""
     case = row.case
-    if case.compressor is None or case.memory not in (None, "none", "residual"):
+    if case.compressor is None or not usual_memory(row):
         return None
     if case.scheme not in ("per_tensor", *WHOLE):
         return None
