@@ -43,3 +43,4 @@ GROUPS = Groups(
     NAME, TITLE, "model", _at, panel=lambda cell: f"{cell.case.world_size} V100S", metric="iteration_s",
     label="time per iteration (s)", schemes=SCHEMES, paper=_printed,
 )  # fmt: skip
+judge = GROUPS.judge

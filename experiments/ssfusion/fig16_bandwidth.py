@@ -36,3 +36,4 @@ def _at(cell: Cell) -> tuple[float, str]:
 
 
 GROUPS = Groups(NAME, TITLE, "line rate of a node (Gbit/s)", _at)
+judge = GROUPS.judge

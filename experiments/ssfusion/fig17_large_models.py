@@ -33,3 +33,4 @@ def _at(cell: Cell) -> tuple[float, str]:
 
 
 GROUPS = Groups(NAME, TITLE, "device", _at)
+judge = GROUPS.judge

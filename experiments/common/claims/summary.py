@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
 from experiments.common.claims.ledger import PaperClaim, claims_by_id, ledgers
-from experiments.common.claims.verdicts import Outcome, Verdict, span
+from experiments.common.claims.verdicts import JUDGED, Outcome, Verdict, span
 
 Kind = Literal["orderings", "ranges", "numbers", "set-ups and formulas"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Column = Outcome | Literal["restated"]
-JUDGED: tuple[Outcome, ...] = ("agrees", "partly", "disagrees")
 COLUMNS: tuple[Column, ...] = (*JUDGED, "restated", "not comparable", "not attempted")
 """What claims are counted under: the outcome, or "restated" for those that could hardly have come out otherwise."""
 PAPERS = {

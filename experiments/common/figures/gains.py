@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from experiments.common.claims.ledger import PaperClaim, claims_of
-from experiments.common.claims.simulated import judged, meets
+from experiments.common.claims.simulated import claim_columns, judged, meets
 from experiments.common.claims.values import METHODS
+from experiments.common.claims.verdicts import Verdict
 from experiments.common.figures.auto import COLOUR, LABEL, auto_of, mark_names, say_absent
 from experiments.common.figures.paper_words import RIVALS, TIMES, panel_order, panel_title, scheme_name
 from experiments.common.figures.style import BAND_COLOUR, COLUMN_IN, MARKERS, frame, save, scheme_colour, style
@@ -89,7 +90,11 @@ class Gains:
             for axis in grid[-1]:
                 axis.set_xlabel("throughput of SSFusion over the rival's, less one (%)")
             frame(figure, self.title, ORIGIN, ncols=4 if self.lines == "settings" else 6)
-            return save(figure, self.name, [*table, *(one.columns() for one in judged(self.name, rows))], rows, out)
+            return save(figure, self.name, [*table, *claim_columns(self.name, rows)], rows, out)
+
+    def judge(self, rows: Sequence[Row]) -> list[Verdict]:
+        """Return the verdicts of the simulated rows on the claims about the figure."""
+        return judged(self.name, rows)
 
     def table(self, cell: Cell) -> list[dict[str, Any]]:
         """Return one line per scheme of a cell: its throughput, and SSFusion's gain over it."""

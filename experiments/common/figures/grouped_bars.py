@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.common.claims.simulated import judged
+from experiments.common.claims.simulated import claim_columns, judged
+from experiments.common.claims.verdicts import Verdict
 from experiments.common.figures.auto import AUTO, COLOUR, LABEL, auto_of
 from experiments.common.figures.paper_words import OWN, SCHEMES, TIMES, panel_order, panel_title, scheme_name
 from experiments.common.figures.style import COLUMN_IN, frame, save, scheme_colour, style
@@ -55,7 +56,6 @@ class Groups:
         import matplotlib.pyplot as plt
 
         drawn = [cell for part in shown.values() for cell in part]
-        found = judged(self.name, rows)
         calibrations = sorted({calibration for _, calibration in shown})
         panels = list(dict.fromkeys(panel for panel, _ in shown))
         schemes = [name for name in self.schemes if any(name in cell.rows for cell in drawn)]
@@ -76,7 +76,11 @@ class Groups:
                 origin += " *: rests on costs beyond the range for which they are known."
             frame(figure, self.title, origin, ncols=6)
             table = [line for cell in drawn for line in self.lines(cell)]
-            return save(figure, self.name, [*table, *(one.columns() for one in found)], rows, out)
+            return save(figure, self.name, [*table, *claim_columns(self.name, rows)], rows, out)
+
+    def judge(self, rows: Sequence[Row]) -> list[Verdict]:
+        """Return the verdicts of the simulated rows on the claims about the figure."""
+        return judged(self.name, rows)
 
     def lines(self, cell: Cell) -> list[dict[str, Any]]:
         """Return one line of the figure's table per scheme; what does not fit into memory has no times."""
