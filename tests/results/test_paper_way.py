@@ -1,6 +1,5 @@
 """Methods as the paper ran them beside the same at their best: which rows stand for a method, and what claims get."""
 
-
 import pytest
 
 from experiments.common.claims.simulated import claim_columns, judged
