@@ -38,6 +38,7 @@ from rich.table import Table
 
 from ssfx.core.errors import ConfigError, RunError, SsfxError, unknown
 from ssfx.core.files import read_json, write_json
+from ssfx.core.spec import Spec
 from ssfx.lab.engines.hosts import INTERFACE, Hosts, Network, missing
 from ssfx.lab.engines.launch import settings
 from ssfx.lab.engines.line_rate import measure
@@ -212,12 +213,9 @@ def variants_of(text: str) -> list[str]:
 def scheme_of(text: str) -> tuple[str, dict[str, Any]]:
     """Return the scheme and its options that "SCHEME", "SCHEME(density=0.01)" or "SCHEME COMPRESSOR" names."""
     scheme, _, compressor = text.partition(" ")
-    name, _, rest = scheme.partition("(")
+    spec = Spec.parse(scheme, "scheme")
     given: dict[str, Any] = {"compressor": compressor} if compressor else {}
-    for pair in rest.rstrip(")").split(",") if rest else ():
-        key, _, value = pair.partition("=")
-        given[key] = json.loads(value)
-    return name, given
+    return spec.name, given | {key: json.loads(value) for key, value in spec.options.items()}
 
 
 def network_of(name: str, workers: int) -> Network | None:

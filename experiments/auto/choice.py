@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.common.evaluation.configured import cluster
 from experiments.common.figures.style import ORIGIN_LINE, save, scheme_colour, style
 from ssfx.core.rows import Row
+from ssfx.core.spec import name_of
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.perf_model.plan_costs import costs_on
 from ssfx.perf_model.target import profile_for
@@ -131,4 +132,4 @@ def _method(lane: Lane, compressor: str | None) -> str:
     if compressor is None:
         return "dense, 32 bits"
     gathers = "top-k gathered" if lane.collective.startswith("all_gather") else "top-k summed on the way"
-    return _BY_COMPRESSOR.get(compressor.partition("(")[0], gathers)
+    return _BY_COMPRESSOR.get(name_of(compressor), gathers)

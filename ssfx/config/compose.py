@@ -28,14 +28,14 @@ from ssfx.config.groups import (
     exists,
     node,
     options,
-    split_spec,
 )  # fmt: skip
-from ssfx.config.overrides import parsed_options
+from ssfx.config.overrides import typed_options
 from ssfx.config.schema import KEYS
 from ssfx.core.component_file import merged, path_of
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.files import DAMAGED
 from ssfx.core.paths import conf_dirs
+from ssfx.core.spec import Spec
 from ssfx.perf_model.cluster_file import with_options
 
 Point = dict[str, Any]
@@ -94,10 +94,10 @@ def expanded(point: Mapping[str, Any]) -> Point:
     for group in WITH_SPECS:
         if (choice := found.get(group)) is None:
             continue
-        name, text = split_spec(choice)
-        own = node(group, name)
+        spec = Spec.parse(choice, group)
+        own = node(group, spec.name)
         usual = defaults(group, own["name"])
-        given = parsed_options(group, text)
+        given = typed_options(group, spec)
         for option in given:
             if option not in usual:
                 raise unknown(f"option of {group} {own['name']}", option, usual)

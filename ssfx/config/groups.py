@@ -15,6 +15,7 @@ from ssfx.core.errors import ConfigError, nearest, unknown
 from ssfx.core.files import as_it_is, text_of
 from ssfx.core.paths import conf_dirs
 from ssfx.core.plugins import provided
+from ssfx.core.spec import Spec
 
 YAML_GROUPS = ("cluster", "experiment", "preset", "workload")
 """Groups whose choices are files and nothing else."""
@@ -32,8 +33,6 @@ CLUSTER_OPTIONS = (
     *(f"{link}.{key}" for link in ("intra", "inter") for key in ("link", "gbps", "efficiency", "latency_s")),
     *slurm_site.OPTIONS,
 )  # fmt: skip
-
-_SPEC = re.compile(r"(?P<name>[^()]+)(?:\((?P<options>.*)\))?")
 
 
 def choices(group: str) -> tuple[str, ...]:
@@ -58,14 +57,15 @@ def file_summary(group: str, name: str) -> str:
 def check_choice(group: str, value: Any) -> str:
     """Return `value` when it is a choice of `group`, with options where it may have some; else ConfigError."""
     text = str(value)
-    name, options = split_spec(text) if group in WITH_SPECS else (text, "")
+    spec = Spec.parse(text, group) if group in WITH_SPECS else Spec(text)
+    name = spec.name
     if not exists(group, name):
         if leaves_folder(name) and not is_file(name):
             raise outside(group, name)
         if group == "cluster":
             raise _no_cluster(name)
         raise unknown(group, name, choices(group))
-    return text if options else name
+    return text if spec.options else name
 
 
 def _no_cluster(name: str) -> ConfigError:
@@ -97,12 +97,6 @@ def exists(group: str, name: str) -> bool:
     return path_of(group, name) is not None or (
         group in COMPONENT_GROUPS and name != "None" and name in registry(group)
     )
-
-
-def split_spec(text: str) -> tuple[str, str]:
-    """Return the name and the options of "name(option=value,...)", "" without any."""
-    match = _SPEC.fullmatch(text.strip())
-    return (match["name"].strip(), match["options"] or "") if match else (text, "")
 
 
 def options(group: str, choice: str) -> Mapping[str, Any]:

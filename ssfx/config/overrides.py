@@ -11,6 +11,7 @@ from ssfx.config.groups import GROUPS, OPTION_GROUPS, WITH_SPECS, check_choice, 
 from ssfx.config.schema import KEYS, typed
 from ssfx.core import slurm_site
 from ssfx.core.errors import ConfigError, nearest, some_of, unknown
+from ssfx.core.spec import Spec
 from ssfx.perf_model.saved_profiles import is_saved
 
 Request = dict[str, tuple[Any, ...]]
@@ -71,18 +72,9 @@ def check(key: str, values: Iterable[Any]) -> tuple[Any, ...]:
     raise unknown("key", key, [*GROUPS, *KEYS])
 
 
-def parsed_options(group: str, text: str) -> dict[str, Any]:
-    """Return the options of a choice as written between its brackets, typed as Hydra types them."""
-    words = [part.strip() for part in text.split(",") if part.strip()]
-    found: dict[str, Any] = {}
-    for word in words:
-        key, equals, _ = word.partition("=")
-        if not equals:
-            raise ConfigError(f"{word!r} is not option=value; write {group}=name(option=value)")
-        if key in found:
-            raise ConfigError(f"option {key} of {group} is given twice; keep one of them")
-        found[key.strip()] = _parse(f"{group}.{key.strip()}={word.partition('=')[2].strip()}")[1][0]
-    return found
+def typed_options(group: str, spec: Spec) -> dict[str, Any]:
+    """Return the options in the brackets of a choice, typed as Hydra types them."""
+    return {key: _parse(f"{group}.{key}={value}")[1][0] for key, value in spec.options.items()}
 
 
 def _parse_slurm(word: str) -> tuple[str, tuple[Any, ...]] | None:

@@ -18,6 +18,7 @@ from ssfx.core.digests import loads
 from ssfx.core.files import read
 from ssfx.core.origin import Origin
 from ssfx.core.paths import data_dir
+from ssfx.core.spec import name_of
 from ssfx.perf_model.devices import Device
 from ssfx.planning.costs import CompressorTimes, Curve
 
@@ -131,7 +132,7 @@ def published_codecs(paper: str, nominal: Mapping[str, CompressorTimes], world_s
         )  # fmt: skip
     calls = {name: one for one in table["calls"] for name in one["compressors"]}
     for spec, codec in nominal.items():
-        name = spec.partition("(")[0]
+        name = name_of(spec)
         one = None if name in curves else calls.get(name, table.get("other_calls"))
         if one is not None:
             found[spec] = _with_calls(codec, one, origin, 1 if _known()[name]["additive"] else world_size)

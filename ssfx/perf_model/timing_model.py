@@ -18,6 +18,7 @@ from typing import Any
 from ssfx.core.digests import loads
 from ssfx.core.old_files import up_to_date
 from ssfx.core.origin import Origin
+from ssfx.core.spec import name_of
 from ssfx.core.typed import typed
 from ssfx.perf_model.compressor_costs import costs_of
 from ssfx.perf_model.compressor_times import why_uncounted
@@ -66,7 +67,7 @@ class TimingModel:
 
     def codec(self, spec: str) -> CompressorTimes:
         """Return the times of a compressor; ConfigError names those that have some."""
-        return times_of(spec, self.codecs, self.name, why_uncounted(spec.partition("(")[0]))
+        return times_of(spec, self.codecs, self.name, why_uncounted(name_of(spec)))
 
     @cached_property
     def _made(self) -> dict[Any, Any]:

@@ -10,6 +10,7 @@ from experiments.common.figures.auto import AUTO, BY_QUALITY, COLOUR, LABEL, NO_
 from experiments.common.validation.published_acpsgd import Setup, timed
 from experiments.common.validation.published_steps import Method, Setting, Steps
 from ssfx.core.rows import Row
+from ssfx.core.spec import name_of
 
 NOTE = f"{BY_QUALITY} {NO_PRINTED_TIMES}"
 """Of every figure that shows AUTO."""
@@ -30,7 +31,7 @@ def bar(
 ) -> Bar:  # fmt: skip
     """Return the bar of one method's iteration time, in seconds times `scale`; variants have their method's colour."""
     values = values_by_calibration(_known(rows, name), lambda steps: scale * iteration_s(steps, name, setup))
-    return Bar(label or LABELS[name], COLOURS[name.partition("(")[0]], values, paper)
+    return Bar(label or LABELS[name], COLOURS[name_of(name)], values, paper)
 
 
 def line(

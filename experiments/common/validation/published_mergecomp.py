@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.validation.published_steps import Method, Prediction, Setting, Steps, method, number, over
+from ssfx.core.spec import name_of
 from ssfx.perf_model.operator_counts import model_work
 
 MODELS = {
@@ -114,7 +115,7 @@ def _tables() -> Iterator[Prediction]:
         if claim.artifact not in ("mergecomp.table2", "mergecomp.table3") or "gpus" not in claim.conditions:
             continue
         table = claim.artifact[-1]
-        name = claim.subject.removeprefix("mergecomp-").partition("(")[0]
+        name = name_of(claim.subject.removeprefix("mergecomp-"))
         at = Setup("ResNet101", "ImageNet", claim.conditions["gpus"])
         slower = "Y=1" if table == "2" else "even split"
         gain = _gain(at, slower, COMPRESSORS[name], f"Y={claim.conditions['Y']}")

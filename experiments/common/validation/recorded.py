@@ -19,6 +19,7 @@ from ssfx.core.errors import RunError
 from ssfx.core.files import read, write_json
 from ssfx.core.paths import reference_dir
 from ssfx.core.rows import Row
+from ssfx.core.spec import name_of
 from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan
@@ -224,7 +225,7 @@ def selected(case: Case, plan: Plan, density: float | None) -> SelectionStats:
     dense = any(segment.dense for _, lane in plan.lanes() for segment in lane.segments)
     if case.compressor is None or case.density is None or dense or density is None:
         return SelectionStats()
-    return SelectionStats(((case.compressor.partition("(")[0], density / case.density),))
+    return SelectionStats(((name_of(case.compressor), density / case.density),))
 
 
 def stretched(profile: Profile, compute: ComputeTime) -> Profile:

@@ -9,6 +9,7 @@ from ssfx.core.component_spec import Catalog, Entry
 from ssfx.core.errors import ConfigError
 from ssfx.core.own_code import is_own, own_code
 from ssfx.core.registry import Registry
+from ssfx.core.spec import name_of
 from ssfx.lab.workloads.declarations import ANY, Dataset, Model
 from ssfx.lab.workloads.own_dataset import OwnDataset, OwnName
 from ssfx.perf_model.saved_profiles import is_saved, saved_profile
@@ -97,4 +98,4 @@ class Datasets(Catalog[Dataset]):
 
 
 def _is_function(spec: str) -> bool:
-    return is_own(spec.partition("(")[0])
+    return is_own(name_of(spec))
