@@ -14,9 +14,16 @@ from ssfx.compressors.batch import Batch, compress
 from ssfx.compressors.blank import blank_batch
 from ssfx.compressors.kernels import kernels
 from ssfx.compressors.memories import memories
-from ssfx.compressors.sidco import SIDCo
-from ssfx.compressors.sidco_first import CHANGES, REVERSED, STEPS, adapted_first, first_ratios, middle_stages
-from ssfx.compressors.sidco_first import COLUMNS as FIRST_COLUMNS
+from ssfx.compressors.sidco import (
+    CHANGES,
+    FIRST_COLUMNS,
+    REVERSED,
+    STEPS,
+    SIDCo,
+    adapted_first,
+    first_ratios,
+    middle_stages,
+)
 from ssfx.compressors.sidco_stages import CALLS, COLUMNS, EXTRA, KNOWN, PREVIOUS, SUM, Adaptation, adapted, max_stages
 
 

@@ -13,8 +13,7 @@ from results.test_store import make_row
 from ssfx.cli import main
 from ssfx.core.errors import RunError
 from ssfx.core.files import created, replacing, write_atomic, write_json
-from ssfx.lab.engines.launch import Launch
-from ssfx.lab.engines.leftovers import TEMPORARY, put_in_order
+from ssfx.lab.engines.launch import TEMPORARY, Launch, put_in_order
 from ssfx.lab.engines.simulate import _keep
 from ssfx.lab.engines.torchrun import Torchrun
 from ssfx.lab.results.run_lock import RunLock

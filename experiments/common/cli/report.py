@@ -18,7 +18,7 @@ def report(out: Path | None) -> None:
     The page needs no network: it can be mailed, or opened from a disk.
     """
     from experiments.common.figures.drawing import draw_all
-    from experiments.common.pages.report_file import write_report
+    from experiments.common.pages.report import write_report
     from ssfx.core.files import check_writable
     from ssfx.core.paths import results_dir
     from ssfx.lab.results.store import Store

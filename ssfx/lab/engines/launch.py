@@ -25,7 +25,6 @@ from ssfx.core.rows import Row
 from ssfx.lab.engines.collect import collect
 from ssfx.lab.engines.failure import Failure, diagnose, diagnose_stall, waits_for
 from ssfx.lab.engines.job import Job
-from ssfx.lab.engines.leftovers import TEMPORARY, put_in_order
 from ssfx.lab.engines.places import Place
 from ssfx.lab.engines.signals import Warned
 from ssfx.lab.results.step_logs import seal
@@ -297,3 +296,20 @@ def settings(threads: int, interface: str | None = "lo") -> dict[str, str]:
         **steady_memory(),
         **batch_scheduling(),
     }
+
+
+TEMPORARY = "torchrun-files"
+"""Folder of an attempt, for its user alone: what torchrun and ranks meet in, and files of torchrun."""
+
+
+def put_in_order(run_dir: Path) -> None:
+    """No temporary file is left of the run's attempts, and each has the digests of its step logs."""
+    if not run_dir.is_dir():
+        return
+    attempts = [folder for folder in run_dir.glob("attempt-*") if not folder.is_symlink()]
+    for attempt_dir in attempts:
+        shutil.rmtree(attempt_dir / TEMPORARY, ignore_errors=True)
+    for path in run_dir.rglob("*.tmp"):
+        path.unlink(missing_ok=True)
+    for attempt_dir in attempts:
+        seal(attempt_dir)
