@@ -1,6 +1,7 @@
 """SIDCo: the threshold of a fitted distribution, refined by fitting its tail again.
 
-The first ratio is adapted where changing the number of stages has not helped. After as many changes as half of those
+The number of stages is adapted after every few calls, per segment (the authors share it among all tensors). The first
+ratio is adapted where that has not helped. After as many changes as half of those
 that may be tried, a mean ratio that has got worse moves it by 0.05 and the stages back to the middle; from a bound it
 goes back to where it started, and the direction turns. Fits are vectors over segments, float64 [S]; thresholds do not
 depend on the unit of a, so a is not normalised. Source: D-22, and the authors' code.
@@ -15,19 +16,6 @@ from types import ModuleType
 
 from ssfx.compressors.base import compressors
 from ssfx.compressors.batch import Batch, Part
-from ssfx.compressors.sidco_stages import (
-    CALLS,
-    COLUMNS,
-    EXTRA,
-    KNOWN,
-    PREVIOUS,
-    RULES,
-    SUM,
-    Adaptation,
-    adapted,
-    max_stages,
-    stages,
-)
 from ssfx.compressors.threshold import ThresholdOptions, ThresholdSelector, above, over_parts, settled, sizes
 from ssfx.core.lazy import torch
 
@@ -183,7 +171,7 @@ def _fit(family: str, sample: Magnitudes, log_ratio: torch.Tensor) -> torch.Tens
     return (exponential if family == "exponential" else gpareto)(sample, log_ratio)
 
 
-STEPS, REVERSED, CHANGES = range(3)
+STEPS, TURNED, CHANGES = range(3)
 """Columns of the state of the first ratio, float32, all of them 0 at first: steps of 0.05 from where it started;
 whether more is taken to select fewer; changes of the number of stages since the last step."""
 FIRST_COLUMNS = CHANGES + 1
@@ -215,7 +203,7 @@ def adapted_first(
     worse = (before[:, KNOWN] > 0) & ((mean - 1).abs() > (before[:, PREVIOUS] - 1).abs())
     due = ended & worse & (changes >= middle)
 
-    now, direction = first_ratios(state, start), 1 - 2 * state[:, REVERSED]
+    now, direction = first_ratios(state, start), 1 - 2 * state[:, TURNED]
     at_bound = due & ((now <= LEAST + STEP / 2) | (now >= MOST - STEP / 2))
     off = (mean < 1 - how.tolerance / 2).float() - (mean > 1 + how.tolerance / 2).float()
     moved = due & ~at_bound & (off != 0)
@@ -275,3 +263,63 @@ def gamma(sample: Magnitudes, mean_log: torch.Tensor, log_ratio: torch.Tensor) -
 def gamma_shape(t: torch.Tensor) -> torch.Tensor:
     """Return the shape whose logarithm of the mean exceeds the mean of logarithms by `t` > 0, nearly."""
     return (3 - t + ((t - 3) ** 2 + 24 * t).sqrt()) / (12 * t)
+
+
+EXTRA, REVERSED, KNOWN, PREVIOUS, SUM, CALLS = range(6)
+"""Columns of the state, float32, all of them 0 at first: stages beyond one; whether more stages are taken to select
+fewer; whether a window has ended, and its mean ratio; sum of ratios and number of calls in the present window."""
+COLUMNS = CALLS + 1
+
+RULES = ("steady", "reverse", "bracket", "robust")
+"""steady: more stages select more, for ever (the authors' mode -1). reverse: the direction turns when the ratio has got
+worse (-2). bracket: it turns unless the ratio moves away from the window on the same side (-3). robust: reverse, and it
+turns as well when there was no room for a wanted change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptation:
+    """After every `window` calls, a mean ratio outside 1 +- `tolerance` changes the number of stages by one."""
+
+    rule: str
+    window: int
+    tolerance: float
+
+
+def max_stages(density: float) -> int:
+    """Return the largest number of stages worth trying: each keeps at most half."""
+    return max(1, math.ceil(math.log(density) / math.log(0.5)))
+
+
+def stages(state: torch.Tensor, most: torch.Tensor) -> torch.Tensor:
+    """Return the number of stages to fit, float64 [S], from `state` [S, COLUMNS] and the largest number `most` [S]."""
+    return torch.minimum(1 + state[:, EXTRA].double(), most)
+
+
+def adapted(state: torch.Tensor, ratio: torch.Tensor, most: torch.Tensor, how: Adaptation) -> torch.Tensor:
+    """Return the state after one more call that selected `ratio` [S] of what was wanted."""
+    calls, total = state[:, CALLS] + 1, state[:, SUM] + ratio.float()
+    mean = total / how.window
+    now, known, previous = stages(state, most).float(), state[:, KNOWN] > 0, state[:, PREVIOUS]
+    direction = 1 - 2 * state[:, REVERSED]
+    direction = torch.where(known & _turns(mean, previous, how), -direction, direction)
+    too_many, too_few = mean > 1 + how.tolerance, mean < 1 - how.tolerance
+    wanted = now + direction * (too_few.float() - too_many.float())
+    after = torch.minimum(wanted.clamp(min=1), most.float())
+    if how.rule == "robust":
+        direction = torch.where(after != wanted, -direction, direction)
+    ended = torch.stack(
+        [after - 1, (1 - direction) / 2, torch.ones_like(mean), mean, torch.zeros_like(mean), torch.zeros_like(mean)], 1
+    )
+    goes_on = state.clone()
+    goes_on[:, SUM], goes_on[:, CALLS] = total, calls
+    return torch.where((calls >= how.window)[:, None], ended, goes_on)
+
+
+def _turns(mean: torch.Tensor, previous: torch.Tensor, how: Adaptation) -> torch.Tensor:
+    if how.rule == "steady":
+        return torch.zeros_like(mean, dtype=torch.bool)
+    if how.rule == "bracket":
+        rising = (mean > previous) & (previous < 1 - how.tolerance)
+        falling = (mean < previous) & (previous > 1 + how.tolerance)
+        return ~(rising | falling)
+    return (mean - 1).abs() > (previous - 1).abs()

@@ -15,16 +15,24 @@ from ssfx.compressors.blank import blank_batch
 from ssfx.compressors.kernels import kernels
 from ssfx.compressors.memories import memories
 from ssfx.compressors.sidco import (
+    CALLS,
     CHANGES,
+    COLUMNS,
+    EXTRA,
     FIRST_COLUMNS,
-    REVERSED,
+    KNOWN,
+    PREVIOUS,
     STEPS,
+    SUM,
+    TURNED,
+    Adaptation,
     SIDCo,
+    adapted,
     adapted_first,
     first_ratios,
+    max_stages,
     middle_stages,
 )
-from ssfx.compressors.sidco_stages import CALLS, COLUMNS, EXTRA, KNOWN, PREVIOUS, SUM, Adaptation, adapted, max_stages
 
 
 def threshold_of(spec: str, a: torch.Tensor, density: float) -> float:
@@ -119,7 +127,7 @@ def test_from_a_bound_it_goes_back_and_turns() -> None:
     now = torch.tensor([3.0])
     back, kept = adapted_first(first, stage, adapted(stage, now, torch.tensor([4]), HOW), now, MIDDLE, 0.25, HOW)
     assert first_ratios(back, 0.25).item() == 0.25
-    assert back[0, REVERSED] == 1
+    assert back[0, TURNED] == 1
     assert kept[0, PREVIOUS] == 3.0
     back[0, CHANGES] = 3
     worse = torch.tensor([4.0])
