@@ -6,9 +6,8 @@ For each model, network and number of workers one process group trains all varia
 order that rotates, so that a busy machine hits all alike: no communication (the limit), an empty barrier instead of
 the exchange (what waiting for the slowest rank costs), torch DDP, the same again (what noise does), DDP with its fp16
 and PowerSGD hooks (rank 4), and ssfx schemes with their defaults; scheme=auto by its default quality, and by density.
-SSFX_BATCH_SCHEDULE_NETWORK_THREADS=1 counts for all of them (docs/emulation.md). Networks are emulated hosts with
-shaped lines, which needs root, or loopback, which does not. The default takes two hours, one model on one network with
-2 workers about two minutes.
+Networks are emulated hosts with shaped lines, which needs root, or loopback, which does not. The default takes two
+hours, one model on one network with 2 workers about two minutes.
 
 Before and after every visit the limit has a short turn of its own, because a shared machine changes its speed from one
 second to the next: a ratio to the limit is to these two, one to DDP is that of two such ratios of the same round. Times

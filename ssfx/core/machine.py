@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -12,11 +10,6 @@ from pathlib import Path
 from ssfx.core.lazy import psutil
 
 _CPUS = Path("/sys/devices/system/cpu")
-_THREADS = Path("/proc/self/task")
-GLOO_LISTENER = "gloo_tcp_loop"
-"""What gloo calls its thread that waits for news from sockets."""
-BATCH_SCHEDULING = "SSFX_BATCH_SCHEDULE_NETWORK_THREADS"
-"""The environment variable that switches `batch_schedule_network_threads` on; off unless it is "1"."""
 
 _shared_cores = 0
 _STEADY = ":".join(
@@ -69,35 +62,6 @@ def _neighbourhood(cpu: int) -> tuple[int, ...]:
         return (*(int((topology / name).read_text()) for name in ("physical_package_id", "core_id")), cpu)
     except OSError:  # not every virtual machine says
         return (0, 0, cpu)
-
-
-def batch_scheduling() -> dict[str, str]:
-    """Return what the environment says of `BATCH_SCHEDULING`, for processes that are started: nothing or "1"."""
-    return {BATCH_SCHEDULING: "1"} if os.environ.get(BATCH_SCHEDULING) == "1" else {}
-
-
-@contextmanager
-def batch_schedule_network_threads() -> Iterator[None]:
-    """Gloo's threads that listen to sockets, started inside, are batch threads if `BATCH_SCHEDULING` is "1".
-
-    Such a thread asks again and again while another one holds the connection that has news. If both share a single
-    core and the listener interrupts the other, both stand still until the system's next tick: 4 ms at 250 Hz, for
-    messages of 0.2 ms. A batch thread (SCHED_BATCH) does not interrupt when it wakes. Nothing changes where this thread
-    may use several cores, nor where the system has no such threads or does not allow it. See docs/emulation.md.
-    """
-    before = _threads()
-    yield
-    if not batch_scheduling() or len(own_cores()) != 1:
-        return
-    for thread in _threads() - before:
-        with suppress(OSError):  # it may have ended
-            if (_THREADS / thread / "comm").read_text().strip() == GLOO_LISTENER:
-                os.sched_setscheduler(int(thread), os.SCHED_BATCH, os.sched_param(0))
-
-
-def _threads() -> set[str]:
-    """Return the numbers of this process's threads; empty where the system does not say (macOS)."""
-    return {path.name for path in _THREADS.iterdir()} if _THREADS.is_dir() else set()
 
 
 def steady_memory() -> dict[str, str]:

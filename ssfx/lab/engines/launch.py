@@ -20,7 +20,7 @@ from typing import Any
 from ssfx.core.errors import RequeueError, RunError
 from ssfx.core.files import created, own_folder, write_json
 from ssfx.core.lazy import psutil
-from ssfx.core.machine import batch_scheduling, steady_memory
+from ssfx.core.machine import steady_memory
 from ssfx.core.rows import Row
 from ssfx.lab.engines.collect import collect
 from ssfx.lab.engines.failure import Failure, diagnose, diagnose_stall, waits_for
@@ -294,7 +294,6 @@ def settings(threads: int, interface: str | None = "lo") -> dict[str, str]:
         "PYTHONFAULTHANDLER": "1",
         "PYTHONUNBUFFERED": "1",
         **steady_memory(),
-        **batch_scheduling(),
     }
 
 

@@ -18,7 +18,6 @@ from torch import nn
 from ssfx.core import accelerator
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.core.machine import batch_schedule_network_threads
 from ssfx.lab.workloads.base import Dataset, datasets, models
 from ssfx.lab.workloads.checkpoint import Checkpoints
 from ssfx.lab.workloads.checks import check_case
@@ -211,8 +210,7 @@ def _place(case: Case) -> tuple[int, Any]:
 @functools.cache
 def _control_group(_world: Any) -> Any:
     # One for all cases that a batch of processes works through; closing groups one by one upsets slower peers.
-    with batch_schedule_network_threads():
-        return dist.new_group(backend="gloo")
+    return dist.new_group(backend="gloo")
 
 
 def _device(case: Case) -> torch.device:
