@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -74,6 +75,18 @@ def steady_memory() -> dict[str, str]:
     step are either there or given back after backward and cleared anew in forward. What the user has set stays.
     """
     return {"GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", _STEADY)}
+
+
+def release_freed() -> None:
+    """What this process freed is the operating system's again, as far as glibc can tell; other C libraries decide.
+
+    glibc keeps blocks below a threshold that grows with the blocks a program frees, up to 32 MiB: a whole gradient copy
+    of buckets that a new plan no longer needs would stay with the process in addition to the new ones.
+    """
+    import ctypes
+
+    with suppress(AttributeError, OSError, TypeError):  # no malloc_trim here
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def memory_bytes() -> int:

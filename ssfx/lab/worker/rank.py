@@ -6,7 +6,6 @@ is read from its directory's case.json. Everything the launcher learns, it learn
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import gc
 import importlib
@@ -274,8 +273,7 @@ def _reset_peak_memory(device: str) -> None:
         accelerator.forget_peak(accelerator.in_use(device))
     elif Path("/proc/self/clear_refs").exists():
         # The peak of this case, not of the batch: what earlier cases freed goes back to the system first.
-        with suppress(AttributeError, OSError):  # only glibc has malloc_trim
-            ctypes.CDLL(None).malloc_trim(0)
+        machine.release_freed()
         Path("/proc/self/clear_refs").write_text("5")
 
 
