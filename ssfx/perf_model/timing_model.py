@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from math import inf
 from typing import Any
 
 from ssfx.core.digests import loads
-from ssfx.core.old_files import up_to_date
 from ssfx.core.origin import Origin
 from ssfx.core.spec import name_of
 from ssfx.core.typed import typed
@@ -24,9 +23,6 @@ from ssfx.perf_model.compressor_costs import costs_of
 from ssfx.perf_model.compressor_times import why_uncounted
 from ssfx.perf_model.contention import Contention
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads, Style, times_of
-
-_STYLES = {"runtime": "batched", "reference": "per_call"}
-"""What styles were called in older files."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +108,8 @@ class TimingModel:
 
     @classmethod
     def from_json(cls, text: str) -> TimingModel:
-        """Return the model that `to_json` wrote, of this version or an earlier one."""
-        raw = up_to_date("TimingModel", loads(text))
-        raw["style"] = _STYLES.get(str(raw["style"]), raw["style"])
-        # Earlier versions kept the fields of Contention among those of the model.
-        own = {one.name: raw.pop(one.name) for one in fields(Contention) if one.name in raw}
-        return typed(cls, {"contention": own, **raw})
+        """Return the model that `to_json` wrote."""
+        return typed(cls, loads(text))
 
     @property
     def digest(self) -> str:
