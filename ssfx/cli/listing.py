@@ -16,7 +16,9 @@ import click
 
 from ssfx.cli.completion import own_components
 from ssfx.cli.terminal import print_table
-from ssfx.core.files import write_atomic
+from ssfx.core.errors import unknown
+from ssfx.core.files import read_json, write_atomic
+from ssfx.core.plugins import any_plugins
 
 
 def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -33,8 +35,6 @@ def list_(kind: str | None, as_json: bool) -> None:
     Kinds: schemes, compressors, memories, models, datasets, workloads, clusters, experiments, presets, engines,
     collectives.
     """
-    from ssfx.core.errors import unknown
-
     if kind is not None and kind not in KINDS:
         raise unknown("kind", kind, KINDS)
     if as_json:
@@ -71,9 +71,6 @@ def _folder(kind: str) -> Table:
 
 def _registered(kind: str) -> Table:
     """Return the shipped table; where there are plugins or other modules than it was made from, import them all."""
-    from ssfx.core.files import read_json
-    from ssfx.core.plugins import any_plugins
-
     if SHIPPED.exists() and not any_plugins():
         shipped = read_json(SHIPPED)
         if shipped["modules"] == modules():

@@ -13,6 +13,8 @@ import click
 
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.terminal import print_table
+from ssfx.core.doing import doing
+from ssfx.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from ssfx.core.case import Case
@@ -50,8 +52,6 @@ def simulate(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ssfx.advice.cases import selection_of, simulate_case
     from ssfx.config.simulations import resolve_simulations
-    from ssfx.core.doing import doing
-    from ssfx.core.errors import ConfigError
     from ssfx.simulator import why
     from ssfx.simulator.trace import save
 
@@ -96,7 +96,6 @@ def simulate(
 def _without_effect(outcomes: Sequence[Outcome], given: Mapping[str, float]) -> list[tuple[str, ...]]:
     """Return of each case the options that change nothing about it; ConfigError for one that does so of every case."""
     from ssfx.advice.cases import unmoved
-    from ssfx.core.errors import ConfigError
 
     found = [unmoved(case, step, given) for case, _, step in outcomes]
     for option in given:

@@ -11,7 +11,7 @@ import click
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.terminal import print_table, say
 from ssfx.core.errors import ConfigError, nearest, unknown
-from ssfx.core.files import check_writable
+from ssfx.core.files import check_writable, write_json
 from ssfx.lab.cli.profile_network import check_kept, keep, network
 from ssfx.lab.config.calibrations import key_values
 from ssfx.planning.costs import times_of
@@ -71,7 +71,6 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
     A neighbour on the same physical cores makes a machine slower for seconds or minutes. Measure again, some time
     later, with --if-faster, and what is kept is the faster one.
     """
-    from ssfx.core.files import check_writable, write_json
     from ssfx.lab.config.profiles import resolve_profile
     from ssfx.perf_model.recorded_times import profile_name, written_dir
 

@@ -14,6 +14,10 @@ import click
 
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.terminal import say
+from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.files import write_atomic
+from ssfx.core.paths import results_dir
+from ssfx.core.plugins import provided
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,8 +61,6 @@ def run(
 
     A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1.
     """
-    from ssfx.core.errors import ConfigError, RunError
-    from ssfx.core.paths import results_dir
     from ssfx.lab.config.cases import resolve_job
     from ssfx.lab.results.store import Store
 
@@ -97,8 +99,6 @@ def run(
 
 def _emit(launcher: str, words: tuple[str, ...]) -> None:
     """Write what `launcher` runs the missing cases by, and say how to start it."""
-    from ssfx.core.errors import ConfigError
-    from ssfx.core.paths import results_dir
     from ssfx.lab.config.cases import resolve_job
     from ssfx.lab.config.plans import check_plans
     from ssfx.lab.engines.emit import VOLUME, emit
@@ -134,7 +134,6 @@ class Asked:
 
 def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
     """Run what is missing, print how it came out, and return the figures that were drawn; or only list the cases."""
-    from ssfx.core.errors import RunError
     from ssfx.lab.cli.outcome import print_outcome
     from ssfx.lab.config.plans import check_plans, check_simulations, without_room
     from ssfx.lab.engines import engines
@@ -293,16 +292,11 @@ def _explain(job: Job, todo: Sequence[Case]) -> None:
 
 def _figures(job: Job) -> list[Any]:
     """Return the figures that show any of the job's cases; none where the papers' part is not installed."""
-    from ssfx.core.plugins import provided
-
     figures_of = provided("ssfx.hooks", "figures_of")
     return [] if figures_of is None else list(figures_of(job.cases))
 
 
 def _draw(job: Job, store: Store) -> list[Path]:
-    from ssfx.core.paths import results_dir
-    from ssfx.core.plugins import provided
-
     figures = _figures(job)
     if not figures:
         click.echo(f"rows are in {store.runs}; ssfx status shows them, no figure needs experiment={job.experiment}")
@@ -354,7 +348,6 @@ def print_scripts(job: Job, cases: Iterable[Case], store: Store) -> None:
 
 def submit_and_leave(job: Job, cases: Iterable[Case], figures: Iterable[str], store: Store) -> None:
     """Submit what Slurm has not, and a job that draws `figures` when all of it is over; say how to go on."""
-    from ssfx.core.files import write_atomic
     from ssfx.lab.engines.sbatch import later, submit
     from ssfx.lab.engines.submission import slurm_folder
 
