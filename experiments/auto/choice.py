@@ -45,7 +45,7 @@ _BY_COMPRESSOR = {
 
 
 @dataclass(frozen=True)
-class Point:
+class NetworkPoint:
     """At one bandwidth: the share of the elements that each method sends, and how many times as fast a step is."""
 
     gbps: float
@@ -75,7 +75,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         return save(figure, NAME, table, rows, out)
 
 
-def _panel(axis: Axes, title: str, found: list[Point]) -> None:
+def _panel(axis: Axes, title: str, found: list[NetworkPoint]) -> None:
     at = [one.gbps for one in found]
     stacks = [[100 * one.shares[name] for one in found] for name in METHODS]
     axis.stackplot(at, stacks, colors=list(METHODS.values()), linewidth=0)
@@ -104,7 +104,7 @@ def finding(rows: list[Row]) -> str:
 
 
 @cache
-def points(model: str) -> list[Point]:
+def points(model: str) -> list[NetworkPoint]:
     """Return what auto plans and how long it takes at each bandwidth."""
     work, usual = model_work(model), cluster(CLUSTER)
     profile = profile_for(work.model, usual, work.batch_size, work.optimizer)
@@ -115,7 +115,7 @@ def points(model: str) -> list[Point]:
         plan = make_plan("auto", profile, costs, {"ranks_per_node": on.devices_per_node})
         dense = make_plan("ddp_fp16", profile, costs)
         dense_s, auto_s = (evaluate(one, profile, costs).total_s for one in (dense, plan))
-        found.append(Point(gbps, _shares(plan), dense_s / auto_s))
+        found.append(NetworkPoint(gbps, _shares(plan), dense_s / auto_s))
     return found
 
 

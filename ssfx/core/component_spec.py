@@ -21,7 +21,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True)
-class Entry(Generic[C]):
+class Registered(Generic[C]):
     """A registered class with the defaults of its options; its constructor takes one options object."""
 
     cls: type[C]
@@ -38,7 +38,7 @@ class Entry(Generic[C]):
         return self.cls.summary  # type: ignore[attr-defined, no-any-return]
 
 
-class Catalog(Registry[Entry[C]]):
+class Catalog(Registry[Registered[C]]):
     """A registry whose components are built from specs."""
 
     def __init__(self, kind: str, package: str) -> None:
@@ -50,7 +50,7 @@ class Catalog(Registry[Entry[C]]):
         """Register the decorated class with `options`, a frozen dataclass instance holding the defaults."""
 
         def decorate(cls: type[C]) -> type[C]:
-            self.add(Entry(cls, options))
+            self.add(Registered(cls, options))
             return cls
 
         return decorate
@@ -72,12 +72,12 @@ class Catalog(Registry[Entry[C]]):
         changed = {key: str(value) for key, value in sorted(asdict(resolved).items()) if value != defaults[key]}
         return str(Spec(entry.name, changed))
 
-    def _resolve(self, spec: str, overrides: Mapping[str, Any]) -> tuple[Entry[C], Any]:
+    def _resolve(self, spec: str, overrides: Mapping[str, Any]) -> tuple[Registered[C], Any]:
         given = Spec.parse(spec, self.kind)
         entry = self[given.name]
         return entry, self._options(entry, {**given.options, **overrides})
 
-    def _options(self, entry: Entry[C], given: Mapping[str, Any]) -> Any:
+    def _options(self, entry: Registered[C], given: Mapping[str, Any]) -> Any:
         defaults = asdict(entry.options)
         parsed = {}
         for key, value in given.items():

@@ -29,7 +29,7 @@ CALLS_PER_COLUMN = 4
 
 
 @dataclass(frozen=True)
-class Rates:
+class CompressorRates:
     """What a device does in a second: seconds of starting a kernel, bytes and float32 operations at stated shares."""
 
     call_s: float
@@ -37,7 +37,7 @@ class Rates:
     flops: float
 
     @classmethod
-    def of(cls, device: Device) -> Rates:
+    def of(cls, device: Device) -> CompressorRates:
         """Return the rates of `device` at the efficiencies of its table."""
         return cls(
             device.launch_s, device.memory_bytes_s * device.memory_efficiency,
@@ -64,7 +64,7 @@ def nominal_codecs(on: Device, host: Device, world_size: int) -> dict[str, Compr
     A GPU takes what the CUDA path issues, a CPU what the host path does. Decoding issues its kernels for the message of
     every rank, or once where messages were added up.
     """
-    rates, host_rates = Rates.of(on), Rates.of(host)
+    rates, host_rates = CompressorRates.of(on), CompressorRates.of(host)
     side = "device" if on.pcie_gbps else "host"
     note = (
         f"calls and bytes of the {'CUDA' if on.pcie_gbps else 'CPU'} path here, {on.launch_s * 1e6:g} us a call, "

@@ -8,7 +8,7 @@ from experiments.common.evaluation.row_steps import auto_at, rows_by_calibration
 from experiments.common.evaluation.step_plots import Bar, Line
 from experiments.common.figures.auto import AUTO, BY_QUALITY, COLOUR, LABEL, NO_PRINTED_TIMES
 from experiments.common.validation.published_acpsgd import Setup, timed
-from experiments.common.validation.published_steps import Method, Setting, Steps
+from experiments.common.validation.published_steps import PaperMethod, PaperSetting, Steps
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
 
@@ -56,7 +56,7 @@ def iteration_s(steps: Steps, name: str, setup: Setup) -> float:
     return steps.step(*where(name, setup)).iteration_s
 
 
-def where(name: str, setup: Setup) -> tuple[Method, Setting]:
+def where(name: str, setup: Setup) -> tuple[PaperMethod, PaperSetting]:
     """Return a method of the paper, or AUTO, in one of the paper's set-ups."""
     return auto_at(setup.setting) if name == AUTO else timed(name, setup)
 

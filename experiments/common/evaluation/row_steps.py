@@ -12,7 +12,14 @@ from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.judging import held, says
 from experiments.common.evaluation.step_plots import Bar, Bars
 from experiments.common.figures.auto import AUTO
-from experiments.common.validation.published_steps import Method, Prediction, Setting, Step, Steps, method
+from experiments.common.validation.published_steps import (
+    PaperMethod,
+    PaperSetting,
+    PaperStep,
+    Prediction,
+    Steps,
+    method,
+)
 from ssfx.compressors import build
 from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import RunError
@@ -38,16 +45,16 @@ class RowSteps:
     calibration: str = ""
     used: list[Row] = field(default_factory=list)
 
-    def step(self, method: Method, at: Setting) -> Step:
+    def step(self, method: PaperMethod, at: PaperSetting) -> PaperStep:
         """Return one step of a method; NoRow where none was simulated."""
         row = self.row(method, at)
         metrics = row.metrics
         whole, exposed, comm, sparsify = (
             float(metrics[name] or 0.0) for name in ("iteration_s", "exposed_comm_s", "comm_s", "sparsify_s")
         )
-        return Step(whole, exposed, comm, sparsify, bool(row.manifest.get("extrapolated")))
+        return PaperStep(whole, exposed, comm, sparsify, bool(row.manifest.get("extrapolated")))
 
-    def row(self, method: Method, at: Setting) -> Row:
+    def row(self, method: PaperMethod, at: PaperSetting) -> Row:
         """Return the row of a method; NoRow where none was simulated."""
         key = (*_place(at), *_how(method.scheme, method.options))
         if key not in self.rows:
@@ -55,7 +62,7 @@ class RowSteps:
             raise NoRow(f"no simulated row of {method.scheme} for {at.model} on {at.cluster}{changed}")
         return self.rows[key]
 
-    def alone_s(self, at: Setting) -> float:
+    def alone_s(self, at: PaperSetting) -> float:
         """Return the iteration of one device alone."""
         key = at.cluster, at.model, at.batch_size
         if key not in self.alone:
@@ -80,7 +87,7 @@ def by_calibration(rows: Iterable[Row]) -> dict[str, RowSteps]:
     return dict(sorted(found.items()))
 
 
-def _place(at: Setting) -> Key:
+def _place(at: PaperSetting) -> Key:
     return at.cluster, _ranks(at.cluster, at.changed), at.model, at.batch_size
 
 
@@ -89,7 +96,7 @@ def _ranks(name: str, changed: tuple[tuple[str, int], ...]) -> int:
     return cluster_on(ClusterChoice(name, dict(changed)), None, "auto").world_size
 
 
-def auto_at(at: Setting, **options: Any) -> tuple[Method, Setting]:
+def auto_at(at: PaperSetting, **options: Any) -> tuple[PaperMethod, PaperSetting]:
     """Return scheme=auto, which is no method of a paper, in a setting of one; it knows the nodes there."""
     cluster = cluster_on(ClusterChoice(at.cluster, dict(at.changed)), None, "auto")
     nodes = {"ranks_per_node": cluster.devices_per_node} if cluster.nodes > 1 else {}
@@ -193,7 +200,7 @@ def values_by_calibration(rows: Sequence[Row], value: Callable[[Steps], float]) 
     return found
 
 
-def rows_by_calibration(rows: Sequence[Row], where: tuple[Method, Setting]) -> dict[str, Row]:
+def rows_by_calibration(rows: Sequence[Row], where: tuple[PaperMethod, PaperSetting]) -> dict[str, Row]:
     """Return the row of one step of each calibration that has it."""
     found = {}
     for calibration, steps in by_calibration(rows).items():

@@ -51,7 +51,7 @@ class ComputeTime:
 
 
 @dataclass(frozen=True)
-class Step:
+class RecordedStep:
     """One step of a run and its simulation with the compute time measured before it and as many elements as were sent.
 
     `parts` are the simulated seconds of each of PARTS.
@@ -79,7 +79,7 @@ class Comparison:
     """Its simulation from calibration alone."""
     at_known_density: Simulated
     """Its simulation with what the compressor let pass in the same training on other networks, if there is any."""
-    steps: tuple[Step, ...]
+    steps: tuple[RecordedStep, ...]
     """Simulations of its timed steps. Before each the run made a pass that exchanges nothing: how fast the machine
     computed just then."""
 
@@ -186,7 +186,7 @@ def density_elsewhere(row: Row, rows: Iterable[Row]) -> float | None:
     return median(densities) if densities else None
 
 
-def stepwise(row: Row, plan: Plan, profile: Profile, system: TimingModel) -> Iterator[Step]:
+def stepwise(row: Row, plan: Plan, profile: Profile, system: TimingModel) -> Iterator[RecordedStep]:
     """Yield every step of the run with its own simulation; RunError when the run made no passes before its steps."""
     densities = row.samples.get("greatest_density", [])
     times = compute_times(row, profile)
@@ -197,7 +197,7 @@ def stepwise(row: Row, plan: Plan, profile: Profile, system: TimingModel) -> Ite
         there = stretched(profile, compute)
         metrics = simulate(plan, there, system, selection=known, priced=priced(known)).metrics(1)
         parts = {name: float(metrics[name] or 0.0) for name in PARTS}
-        yield Step(compute, actual_s, parts, compute.both * profiled_s)
+        yield RecordedStep(compute, actual_s, parts, compute.both * profiled_s)
 
 
 def compute_times(row: Row, profile: Profile) -> list[ComputeTime]:

@@ -81,7 +81,7 @@ def run(
             raise ConfigError(
                 f"{flag} is for what is submitted to Slurm, and these runs have engine={job.engine}; drop it"
             )
-    asked = Asked(dry_run, only_failed, fail_fast, printed, no_wait)
+    asked = RunOptions(dry_run, only_failed, fail_fast, printed, no_wait)
     if not as_json:
         _work(job, store, asked)
         return
@@ -117,7 +117,7 @@ def _emit(launcher: str, words: tuple[str, ...]) -> None:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunOptions:
     """What options ask for besides the cases."""
 
     dry_run: bool = False
@@ -132,7 +132,7 @@ class Asked:
     """Return when Slurm has the runs."""
 
 
-def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
+def _work(job: Job, store: Store, asked: RunOptions) -> list[Path]:
     """Run what is missing, print how it came out, and return the figures that were drawn; or only list the cases."""
     from ssfx.lab.cli.outcome import print_outcome
     from ssfx.lab.config.plans import check_plans, check_simulations, without_room

@@ -53,7 +53,7 @@ def main(batch_file: str) -> None:
     batch = read(Path(batch_file), _batch)
     rank = int(os.environ["RANK"])
     _die_with_launcher()
-    task = Task(batch["jobs"][0], rank)
+    task = RankRun(batch["jobs"][0], rank)
     try:
         _join(task.case, batch["store"])
         if task.case.device == "cpu" and any(_has_compressor(job) for job in batch["jobs"]):
@@ -64,7 +64,7 @@ def main(batch_file: str) -> None:
             watch_compiling(lambda starts: task.compiling(starts))
         for number, job in enumerate(batch["jobs"]):
             if number:
-                task = Task(job, rank)
+                task = RankRun(job, rank)
             task.run(batch["train"])
         dist.destroy_process_group()
     except StoppedAtCheckpoint as stopped:
@@ -76,7 +76,7 @@ def main(batch_file: str) -> None:
         os._exit(1)
 
 
-class Task:
+class RankRun:
     """One case on one rank: its heartbeat, step log, fault and result."""
 
     def __init__(self, job: Mapping[str, Any], rank: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ssfx.core.component_spec import Catalog, Entry
+from ssfx.core.component_spec import Catalog, Registered
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.own_code import is_own, own_code
 from ssfx.core.registry import Registry
@@ -151,11 +151,11 @@ class Datasets(Catalog[Dataset]):
     def __contains__(self, name: str) -> bool:
         return bool(own_code(name)) if is_own(name) else super().__contains__(name)
 
-    def __getitem__(self, name: str) -> Entry[Dataset]:
+    def __getitem__(self, name: str) -> Registered[Dataset]:
         """Return the data set called `name`; see Models."""
         if not is_own(name):
             return super().__getitem__(name)
-        return Entry(OwnDataset, OwnName(own_code(name).name))
+        return Registered(OwnDataset, OwnName(own_code(name).name))
 
     def build(self, spec: str) -> Dataset:
         """Return the data set of a spec; that of a function whose file has changed is another one."""
@@ -167,7 +167,7 @@ class Datasets(Catalog[Dataset]):
             return super().canonical(spec, options)
         return own_code(spec).name
 
-    def _resolve(self, spec: str, overrides: Mapping[str, Any]) -> tuple[Entry[Dataset], Any]:
+    def _resolve(self, spec: str, overrides: Mapping[str, Any]) -> tuple[Registered[Dataset], Any]:
         if not _is_function(spec):
             return super()._resolve(spec, overrides)
         entry = self[spec]
