@@ -11,7 +11,7 @@ from experiments.common.claims.verdicts import Verdict
 from experiments.common.figures.paper_words import MODELS, TIMES
 from experiments.common.figures.style import COLUMN_IN, frame, save, style
 from ssfx.core.rows import Row
-from ssfx.lab.results.simulated_cells import Cell, cells
+from ssfx.lab.results.comparisons import Cell, cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from experiments.common.figures.gains import Gains
 from experiments.common.figures.gains import finding as finding
 from experiments.common.figures.paper_words import RIVALS
 from ssfx.core.rows import Row
-from ssfx.lab.results.simulated_cells import cells
+from ssfx.lab.results.comparisons import cells
 
 NAME = "ssfusion.fig11"
 TITLE = "Fig. 11: throughput of SSFusion over that of each rival, 200 Gbit/s between nodes"

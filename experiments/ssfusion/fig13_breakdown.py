@@ -23,7 +23,7 @@ from experiments.common.figures.breakdown import PARTS
 from experiments.common.figures.paper_words import MODELS, RIVALS, SCHEMES, TIMES, panel_order, scheme_name
 from experiments.common.figures.style import COLUMN_IN, frame, save, style
 from ssfx.core.rows import Row
-from ssfx.lab.results.simulated_cells import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
+from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

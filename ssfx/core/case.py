@@ -64,6 +64,11 @@ class ClusterChoice:
     def __str__(self) -> str:
         return str(Spec(self.name, self.options))
 
+    @property
+    def changes(self) -> dict[str, str]:
+        """The options that make other machines or links of it, as text: all but the calibration."""
+        return {key: str(value) for key, value in self.options.items() if key != "calibration"}
+
     @classmethod
     def parse(cls, text: str) -> ClusterChoice:
         """Return the choice whose `str()` is `text`; ValueError for a text that is none."""
@@ -213,6 +218,11 @@ class Case:
         compressor = f"/{self.compressor}{density}" if self.compressor is not None else ""
         sharded = "" if self.sharding == "none" else f" {self.sharding} of {self.shards}"
         return f"{self.model}/{self.scheme}{compressor} x{self.world_size}{sharded}"
+
+    @property
+    def costs(self) -> str:
+        """The kind of costs that a simulated row rests on: nominal, published, ...; "" of a real run."""
+        return self.calibration.partition(":")[0]
 
     @property
     def plan_options(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ssfx.advice.cases import simulate_case
 from ssfx.core.errors import RunError
 from ssfx.lab.cli.reference import READ, _committed
 from ssfx.lab.config.cases import resolve_job
-from ssfx.lab.results.simulated_cells import against_dense, cells, fastest
+from ssfx.lab.results.comparisons import against_dense, cells, fastest
 from ssfx.lab.results.store import Store
 
 PUBLISHED = "published:5e6f7a8b"

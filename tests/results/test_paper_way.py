@@ -7,7 +7,7 @@ from experiments.common.figures.gains import listed_gain
 from ssfx.core.origin import Origin
 from ssfx.core.rows import Row
 from ssfx.lab.config import resolve_job
-from ssfx.lab.results.simulated_cells import AS_THE_PAPER_RAN, as_the_paper_ran, cells
+from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, as_the_paper_ran, cells
 
 SPEEDS = {
     "ssfusion_oi": 200.0, "hipress": 190.0, "oktopk": 160.0, "ddp": 195.0,

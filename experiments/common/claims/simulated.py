@@ -18,7 +18,7 @@ from experiments.common.claims.values import BASELINES, METHODS, SPEED, pairs, v
 from experiments.common.claims.verdicts import Outcome, Verdict, outcome_of
 from ssfx.advice.trust import trust_in
 from ssfx.core.rows import Row
-from ssfx.lab.results.simulated_cells import Cell, as_the_paper_ran, cells
+from ssfx.lab.results.comparisons import Cell, as_the_paper_ran, cells
 
 CLOUD = ("16gpu", "32gpu", "64gpu")
 TESTBEDS = {"ssfusion.fig5": ("ssfusion_local",), "ssfusion.fig17": ("64gpu", "64gpu_40gb")}

@@ -9,7 +9,7 @@ from statistics import mean
 
 from experiments.common.claims.evidence import SCHEMES
 from experiments.common.claims.ledger import PaperClaim
-from ssfx.lab.results.simulated_cells import Cell, fastest
+from ssfx.lab.results.comparisons import Cell, fastest
 
 BASELINES = ("hipress", "oktopk", "spardl", "espresso", "omgs", "cupcake")
 """The schemes that SSFusion is compared with in its experiments; dense training is not among them."""

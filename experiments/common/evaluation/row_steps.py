@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.verdicts import Verdict
@@ -24,12 +25,12 @@ from ssfx.compressors import build
 from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import RunError
 from ssfx.core.rows import Row
-from ssfx.lab.results.simulated_cells import Cell
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.schemes import schemes
 from ssfx.schemes.base import SchemeOptions
 
 Key = tuple[Any, ...]
+T = TypeVar("T")
 
 
 class NoRow(RunError):
@@ -42,8 +43,6 @@ class RowSteps:
 
     rows: dict[Key, Row]
     alone: dict[Key, Row]
-    calibration: str = ""
-    used: list[Row] = field(default_factory=list)
 
     def step(self, method: PaperMethod, at: PaperSetting) -> PaperStep:
         """Return one step of a method; NoRow where none was simulated."""
@@ -76,13 +75,12 @@ def by_calibration(rows: Iterable[Row]) -> dict[str, RowSteps]:
     for row in sorted(rows, key=lambda row: row.origin.date):
         if not row.case.calibration:
             continue
-        cell = Cell("", 1.0, {"": row}, None)
-        steps = found.setdefault(cell.calibration, RowSteps({}, {}, cell.calibration))
         case = row.case
+        steps = found.setdefault(case.costs, RowSteps({}, {}))
         if case.world_size == 1:
-            steps.alone[cell.cluster, case.model, case.batch_size] = row
-        if set(cell.options) <= {"nodes", "devices_per_node"}:
-            place = cell.cluster, case.world_size, case.model, case.batch_size
+            steps.alone[case.cluster.name, case.model, case.batch_size] = row
+        if set(case.cluster.changes) <= {"nodes", "devices_per_node"}:
+            place = case.cluster.name, case.world_size, case.model, case.batch_size
             steps.rows[(*place, *_how(case.scheme, tuple(sorted(case.plan_options.items()))))] = row
     return dict(sorted(found.items()))
 
@@ -178,37 +176,31 @@ Rule = Callable[[Steps], tuple[bool, str]]
 
 def judge_orders(rows: Sequence[Row], rules: dict[str, Rule]) -> list[Verdict]:
     """Return, for each calibration, a verdict on every ordering whose rows are there; a rule gives (holds, words)."""
-    found = []
+    verdicts = []
     for calibration, steps in by_calibration(rows).items():
         for claim_id, rule in rules.items():
-            try:
+            with suppress(NoRow):
                 holds, words = rule(steps)
-            except NoRow:
-                continue
-            found.append(says(claim_id, holds, words, source="simulated", calibration=calibration))
-    return found
+                verdicts.append(says(claim_id, holds, words, source="simulated", calibration=calibration))
+    return verdicts
 
 
 def values_by_calibration(rows: Sequence[Row], value: Callable[[Steps], float]) -> dict[str, float]:
     """Return what `value` gives from the rows of each calibration that has them."""
-    found = {}
-    for calibration, steps in by_calibration(rows).items():
-        try:
-            found[calibration] = value(steps)
-        except NoRow:
-            continue
-    return found
+    return _of_each(rows, value)
 
 
 def rows_by_calibration(rows: Sequence[Row], where: tuple[PaperMethod, PaperSetting]) -> dict[str, Row]:
     """Return the row of one step of each calibration that has it."""
-    found = {}
+    return _of_each(rows, lambda steps: steps.row(*where))
+
+
+def _of_each(rows: Sequence[Row], value: Callable[[RowSteps], T]) -> dict[str, T]:
+    values = {}
     for calibration, steps in by_calibration(rows).items():
-        try:
-            found[calibration] = steps.row(*where)
-        except NoRow:
-            continue
-    return found
+        with suppress(NoRow):
+            values[calibration] = value(steps)
+    return values
 
 
 def prediction_bars(

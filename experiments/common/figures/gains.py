@@ -20,7 +20,7 @@ from experiments.common.figures.auto import COLOUR, LABEL, auto_of, mark_names, 
 from experiments.common.figures.paper_words import RIVALS, TIMES, panel_order, panel_title, scheme_name
 from experiments.common.figures.style import BAND_COLOUR, COLUMN_IN, MARKERS, frame, save, scheme_colour, style
 from ssfx.core.rows import Row
-from ssfx.lab.results.simulated_cells import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
+from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,8 +16,7 @@ from experiments.common.figures.auto import AUTO, COLOUR, LABEL, auto_of
 from experiments.common.figures.paper_words import OWN, SCHEMES, TIMES, panel_order, panel_title, scheme_name
 from experiments.common.figures.style import COLUMN_IN, frame, save, scheme_colour, style
 from ssfx.core.rows import Row
-from ssfx.lab.results.comparisons import DENSE_BASELINE
-from ssfx.lab.results.simulated_cells import Cell, against_dense, cells
+from ssfx.lab.results.comparisons import DENSE_BASELINE, Cell, against_dense, cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
