@@ -50,8 +50,8 @@ def file_summary(group: str, name: str) -> str:
     """Return the summary of a choice of a YAML group, read from its line: a listing need not import a YAML parser."""
     path = path_of(group, name)
     lines = text_of(path, ConfigError).splitlines() if path else []
-    found = (text.strip() for key, _, text in (line.partition(":") for line in lines) if key.strip() == "summary")
-    return next(found, "")
+    summaries = (text.strip() for key, _, text in (line.partition(":") for line in lines) if key.strip() == "summary")
+    return next(summaries, "")
 
 
 def check_choice(group: str, value: Any) -> str:
@@ -128,16 +128,16 @@ def _node(group: str, choice: str, path: Path | None, _as_it_is: str, _folders: 
         if slip := next((key for key in others if nearest(key, ["name"])), None):
             raise ConfigError(f"{path}: unknown key {slip!r}; did you mean 'name'?")
         raise ConfigError(f"{path}: name: {unknown(group, name, registry(group).names())}")
-    known = defaults(group, name)
+    usual = defaults(group, name)
     for key in others:
-        if key in known:
+        if key in usual:
             continue
         if group == "scheme" and key in ("compressor", "density"):
             raise ConfigError(f"{path}: {key} is a key of its own: write {key}={said[key]} in the command")
-        if not known:
+        if not usual:
             raise ConfigError(f"{path}: {group} {name} has no options, so {key} means nothing; drop it")
-        raise ConfigError(f"{path}: {unknown(f'option of {group} {name}', key, [*known, 'name'])}")
-    return {"name": said["name"], **known, **said}
+        raise ConfigError(f"{path}: {unknown(f'option of {group} {name}', key, [*usual, 'name'])}")
+    return {"name": said["name"], **usual, **said}
 
 
 @cache
@@ -166,6 +166,6 @@ def registry(group: str) -> Any:
         from ssfx.compressors.memories import memories
 
         return memories
-    found = provided("ssfx.registries", group)
-    assert found is not None, f"no part of ssfx offers components of group {group}"
-    return found
+    provider = provided("ssfx.registries", group)
+    assert provider is not None, f"no part of ssfx offers components of group {group}"
+    return provider

@@ -115,9 +115,9 @@ def _check_option(group: str, option: str, key: str) -> None:
         if group in (*GROUPS, *KEYS):
             raise ConfigError(f"{group} has no options, so {key} means nothing; write {group}=value")
         raise unknown("group", group, OPTION_GROUPS)
-    known = {name for choice in choices(group) for name in options(group, choice)}
-    if option not in known:
-        raise unknown(f"option of {group}", option, known)
+    names = {name for choice in choices(group) for name in options(group, choice)}
+    if option not in names:
+        raise unknown(f"option of {group}", option, names)
 
 
 def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
@@ -153,7 +153,7 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
             raise ConfigError(f"{word!r} fits no {key}; choose some of: {some_of(choices(key))}")
         return key, values
     values = tuple(override.sweep_iterator()) if override.is_sweep_override() else (value,)
-    return override.key_or_group, tuple(_plain(one) for one in values)
+    return override.key_or_group, tuple(_plain(element) for element in values)
 
 
 def _refuse_habit(word: str, key: str, text: str) -> None:

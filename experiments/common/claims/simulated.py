@@ -141,9 +141,10 @@ def _stated(claim: PaperClaim) -> tuple[float, float]:
 def _quoted(growth: PaperClaim, model: str, gpus: int) -> float:
     """Return the seconds that the paper prints for one model and collective of Fig. 9."""
     wanted = {"model": model, "gpus": gpus}
-    claims = claims_of(growth.artifact)
     return next(
-        one.bounds[0] for one in claims if one.bounds and (one.subject, one.conditions) == (growth.subject, wanted)
+        claim.bounds[0]
+        for claim in claims_of(growth.artifact)
+        if claim.bounds and (claim.subject, claim.conditions) == (growth.subject, wanted)
     )
 
 
@@ -220,7 +221,7 @@ def _bound(claim: PaperClaim, cells: Sequence[Cell], stated: float) -> str:
             f"{hidden}a step that exchanges and selects nothing would gain at most {bound:.0%} (over {other}), so that "
             f"nothing can gain {stated:.0%}"
         )
-    reach = sum(one >= stated for one, _ in most)
+    reach = sum(gain >= stated for gain, _ in most)
     return (
         f"{hidden}a step that exchanges and selects nothing would gain {stated:.0%} or more in {reach} of {len(most)} "
         f"comparisons, at most {bound:.0%} (over {other})"
@@ -229,27 +230,27 @@ def _bound(claim: PaperClaim, cells: Sequence[Cell], stated: float) -> str:
 
 def _variants(cells: Sequence[Cell]) -> Iterator[float]:
     for cell in cells:
-        if all(one in cell.rows for one in VARIANTS):
-            yield from (a / b - 1 for a, b in pairwise(cell.value(one, SPEED) for one in VARIANTS))
+        if all(scheme in cell.rows for scheme in VARIANTS):
+            yield from (a / b - 1 for a, b in pairwise(cell.value(scheme, SPEED) for scheme in VARIANTS))
 
 
 def _best(cells: Sequence[Cell]) -> Iterator[float]:
     for cell in cells:
-        others = [one for one in (*BASELINES, "ssfusion_naive", "ssfusion_o") if one in cell.rows]
+        others = [scheme for scheme in (*BASELINES, "ssfusion_naive", "ssfusion_o") if scheme in cell.rows]
         if "ssfusion_oi" in cell.rows and others:
-            yield cell.value("ssfusion_oi", SPEED) / max(cell.value(one, SPEED) for one in others) - 1
+            yield cell.value("ssfusion_oi", SPEED) / max(cell.value(scheme, SPEED) for scheme in others) - 1
 
 
 def _reducing_first(cells: Sequence[Cell]) -> Iterator[float]:
     for cell in cells:
-        reducing = min(cell.value(one, SPEED) for one in ("oktopk", "spardl"))
-        yield reducing / max(cell.value(one, SPEED) for one in ("espresso", "omgs")) - 1
+        reducing = min(cell.value(scheme, SPEED) for scheme in ("oktopk", "spardl"))
+        yield reducing / max(cell.value(scheme, SPEED) for scheme in ("espresso", "omgs")) - 1
 
 
 def _between(cells: Sequence[Cell]) -> Iterator[float]:
     for cell in cells:
         joint, selective, each = (
-            cell.value(one, "iteration_s") for one in ("fused_all", "ssfusion_naive", "per_tensor")
+            cell.value(scheme, "iteration_s") for scheme in ("fused_all", "ssfusion_naive", "per_tensor")
         )
         yield from (selective / joint - 1, each / selective - 1)
 

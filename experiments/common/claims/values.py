@@ -98,7 +98,7 @@ def _order(*schemes: str) -> Rule:
 def _gap_widens(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     by_size = sorted(cells, key=lambda cell: (cell.case.model, cell.case.world_size))
     for _, group in groupby(by_size, key=lambda cell: cell.case.model):
-        gains = [mean(found) for cell in group if (found := list(_speedup(claim, [cell])))]
+        gains = [mean(speedups) for cell in group if (speedups := list(_speedup(claim, [cell])))]
         if len(gains) > 1:
             yield float(all(a < b for a, b in pairwise(gains)))
 

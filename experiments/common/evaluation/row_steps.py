@@ -71,18 +71,18 @@ class RowSteps:
 
 def by_calibration(rows: Iterable[Row]) -> dict[str, RowSteps]:
     """Return the steps of simulated rows, calibration by calibration; of one case twice, the newest row counts."""
-    found: dict[str, RowSteps] = {}
+    by_kind: dict[str, RowSteps] = {}
     for row in sorted(rows, key=lambda row: row.origin.date):
         if not row.case.calibration:
             continue
         case = row.case
-        steps = found.setdefault(case.costs, RowSteps({}, {}))
+        steps = by_kind.setdefault(case.costs, RowSteps({}, {}))
         if case.world_size == 1:
             steps.alone[case.cluster.name, case.model, case.batch_size] = row
         if set(case.cluster.changes) <= {"nodes", "devices_per_node"}:
             place = case.cluster.name, case.world_size, case.model, case.batch_size
             steps.rows[(*place, *_how(case.scheme, tuple(sorted(case.plan_options.items()))))] = row
-    return dict(sorted(found.items()))
+    return dict(sorted(by_kind.items()))
 
 
 def _place(at: PaperSetting) -> Key:
@@ -106,13 +106,13 @@ def _how(scheme: str, options: tuple[tuple[str, Any], ...]) -> Key:
     """Return what equal methods share: the scheme's options with all defaults, and the compressor's."""
     # 1 - 0.99 is not quite 0.01.
     exact = {key: round(value, 9) if isinstance(value, float) else value for key, value in options}
-    chosen = schemes[scheme].options(exact)
-    spec = chosen.online().compressor
+    resolved = schemes[scheme].options(exact)
+    spec = resolved.online().compressor
     if spec is None:
-        return scheme, chosen, None
+        return scheme, resolved, None
     compressor = build(spec)
-    found: SchemeOptions = replace(chosen, compressor=compressor.name)  # type: ignore[call-arg]  # of dense ones too
-    return scheme, found, compressor.options
+    by_name: SchemeOptions = replace(resolved, compressor=compressor.name)  # type: ignore[call-arg]  # of dense ones too
+    return scheme, by_name, compressor.options
 
 
 def ours_as_stated(claim_id: str, value: float) -> float:
@@ -142,23 +142,23 @@ def judge_predictions(rows: Sequence[Row], predictions: Iterable[Prediction]) ->
     within HALF of the stated one.
     """
     listed = list(predictions)
-    found = []
+    verdicts = []
     for calibration, steps in by_calibration(rows).items():
         values: dict[str, list[float]] = {}
-        for one in listed:
+        for prediction in listed:
             try:
-                value = one.value(steps)
+                value = prediction.value(steps)
             except NoRow:
                 continue
-            values.setdefault(one.claim, []).append(value)
-        for claim_id, own in values.items():
-            low, high = sorted(ours_as_stated(claim_id, value) for value in (min(own), max(own)))
-            stated = next(one.stated(claim_id) for one in listed if one.claim == claim_id)
-            found.append(
+            values.setdefault(prediction.claim, []).append(value)
+        for claim_id, predicted in values.items():
+            low, high = sorted(ours_as_stated(claim_id, value) for value in (min(predicted), max(predicted)))
+            stated = next(prediction.stated(claim_id) for prediction in listed if prediction.claim == claim_id)
+            verdicts.append(
                 held(claim_id, (low, high), tolerance=_slack(claim_id, stated), source="simulated",
                      calibration=calibration)
             )  # fmt: skip
-    return found
+    return verdicts
 
 
 def _slack(claim_id: str, stated: float) -> float:
@@ -209,11 +209,11 @@ def prediction_bars(
 ) -> Bars:  # fmt: skip
     """Return a panel of ratios: what the text prints as marks, and ours as bars; `colours` by label, grey otherwise."""
     bars = []
-    for one in predictions:
-        paper = one.stated(one.claim)
+    for prediction in predictions:
+        paper = prediction.stated(prediction.claim)
         colour = next(
-            (colours[word] for word in sorted(colours, reverse=True) if one.label.startswith(word)), "#9a9a9a"
+            (colours[word] for word in sorted(colours, reverse=True) if prediction.label.startswith(word)), "#9a9a9a"
         )
-        label = one.label.replace(", ", "\n").replace(" over ", "\nover ")
-        bars.append(Bar(label, colour, values_by_calibration(rows, one.value), (paper, paper)))
+        label = prediction.label.replace(", ", "\n").replace(" over ", "\nover ")
+        bars.append(Bar(label, colour, values_by_calibration(rows, prediction.value), (paper, paper)))
     return Bars(title, bars, "ratio (x)", 1.0, logarithmic)

@@ -178,14 +178,14 @@ def bands(artifact: str, cell: Cell, rival: str, *, only: bool = False) -> list[
 
     `only`: those about this rival or two, not those about all of them.
     """
-    found = []
+    ranges = []
     for claim in claims_of(artifact):
         if not _is_gain(claim) or claim.bounds is None or not meets(claim, cell):
             continue
         against = [METHODS.get(name, "") for name in (claim.baseline or "").split("|")]
         if rival in against and (len(against) < 3) == only:
-            found.append(claim.bounds)
-    return found
+            ranges.append(claim.bounds)
+    return ranges
 
 
 def _is_gain(claim: PaperClaim) -> bool:
@@ -228,11 +228,11 @@ def _point(
 def finding(rows: Sequence[Row]) -> str:
     """Return, by calibration, the range of SSFusion's gains over all rivals and settings."""
     parts = []
-    found = cells(rows)
-    for calibration in sorted({cell.calibration for cell in found}):
+    settings = cells(rows)
+    for calibration in sorted({cell.calibration for cell in settings}):
         gains = [
             value
-            for cell in found
+            for cell in settings
             if cell.calibration == calibration
             for rival in RIVALS
             if rival in cell.rows and SUBJECT in cell.rows and (value := gain(cell, rival)) is not None

@@ -85,11 +85,11 @@ class Groups:
         """Return one line of the figure's table per scheme; what does not fit into memory has no times."""
         case = cell.case
         ideal = cell.ideal(SPEED)
-        found = []
+        table = []
         for scheme, row in cell.rows.items():
             fits = cell.fits(scheme)
             speed = cell.value(scheme, SPEED) if fits else None
-            found.append(
+            table.append(
                 {
                     "workload": f"{case.model} / {case.dataset}",
                     "cluster": str(case.cluster),
@@ -112,7 +112,7 @@ class Groups:
                     "run": row.run_id,
                 }
             )
-        return found
+        return table
 
     def _draw_panel(self, axis: Axes, title: str, part: Sequence[Cell], schemes: Sequence[str]) -> None:
         width = 0.84 / len(schemes)
@@ -167,14 +167,14 @@ def finding(rows: Sequence[Row]) -> str:
     scheme=auto, which is not of the paper, is never the best and is named apart.
     """
     parts = []
-    found = cells(rows)
-    for calibration in sorted({cell.calibration for cell in found}):
-        own = [cell for cell in found if cell.calibration == calibration]
-        best = sorted(max(gains) for cell in own if (gains := _gains(cell)))
-        auto = sorted(gain for cell in own if (gain := _gain_of_auto(cell)) is not None)
+    settings = cells(rows)
+    for calibration in sorted({cell.calibration for cell in settings}):
+        part = [cell for cell in settings if cell.calibration == calibration]
+        best = sorted(max(gains) for cell in part if (gains := _gains(cell)))
+        auto = sorted(gain for cell in part if (gain := _gain_of_auto(cell)) is not None)
         if best:
             said = f"best {_times(best[0])} to {_times(best[-1])}"
-            full = [gain for cell in own for gain, scheme in _gains(cell) if scheme == "ssfusion_oi"]
+            full = [gain for cell in part for gain, scheme in _gains(cell) if scheme == "ssfusion_oi"]
             said += f", ssfusion_oi {min(full):.2f}x to {max(full):.2f}x" if full else ""
             said += f" (scheme=auto, not of the paper: {auto[0]:.2f}x to {auto[-1]:.2f}x)" if auto else ""
             parts.append(f"{calibration}: {said}")
@@ -197,5 +197,5 @@ def _times(gain: tuple[float, str]) -> str:
 
 def _batches(drawn: Sequence[Cell]) -> str:
     """Return how many samples a device has in a step, by model."""
-    found = sorted({f"{cell.case.model} {cell.case.batch_size}" for cell in drawn})
-    return f"Samples per device: {', '.join(found)}."
+    samples = sorted({f"{cell.case.model} {cell.case.batch_size}" for cell in drawn})
+    return f"Samples per device: {', '.join(samples)}."

@@ -157,14 +157,14 @@ def panels(rows: Sequence[Row]) -> list[Panel]:
             *(str(getattr(row.case, name)) for name in _SHARED),
         )
         groups.setdefault(key, []).append(row)
-    found = []
+    shown = []
     for _, group in sorted(groups.items()):
         single = _newest([row for row in group if row.case.world_size == 1 and row.case.density is None])
         for world_size in sorted({row.case.world_size for row in group} - {1}):
             same = _newest([row for row in group if row.case.world_size == world_size])
             origin = same[0].origin
-            found.append(Panel(origin.kind, origin.hardware, same[0].case, _bars(same), single))
-    return found
+            shown.append(Panel(origin.kind, origin.hardware, same[0].case, _bars(same), single))
+    return shown
 
 
 def _newest(rows: list[Row]) -> list[Row]:
@@ -289,13 +289,13 @@ def cells(rows: Sequence[Row]) -> list[Cell]:
         if row.case.calibration:
             key = (row.case.costs, *(str(getattr(row.case, name)) for name in _SETTING))
             groups.setdefault(key, []).append(row)
-    found = []
+    settings = []
     for _, group in sorted(groups.items()):
         alone = [row for row in group if row.case.world_size == 1 and row.case.density is None]
         single = max(alone, key=lambda row: row.origin.date, default=None)
         for world_size in sorted({row.case.world_size for row in group} - {1}):
-            found += _cells([row for row in group if row.case.world_size == world_size], single)
-    return found
+            settings += _cells([row for row in group if row.case.world_size == world_size], single)
+    return settings
 
 
 def _cells(rows: list[Row], single: Row | None) -> list[Cell]:
@@ -306,7 +306,7 @@ def _cells(rows: list[Row], single: Row | None) -> list[Cell]:
         taken.setdefault(_label(row.case), set()).add(row.case.compressor or "")
     widest = max(taken.values(), key=len)
     densities = sorted({row.case.density for row in rows if row.case.density}) or [1.0]
-    found = []
+    settings = []
     for compressor in sorted(widest) if len(widest) > 1 else [""]:
         for density in densities:
             here = {
@@ -315,8 +315,10 @@ def _cells(rows: list[Row], single: Row | None) -> list[Cell]:
                 if row.case.density in (None, density)
                 and (not compressor or len(taken[_label(row.case)]) == 1 or row.case.compressor == compressor)
             }
-            found.append(Cell(compressor, density, {name: here[name] for name in sorted(here, key=position)}, single))
-    return found
+            settings.append(
+                Cell(compressor, density, {name: here[name] for name in sorted(here, key=position)}, single)
+            )
+    return settings
 
 
 def as_the_paper_ran(cell: Cell) -> Cell:
@@ -339,9 +341,9 @@ def fastest(cell: Cell, schemes: Sequence[str] | None = None) -> str:
 
 def against_dense(cell: Cell, scheme: str) -> float | None:
     """Return the throughput of a scheme over that of dense DDP; None when one of them is not here, or does not fit."""
-    if not all(one in cell.rows and cell.fits(one) for one in (scheme, DENSE_BASELINE)):
+    if not all(name in cell.rows and cell.fits(name) for name in (scheme, DENSE_BASELINE)):
         return None
-    ours, dense = (cell.value(one, "throughput_samples_per_s") for one in (scheme, DENSE_BASELINE))
+    ours, dense = (cell.value(name, "throughput_samples_per_s") for name in (scheme, DENSE_BASELINE))
     return ours / dense
 
 
