@@ -11,11 +11,10 @@ from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Kind, Origin
 from ssfx.perf_model.cluster import MEASURABLE, Cluster
 from ssfx.perf_model.compressor_times import CompressorRates, measured_codecs, nominal_codecs, published_codecs
-from ssfx.perf_model.contention import Contention
 from ssfx.perf_model.devices import Device, device, device_names, has_sheet
 from ssfx.perf_model.gpu_record import GpuRecord, gpu_record
 from ssfx.perf_model.recorded_times import recorded_system
-from ssfx.perf_model.timing_model import TimingModel
+from ssfx.perf_model.timing_model import Contention, TimingModel
 from ssfx.planning.costs import CompressorTimes, Curve, Overheads
 
 GPU_OCCUPANCY = 0.05

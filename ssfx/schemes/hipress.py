@@ -18,8 +18,7 @@ from ssfx.schemes.carrier import Carrier, dense_carrier, sparse_carrier
 from ssfx.schemes.search.byte_groups import MIB, Group, dtype_profiles, plan_per_dtype, units
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions
 from ssfx.schemes.search.guarded import Sketch, best_sketch
-from ssfx.schemes.search.hipress_costs import authors, fitted
-from ssfx.schemes.search.secopa import Topology, decide
+from ssfx.schemes.search.secopa import Topology, authors, decide, fitted
 from ssfx.simulator.pricing.groups import GroupPrices, Way
 
 if TYPE_CHECKING:

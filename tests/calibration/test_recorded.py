@@ -8,7 +8,6 @@ from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.origin import Origin
 from ssfx.lab.calibration import calibrate_cluster as calibration
 from ssfx.lab.calibration.calibrate_cluster import Calibrated, codec, network_curves, rising
-from ssfx.perf_model.contention import Contention
 from ssfx.perf_model.recorded_times import (
     file_name,
     measured_on,
@@ -18,7 +17,7 @@ from ssfx.perf_model.recorded_times import (
     shipped_dir,
     written_dir,
 )
-from ssfx.perf_model.timing_model import TimingModel
+from ssfx.perf_model.timing_model import Contention, TimingModel
 from ssfx.planning.costs import Curve, Overheads
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
