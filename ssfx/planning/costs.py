@@ -266,6 +266,8 @@ def times_of(spec: str, times: Mapping[str, CompressorTimes], where: str, why: s
 
     Some options change the time of a unit of work, most do not: the times are of as many of them as have some.
     """
+    if spec in times:  # planners ask for the same few thousands of times
+        return times[spec]
     asked = Spec.parse(spec, "compressor")
     name = asked.name
     for count in range(len(asked.options), -1, -1):
