@@ -15,11 +15,11 @@ from functools import cached_property
 from math import inf
 from typing import Any
 
+from ssfx.compressors import build
 from ssfx.core.digests import loads
 from ssfx.core.origin import Origin
 from ssfx.core.spec import name_of
 from ssfx.core.typed import typed
-from ssfx.perf_model.compressor_costs import costs_of
 from ssfx.perf_model.compressor_times import why_uncounted
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads, Style, times_of
 
@@ -152,3 +152,34 @@ class TimingModel:
     def digest(self) -> str:
         """First 8 hex digits of the SHA-256 of the JSON text: which calibration a simulated number rests on."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:8]
+
+
+def costs_of(costs: Costs, compressor: str | None, density: float | None) -> Costs:
+    """Return `costs` with the curves over elements of one compressor (a spec; None: dense) at one density.
+
+    Costs without times by compressor have curves over elements already, and are returned as they are. ConfigError
+    names the compressors with times when `compressor` has none.
+    """
+    if not costs.times:
+        return costs
+    if compressor is None:
+        zero = Curve.zero()
+        return replace(costs, encode=zero, host=zero, decode=zero)
+    codec, one = costs.codec(compressor), build(compressor)
+    kept = density or 1.0
+    units = one.work([(2**10, 2**10)]) / 2**20  # work of an element
+    copies = 1 if one.additive else costs.world_size
+    indices = one.layout(2**20, kept).indices
+    per_element = copies * (min(kept, indices / 2**20) if indices else units)
+    host = _stretched(codec.host, units)
+    if not codec.host_copies:  # out as it is, back as a payload
+        host = host.plus(costs.pcie_s_per_byte * (4 + one.layout(2**20, kept).nbytes / 2**20))
+    return replace(
+        costs, encode=_stretched(codec.encode, units), host=host, decode=_stretched(codec.decode, per_element),
+        origin=codec.origin, times={compressor: codec},
+    )  # fmt: skip
+
+
+def _stretched(curve: Curve, units: float) -> Curve:
+    """Return the curve over sizes of which each stands for `units` units of the given one."""
+    return Curve(tuple(size / units for size in curve.sizes), curve.seconds, curve.unbounded)
