@@ -117,7 +117,7 @@ validation: $(INSTALLED) committed ## run what the simulator is checked against,
 
 conf: $(INSTALLED) ## write the files of conf/ that describe registered components, and the tables of ssfx list
 	@$(BIN)/python -m ssfx.config.write_conf
-	@$(BIN)/python -m ssfx.cli.component_tables
+	@$(BIN)/python -m ssfx.cli.listing
 
 docs: $(INSTALLED) ## redraw docs/img and rewrite the generated tables and pages of the documentation
 	@$(BIN)/python -m experiments.common.validation

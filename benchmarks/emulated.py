@@ -6,9 +6,8 @@ For each model, network and number of workers one process group trains all varia
 order that rotates, so that a busy machine hits all alike: no communication (the limit), an empty barrier instead of
 the exchange (what waiting for the slowest rank costs), torch DDP, the same again (what noise does), DDP with its fp16
 and PowerSGD hooks (rank 4), and ssfx schemes with their defaults; scheme=auto by its default quality, and by density.
-SSFX_BATCH_SCHEDULE_NETWORK_THREADS=1 counts for all of them (docs/emulation.md). Networks are emulated hosts with
-shaped lines, which needs root, or loopback, which does not. The default takes two hours, one model on one network with
-2 workers about two minutes.
+Networks are emulated hosts with shaped lines, which needs root, or loopback, which does not. The default takes two
+hours, one model on one network with 2 workers about two minutes.
 
 Before and after every visit the limit has a short turn of its own, because a shared machine changes its speed from one
 second to the next: a ratio to the limit is to these two, one to DDP is that of two such ratios of the same round. Times
@@ -38,6 +37,7 @@ from rich.table import Table
 
 from ssfx.core.errors import ConfigError, RunError, SsfxError, unknown
 from ssfx.core.files import read_json, write_json
+from ssfx.core.spec import Spec
 from ssfx.lab.engines.hosts import INTERFACE, Hosts, Network, missing
 from ssfx.lab.engines.launch import settings
 from ssfx.lab.engines.line_rate import measure
@@ -215,12 +215,9 @@ def variants_of(text: str) -> list[str]:
 def scheme_of(text: str) -> tuple[str, dict[str, Any]]:
     """Return the scheme and its options that "SCHEME", "SCHEME(density=0.01)" or "SCHEME COMPRESSOR" names."""
     scheme, _, compressor = text.partition(" ")
-    name, _, rest = scheme.partition("(")
+    spec = Spec.parse(scheme, "scheme")
     given: dict[str, Any] = {"compressor": compressor} if compressor else {}
-    for pair in rest.rstrip(")").split(",") if rest else ():
-        key, _, value = pair.partition("=")
-        given[key] = json.loads(value)
-    return name, given
+    return spec.name, given | {key: json.loads(value) for key, value in spec.options.items()}
 
 
 def network_of(name: str, workers: int) -> Network | None:

@@ -31,7 +31,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
 from ssfx.core.errors import SsfxError
-from ssfx.core.machine import batch_schedule_network_threads, share_cores
+from ssfx.core.machine import share_cores
 from ssfx.lab.results.manifest import busy_s
 from ssfx.lab.workloads import datasets, models
 from ssfx.runtime.sync import Sync
@@ -107,8 +107,7 @@ def meet(*_: Any) -> None:
 
 def torch_ddp(model: nn.Module, hook: str) -> nn.Module:
     """Return `model` in torch DDP with a group of its own; buffers are not broadcast, as ssfx does not either."""
-    with batch_schedule_network_threads():
-        group: Any = dist.new_group()
+    group: Any = dist.new_group()
     if hook != "powersgd":
         wrapped = DistributedDataParallel(model, process_group=group, broadcast_buffers=False)
         if hook == "fp16":

@@ -13,7 +13,7 @@ from experiments.common.evaluation.low_rank import mib, of
 from experiments.common.evaluation.row_steps import Rule, judge_orders, judge_predictions, prediction_bars
 from experiments.common.evaluation.step_plots import Lines, draw_panels
 from experiments.common.validation.published_acpsgd import Setup, ratios, timed
-from experiments.common.validation.published_steps import Method, Setting, Steps, method
+from experiments.common.validation.published_steps import PaperMethod, PaperSetting, Steps, method
 from ssfx.core.rows import Row
 from ssfx.schemes.search.byte_groups import MIB
 
@@ -53,7 +53,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     return complete(NAME, [*computed, *judge_predictions(rows, own), *judge_orders(rows, ORDERS)], COMMAND)
 
 
-def where(name: str, rank: int, mb: int) -> tuple[Method, Setting]:
+def where(name: str, rank: int, mb: int) -> tuple[PaperMethod, PaperSetting]:
     """Return a method with buffers of this size; one of the ledger's methods but for the size."""
     how, at = timed(name, Setup("BERT-Large", rank=rank))
     return method(how.scheme, **{**dict(how.options), "buffer_bytes": mb * MIB}), at

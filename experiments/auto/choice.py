@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.common.evaluation.configured import cluster
 from experiments.common.figures.style import ORIGIN_LINE, save, scheme_colour, style
 from ssfx.core.rows import Row
+from ssfx.core.spec import name_of
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.perf_model.plan_costs import costs_on
 from ssfx.perf_model.target import profile_for
@@ -44,7 +45,7 @@ _BY_COMPRESSOR = {
 
 
 @dataclass(frozen=True)
-class Point:
+class NetworkPoint:
     """At one bandwidth: the share of the elements that each method sends, and how many times as fast a step is."""
 
     gbps: float
@@ -74,7 +75,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         return save(figure, NAME, table, rows, out)
 
 
-def _panel(axis: Axes, title: str, found: list[Point]) -> None:
+def _panel(axis: Axes, title: str, found: list[NetworkPoint]) -> None:
     at = [one.gbps for one in found]
     stacks = [[100 * one.shares[name] for one in found] for name in METHODS]
     axis.stackplot(at, stacks, colors=list(METHODS.values()), linewidth=0)
@@ -103,7 +104,7 @@ def finding(rows: list[Row]) -> str:
 
 
 @cache
-def points(model: str) -> list[Point]:
+def points(model: str) -> list[NetworkPoint]:
     """Return what auto plans and how long it takes at each bandwidth."""
     work, usual = model_work(model), cluster(CLUSTER)
     profile = profile_for(work.model, usual, work.batch_size, work.optimizer)
@@ -114,7 +115,7 @@ def points(model: str) -> list[Point]:
         plan = make_plan("auto", profile, costs, {"ranks_per_node": on.devices_per_node})
         dense = make_plan("ddp_fp16", profile, costs)
         dense_s, auto_s = (evaluate(one, profile, costs).total_s for one in (dense, plan))
-        found.append(Point(gbps, _shares(plan), dense_s / auto_s))
+        found.append(NetworkPoint(gbps, _shares(plan), dense_s / auto_s))
     return found
 
 
@@ -131,4 +132,4 @@ def _method(lane: Lane, compressor: str | None) -> str:
     if compressor is None:
         return "dense, 32 bits"
     gathers = "top-k gathered" if lane.collective.startswith("all_gather") else "top-k summed on the way"
-    return _BY_COMPRESSOR.get(compressor.partition("(")[0], gathers)
+    return _BY_COMPRESSOR.get(name_of(compressor), gathers)

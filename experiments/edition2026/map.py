@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.common.evaluation.set_ups import Place, counted, map_lines, places
+from experiments.common.evaluation.set_ups import CheckedPlace, counted, map_lines, places
 from experiments.common.figures.style import caption_text, save, style
 from ssfx.core.rows import Row
 
@@ -100,7 +100,7 @@ def _block(axis: Axes, network: str, rates: Sequence[float], gpus: Sequence[str]
     axis.set_title(f"{network.removeprefix('GPUs over ')} between nodes")
 
 
-def lines(found: Sequence[Place]) -> list[dict[str, Any]]:
+def lines(found: Sequence[CheckedPlace]) -> list[dict[str, Any]]:
     """Return a line of the figure's table for each GPU, network and rate."""
     named = [(GPUS.get((line["device"], line["precision"])), line) for line in map_lines(found)]
     return [{"gpu": gpu, **line} for gpu, line in named if gpu]

@@ -13,7 +13,7 @@ from experiments.common.evaluation.judging import complete, held, says
 from experiments.common.evaluation.pages import draw_claims
 from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.schemes.search.mergecomp_search import Found, algorithm_2, search_last_cut
+from ssfx.schemes.search.mergecomp_search import SearchResult, algorithm_2, search_last_cut
 
 NAME = "mergecomp.alg2"
 TITLE = "Search over the number of groups"
@@ -31,7 +31,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
 def judge(rows: list[Row]) -> Sequence[Verdict]:
     """Return verdicts on the number of probes and on the stopping rule."""
     ends_s = (1.0, 0.9, 0.89, 0.5)
-    chosen = algorithm_2((Found(tuple(range(i)), end_s) for i, end_s in enumerate(ends_s)), ALPHA)
+    chosen = algorithm_2((SearchResult(tuple(range(i)), end_s) for i, end_s in enumerate(ends_s)), ALPHA)
     stops = chosen.total_s == ends_s[2]
     return complete(
         NAME,

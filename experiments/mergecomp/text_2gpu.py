@@ -10,7 +10,7 @@ from experiments.common.evaluation.judging import absent, complete
 from experiments.common.evaluation.pages import draw_claims
 from experiments.common.evaluation.row_steps import judge_predictions
 from experiments.common.validation.published_mergecomp import Setup, timed
-from experiments.common.validation.published_steps import Prediction, Step, Steps, number
+from experiments.common.validation.published_steps import PaperStep, Prediction, Steps, number
 from ssfx.core.rows import Row
 
 NAME = "mergecomp.text.2gpu"
@@ -49,7 +49,7 @@ def nominal(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.case.calibration.startswith("nominal")]
 
 
-def _step(steps: Steps, way: str, compressor: str) -> Step:
+def _step(steps: Steps, way: str, compressor: str) -> PaperStep:
     return steps.step(*timed(way, compressor, AT))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.common.claims.ledger import claims_by_id
-from experiments.common.claims.verdicts import Outcome, Verdict, as_printed, compared
+from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.figures.tables import draw_table
 from ssfx.advice.cases import simulate_case
 from ssfx.config.simulations import resolve_simulations
@@ -62,7 +62,7 @@ def judge(rows: list[Row]) -> list[Verdict]:
     outcome: Outcome = "agrees" if high >= 0.9 else "partly" if high >= 0.5 else "disagrees"
     share = compared("ssfusion.bg.comm90", (0.9, 0.9), (low, high), unit="fraction").ours
     return [
-        as_printed("ssfusion.bg.gpt3_params", 175, gpt3_parameters() / 1e9, 0, unit="billion", command=COMMAND,
+        compared("ssfusion.bg.gpt3_params", 175, gpt3_parameters() / 1e9, decimals=0, unit="billion", command=COMMAND,
                    reason="Layers, width and vocabulary as its authors publish them."),
         Verdict("ssfusion.bg.comm90", outcome, share, "simulated", "nominal", said, COMMAND, COST),
         Verdict("ssfusion.bg.gpt3_data", "not attempted", "", "none",

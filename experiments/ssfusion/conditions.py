@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.common.figures.auto import BY_QUALITY, COLOUR, auto_of
 from experiments.common.figures.style import caption_text, save, style
 from ssfx.core.rows import Row
-from ssfx.lab.results.simulated_cells import Cell, cells
+from ssfx.lab.results.comparisons import Cell, cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

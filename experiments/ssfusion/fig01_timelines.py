@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.common.claims.verdicts import Verdict, as_printed
+from experiments.common.claims.verdicts import Verdict, compared
 from experiments.common.figures.example import Example, reduced
 from experiments.common.figures.timelines import Timelines
 from ssfx.core.rows import Row
@@ -25,7 +25,7 @@ def judge(rows: list[Row]) -> list[Verdict]:
     holds = joint < fused < wfbp
     said = f"In the example: {finding(rows)}."
     return [
-        as_printed("ssfusion.fig1.tensors", 4, len(EXAMPLE.tensors), 0, command=COMMAND),
+        compared("ssfusion.fig1.tensors", 4, len(EXAMPLE.tensors), decimals=0, command=COMMAND),
         Verdict("ssfusion.fig1.order", "agrees" if holds else "disagrees", "holds" if holds else "does not hold",
                 "restated", reason=said, command=COMMAND, cost="seconds on one core"),
     ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.common.claims.verdicts import Verdict, as_printed
+from experiments.common.claims.verdicts import Verdict, compared
 from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.core.rows import Row
 
@@ -60,10 +60,10 @@ def judge(rows: list[Row]) -> list[Verdict]:
     left = sum(name == "G1" for name, _ in joint())
     elements = sum(map(len, TENSORS.values()))
     return [
-        as_printed("ssfusion.fig3.elements", 8, elements, 0, command=COMMAND),
-        as_printed("ssfusion.fig3.density", 0.25, DENSITY, 2, command=COMMAND),
-        as_printed("ssfusion.fig3.per", 1, least, 0, source="restated", command=COMMAND),
-        as_printed("ssfusion.fig3.multi", 0, left, 0, source="restated", command=COMMAND),
+        compared("ssfusion.fig3.elements", 8, elements, decimals=0, command=COMMAND),
+        compared("ssfusion.fig3.density", 0.25, DENSITY, decimals=2, command=COMMAND),
+        compared("ssfusion.fig3.per", 1, least, decimals=0, source="restated", command=COMMAND),
+        compared("ssfusion.fig3.multi", 0, left, decimals=0, source="restated", command=COMMAND),
     ]
 
 

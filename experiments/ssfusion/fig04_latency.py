@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.common.claims.verdicts import Outcome, Verdict, as_printed
+from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.figures.latency import COMMAND as COMMAND
 from experiments.common.figures.latency import Point, points, published
 from experiments.common.figures.style import COLUMN_IN, frame, save, style
@@ -75,7 +75,7 @@ def judge(rows: list[Row]) -> list[Verdict]:
     said = "Time for 10 KB over that for 1 KB, on this CPU; constant is less than twice."
     return [
         Verdict("ssfusion.fig4.shape", outcome, here, "measured", "", said, COMMAND, "half a minute on one core"),
-        as_printed("ssfusion.fig4.algos", 5, len(seconds), 0, command=COMMAND),
+        compared("ssfusion.fig4.algos", 5, len(seconds), decimals=0, command=COMMAND),
     ]
 
 

@@ -9,8 +9,7 @@ from experiments.common.figures.grouped_bars import Groups
 from experiments.common.figures.grouped_bars import finding as finding
 from experiments.common.figures.paper_words import MODELS
 from ssfx.core.rows import Row
-from ssfx.lab.results.comparisons import metric
-from ssfx.lab.results.simulated_cells import Cell
+from ssfx.lab.results.comparisons import Cell, metric
 
 NAME = "ssfusion.fig5"
 TITLE = "Fig. 5(a): time of an iteration with per-tensor, multi-tensor and selective sparsification"
@@ -43,3 +42,4 @@ GROUPS = Groups(
     NAME, TITLE, "model", _at, panel=lambda cell: f"{cell.case.world_size} V100S", metric="iteration_s",
     label="time per iteration (s)", schemes=SCHEMES, paper=_printed,
 )  # fmt: skip
+judge = GROUPS.judge

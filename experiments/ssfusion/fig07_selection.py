@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.common.claims.verdicts import Verdict
-from experiments.common.figures.seven_tensors import EXAMPLE, dense_tensors, per_tensor, planned
+from experiments.common.figures.example import EXAMPLE, dense_tensors, per_tensor, planned
 from experiments.common.figures.timelines import Timelines
 from ssfx.core.rows import Row
 from ssfx.simulator import Simulated

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.common.claims.ledger import claims_of
-from experiments.common.claims.simulated import NAMES, judged
+from experiments.common.claims.ledger import claims_by_id, claims_of
+from experiments.common.claims.simulated import NAMES, claim_columns, judged
+from experiments.common.claims.verdicts import Verdict
 from experiments.common.figures.paper_words import MODELS, TIMES
 from experiments.common.figures.style import COLUMN_IN, frame, save, style
 from ssfx.core.rows import Row
-from ssfx.lab.results.simulated_cells import Cell, cells
+from ssfx.lab.results.comparisons import Cell, cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +40,6 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
     import matplotlib.pyplot as plt
 
     calibrations = sorted({cell.calibration for cell in shown})
-    found = judged(CLAIMS[0], rows)
     with style():
         figure, grid = plt.subplots(
             1, len(calibrations), figsize=(2 * COLUMN_IN, 3.0), squeeze=False, sharey=True, layout="constrained"
@@ -49,14 +49,20 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         grid.flat[0].set_ylabel("time per iteration (s)")
         origin = "Simulated: one exchange of the whole gradient. Open: printed in the paper, for models without names."
         frame(figure, TITLE, origin, ncols=4)
-        table = [line for cell in shown for line in lines(cell)] + [one.columns() for one in found]
+        table = [line for cell in shown for line in lines(cell)] + claim_columns(CLAIMS[0], rows)
         return save(figure, NAME, table, rows, out)
+
+
+def judge(rows: list[Row]) -> list[Verdict]:
+    """Return the verdicts of the simulated rows on the times and their growth."""
+    return judged(CLAIMS[0], rows)
 
 
 def finding(rows: list[Row]) -> str:
     """Return by how much each collective grows from 8 to 64 GPUs."""
-    grown = [one for one in judged(CLAIMS[0], rows) if one.claim.metric == "ratio"]
-    parts = [f"{one.claim.subject} {one.here} ({one.calibration})" for one in grown]
+    claims = claims_by_id()
+    grown = [verdict for verdict in judge(rows) if claims[verdict.claim].metric == "ratio"]
+    parts = [f"{claims[verdict.claim].subject} {verdict.ours} ({verdict.calibration})" for verdict in grown]
     return f"64 GPUs over 8: {', '.join(parts)}" if parts else "not simulated on both 8 and 64 GPUs"
 
 

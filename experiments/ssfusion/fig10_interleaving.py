@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.common.figures.seven_tensors import EXAMPLE, planned
+from experiments.common.figures.example import EXAMPLE, planned
 from experiments.common.figures.timelines import Timelines
 from ssfx.simulator import Simulated
 

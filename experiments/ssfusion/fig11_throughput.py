@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.common.claims.verdicts import Verdict, as_printed
+from experiments.common.claims.simulated import judged
+from experiments.common.claims.verdicts import Verdict, compared
 from experiments.common.figures.auto import BY_QUALITY, NO_PRINTED_TIMES
 from experiments.common.figures.gains import Gains
 from experiments.common.figures.gains import finding as finding
 from experiments.common.figures.paper_words import RIVALS
 from ssfx.core.rows import Row
-from ssfx.lab.results.simulated_cells import cells
+from ssfx.lab.results.comparisons import cells
 
 NAME = "ssfusion.fig11"
 TITLE = "Fig. 11: throughput of SSFusion over that of each rival, 200 Gbit/s between nodes"
@@ -34,6 +35,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
 
 
 def judge(rows: list[Row]) -> list[Verdict]:
-    """Return the verdict on the number of rivals; those on gains follow from the simulated rows."""
+    """Return the verdicts on the number of rivals and on gains over them."""
     run = [rival for rival in RIVALS if any(rival in cell.rows for cell in cells(rows))]
-    return [as_printed("ssfusion.setup.baselines", 6, len(run), 0, unit="rivals", command=COMMAND)]
+    number = compared("ssfusion.setup.baselines", 6, len(run), decimals=0, unit="rivals", command=COMMAND)
+    return [number, *judged(NAME, rows, COMMAND)]

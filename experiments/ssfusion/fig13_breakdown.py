@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.common.claims.ledger import ledgers
-from experiments.common.claims.simulated import judged
+from experiments.common.claims.simulated import claim_columns, judged
 from experiments.common.claims.values import LEAST, METHODS
+from experiments.common.claims.verdicts import Verdict
 from experiments.common.figures.auto import (
     BY_QUALITY,
     LABEL,
@@ -22,7 +23,7 @@ from experiments.common.figures.breakdown import PARTS
 from experiments.common.figures.paper_words import MODELS, RIVALS, SCHEMES, TIMES, panel_order, scheme_name
 from experiments.common.figures.style import COLUMN_IN, frame, save, style
 from ssfx.core.rows import Row
-from ssfx.lab.results.simulated_cells import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
+from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +73,12 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         origin = "Simulated: one step in virtual time for each scheme. Nothing is fitted to the paper's values."
         frame(figure, TITLE, origin, ncols=5)
         table = [line for cell in shown for line in lines(cell)]
-        return save(figure, NAME, [*table, *(one.columns() for one in judged(NAME, rows))], rows, out)
+        return save(figure, NAME, [*table, *claim_columns(NAME, rows)], rows, out)
+
+
+def judge(rows: list[Row]) -> list[Verdict]:
+    """Return the verdicts of the simulated rows on what SSFusion saves."""
+    return judged(NAME, rows)
 
 
 def finding(rows: list[Row]) -> str:

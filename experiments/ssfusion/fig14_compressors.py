@@ -34,3 +34,4 @@ def _place(compressor: str) -> tuple[float, str]:
 
 
 GAINS = Gains(NAME, TITLE, "resnet152 bert_large", "settings", lambda cell: _place(cell.compressor), "sparsifier")
+judge = GAINS.judge

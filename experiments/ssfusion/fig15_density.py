@@ -22,6 +22,7 @@ NOTES = (
 GAINS = Gains(
     NAME, TITLE, "", "settings", lambda cell: (-cell.density, f"density {cell.density:g}"), "density asked for"
 )
+judge = GAINS.judge
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from experiments.common.figures.auto import BY_QUALITY, NO_PRINTED_TIMES
 from experiments.common.figures.grouped_bars import Groups
 from experiments.common.figures.grouped_bars import finding as finding
 from ssfx.core.rows import Row
-from ssfx.lab.results.simulated_cells import Cell
+from ssfx.lab.results.comparisons import Cell
 
 NAME = "ssfusion.fig16"
 TITLE = "Fig. 16: throughput by bandwidth between nodes, ResNet-152 on 64 GPUs"
@@ -36,3 +36,4 @@ def _at(cell: Cell) -> tuple[float, str]:
 
 
 GROUPS = Groups(NAME, TITLE, "line rate of a node (Gbit/s)", _at)
+judge = GROUPS.judge

@@ -8,7 +8,7 @@ from experiments.common.figures.auto import BY_QUALITY, NO_PRINTED_TIMES
 from experiments.common.figures.grouped_bars import Groups
 from experiments.common.figures.grouped_bars import finding as finding
 from ssfx.core.rows import Row
-from ssfx.lab.results.simulated_cells import Cell
+from ssfx.lab.results.comparisons import Cell
 
 NAME = "ssfusion.fig17"
 TITLE = "Fig. 17: throughput of two large models on 64 GPUs of 40 and 80 GB"
@@ -33,3 +33,4 @@ def _at(cell: Cell) -> tuple[float, str]:
 
 
 GROUPS = Groups(NAME, TITLE, "device", _at)
+judge = GROUPS.judge

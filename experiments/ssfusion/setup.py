@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from experiments.common.claims.ledger import claims_by_id
-from experiments.common.claims.verdicts import Verdict, as_printed
+from experiments.common.claims.verdicts import Verdict, compared
 from experiments.common.figures.tables import draw_table
 from ssfx.core.paths import conf_dir
 from ssfx.core.rows import Row
@@ -83,7 +83,7 @@ def judge(rows: list[Row]) -> list[Verdict]:
     for name in SETTINGS:
         claim = claims_by_id()[name]
         assert claim.bounds is not None
-        found.append(as_printed(name, claim.bounds[0], _taken(*SETTINGS[name]), 4, command=COMMAND))
+        found.append(compared(name, claim.bounds[0], _taken(*SETTINGS[name]), decimals=4, command=COMMAND))
     said = {name: Verdict(name, "not attempted", "", "none", reason=why) for name, why in NOT_TAKEN.items()}
     return [*found, *said.values()]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from experiments.common.claims.ledger import claims_by_id
-from experiments.common.claims.verdicts import Verdict, as_printed, compared
+from experiments.common.claims.verdicts import Verdict, compared
 from experiments.common.figures.tables import draw_table
 from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
@@ -58,7 +58,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         for key, heading in SHARES.items():
             claim = claims_by_id()[f"{NAME}.{network.claim}.{key}"]
             assert claim.bounds is not None
-            verdict = as_printed(claim.id, claim.bounds[0], ours[key], 2)
+            verdict = compared(claim.id, claim.bounds[0], ours[key], decimals=2)
             table.append(
                 {
                     "model": network.name if key == "small.count" else "",
@@ -98,9 +98,9 @@ def judge(rows: list[Row]) -> list[Verdict]:
             claim = claims_by_id()[f"{NAME}.{network.claim}.{key}"]
             assert claim.bounds is not None
             why = f"With {network.definition}."
-            one = as_printed(claim.id, claim.bounds[0], ours[key], 2, unit="%", reason=why, command=COMMAND)
+            one = compared(claim.id, claim.bounds[0], ours[key], decimals=2, unit="%", reason=why, command=COMMAND)
             of_task = shares(replace(network, labels=None))[key]
-            if as_printed(claim.id, claim.bounds[0], of_task, 2).outcome != one.outcome:
+            if compared(claim.id, claim.bounds[0], of_task, decimals=2).outcome != one.outcome:
                 other = f"Only with {network.definition}; that of the task has {of_task:.2f} %."
                 one = replace(one, outcome="partly", reason=other)
             found.append(one)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.common.claims.ledger import claims_by_id
-from experiments.common.claims.verdicts import Outcome, Verdict, as_printed
+from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.figures.tables import draw_table
 from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
@@ -62,7 +62,7 @@ class Task:
         units = {"MB": ((1e6, "MB"), (2**20, "MiB")), "GB": ((1e9, "GB"), (2**30, "GiB"))}[prefix]
         for divisor, unit in units:
             size = network.nbytes / divisor
-            if as_printed("", self.stated, size, self.decimals).outcome == "agrees":
+            if compared("", self.stated, size, decimals=self.decimals).outcome == "agrees":
                 return f"{size:.2f} {unit}"
         return ""
 
@@ -146,7 +146,7 @@ def judge(rows: list[Row]) -> list[Verdict]:
     for name, count in counts.items():
         claim = claims_by_id()[f"ssfusion.setup.{name}"]
         assert claim.bounds is not None
-        found.append(as_printed(claim.id, claim.bounds[0], count, 0, command=COMMAND))
+        found.append(compared(claim.id, claim.bounds[0], count, decimals=0, command=COMMAND))
     return found
 
 

@@ -129,7 +129,7 @@ def _simulated(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
         percent = 100 * profile_s / (profile_s + (steps - observed) * times[SCHEME])
         found[name] = {
             "percent": percent, "observed": observed, "steps": steps, "profile_s": profile_s,
-            "calibration": mine[0].case.calibration.partition(":")[0],
+            "calibration": mine[0].case.costs,
         }  # fmt: skip
     return found
 

@@ -8,6 +8,7 @@ from ssfx.advice.sharded_steps import Asked, ShardedStep, plan_sharded, simulate
 from ssfx.compressors.memories import memories
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
+from ssfx.core.spec import name_of
 from ssfx.perf_model.mesh import mesh_on
 from ssfx.perf_model.target import Target, target_of
 from ssfx.planning.sharding import DTYPES, Sharding
@@ -29,7 +30,7 @@ def selection_of(case: Case, achieved_density: float | None, build_up: float | N
         )
     if achieved_density is None or case.compressor is None or case.density is None:
         return SelectionStats(build_up=build_up)
-    return SelectionStats(((case.compressor.partition("(")[0], achieved_density / case.density),), build_up)
+    return SelectionStats(((name_of(case.compressor), achieved_density / case.density),), build_up)
 
 
 def unmoved(case: Case, step: Simulated, given: Mapping[str, float]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from ssfx.advice.sending import more_steps
 from ssfx.advice.setting import TUNED, Setting, Trial
 from ssfx.advice.trust import Trust
 from ssfx.compressors import build
+from ssfx.core.spec import name_of
 from ssfx.schemes.search.auto_steps import TRAIN_STEPS
 
 
@@ -89,7 +90,7 @@ class Ranking:
         """Kinds of origin, and the compressors in use whose times are of that kind."""
         kinds: dict[str, set[str]] = {}
         for spec in {spec for entry in self.entries for spec in entry.compressors}:
-            name = spec.partition("(")[0]
+            name = name_of(spec)
             kinds.setdefault(self.setting.system.codec(name).origin.kind, set()).add(name)
         return {kind: sorted(names) for kind, names in sorted(kinds.items())}
 

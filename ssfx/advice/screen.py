@@ -20,7 +20,7 @@ _GROUP = " " * 19
 
 
 @dataclass(frozen=True)
-class Line:
+class ScreenLine:
     """One sentence: `first` stands before its first line, `indent` before the others."""
 
     text: str
@@ -30,7 +30,7 @@ class Line:
     warns: bool = False
 
 
-def first_screen(advice: Ranking) -> list[Line]:
+def first_screen(advice: Ranking) -> list[ScreenLine]:
     """Return the answer and the groups, each sentence one Line."""
     setting, dense, answer = advice.setting, advice.dense, answer_of(advice)
     batch = f"batch {setting.profile.batch_size} each" + (
@@ -41,31 +41,31 @@ def first_screen(advice: Ranking) -> list[Line]:
     bandwidth, place = answer.bandwidth(setting.gbps), "" if sharded else place_on_map(setting.cluster)
     checked = NEVER_SHARDED if sharded else where_checked(setting.cluster)
     return [
-        Line(
+        ScreenLine(
             f"{setting.profile.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks at "
             f"{setting.cluster.network_text}, {batch}{sharded}, density {setting.density:g} "
             f"(simulated, {setting.system.origin.kind} times)",
             "  ", bold=True,
         ),
-        Line(answer.reason, _IN, f"{'ANSWER':8}{answer.word.capitalize()}. ", bold=True),
-        *([Line(bandwidth, _IN, _IN)] if bandwidth else []),
+        ScreenLine(answer.reason, _IN, f"{'ANSWER':8}{answer.word.capitalize()}. ", bold=True),
+        *([ScreenLine(bandwidth, _IN, _IN)] if bandwidth else []),
         *_sixteen_bit(answer, advice),
         *_memory(answer, advice),
-        Line(f"Checked: {checked}.", _IN, _IN),
-        *([Line(f"Map: {place}.", _IN, _IN)] if place else []),
-        *([Line(f"Exchanges: {setting.cluster.exchange_text}.", _IN, _IN)] if setting.cluster.tables else []),
-        Line(f"How sure: {_how_sure(answer.best or dense)}.", _IN, _IN),
-        *([Line(f"Quality: {_quality(answer.best)}.", _IN, _IN)] if answer.best else []),
-        Line(""),
-        Line(f"{dense.trial.title}, {1e3 * dense.iteration_s:.1f} ms a step", _GROUP, f"{'tuned dense':19}"),
-        *(Line(listed(group), _GROUP, f"{name:19}") for name, group in groups),
+        ScreenLine(f"Checked: {checked}.", _IN, _IN),
+        *([ScreenLine(f"Map: {place}.", _IN, _IN)] if place else []),
+        *([ScreenLine(f"Exchanges: {setting.cluster.exchange_text}.", _IN, _IN)] if setting.cluster.tables else []),
+        ScreenLine(f"How sure: {_how_sure(answer.best or dense)}.", _IN, _IN),
+        *([ScreenLine(f"Quality: {_quality(answer.best)}.", _IN, _IN)] if answer.best else []),
+        ScreenLine(""),
+        ScreenLine(f"{dense.trial.title}, {1e3 * dense.iteration_s:.1f} ms a step", _GROUP, f"{'tuned dense':19}"),
+        *(ScreenLine(listed(group), _GROUP, f"{name:19}") for name, group in groups),
         *_unproven(answer),
-        *(Line(f"beware: {line}", "  ", warns=True) for line in cautions(setting.profile, setting.cluster)),
-        *(Line(f"extrapolated: {line}", "  ", warns=True) for line in advice.extrapolated),
+        *(ScreenLine(f"beware: {line}", "  ", warns=True) for line in cautions(setting.profile, setting.cluster)),
+        *(ScreenLine(f"extrapolated: {line}", "  ", warns=True) for line in advice.extrapolated),
     ]  # fmt: skip
 
 
-def as_text(lines: Sequence[Line]) -> str:
+def as_text(lines: Sequence[ScreenLine]) -> str:
     """Return the lines wrapped at WIDTH characters."""
     return "\n".join(
         textwrap.fill(
@@ -75,14 +75,14 @@ def as_text(lines: Sequence[Line]) -> str:
     )
 
 
-def _memory(answer: Answer, advice: Ranking) -> list[Line]:
+def _memory(answer: Answer, advice: Ranking) -> list[ScreenLine]:
     """Return what tuned dense takes of a device's memory, and the best scheme that compresses."""
     needed = advice.setting.memory(advice.dense.trial)
     if needed is None:
         return []
     best = answer.best and advice.setting.memory(answer.best.trial)
     also = f"; with {answer.best.scheme} {best.said}" if answer.best and best else ""
-    return [Line(f"Memory: {needed.text} with tuned dense{also}.", _IN, _IN)]
+    return [ScreenLine(f"Memory: {needed.text} with tuned dense{also}.", _IN, _IN)]
 
 
 def _how_sure(entry: Entry) -> str:
@@ -106,15 +106,17 @@ def _quality(best: Entry) -> str:
     )
 
 
-def _unproven(answer: Answer) -> list[Line]:
+def _unproven(answer: Answer) -> list[ScreenLine]:
     if not answer.unproven:
         return []
-    return [Line(listed(answer.unproven), _GROUP, "faster by these times, quality unknown or worse: ")]
+    return [ScreenLine(listed(answer.unproven), _GROUP, "faster by these times, quality unknown or worse: ")]
 
 
-def _sixteen_bit(answer: Answer, advice: Ranking) -> list[Line]:
+def _sixteen_bit(answer: Answer, advice: Ranking) -> list[ScreenLine]:
     """Return what sending dense gradients in 16 bits gives, which costs no accuracy to speak of: the other baseline."""
     half = next((one for one in advice.entries if one.scheme == SIXTEEN_BIT), None)
     if half is None or half is answer.best:
         return []
-    return [Line(f"Dense gradients in 16 bit ({SIXTEEN_BIT}) give {half.speedup_vs_dense:.2f}x of dense.", _IN, _IN)]
+    return [
+        ScreenLine(f"Dense gradients in 16 bit ({SIXTEEN_BIT}) give {half.speedup_vs_dense:.2f}x of dense.", _IN, _IN)
+    ]

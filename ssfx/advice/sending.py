@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import inf
 
 from ssfx.compressors import build
+from ssfx.core.spec import name_of
 from ssfx.planning.plan import Plan, Segment
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.search.auto_steps import MORE_STEPS, TRAIN_STEPS, Needed, measured_steps, needed
@@ -56,11 +57,11 @@ def recorded_spec(compressor: str, train_steps: int = TRAIN_STEPS) -> str:
     """
     if build(compressor).sparse:
         return compressor
-    name = compressor.partition("(")[0]
+    name = name_of(compressor)
     shares = {
         row["compressor"]: share
         for row in measured_steps()
-        if row["compressor"].partition("(")[0] == name and not row["density"]
+        if name_of(row["compressor"]) == name and not row["density"]
         and (share := needed(row, train_steps).share) is not None and share <= LIMIT
     }  # fmt: skip
     return min(shares, key=lambda spec: shares[spec]) if shares else compressor
@@ -69,7 +70,7 @@ def recorded_spec(compressor: str, train_steps: int = TRAIN_STEPS) -> str:
 def _segments(plan: Plan) -> Iterator[tuple[str, Segment]]:
     for _, lane in plan.lanes():
         for one in lane.segments:
-            yield lane.collective.partition("(")[0], one
+            yield name_of(lane.collective), one
 
 
 def _way(collective: str, one: Segment) -> str:
@@ -77,7 +78,7 @@ def _way(collective: str, one: Segment) -> str:
         # A tensor that travels dense in a gather of others is part of that gather, which another segment stands for.
         return DENSE if collective in SUMS or collective.startswith("all_gather") else collective
     if collective in SUMS:
-        return _SUMMED.get(one.compressor.partition("(")[0], "sums of agreed positions")
+        return _SUMMED.get(name_of(one.compressor), "sums of agreed positions")
     if collective.startswith("all_gather"):
         return "gathered selections" if build(one.compressor).sparse else "gathered values of few bits"
     return collective

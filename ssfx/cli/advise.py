@@ -13,6 +13,9 @@ import click
 
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.terminal import print_table, say
+from ssfx.core.errors import ConfigError
+from ssfx.core.paths import results_dir
+from ssfx.core.plugins import provided
 
 if TYPE_CHECKING:
     from ssfx.advice import Advice, Entry, Setting
@@ -38,7 +41,6 @@ def advise(overrides: tuple[str, ...], every: bool, evens: bool, sources: bool, 
     from ssfx.advice import advise as ranked
     from ssfx.advice import break_evens, sentences
     from ssfx.config.advice_question import by_quality, resolve_setting
-    from ssfx.core.errors import ConfigError
 
     overrides, quality = by_quality(overrides)
     if quality:
@@ -72,8 +74,6 @@ def _by_quality(setting: Setting, as_json: bool) -> None:
     Of a model with recorded runs to a target that is the time to this target, unless a number of steps is asked about.
     """
     from ssfx.advice.quality_ranking import quality_ranking, recorded_of
-    from ssfx.core.paths import results_dir
-    from ssfx.core.plugins import provided
     from ssfx.perf_model.cautions import cautions
 
     rows = provided("ssfx.hooks", "rows")

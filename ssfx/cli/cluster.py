@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ssfx.cli.terminal import print_table, say
+from ssfx.core.digests import yaml_with_digest
 from ssfx.core.errors import ConfigError
+from ssfx.core.files import write_atomic
 
 if TYPE_CHECKING:
     from ssfx.perf_model.cluster import Cluster
@@ -35,8 +37,6 @@ def import_(files: tuple[Path, ...], name: str | None, nodes: int | None, device
     reduce_scatter, alltoall and sendrecv on any numbers of ranks; ssfx profile network; for structure nvidia-smi topo
     -m, scontrol show node or partition, ibstat.
     """
-    from ssfx.core.digests import yaml_with_digest
-    from ssfx.core.files import write_atomic
     from ssfx.perf_model.cluster_import import imported
 
     stem = name or files[0].name.partition(".")[0] or "cluster"

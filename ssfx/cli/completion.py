@@ -8,6 +8,8 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, add_completion_class
 
+from ssfx.core.plugins import add_plugin
+
 
 def _override(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     # Imported here, so that a command that completes nothing does not pay for it.
@@ -24,8 +26,6 @@ def _config_dir(_ctx: click.Context, _param: click.Parameter, folders: tuple[str
 
 
 def _plugin(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> None:
-    from ssfx.core.plugins import add_plugin
-
     for name in names:
         add_plugin(name)
 

@@ -1,12 +1,24 @@
-"""`ssfx list`: what there is to choose from, one line each."""
+"""`ssfx list`: what there is to choose from, one line each.
+
+`python -m ssfx.cli.listing` writes the tables that it shows (`make conf` does), so that no component is imported to
+list them; a test holds them up to date.
+"""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
 
 import click
 
 from ssfx.cli.completion import own_components
-from ssfx.cli.component_tables import FOLDERS, KINDS, SHIPPED, Table, component_table, modules
 from ssfx.cli.terminal import print_table
+from ssfx.core.errors import unknown
+from ssfx.core.files import read_json, write_atomic
+from ssfx.core.plugins import any_plugins
 
 
 def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -23,8 +35,6 @@ def list_(kind: str | None, as_json: bool) -> None:
     Kinds: schemes, compressors, memories, models, datasets, workloads, clusters, experiments, presets, engines,
     collectives.
     """
-    from ssfx.core.errors import unknown
-
     if kind is not None and kind not in KINDS:
         raise unknown("kind", kind, KINDS)
     if as_json:
@@ -61,12 +71,82 @@ def _folder(kind: str) -> Table:
 
 def _registered(kind: str) -> Table:
     """Return the shipped table; where there are plugins or other modules than it was made from, import them all."""
-    from ssfx.core.files import read_json
-    from ssfx.core.plugins import any_plugins
-
     if SHIPPED.exists() and not any_plugins():
         shipped = read_json(SHIPPED)
         if shipped["modules"] == modules():
             header, *lines = shipped[kind]
             return header, lines
     return component_table(kind)
+
+
+KINDS = (
+    "schemes",
+    "compressors",
+    "memories",
+    "models",
+    "datasets",
+    "workloads",
+    "clusters",
+    "experiments",
+    "presets",
+    "engines",
+    "collectives",
+)
+FOLDERS = ("workloads", "clusters", "experiments", "presets")
+"""Those whose entries are files of conf/."""
+PACKAGES = ("schemes", "compressors", "memories", "collectives", "engines", "workloads", "workloads/catalog")
+SHIPPED = Path(__file__).parents[1] / "data" / "component_tables.json"
+"""The tables of all other kinds, which `make conf` writes: importing 150 modules would take longer than the rest."""
+Table = tuple[Sequence[str], Iterable[Sequence[str]]]
+
+
+def modules() -> list[str]:
+    """Return the files that components are declared in, below ssfx/."""
+    folders = (SHIPPED.parents[1] / package for package in PACKAGES)
+    return sorted(f"{folder.name}/{path.name}" for folder in folders for path in folder.glob("*.py"))
+
+
+def component_table(kind: str) -> Table:
+    """Return the header and the lines of a kind of component, from the declarations."""
+    # late: the shipped tables are there so that no component has to be imported
+    from ssfx.collectives import collectives
+    from ssfx.compressors import compressors
+    from ssfx.config.groups import registry
+    from ssfx.schemes.capabilities import HEADER, capabilities
+
+    if kind == "schemes":
+        return HEADER, [astuple(line) for line in capabilities()]
+    if kind == "compressors":
+        return ("compressor", "supports", "summary"), [_compressor(entry) for entry in compressors]
+    if kind == "collectives":
+        return ("collective", "source", "summary"), [(one.name, one.cls.source, one.summary) for one in collectives]
+    group = {"memories": "memory"}.get(kind, kind.removesuffix("s"))
+    lines = [(entry.name, entry.summary) for entry in registry(group)]
+    if group == "engine":
+        lines.insert(0, ("auto", "the engine that can run the chosen cluster from here"))
+    return (group, "summary"), lines
+
+
+def _compressor(entry: Any) -> Sequence[str]:
+    from ssfx.compressors import build
+    from ssfx.schemes.carrier import keeps_fraction
+
+    one = build(entry.name)
+    words = [
+        "additive" if one.additive else "", "error feedback" if one.error_feedback else "",
+        "density" if keeps_fraction(entry.name) else "",
+    ]  # fmt: skip
+    return entry.name, ", ".join(filter(None, words)) or "-", entry.summary
+
+
+def file_text() -> str:
+    """Return what the file has to hold: for each kind its header and lines, and the modules that they are from."""
+    parts: dict[str, Any] = {"modules": modules()}
+    for kind in sorted(set(KINDS).difference(FOLDERS)):
+        header, lines = component_table(kind)
+        parts[kind] = [header, *lines]
+    return json.dumps(parts, indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    write_atomic(SHIPPED, file_text())

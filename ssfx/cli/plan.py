@@ -10,6 +10,8 @@ import click
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.plan_table import COLUMNS, RIGHT, bytes_text, lanes_of
 from ssfx.cli.terminal import print_table
+from ssfx.core.doing import doing
+from ssfx.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from ssfx.config.plans import Planned
@@ -30,7 +32,6 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     # A plan has no linear algebra: numpy need not start a thread for every core, which a busy machine pays for.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ssfx.config.plans import plan_of, resolve_plan
-    from ssfx.core.doing import doing
 
     planned = resolve_plan(overrides)
     if planned.sharding is not None:
@@ -105,7 +106,6 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
 
 def _explain(planned: Planned, made: Plan, profile: Profile, costs: Costs | str, as_json: bool) -> None:
     """Print why a plan of auto is what it is."""
-    from ssfx.core.errors import ConfigError
     from ssfx.schemes.search.auto_why import why_lines
 
     parts = planned.parts

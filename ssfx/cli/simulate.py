@@ -5,16 +5,24 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ssfx.cli.completion import overrides_argument
-from ssfx.cli.steps import compare, critical_paths, names_of, plain, show
+from ssfx.cli.terminal import print_table
+from ssfx.core.doing import doing
+from ssfx.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ssfx.cli.steps import Outcome
+    from ssfx.core.case import Case
+    from ssfx.perf_model.target import Target
+    from ssfx.simulator import Simulated
+    from ssfx.simulator.pricing.device_memory import DeviceMemory
+
+    Outcome = tuple[Case, Target, Simulated]
 
 
 @click.command(short_help="Simulate one step: where its time goes, and why.")
@@ -44,8 +52,6 @@ def simulate(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ssfx.advice.cases import selection_of, simulate_case
     from ssfx.config.simulations import resolve_simulations
-    from ssfx.core.doing import doing
-    from ssfx.core.errors import ConfigError
     from ssfx.simulator import why
     from ssfx.simulator.trace import save
 
@@ -90,7 +96,6 @@ def simulate(
 def _without_effect(outcomes: Sequence[Outcome], given: Mapping[str, float]) -> list[tuple[str, ...]]:
     """Return of each case the options that change nothing about it; ConfigError for one that does so of every case."""
     from ssfx.advice.cases import unmoved
-    from ssfx.core.errors import ConfigError
 
     found = [unmoved(case, step, given) for case, _, step in outcomes]
     for option in given:
@@ -104,3 +109,193 @@ def _without_effect(outcomes: Sequence[Outcome], given: Mapping[str, float]) -> 
 
 def _word(option: str) -> str:
     return "--" + option.replace("_", "-")
+
+
+_BAR = 40
+_PARTS = {
+    "forward_s": "forward", "backward_s": "backward", "sparsify_s": "compression", "exposed_comm_s": "exposed exchange",
+    "step_s": "optimizer step", "other_s": "other",
+}  # fmt: skip
+
+
+def show(outcome: Outcome) -> None:
+    """The parts, the critical path and the bytes of one step are printed, and what they rest on."""
+    case, target, step = outcome
+    metrics, critical = _metrics(outcome), step.critical_s()
+    click.secho(f"{_title(case)}, {_sparse(case) or 'dense'}", bold=True)
+    needed = memory_of(outcome)
+    if needed and not needed.fits:
+        click.secho(f"memory: {needed.text}", fg="yellow")
+        return
+    click.echo(
+        f"simulated: {_ms(step.iteration_s)} per iteration, {metrics['throughput_samples_per_s']:,.1f} samples/s, "
+        f"scaling factor {_scaling(outcome):.3f} (one device alone: {_ms(target.profile.alone_s(case.accumulate))})"
+    )
+    rows = [_line(label, metrics[name], step.iteration_s) for name, label in _PARTS.items()]
+    print_table(("where the time goes", "ms", "share", ""), rows, right={"ms", "share"})
+    rows = [_line(stage, seconds, step.iteration_s) for stage, seconds in critical.items() if seconds]
+    print_table(("critical path", "ms", "share", ""), rows, right={"ms", "share"})
+    click.echo(
+        f"exchange: {_ms(step.comm_s)} under way, {_ms(step.exposed_comm_s)} exposed; tasks that disturb one another "
+        f"cost {_ms(max(0.0, step.slowdown_s()))} on the critical path"
+    )
+    click.echo(f"bytes per rank: {metrics['contributed_bytes']:,} handed over, {metrics['sent_bytes']:,} sent")
+    _remarks(outcome)
+    for line in step.outside:
+        click.secho(f"extrapolated: {line}", fg="yellow")
+    _origins([outcome])
+    click.echo(f"plan {step.plan.digest}, calibration {case.calibration}")
+
+
+def compare(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
+    """One line for each of several steps is printed, and what they rest on."""
+    header = (
+        "case", "iteration ms", "samples/s", "scaling", "compression", "exposed", "exchange", "handed over", "",
+    )  # fmt: skip
+    rows = []
+    profiles = [target.profile.origin.kind for _, target, _ in outcomes]
+    for name, outcome, kind in zip(names, outcomes, profiles, strict=True):
+        step, metrics, needed = outcome[2], _metrics(outcome), memory_of(outcome)
+        if needed and not needed.fits:
+            rows.append((name, *("-" for _ in header[1:-1]), "does not fit"))
+            continue
+        # A measured time beside one from a data sheet: their difference is not that of the cases.
+        marks = ["extrapolated"] * bool(step.outside) + [f"{kind} profile"] * (len(set(profiles)) > 1)
+        rows.append(
+            (
+                name, f"{1e3 * step.iteration_s:.2f}", f"{metrics['throughput_samples_per_s']:,.1f}",
+                f"{_scaling(outcome):.3f}", f"{1e3 * metrics['sparsify_s']:.2f}",
+                f"{1e3 * step.exposed_comm_s:.2f}", f"{1e3 * step.comm_s:.2f}",
+                f"{metrics['contributed_bytes'] / 2**20:.2f} MiB", ", ".join(marks),
+            )
+        )  # fmt: skip
+    shared = {_title(case, scheme=False) for case, _, _ in outcomes}
+    click.secho(f"simulated{' for ' + shared.pop() if len(shared) == 1 else ''}, times in ms", bold=True)
+    print_table(header, rows, right=set(header[1:-1]))
+    for name, outcome in zip(names, outcomes, strict=True):
+        _remarks(outcome, f"{name}: ")
+    _origins(outcomes)
+
+
+def _remarks(outcome: Outcome, whose: str = "") -> None:
+    """Print how the plan came about, whether it is a plan of its scheme at all, and what other bandwidths would do."""
+    from ssfx.advice.cases import sensitivity
+    from ssfx.simulator.pricing.degenerate import degenerated
+
+    case, target, step = outcome
+    if needed := memory_of(outcome):
+        click.secho(f"{whose}memory: {needed.text}", fg=None if needed.fits else "yellow")
+        if not needed.fits:
+            return
+    if rule := dict(step.plan.notes).get("rule"):
+        click.echo(f"{whose}rule: {rule}")
+    if odd := degenerated(step.plan, case.density):
+        click.secho(f"{whose}{odd}" if not whose else odd, fg="yellow")
+    if case.world_size > 1:
+        half_s, twice_s = sensitivity(case, target)
+        click.echo(f"{whose}with half the bus bandwidth {_ms(half_s)}, with twice {_ms(twice_s)} per iteration")
+
+
+def memory_of(outcome: Outcome) -> DeviceMemory | None:
+    """Return the device memory that a rank of the case takes; None on hosts."""
+    from ssfx.advice import cases
+
+    return cases.memory_of(*outcome)
+
+
+def critical_paths(steps: Sequence[Simulated], names: Sequence[str]) -> None:
+    """The stages of all critical paths are printed side by side; each column sums to its iteration."""
+    paths = [step.critical_s() for step in steps]
+    header = ("critical path, ms", *names)
+    stages = [stage for stage in paths[0] if any(path[stage] for path in paths)]
+    rows = [(stage, *(f"{1e3 * path[stage]:.2f}" for path in paths)) for stage in stages]
+    print_table(header, rows, right=set(names))
+
+
+def _origins(outcomes: Sequence[Outcome]) -> None:
+    """Print what the numbers rest on and what to beware of, each text once."""
+    from ssfx.perf_model.cautions import cautions
+    from ssfx.perf_model.recorded_times import measured_on
+
+    texts = []
+    for _, target, _ in outcomes:
+        costs, profile = target.system.origin, target.profile.origin
+        texts.append(f"costs: {costs.kind}{measured_on(costs)}. {costs.note}")
+        texts.append(f"profile: {profile.kind}, {target.profile.device}{measured_on(profile)}. {profile.note}")
+    for text in sorted(dict.fromkeys(texts)):
+        click.echo(text)
+    words = [word for _, target, _ in outcomes for word in cautions(target.profile, target.cluster)]
+    for word in dict.fromkeys(words):
+        click.secho(f"beware: {word}", fg="yellow")
+
+
+def plain(outcome: Outcome) -> dict[str, Any]:
+    """Return a step as what JSON can hold."""
+    from ssfx.perf_model.cautions import cautions
+
+    case, target, step = outcome
+    needed = memory_of(outcome)
+    return {
+        "model": case.model, "cluster": str(case.cluster), "world_size": case.world_size,
+        "batch_size": case.batch_size, "precision": case.precision,
+        "scheme": case.scheme, "scheme_options": dict(case.scheme_options), "compressor": case.compressor,
+        "density": case.density, "origin": "simulated", "metrics": _metrics(outcome),
+        "scaling_factor": _scaling(outcome), "critical_s": step.critical_s(), "contention_s": step.slowdown_s(),
+        "extrapolated": list(step.outside), "calibration": case.calibration, "plan_digest": step.plan.digest,
+        "costs": asdict(target.system.origin), "profile": asdict(target.profile.origin),
+        "cautions": cautions(target.profile, target.cluster), "memory": needed and needed.plain(),
+        "exchanges": target.cluster.exchange_text,
+        **({"sharding": _shared(case), "reduce_dtype": case.reduce_dtype} if case.sharding != "none" else {}),
+    }  # fmt: skip
+
+
+def _metrics(outcome: Outcome) -> dict[str, Any]:
+    case, _, step = outcome
+    return step.metrics(case.world_size * case.batch_size * case.accumulate)
+
+
+def _scaling(outcome: Outcome) -> float:
+    case, target, step = outcome
+    return target.profile.alone_s(case.accumulate) / step.iteration_s
+
+
+def names_of(cases: Sequence[Case]) -> list[str]:
+    """Return what tells the cases apart, another name for each."""
+    parts = [
+        (case.scheme, case.model, str(case.cluster), f"x{case.world_size}", case.compressor or "",
+         f"{case.density}" if case.density else "", f"batch {case.batch_size}", case.optimizer,
+         f"{case.accumulate} micro-steps", case.precision, _shared(case), f"sums in {case.reduce_dtype}",
+         "" if case.reshard_after_forward else "blocks stay whole",
+         " ".join(f"{key}={value}" for key, value in sorted(case.scheme_options.items())))
+        for case in cases
+    ]  # fmt: skip
+    differing = [i for i in range(len(parts[0])) if i == 0 or len({part[i] for part in parts}) > 1]
+    return [" ".join(part[i] for i in differing if part[i]) for part in parts]
+
+
+def _title(case: Case, scheme: bool = True) -> str:
+    precision = "" if case.precision == "fp32" else f" in {case.precision}"
+    shared = "" if case.sharding == "none" else f", {_shared(case)}, sums in {case.reduce_dtype}"
+    what = f"{case.model} on {case.cluster}, {case.world_size} ranks, batch {case.batch_size} each{precision}{shared}"
+    return f"{case.scheme} for {what}" if scheme else what
+
+
+def _shared(case: Case) -> str:
+    """Return how the model is shared among ranks, in words."""
+    from ssfx.advice.cases import sharding_of
+
+    found, shards = sharding_of(case), case.shard_compressor
+    return "" if found is None else found.text + (f" summed by {shards}" if shards else "")
+
+
+def _sparse(case: Case) -> str:
+    return (case.compressor or "") + (f" at density {case.density:g}" if case.density else "")
+
+
+def _line(label: str, seconds: float, whole_s: float) -> tuple[str, str, str, str]:
+    share = seconds / whole_s
+    return label, f"{1e3 * seconds:.2f}", f"{share:.1%}", "#" * round(_BAR * share)
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.2f} ms"

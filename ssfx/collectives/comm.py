@@ -14,7 +14,6 @@ from typing import Any
 from ssfx.collectives.primitives import Traffic, to_peers, traffic
 from ssfx.core import accelerator
 from ssfx.core.lazy import torch
-from ssfx.core.machine import batch_schedule_network_threads
 
 
 @dataclass(slots=True)
@@ -88,14 +87,6 @@ LOOK_EVERY = timedelta(seconds=1)
 """Time after which a rank that waits for its peers looks whether they still come."""
 
 
-def new_group() -> Any:
-    """Return a new group of all ranks; how gloo's threads for it are scheduled is a switch of the environment."""
-    import torch.distributed as dist
-
-    with batch_schedule_network_threads():
-        return dist.new_group()
-
-
 def _own_group(device: torch.device) -> _Own:
     """Return a group that is free on every rank, or a new one; all ranks call it together."""
     import torch.distributed as dist
@@ -110,7 +101,7 @@ def _own_group(device: torch.device) -> _Own:
             if everywhere:
                 one.free = False
                 return one
-    _made.append(_Own(new_group(), world))
+    _made.append(_Own(dist.new_group(), world))
     return _made[-1]
 
 

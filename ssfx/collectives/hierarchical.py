@@ -18,7 +18,7 @@ USUAL_NODE = 8
 
 
 @dataclass(frozen=True)
-class HierarchicalOptions:
+class HierarchicalExchangeOptions:
     """`ranks_per_node`: neighbours by rank share a node; 0 takes the largest number up to 8 that divides the ranks."""
 
     ranks_per_node: int = 0
@@ -41,7 +41,7 @@ def node_size(ranks_per_node: int, world_size: int) -> int:
     return ranks_per_node
 
 
-@collectives.register(HierarchicalOptions())
+@collectives.register(HierarchicalExchangeOptions())
 class HierarchicalAllReduce(Collective):
     """The sum in place on every rank, of which it sent one shard to other nodes (D-31).
 
@@ -55,7 +55,7 @@ class HierarchicalAllReduce(Collective):
     source = "D-31"
     additive_only = True
     blocking = True
-    options: HierarchicalOptions
+    options: HierarchicalExchangeOptions
 
     def start(self, message: torch.Tensor, comm: Comm) -> Pending:
         """Return when `message` is the sum; it waits for other ranks in between."""

@@ -25,7 +25,7 @@ WITHIN = 0.95
 
 
 @dataclass(frozen=True)
-class MicroOptions:
+class MicroExchangeOptions:
     """`delta0`: the first threshold, for gradients as they are without a loss scale; 0: settled in the first step.
 
     `force_one`: a rank that finds nothing in its part sends one element that rotates with the step, as the authors do.
@@ -43,7 +43,7 @@ class MicroOptions:
             raise ValueError(f"cap must be share or none, got {self.cap!r}")
 
 
-@collectives.register(MicroOptions())
+@collectives.register(MicroExchangeOptions())
 class Micro(Reducer):
     """The dense sum at indices that no two ranks select; a threshold steers their number (MiCRO, Algorithm 1).
 
@@ -60,7 +60,7 @@ class Micro(Reducer):
     selects = True
     rules = ("topk",)
     state_names = ("threshold", "selected", "steps")
-    options: MicroOptions
+    options: MicroExchangeOptions
 
     def initial_state(self, numel: int, world_size: int) -> State:
         """Return the unit of the first threshold (the loss scale), how many were selected last, and the steps."""

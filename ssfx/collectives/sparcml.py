@@ -1,23 +1,197 @@
-"""SparCML: exact sums of sparse vectors that turn dense on the way when they have filled up."""
+"""SparCML: exact sums of sparse vectors that turn dense on the way when they have filled up.
+
+A stream is sparse until a list of pairs would be no shorter than the vector itself. On the wire it is int32: a count,
+then as many indices and the bits of as many float32 values, or the bits of all values when the count equals the size of
+the vector. Source: D-35.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ssfx.collectives import bruck
 from ssfx.collectives.base import Load, Phase, collectives, merging
-from ssfx.collectives.pairs import poisoned
+from ssfx.collectives.pairs import BAD, PAIR_BYTES, pack, poisoned, unpack
 from ssfx.collectives.primitives import Traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
-from ssfx.collectives.streams import Post, Stream, concatenated, stream_bytes
+from ssfx.core import accelerator
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm
+
+
+HEADER_BYTES = 4
+
+
+def densifies(entries: int, size: int) -> bool:
+    """Return whether that many entries of a vector of `size` travel dense: what two streams have counts in full."""
+    return PAIR_BYTES * entries >= 4 * size
+
+
+def stream_bytes(entries: int, size: int) -> int:
+    """Return the bytes of a stream of that many entries."""
+    return HEADER_BYTES + (4 * size if densifies(entries, size) else PAIR_BYTES * entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Part of a sum over ranks. values: float32, at `indices` (int64, ascending) or of the whole vector if None.
+
+    `bad` streams have no values: some rank that contributed was not finite.
+    """
+
+    size: int
+    values: torch.Tensor
+    indices: torch.Tensor | None = None
+    bad: bool = False
+
+    @classmethod
+    def of(cls, size: int, indices: torch.Tensor, values: torch.Tensor) -> Stream:
+        """Return the stream of some entries, in the shorter form.
+
+        The released code makes a stream dense only when it adds; a long list would then be taken for a vector.
+        """
+        if not densifies(len(indices), size):
+            return cls(size, values, indices)
+        dense = torch.zeros(size, dtype=torch.float32, device=values.device)
+        dense[indices] = values
+        return cls(size, dense)
+
+    @classmethod
+    def poisoned(cls, size: int, device: torch.device) -> Stream:
+        """Return the stream that makes every sum it enters a bad one."""
+        return cls(size, torch.zeros(0, dtype=torch.float32, device=device), bad=True)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the wire."""
+        if self.bad:
+            return HEADER_BYTES
+        return HEADER_BYTES + self.values.numel() * (4 if self.indices is None else PAIR_BYTES)
+
+    def plus(self, other: Stream) -> Stream:
+        """Return the sum; dense if the two lists together, not their union, reach the size of the vector."""
+        if self.bad or other.bad:
+            return self.poisoned(self.size, self.values.device)
+        if self.indices is None or other.indices is None or densifies(len(self.values) + len(other.values), self.size):
+            return Stream(self.size, self.dense() + other.dense())
+        indices, place = torch.cat([self.indices, other.indices]).unique(return_inverse=True)
+        values = torch.zeros(len(indices), dtype=torch.float32, device=self.values.device)
+        return Stream(self.size, values.index_add_(0, place, torch.cat([self.values, other.values])), indices)
+
+    def dense(self) -> torch.Tensor:
+        """Return the whole vector; the stream's own if it is dense."""
+        if self.indices is None:
+            return self.values
+        dense = torch.zeros(self.size, dtype=torch.float32, device=self.values.device)
+        dense[self.indices] = self.values
+        return dense
+
+    def split(self, starts: Sequence[int]) -> list[Stream]:
+        """Return the parts from each of `starts` to the next, every one in its shorter form."""
+        parts = list(pairwise(starts))
+        if self.bad:
+            return [self.poisoned(stop - start, self.values.device) for start, stop in parts]
+        if self.indices is None:
+            return [Stream(stop - start, self.values[start:stop]) for start, stop in parts]
+        cuts = torch.searchsorted(self.indices, torch.tensor(starts, device=self.indices.device)).tolist()
+        return [
+            Stream.of(stop - start, self.indices[lo:hi] - start, self.values[lo:hi])
+            for (start, stop), (lo, hi) in zip(parts, pairwise(cuts), strict=True)
+        ]
+
+    def message(self) -> torch.Tensor:
+        """Return the stream as it travels."""
+        count = BAD if self.bad else self.values.numel()
+        header = torch.tensor([count], dtype=torch.int32, device=self.values.device)
+        body = self.values.view(torch.int32) if self.indices is None else pack(self.indices, self.values)
+        return torch.cat([header, body])
+
+    @classmethod
+    def read(cls, message: torch.Tensor, size: int) -> Stream:
+        """Return the stream that begins at the start of `message`, which may be longer."""
+        count = int(message[0])
+        if count == BAD:
+            return cls.poisoned(size, message.device)
+        if count == size:
+            return cls(size, message[1 : 1 + size].view(torch.float32))
+        indices, values = unpack(message[1 : 1 + 2 * count])
+        return cls(size, values, indices)
+
+
+def concatenated(parts: Sequence[Stream]) -> Stream:
+    """Return the stream of neighbouring parts, one after the other, in its shorter form."""
+    size, device = sum(part.size for part in parts), parts[0].values.device
+    if any(part.bad for part in parts):
+        return Stream.poisoned(size, device)
+    indices, values, start = [], [], 0
+    for part in parts:
+        own = part.values.nonzero().view(-1) if part.indices is None else part.indices
+        indices.append(own + start)
+        values.append(part.values[own] if part.indices is None else part.values)
+        start += part.size
+    return Stream.of(size, torch.cat(indices), torch.cat(values))
+
+
+def counts_apart(device: torch.device) -> bool:
+    """Return whether the transport of `device` must know the length of a message before it is received: NCCL's must."""
+    return accelerator.queued(device)
+
+
+class Post:
+    """Exchanges streams, whose lengths only the sender knows, and describes what that sent."""
+
+    def __init__(self, comm: Comm) -> None:
+        self._comm = comm
+        self.rank, self.world_size = comm.rank, comm.world_size
+        self._apart = counts_apart(comm.device)
+        self.used = Traffic(0, 0)
+
+    def swap(self, sends: Mapping[int, Stream], receives: Mapping[int, int]) -> dict[int, Stream]:
+        """Send a stream to each rank of `sends`; return those of the ranks of `receives`, by the size of the vector.
+
+        Gloo takes a message that is shorter than the room for it. Elsewhere the counts travel first, as messages of
+        their own; the bytes are the same.
+        """
+        leaving = {rank: stream.message() for rank, stream in sends.items()}
+        # No stream is longer than a count and the dense vector.
+        room = {r: torch.empty(1 + size, dtype=torch.int32, device=self._comm.device) for r, size in receives.items()}
+        if self._apart:
+            self._comm.swap(_first(leaving), _first(room)).wait()
+            rest = {rank: message[1 : _words(int(message[0]), receives[rank])] for rank, message in room.items()}
+            self._comm.swap({rank: message[1:] for rank, message in leaving.items()}, rest).wait()
+        else:
+            self._comm.swap(leaving, room).wait()
+        for stream in sends.values():
+            bodies = 1 if self._apart and stream.nbytes > HEADER_BYTES else 0
+            self.used += Traffic(1 + bodies, stream.nbytes)
+        return {rank: Stream.read(message, receives[rank]) for rank, message in room.items()}
+
+    def trade(self, peer: int, stream: Stream, size: int) -> Stream:
+        """Return a peer's stream, of a vector of `size`, for the own one."""
+        return self.swap({peer: stream}, {peer: size})[peer]
+
+    def swap_values(self, to: int, values: torch.Tensor, source: int, numel: int) -> torch.Tensor:
+        """Send float32 values to one rank; return the `numel` that another one sends."""
+        received = torch.empty(numel, dtype=torch.float32, device=self._comm.device)
+        self._comm.swap({to: values}, {source: received}).wait()
+        self.used += Traffic(min(1, values.numel()), 4 * values.numel())
+        return received
+
+
+def _first(messages: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+    return {rank: message[:1] for rank, message in messages.items()}
+
+
+def _words(count: int, size: int) -> int:
+    """Return the int32 words of a stream with that count."""
+    return 1 + max(0, count if count == size else 2 * count)
 
 
 class SparCml(Reducer):

@@ -38,7 +38,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class FaithfulSelection:
     """Selected positions, ascending, and the (threshold, count) pairs that led there; None stands for re-selection."""
 
     indices: torch.Tensor
@@ -59,7 +59,7 @@ def sampling_plan(numel: int, density: float, sample_fraction: float) -> Samplin
     return SamplingPlan(samples, stride, k_ceil(samples, density), k_ceil(numel, density))
 
 
-def select(a: torch.Tensor, plan: SamplingPlan, start: int, bounds: Bounds) -> Selection:
+def select(a: torch.Tensor, plan: SamplingPlan, start: int, bounds: Bounds) -> FaithfulSelection:
     """Return what the authors' loop selects from flat `a`, sampling from `start` in [0, stride).
 
     Waits for the device. At most `num_selects` positions; none when `a` is all zero or when the loop ends above every
@@ -84,4 +84,4 @@ def select(a: torch.Tensor, plan: SamplingPlan, start: int, bounds: Bounds) -> S
             break
         indices = at_least(a, threshold)
         trace.append((threshold, indices.numel()))
-    return Selection(indices[: plan.num_selects], tuple(trace))
+    return FaithfulSelection(indices[: plan.num_selects], tuple(trace))

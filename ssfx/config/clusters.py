@@ -5,6 +5,7 @@ from __future__ import annotations
 from ssfx.config.compose import Point
 from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import ConfigError
+from ssfx.core.spec import name_of
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import choice_of
 
@@ -24,7 +25,7 @@ def check_recorded(point: Point, cluster: Cluster) -> None:
         return
     from ssfx.perf_model.recorded_times import recorded_system  # late: few commands ask
 
-    name = cluster.name.partition("(")[0]
+    name = name_of(cluster.name)
     if recorded_system(name, cluster.world_size) is None:
         raise ConfigError(
             f"nothing is recorded of cluster={name} with {cluster.world_size} ranks: measure it with ssfx profile "

@@ -28,14 +28,14 @@ from ssfx.config.groups import (
     exists,
     node,
     options,
-    split_spec,
 )  # fmt: skip
-from ssfx.config.overrides import parsed_options
+from ssfx.config.overrides import typed_options
 from ssfx.config.schema import KEYS
 from ssfx.core.component_file import merged, path_of
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.files import DAMAGED
 from ssfx.core.paths import conf_dirs
+from ssfx.core.spec import Spec
 from ssfx.perf_model.cluster_file import with_options
 
 Point = dict[str, Any]
@@ -90,24 +90,24 @@ def expanded(point: Mapping[str, Any]) -> Point:
     "dgc(value_dtype=float16)" becomes compressor=dgc compressor.value_dtype=float16, and so does a file of the user's
     that says this. ConfigError for an option that is given in brackets and by its key.
     """
-    found = dict(point)
+    full = dict(point)
     for group in WITH_SPECS:
-        if (choice := found.get(group)) is None:
+        if (choice := full.get(group)) is None:
             continue
-        name, text = split_spec(choice)
-        own = node(group, name)
-        usual = defaults(group, own["name"])
-        given = parsed_options(group, text)
+        spec = Spec.parse(choice, group)
+        component = node(group, spec.name)
+        usual = defaults(group, component["name"])
+        given = typed_options(group, spec)
         for option in given:
             if option not in usual:
-                raise unknown(f"option of {group} {own['name']}", option, usual)
+                raise unknown(f"option of {group} {component['name']}", option, usual)
             if f"{group}.{option}" in point:
                 raise ConfigError(f"{group}={choice} and {group}.{option} give one option twice; drop one of them")
-        other = {option: value for option, value in own.items() if option != "name" and value != usual[option]}
-        found[group] = own["name"]
-        found = {**found, **{f"{group}.{key}": value for key, value in {**other, **given}.items()
+        other = {option: value for option, value in component.items() if option != "name" and value != usual[option]}
+        full[group] = component["name"]
+        full = {**full, **{f"{group}.{key}": value for key, value in {**other, **given}.items()
                              if f"{group}.{key}" not in point}}  # fmt: skip
-    return found
+    return full
 
 
 def chosen(point: Mapping[str, Any], group: str) -> Any:

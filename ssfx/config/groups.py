@@ -15,6 +15,7 @@ from ssfx.core.errors import ConfigError, nearest, unknown
 from ssfx.core.files import as_it_is, text_of
 from ssfx.core.paths import conf_dirs
 from ssfx.core.plugins import provided
+from ssfx.core.spec import Spec
 
 YAML_GROUPS = ("cluster", "experiment", "preset", "workload")
 """Groups whose choices are files and nothing else."""
@@ -33,8 +34,6 @@ CLUSTER_OPTIONS = (
     *slurm_site.OPTIONS,
 )  # fmt: skip
 
-_SPEC = re.compile(r"(?P<name>[^()]+)(?:\((?P<options>.*)\))?")
-
 
 def choices(group: str) -> tuple[str, ...]:
     """Return the names that may be written after `group=`, sorted."""
@@ -51,21 +50,22 @@ def file_summary(group: str, name: str) -> str:
     """Return the summary of a choice of a YAML group, read from its line: a listing need not import a YAML parser."""
     path = path_of(group, name)
     lines = text_of(path, ConfigError).splitlines() if path else []
-    found = (text.strip() for key, _, text in (line.partition(":") for line in lines) if key.strip() == "summary")
-    return next(found, "")
+    summaries = (text.strip() for key, _, text in (line.partition(":") for line in lines) if key.strip() == "summary")
+    return next(summaries, "")
 
 
 def check_choice(group: str, value: Any) -> str:
     """Return `value` when it is a choice of `group`, with options where it may have some; else ConfigError."""
     text = str(value)
-    name, options = split_spec(text) if group in WITH_SPECS else (text, "")
+    spec = Spec.parse(text, group) if group in WITH_SPECS else Spec(text)
+    name = spec.name
     if not exists(group, name):
         if leaves_folder(name) and not is_file(name):
             raise outside(group, name)
         if group == "cluster":
             raise _no_cluster(name)
         raise unknown(group, name, choices(group))
-    return text if options else name
+    return text if spec.options else name
 
 
 def _no_cluster(name: str) -> ConfigError:
@@ -99,12 +99,6 @@ def exists(group: str, name: str) -> bool:
     )
 
 
-def split_spec(text: str) -> tuple[str, str]:
-    """Return the name and the options of "name(option=value,...)", "" without any."""
-    match = _SPEC.fullmatch(text.strip())
-    return (match["name"].strip(), match["options"] or "") if match else (text, "")
-
-
 def options(group: str, choice: str) -> Mapping[str, Any]:
     """Return the options that a choice has, by the values it gives them; see `node`."""
     if group == "cluster":
@@ -134,16 +128,16 @@ def _node(group: str, choice: str, path: Path | None, _as_it_is: str, _folders: 
         if slip := next((key for key in others if nearest(key, ["name"])), None):
             raise ConfigError(f"{path}: unknown key {slip!r}; did you mean 'name'?")
         raise ConfigError(f"{path}: name: {unknown(group, name, registry(group).names())}")
-    known = defaults(group, name)
+    usual = defaults(group, name)
     for key in others:
-        if key in known:
+        if key in usual:
             continue
         if group == "scheme" and key in ("compressor", "density"):
             raise ConfigError(f"{path}: {key} is a key of its own: write {key}={said[key]} in the command")
-        if not known:
+        if not usual:
             raise ConfigError(f"{path}: {group} {name} has no options, so {key} means nothing; drop it")
-        raise ConfigError(f"{path}: {unknown(f'option of {group} {name}', key, [*known, 'name'])}")
-    return {"name": said["name"], **known, **said}
+        raise ConfigError(f"{path}: {unknown(f'option of {group} {name}', key, [*usual, 'name'])}")
+    return {"name": said["name"], **usual, **said}
 
 
 @cache
@@ -172,6 +166,6 @@ def registry(group: str) -> Any:
         from ssfx.compressors.memories import memories
 
         return memories
-    found = provided("ssfx.registries", group)
-    assert found is not None, f"no part of ssfx offers components of group {group}"
-    return found
+    provider = provided("ssfx.registries", group)
+    assert provider is not None, f"no part of ssfx offers components of group {group}"
+    return provider

@@ -11,6 +11,7 @@ from ssfx.config.groups import GROUPS, OPTION_GROUPS, WITH_SPECS, check_choice, 
 from ssfx.config.schema import KEYS, typed
 from ssfx.core import slurm_site
 from ssfx.core.errors import ConfigError, nearest, some_of, unknown
+from ssfx.core.spec import Spec
 from ssfx.perf_model.saved_profiles import is_saved
 
 Request = dict[str, tuple[Any, ...]]
@@ -71,18 +72,9 @@ def check(key: str, values: Iterable[Any]) -> tuple[Any, ...]:
     raise unknown("key", key, [*GROUPS, *KEYS])
 
 
-def parsed_options(group: str, text: str) -> dict[str, Any]:
-    """Return the options of a choice as written between its brackets, typed as Hydra types them."""
-    words = [part.strip() for part in text.split(",") if part.strip()]
-    found: dict[str, Any] = {}
-    for word in words:
-        key, equals, _ = word.partition("=")
-        if not equals:
-            raise ConfigError(f"{word!r} is not option=value; write {group}=name(option=value)")
-        if key in found:
-            raise ConfigError(f"option {key} of {group} is given twice; keep one of them")
-        found[key.strip()] = _parse(f"{group}.{key.strip()}={word.partition('=')[2].strip()}")[1][0]
-    return found
+def typed_options(group: str, spec: Spec) -> dict[str, Any]:
+    """Return the options in the brackets of a choice, typed as Hydra types them."""
+    return {key: _parse(f"{group}.{key}={value}")[1][0] for key, value in spec.options.items()}
 
 
 def _parse_slurm(word: str) -> tuple[str, tuple[Any, ...]] | None:
@@ -123,9 +115,9 @@ def _check_option(group: str, option: str, key: str) -> None:
         if group in (*GROUPS, *KEYS):
             raise ConfigError(f"{group} has no options, so {key} means nothing; write {group}=value")
         raise unknown("group", group, OPTION_GROUPS)
-    known = {name for choice in choices(group) for name in options(group, choice)}
-    if option not in known:
-        raise unknown(f"option of {group}", option, known)
+    names = {name for choice in choices(group) for name in options(group, choice)}
+    if option not in names:
+        raise unknown(f"option of {group}", option, names)
 
 
 def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
@@ -161,7 +153,7 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
             raise ConfigError(f"{word!r} fits no {key}; choose some of: {some_of(choices(key))}")
         return key, values
     values = tuple(override.sweep_iterator()) if override.is_sweep_override() else (value,)
-    return override.key_or_group, tuple(_plain(one) for one in values)
+    return override.key_or_group, tuple(_plain(element) for element in values)
 
 
 def _refuse_habit(word: str, key: str, text: str) -> None:

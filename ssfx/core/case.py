@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal
 
 from ssfx.core.digests import loads
+from ssfx.core.errors import ConfigError
 from ssfx.core.numbers import whole
 from ssfx.core.old_files import up_to_date
+from ssfx.core.spec import Spec
 
 Device = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
@@ -42,8 +43,6 @@ LATER_FIELDS: dict[str, Any] = {
 """Fields that came after the first committed rows, with the value that says nothing: then they are left out of a case's
 identity, so that a run without them is identified by what it always was."""
 
-_CLUSTER = re.compile(r"(?P<name>[^(]+)(?:\((?P<options>[^)]*)\))?")
-
 
 @dataclass(frozen=True)
 class ClusterChoice:
@@ -63,17 +62,21 @@ class ClusterChoice:
         return hash(str(self))
 
     def __str__(self) -> str:
-        inside = ",".join(f"{key}={value}" for key, value in self.options.items())
-        return f"{self.name}({inside})" if inside else self.name
+        return str(Spec(self.name, self.options))
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """The options that make other machines or links of it, as text: all but the calibration."""
+        return {key: str(value) for key, value in self.options.items() if key != "calibration"}
 
     @classmethod
     def parse(cls, text: str) -> ClusterChoice:
         """Return the choice whose `str()` is `text`; ValueError for a text that is none."""
-        match = _CLUSTER.fullmatch(text)
-        if match is None:
-            raise ValueError(f"{text!r} is not a cluster; write a name, or name(option=value)")
-        pairs = [part.partition("=") for part in (match["options"] or "").split(",") if part]
-        return cls(match["name"], {key: _number(value) for key, _, value in pairs})
+        try:
+            spec = Spec.parse(text, "cluster")
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return cls(spec.name, {key: _number(value) for key, value in spec.options.items()})
 
     @classmethod
     def of(cls, value: ClusterChoice | Mapping[str, Any] | str) -> ClusterChoice:
@@ -215,6 +218,11 @@ class Case:
         compressor = f"/{self.compressor}{density}" if self.compressor is not None else ""
         sharded = "" if self.sharding == "none" else f" {self.sharding} of {self.shards}"
         return f"{self.model}/{self.scheme}{compressor} x{self.world_size}{sharded}"
+
+    @property
+    def costs(self) -> str:
+        """The kind of costs that a simulated row rests on: nominal, published, ...; "" of a real run."""
+        return self.calibration.partition(":")[0]
 
     @property
     def plan_options(self) -> dict[str, Any]:

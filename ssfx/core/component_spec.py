@@ -1,17 +1,15 @@
-"""Component specs: "name" or "name(option=value,...)", the text by which plans, rows and users refer to a component."""
+"""Components with options: registered as classes with defaults, and built from specs (`ssfx.core.spec`)."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.registry import Registry
-
-_SPEC = re.compile(r"\s*(?P<name>\w+)\s*(?:\((?P<options>[^()]*)\)\s*)?")
+from ssfx.core.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -23,7 +21,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True)
-class Entry(Generic[C]):
+class Registered(Generic[C]):
     """A registered class with the defaults of its options; its constructor takes one options object."""
 
     cls: type[C]
@@ -40,7 +38,7 @@ class Entry(Generic[C]):
         return self.cls.summary  # type: ignore[attr-defined, no-any-return]
 
 
-class Catalog(Registry[Entry[C]]):
+class Catalog(Registry[Registered[C]]):
     """A registry whose components are built from specs."""
 
     def __init__(self, kind: str, package: str) -> None:
@@ -52,7 +50,7 @@ class Catalog(Registry[Entry[C]]):
         """Register the decorated class with `options`, a frozen dataclass instance holding the defaults."""
 
         def decorate(cls: type[C]) -> type[C]:
-            self.add(Entry(cls, options))
+            self.add(Registered(cls, options))
             return cls
 
         return decorate
@@ -69,34 +67,23 @@ class Catalog(Registry[Entry[C]]):
 
     def canonical(self, spec: str, options: Mapping[str, Any] | None = None) -> str:
         """Return `spec` with `options` applied, naming only what differs from the defaults; ConfigError if unknown."""
-        entry, chosen = self._resolve(spec, options or {})
+        entry, resolved = self._resolve(spec, options or {})
         defaults = asdict(entry.options)
-        changed = [f"{key}={value}" for key, value in sorted(asdict(chosen).items()) if value != defaults[key]]
-        return f"{entry.name}({','.join(changed)})" if changed else entry.name
+        changed = {key: str(value) for key, value in sorted(asdict(resolved).items()) if value != defaults[key]}
+        return str(Spec(entry.name, changed))
 
-    def _resolve(self, spec: str, overrides: Mapping[str, Any]) -> tuple[Entry[C], Any]:
-        match = _SPEC.fullmatch(spec)
-        if not match:
-            raise ConfigError(f"{spec!r} is not a {self.kind}; write a name, or name(option=value)")
-        entry = self[match["name"]]
-        given: dict[str, Any] = {}
-        text = (match["options"] or "").strip()
-        for part in text.split(",") if text else ():
-            key, equals, value = (piece.strip() for piece in part.partition("="))
-            if not (key and equals and value):
-                raise ConfigError(f"{spec!r}: {part.strip()!r} is not option=value")
-            if key in given:
-                raise ConfigError(f"{spec!r} gives option {key} twice; keep one of them")
-            given[key] = value
-        return entry, self._options(entry, {**given, **overrides})
+    def _resolve(self, spec: str, overrides: Mapping[str, Any]) -> tuple[Registered[C], Any]:
+        given = Spec.parse(spec, self.kind)
+        entry = self[given.name]
+        return entry, self._options(entry, {**given.options, **overrides})
 
-    def _options(self, entry: Entry[C], given: Mapping[str, Any]) -> Any:
-        known = asdict(entry.options)
+    def _options(self, entry: Registered[C], given: Mapping[str, Any]) -> Any:
+        defaults = asdict(entry.options)
         parsed = {}
         for key, value in given.items():
-            if key not in known:
-                raise unknown(f"option of {self.kind} {entry.name}", key, known)
-            parsed[key] = _parse(f"{self.kind} option {entry.name}.{key}", value, known[key])
+            if key not in defaults:
+                raise unknown(f"option of {self.kind} {entry.name}", key, defaults)
+            parsed[key] = _parse(f"{self.kind} option {entry.name}.{key}", value, defaults[key])
         try:
             return replace(entry.options, **parsed)
         except ValueError as error:

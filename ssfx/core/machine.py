@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -12,11 +11,6 @@ from pathlib import Path
 from ssfx.core.lazy import psutil
 
 _CPUS = Path("/sys/devices/system/cpu")
-_THREADS = Path("/proc/self/task")
-GLOO_LISTENER = "gloo_tcp_loop"
-"""What gloo calls its thread that waits for news from sockets."""
-BATCH_SCHEDULING = "SSFX_BATCH_SCHEDULE_NETWORK_THREADS"
-"""The environment variable that switches `batch_schedule_network_threads` on; off unless it is "1"."""
 
 _shared_cores = 0
 _STEADY = ":".join(
@@ -71,35 +65,6 @@ def _neighbourhood(cpu: int) -> tuple[int, ...]:
         return (0, 0, cpu)
 
 
-def batch_scheduling() -> dict[str, str]:
-    """Return what the environment says of `BATCH_SCHEDULING`, for processes that are started: nothing or "1"."""
-    return {BATCH_SCHEDULING: "1"} if os.environ.get(BATCH_SCHEDULING) == "1" else {}
-
-
-@contextmanager
-def batch_schedule_network_threads() -> Iterator[None]:
-    """Gloo's threads that listen to sockets, started inside, are batch threads if `BATCH_SCHEDULING` is "1".
-
-    Such a thread asks again and again while another one holds the connection that has news. If both share a single
-    core and the listener interrupts the other, both stand still until the system's next tick: 4 ms at 250 Hz, for
-    messages of 0.2 ms. A batch thread (SCHED_BATCH) does not interrupt when it wakes. Nothing changes where this thread
-    may use several cores, nor where the system has no such threads or does not allow it. See docs/emulation.md.
-    """
-    before = _threads()
-    yield
-    if not batch_scheduling() or len(own_cores()) != 1:
-        return
-    for thread in _threads() - before:
-        with suppress(OSError):  # it may have ended
-            if (_THREADS / thread / "comm").read_text().strip() == GLOO_LISTENER:
-                os.sched_setscheduler(int(thread), os.SCHED_BATCH, os.sched_param(0))
-
-
-def _threads() -> set[str]:
-    """Return the numbers of this process's threads; empty where the system does not say (macOS)."""
-    return {path.name for path in _THREADS.iterdir()} if _THREADS.is_dir() else set()
-
-
 def steady_memory() -> dict[str, str]:
     """Return what a process needs in its environment so that where its memory lies does not change its speed.
 
@@ -110,6 +75,18 @@ def steady_memory() -> dict[str, str]:
     step are either there or given back after backward and cleared anew in forward. What the user has set stays.
     """
     return {"GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", _STEADY)}
+
+
+def release_freed() -> None:
+    """What this process freed is the operating system's again, as far as glibc can tell; other C libraries decide.
+
+    glibc keeps blocks below a threshold that grows with the blocks a program frees, up to 32 MiB: a whole gradient copy
+    of buckets that a new plan no longer needs would stay with the process in addition to the new ones.
+    """
+    import ctypes
+
+    with suppress(AttributeError, OSError, TypeError):  # no malloc_trim here
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def memory_bytes() -> int:

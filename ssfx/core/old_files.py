@@ -1,6 +1,6 @@
 """Files that earlier versions wrote: which of their fields are gone, and which have another name now.
 
-Every reader of JSON passes what it read through `up_to_date`, so that old files load and nothing else knows about them.
+Committed rows and plans have them, whose identity is their content: they load through `up_to_date`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 GONE: Mapping[str, tuple[str, ...]] = {
-    "TimingModel": ("yardstick_s", "queued", "queued_beside", "queued_cpu"),
-    "Profile": ("yardstick_s",),
     "Segment": ("rank",),
 }
-"""Class -> fields that are dropped: no prediction needs them (docs/validation.md)."""
+"""Class -> fields that are dropped."""
 RENAMED: Mapping[str, Mapping[str, str]] = {
-    "TimingModel": {"beside": "under_compute_s", "cpu": "under_compute_cpu_s"},
     "Case": {"control": "time_compute_only"},
 }
 """Class -> old name of a field -> its name now."""

@@ -10,12 +10,11 @@ from dataclasses import replace
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Kind, Origin
 from ssfx.perf_model.cluster import MEASURABLE, Cluster
-from ssfx.perf_model.compressor_times import Rates, measured_codecs, nominal_codecs, published_codecs
-from ssfx.perf_model.contention import Contention
+from ssfx.perf_model.compressor_times import CompressorRates, measured_codecs, nominal_codecs, published_codecs
 from ssfx.perf_model.devices import Device, device, device_names, has_sheet
 from ssfx.perf_model.gpu_record import GpuRecord, gpu_record
 from ssfx.perf_model.recorded_times import recorded_system
-from ssfx.perf_model.timing_model import TimingModel
+from ssfx.perf_model.timing_model import Contention, TimingModel
 from ssfx.planning.costs import CompressorTimes, Curve, Overheads
 
 GPU_OCCUPANCY = 0.05
@@ -137,7 +136,7 @@ def _overheads(on: Device) -> Overheads:
     A dense gradient is copied into its message (read, write); what arrives is looked at once and copied out. On a GPU
     the training thread runs ahead of the device, so a hook costs nothing there and a message two launches.
     """
-    rates = Rates.of(on)
+    rates = CompressorRates.of(on)
     gpu = bool(on.pcie_gbps)
     return Overheads(
         hook_s=0.0 if gpu else PYTHON_S,

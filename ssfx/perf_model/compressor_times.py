@@ -18,6 +18,7 @@ from ssfx.core.digests import loads
 from ssfx.core.files import read
 from ssfx.core.origin import Origin
 from ssfx.core.paths import data_dir
+from ssfx.core.spec import name_of
 from ssfx.perf_model.devices import Device
 from ssfx.planning.costs import CompressorTimes, Curve
 
@@ -28,7 +29,7 @@ CALLS_PER_COLUMN = 4
 
 
 @dataclass(frozen=True)
-class Rates:
+class CompressorRates:
     """What a device does in a second: seconds of starting a kernel, bytes and float32 operations at stated shares."""
 
     call_s: float
@@ -36,7 +37,7 @@ class Rates:
     flops: float
 
     @classmethod
-    def of(cls, device: Device) -> Rates:
+    def of(cls, device: Device) -> CompressorRates:
         """Return the rates of `device` at the efficiencies of its table."""
         return cls(
             device.launch_s, device.memory_bytes_s * device.memory_efficiency,
@@ -63,7 +64,7 @@ def nominal_codecs(on: Device, host: Device, world_size: int) -> dict[str, Compr
     A GPU takes what the CUDA path issues, a CPU what the host path does. Decoding issues its kernels for the message of
     every rank, or once where messages were added up.
     """
-    rates, host_rates = Rates.of(on), Rates.of(host)
+    rates, host_rates = CompressorRates.of(on), CompressorRates.of(host)
     side = "device" if on.pcie_gbps else "host"
     note = (
         f"calls and bytes of the {'CUDA' if on.pcie_gbps else 'CPU'} path here, {on.launch_s * 1e6:g} us a call, "
@@ -131,7 +132,7 @@ def published_codecs(paper: str, nominal: Mapping[str, CompressorTimes], world_s
         )  # fmt: skip
     calls = {name: one for one in table["calls"] for name in one["compressors"]}
     for spec, codec in nominal.items():
-        name = spec.partition("(")[0]
+        name = name_of(spec)
         one = None if name in curves else calls.get(name, table.get("other_calls"))
         if one is not None:
             found[spec] = _with_calls(codec, one, origin, 1 if _known()[name]["additive"] else world_size)

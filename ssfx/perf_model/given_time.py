@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
+from ssfx.core.spec import Spec
 from ssfx.planning.profile import Profile
-
-_TIMED = re.compile(r"(?P<model>.+)\(iteration_ms=(?P<ms>[^)]+)\)")
 
 
 def given_time(model: str) -> tuple[str, float | None]:
     """Return the model in "resnet50(iteration_ms=253)" and the milliseconds; None of a model without such a time."""
-    match = _TIMED.fullmatch(model)
-    return (match["model"], float(match["ms"])) if match else (model, None)
+    if not model.endswith(")"):
+        return model, None
+    spec = Spec.parse(model, "model")
+    iteration_ms = spec.options.get("iteration_ms")
+    return (spec.name, float(iteration_ms)) if iteration_ms else (model, None)
 
 
 def lasting(profile: Profile, iteration_ms: float) -> Profile:

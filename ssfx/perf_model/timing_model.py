@@ -10,22 +10,56 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from math import inf
 from typing import Any
 
+from ssfx.compressors import build
 from ssfx.core.digests import loads
-from ssfx.core.old_files import up_to_date
 from ssfx.core.origin import Origin
+from ssfx.core.spec import name_of
 from ssfx.core.typed import typed
-from ssfx.perf_model.compressor_costs import costs_of
 from ssfx.perf_model.compressor_times import why_uncounted
-from ssfx.perf_model.contention import Contention
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads, Style, times_of
 
-_STYLES = {"runtime": "batched", "reference": "per_call"}
-"""What styles were called in older files."""
+USUAL_BYTES = 2**20
+"""Of an exchange whose share of computing power stands for all sizes."""
+
+
+@dataclass(frozen=True)
+class Contention:
+    """What a rank's exchanges and its computing take from one another while both go on.
+
+    "Under compute" means: while every rank runs forward or backward passes. Sizes of curves are the bytes that one rank
+    contributes. Raises ValueError when a share is not in [0, 1], or when the seconds of an exchange under compute are
+    known without the computing power it takes, or the other way round.
+    """
+
+    occupancy: Mapping[str, float] = field(default_factory=dict)
+    """Primitive -> share of the rank's computing power, in [0, 1], that an exchange takes while it runs. It counts only
+    where nothing was measured under compute."""
+    under_compute_s: Mapping[str, Curve] = field(default_factory=dict)
+    """Primitive -> seconds of the exchange under compute, where that was measured."""
+    under_compute_cpu_s: Mapping[str, Curve] = field(default_factory=dict)
+    """Primitive -> what that exchange takes from computing, in seconds of all computing power that a rank has."""
+    in_flight: int = 1
+    """How many exchanges are worked on at a time. They start in order and share the wire."""
+
+    def __post_init__(self) -> None:
+        if self.under_compute_s.keys() != self.under_compute_cpu_s.keys():
+            raise ValueError("an exchange under compute needs both its time and the computing power it takes")
+        for primitive, share in self.occupancy.items():
+            if not 0 <= share <= 1:
+                raise ValueError(f"occupancy of {primitive} must be in [0, 1], got {share}")
+
+    def shares(self) -> dict[str, float]:
+        """Return by primitive the share of computing power that an exchange takes; as measured with `USUAL_BYTES`."""
+        found = dict(self.occupancy)
+        for name, curve in self.under_compute_s.items():
+            seconds = curve(USUAL_BYTES)
+            found[name] = min(1.0, self.under_compute_cpu_s[name](USUAL_BYTES) / seconds) if seconds else 0.0
+        return found
 
 
 @dataclass(frozen=True)
@@ -66,7 +100,7 @@ class TimingModel:
 
     def codec(self, spec: str) -> CompressorTimes:
         """Return the times of a compressor; ConfigError names those that have some."""
-        return times_of(spec, self.codecs, self.name, why_uncounted(spec.partition("(")[0]))
+        return times_of(spec, self.codecs, self.name, why_uncounted(name_of(spec)))
 
     @cached_property
     def _made(self) -> dict[Any, Any]:
@@ -111,14 +145,41 @@ class TimingModel:
 
     @classmethod
     def from_json(cls, text: str) -> TimingModel:
-        """Return the model that `to_json` wrote, of this version or an earlier one."""
-        raw = up_to_date("TimingModel", loads(text))
-        raw["style"] = _STYLES.get(str(raw["style"]), raw["style"])
-        # Earlier versions kept the fields of Contention among those of the model.
-        own = {one.name: raw.pop(one.name) for one in fields(Contention) if one.name in raw}
-        return typed(cls, {"contention": own, **raw})
+        """Return the model that `to_json` wrote."""
+        return typed(cls, loads(text))
 
     @property
     def digest(self) -> str:
         """First 8 hex digits of the SHA-256 of the JSON text: which calibration a simulated number rests on."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:8]
+
+
+def costs_of(costs: Costs, compressor: str | None, density: float | None) -> Costs:
+    """Return `costs` with the curves over elements of one compressor (a spec; None: dense) at one density.
+
+    Costs without times by compressor have curves over elements already, and are returned as they are. ConfigError
+    names the compressors with times when `compressor` has none.
+    """
+    if not costs.times:
+        return costs
+    if compressor is None:
+        zero = Curve.zero()
+        return replace(costs, encode=zero, host=zero, decode=zero)
+    codec, one = costs.codec(compressor), build(compressor)
+    kept = density or 1.0
+    units = one.work([(2**10, 2**10)]) / 2**20  # work of an element
+    copies = 1 if one.additive else costs.world_size
+    indices = one.layout(2**20, kept).indices
+    per_element = copies * (min(kept, indices / 2**20) if indices else units)
+    host = _stretched(codec.host, units)
+    if not codec.host_copies:  # out as it is, back as a payload
+        host = host.plus(costs.pcie_s_per_byte * (4 + one.layout(2**20, kept).nbytes / 2**20))
+    return replace(
+        costs, encode=_stretched(codec.encode, units), host=host, decode=_stretched(codec.decode, per_element),
+        origin=codec.origin, times={compressor: codec},
+    )  # fmt: skip
+
+
+def _stretched(curve: Curve, units: float) -> Curve:
+    """Return the curve over sizes of which each stands for `units` units of the given one."""
+    return Curve(tuple(size / units for size in curve.sizes), curve.seconds, curve.unbounded)

@@ -14,6 +14,7 @@ from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError, some_of
 from ssfx.core.lazy import numpy as np
 from ssfx.core.origin import Origin
+from ssfx.core.spec import Spec
 from ssfx.core.typed import typed
 
 if TYPE_CHECKING:
@@ -265,13 +266,14 @@ def times_of(spec: str, times: Mapping[str, CompressorTimes], where: str, why: s
 
     Some options change the time of a unit of work, most do not: the times are of as many of them as have some.
     """
-    name, _, rest = spec.partition("(")
-    options = rest.rstrip(")").split(",") if rest else []
-    for count in range(len(options), -1, -1):
-        for some in combinations(options, count):
-            known = f"{name}({','.join(some)})" if some else name
-            if known in times:
-                return times[known]
+    if spec in times:  # planners ask for the same few thousands of times
+        return times[spec]
+    asked = Spec.parse(spec, "compressor")
+    name = asked.name
+    for count in range(len(asked.options), -1, -1):
+        for some in combinations(asked.options.items(), count):
+            if (alike := str(Spec(name, dict(some)))) in times:
+                return times[alike]
     raise ConfigError(
         f"no times for compressor {name} on {where}; there are some for {some_of(sorted(times)) or 'none'}: measure "
         f"it with ssfx profile compressors, or give a compressor of your own a cost(){why and f'; {why}'}"

@@ -13,7 +13,6 @@ from pathlib import Path
 from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import write_json
-from ssfx.core.old_files import up_to_date
 from ssfx.core.origin import Origin
 from ssfx.core.typed import MOST, typed
 from ssfx.planning.plan import ITEM_BYTES, TensorSpec
@@ -147,7 +146,7 @@ class Profile:
     @classmethod
     def from_json(cls, text: str) -> Profile:
         """Return the profile that `to_json` wrote, of this version or an earlier one."""
-        found = typed(cls, up_to_date("Profile", loads(text)))
+        found = typed(cls, loads(text))
         for spec in found.tensors:
             if min(spec.shape, default=0) < 0 or spec.numel > MOST or spec.dtype not in ITEM_BYTES:
                 raise ValueError(f"{spec.name} cannot be a gradient: {spec.dtype} of shape {list(spec.shape)[:8]}")

@@ -6,7 +6,6 @@ worker's thread, and exchanges of several phases run in the queue's.
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Callable, Collection, Iterable
 from time import perf_counter
@@ -17,7 +16,7 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors.memories import Memory
-from ssfx.core import accelerator
+from ssfx.core import accelerator, machine
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
 from ssfx.runtime.averages import Averages
@@ -103,7 +102,7 @@ class Exchange:
         for slot in self.slots.values():
             slot.lane = None  # so that each old lane's buffers go as soon as the new ones hold its memory
         if not for_a_while:
-            release_freed()
+            machine.release_freed()
         self._settling = 0 if for_a_while else _SETTLING_STEPS
         for index, (_, lane) in enumerate(plan.lanes()):
             executor = make_lane(lane, plan, self.comm, self.comm.device, self._store, self.memory, step)
@@ -133,7 +132,7 @@ class Exchange:
         if self._settling:
             # The allocator puts the next gradients where the old plan's buckets were; the last ones' places would stay.
             self._settling -= 1
-            release_freed()
+            machine.release_freed()
         self._watch.reset()
         self._step = step
         key = StepKey(seed, self._tensor_ids)
@@ -347,24 +346,3 @@ def all_finite(parts: Iterable[torch.Tensor]) -> bool:
         return True
     total = torch.stack([part.sum(dtype=torch.float32).reshape(()) for part in parts]).sum()
     return bool(torch.isfinite(total)) or all(bool(torch.isfinite(part).all()) for part in parts)
-
-
-def _find_trim() -> Callable[[int], int] | None:
-    try:
-        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):  # another C library than glibc: it decides for itself
-        return None
-    return trim
-
-
-_trim = _find_trim()
-
-
-def release_freed() -> None:
-    """Freed host buffers are the operating system's again, as far as the C library can tell.
-
-    glibc keeps blocks below a threshold that grows with the blocks a program frees, up to 32 MiB: a whole gradient copy
-    of buckets that a new plan no longer needs would stay with the process in addition to the new ones.
-    """
-    if _trim is not None:
-        _trim(0)

@@ -1,6 +1,6 @@
 """One lane at run time: its flat buffers, from gradients that arrive to averaged gradients that leave.
 
-The kinds are in files of their own: `dense_lane`, and of compressed segments `sum_lane`, `gather_lane`, `reduce_lane`;
+The kinds are in files of their own: `sum_lane`, also of gradients as they are, `gather_lane` and `reduce_lane`;
 `make_lane` chooses. None calls torch.distributed: they hand their message to a Collective.
 """
 

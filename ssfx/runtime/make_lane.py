@@ -9,12 +9,11 @@ from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
 from ssfx.compressors.memories import Memory, memories
 from ssfx.planning.plan import Lane, Plan
-from ssfx.runtime.dense_lane import DenseLane
 from ssfx.runtime.gather_lane import GatherLane, VariableGatherLane
 from ssfx.runtime.lane import LaneExecutor
 from ssfx.runtime.reduce_lane import ReduceLane, SelectingReduceLane
 from ssfx.runtime.store import Store
-from ssfx.runtime.sum_lane import SumLane
+from ssfx.runtime.sum_lane import DenseLane, SumLane
 
 
 def make_lane(

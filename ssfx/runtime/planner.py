@@ -13,22 +13,20 @@ from typing import Any
 import torch
 
 from ssfx.collectives.comm import Comm
+from ssfx.compressors import warmup_density
 from ssfx.compressors.memories import Memory
 from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.runtime.density_warmup import given_at
-from ssfx.runtime.kept_back import KeptBack
 from ssfx.runtime.online import Observer, agree, check_same
 from ssfx.runtime.online_costs import costs_for
-from ssfx.runtime.plan_trial import PlanTrial, too_short
-from ssfx.runtime.plan_watch import PlanWatch, StepClock
+from ssfx.runtime.plan_trial import PlanTrial, Tuner, too_short
+from ssfx.runtime.plan_watch import KeptBack, PlanWatch, StepClock
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
-from ssfx.runtime.tuner import Tuner
 from ssfx.schemes import Scheme
 from ssfx.schemes.make_plan import check_memory, make_plan, make_plans
-from ssfx.schemes.online_planning import PlanLimits
+from ssfx.schemes.online_planning import OnlinePlanning, PlanLimits
 
 MEASURED_EVERY = 20
 """What error feedback keeps back is measured in one step of so many, where a scheme does not say in which."""
@@ -236,3 +234,18 @@ class Planner:
         if self.watch is not None and state.get("plan_watch") is not None:
             self.watch.load_state_dict(state["plan_watch"])
         self._trial = PlanTrial.resumed(self._comm, state["trial"]) if state.get("trial") is not None else None
+
+
+STAGES = 4
+"""Densities before the final one, as many as the paper's epochs of warm-up."""
+
+
+def given_at(step: int, given: dict[str, Any], online: OnlinePlanning) -> dict[str, Any]:
+    """Return the options to plan with at `step`: `given`, with the density of its stage of a warm-up if any.
+
+    Each stage lasts a STAGES-th of the warm-up; at density 0.001 they have 25, 6.3, 1.6 and 0.4 %.
+    """
+    steps = online.density_warmup_steps
+    if step >= steps or online.density is None:
+        return given
+    return {**given, "density": warmup_density(step * STAGES // steps, online.density, STAGES), "density_warmup": 0}

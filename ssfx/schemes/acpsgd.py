@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ssfx.compressors import build
-from ssfx.compressors.acpsgd import ACPSGDOptions as CompressorOptions
+from ssfx.compressors.acpsgd import ACPSGDSchemeOptions as CompressorOptions
 from ssfx.compressors.lowrank import split
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
@@ -19,7 +19,7 @@ from ssfx.schemes.search.factor_buffers import buffer_groups, factor_bytes, thre
 
 
 @dataclass(frozen=True, kw_only=True)
-class ACPSGDOptions(CompressOptions):
+class ACPSGDSchemeOptions(CompressOptions):
     """`buffer_bytes` of dense gradient would fill one buffer; 0 gives every tensor its own message.
 
     `overlap` False: no message starts before backward has ended, as in the paper's naive variant. The rank is the
@@ -40,12 +40,12 @@ class ACPSGDOptions(CompressOptions):
     "acpsgd",
     summary="rank-r factors P and Q in turns, one overlapped all-reduce per compressed buffer",
     source="Zhang et al. 2023 (ACP-SGD), Algorithm 2; D-40",
-    defaults=ACPSGDOptions(),
+    defaults=ACPSGDSchemeOptions(),
     fusion_unit="bucket",
     collectives=("all_reduce",),
     compressors="acpsgd",
 )
-def plan_acpsgd(profile: Profile, costs: Costs, options: ACPSGDOptions) -> Plan:
+def plan_acpsgd(profile: Profile, costs: Costs, options: ACPSGDSchemeOptions) -> Plan:
     """Return the plan with the compressed-buffer rule applied to the mean of a tensor's two factors.
 
     The paper groups P and Q factors apart, so that odd and even steps have different buffers; a plan has one grouping,

@@ -19,7 +19,7 @@ from ssfx.schemes.carrier import Carrier, dense_carrier, keeps_fraction, sparse_
 from ssfx.schemes.search.byte_groups import Group, dtype_profiles, units
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions
 from ssfx.schemes.search.espresso_search import choose_host, choose_options
-from ssfx.schemes.search.espresso_timeline import Timeline, Work
+from ssfx.schemes.search.espresso_timeline import EspressoTimeline, EspressoWork
 from ssfx.schemes.search.guarded import Sketch, best_sketch
 from ssfx.simulator.pricing.groups import GroupPrices, Way
 from ssfx.simulator.pricing.timeline import exchange_s
@@ -114,7 +114,7 @@ def plan_espresso(profile: Profile, costs: Costs, options: EspressoOptions) -> P
     if options.option_rule == "threshold":
         works = [_restricted(work, name, numel) for name, work in zip(names, works, strict=True)]
     chosen = choose_options(gap_s, numel, works)
-    timeline = Timeline(gap_s, Work(*(_pick(works, chosen, f.name) for f in fields(Work))))
+    timeline = EspressoTimeline(gap_s, EspressoWork(*(_pick(works, chosen, f.name) for f in fields(EspressoWork))))
     movable = _equal_tensors(numel, chosen, timeline.work.host) if "cpu_ag" in _allowed(options) else []
     on_host, exact = choose_host(timeline, movable, options.max_offload_states)
 
@@ -176,7 +176,7 @@ def _allowed(options: EspressoOptions) -> list[str]:
     return [name for name in OPTIONS if name in named]
 
 
-def _works(groups: list[Group], names: list[str], carrier: Carrier, costs: Costs) -> list[Work]:
+def _works(groups: list[Group], names: list[str], carrier: Carrier, costs: Costs) -> list[EspressoWork]:
     """Return for each option what the timeline charges for sending every group alone, there or moved to the host."""
     assert carrier.compressor is not None
     compressor = build(carrier.compressor)
@@ -191,10 +191,12 @@ def _works(groups: list[Group], names: list[str], carrier: Carrier, costs: Costs
     for name in names:
         if name == "none":
             network = _exchange_s("all_reduce", dense, costs)
-            works.append(Work(np.zeros(len(groups)), network, np.full(len(groups), np.inf), network))
+            works.append(EspressoWork(np.zeros(len(groups)), network, np.full(len(groups), np.inf), network))
         else:
             network = gathered if name == "gpu_ag" else _exchange_s(DIVISIBLE, packed, costs)
-            works.append(Work(costs.encode.many(numel), network + decode, costs.host.many(numel), gathered + decode))
+            works.append(
+                EspressoWork(costs.encode.many(numel), network + decode, costs.host.many(numel), gathered + decode)
+            )
     return works
 
 
@@ -203,14 +205,14 @@ def _exchange_s(collective: str, loads: list[Load], costs: Costs) -> Array:
     return np.array([seconds[load] for load in loads])
 
 
-def _restricted(work: Work, name: str, numel: Ints) -> Work:
+def _restricted(work: EspressoWork, name: str, numel: Ints) -> EspressoWork:
     """Return the work with an infinite message where the size of a tensor rules the option out."""
     bounds = {"none": (0, np.inf), "gpu_ag": (COMPRESS_FROM, DIVIDE_FROM), "gpu_div": (DIVIDE_FROM, np.inf)}
     low, high = bounds[name]
     return replace(work, network=np.where((numel >= low) & (numel < high), work.network, np.inf))
 
 
-def _pick(works: list[Work], chosen: Ints, part: str) -> Array:
+def _pick(works: list[EspressoWork], chosen: Ints, part: str) -> Array:
     picked: Array = np.stack([getattr(work, part) for work in works])[chosen, np.arange(len(chosen))]
     return picked
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ssfx.collectives import collectives
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
@@ -31,4 +30,4 @@ class GTopkOptions(JointOptions):
 )
 def plan_gtopk(profile: Profile, costs: Costs, options: GTopkOptions) -> Plan:
     """Return the plan."""
-    return joint_plan("gtopk", profile, costs, options, collectives.canonical("gtopk", {"residual": options.residual}))
+    return joint_plan("gtopk", profile, costs, options, "gtopk")

@@ -18,8 +18,7 @@ from ssfx.schemes.carrier import Carrier, dense_carrier, sparse_carrier
 from ssfx.schemes.search.byte_groups import MIB, Group, dtype_profiles, plan_per_dtype, units
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions
 from ssfx.schemes.search.guarded import Sketch, best_sketch
-from ssfx.schemes.search.hipress_costs import authors, fitted
-from ssfx.schemes.search.secopa import Topology, decide
+from ssfx.schemes.search.secopa import Topology, authors, decide, fitted
 from ssfx.simulator.pricing.groups import GroupPrices, Way
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class HipressOptions(ProfiledOptions):
             raise ValueError("topology=RING has no aggregators, through which sparse_op=a2a_ag sends; set sparse_op=ag")
 
 
-class Choice(NamedTuple):
+class TensorChoice(NamedTuple):
     """What was decided for one gradient; gradients that share a message have equal choices."""
 
     compress: bool
@@ -87,7 +86,7 @@ class Choice(NamedTuple):
 def plan_hipress(profile: Profile, costs: Costs, options: HipressOptions) -> Plan:
     """Return the plan with one compressor call per chosen gradient; its notes hold their number and the time."""
     carrier = sparse_carrier("hipress", options, costs.world_size)
-    parts = [Part.of(part, carrier) for part in dtype_profiles(profile)]
+    parts = [TensorPart.of(part, carrier) for part in dtype_profiles(profile)]
     prices = GroupPrices(profile, costs, [group for part in parts for group in part.groups])
 
     def sketch(label: str, chosen: HipressOptions) -> Sketch:
@@ -113,7 +112,7 @@ def plan_hipress(profile: Profile, costs: Costs, options: HipressOptions) -> Pla
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorPart:
     """The gradients of one dtype: groups of one tensor with elements, and by group what rules and messages ask for."""
 
     groups: list[Group]
@@ -123,7 +122,7 @@ class Part:
     ready_s: Array
 
     @classmethod
-    def of(cls, part: Profile, carrier: Carrier) -> Part:
+    def of(cls, part: Profile, carrier: Carrier) -> TensorPart:
         """Return the groups of one dtype's profile; ready_s is without compression."""
         groups = units(part.tensors)
         stops = np.cumsum([len(group) for group in groups])
@@ -133,11 +132,11 @@ class Part:
         return cls(groups, numel, dense, payload, np.cumsum(part.ready_gap_s)[stops - 1])
 
 
-Batch = tuple["list[int]", Choice]
+Batch = tuple["list[int]", TensorChoice]
 """The numbers of the groups of one message, and what was decided for them."""
 
 
-def _price_s(prices: GroupPrices, parts: list[Part], batches: list[list[Batch]], carrier: Carrier) -> float:
+def _price_s(prices: GroupPrices, parts: list[TensorPart], batches: list[list[Batch]], carrier: Carrier) -> float:
     """Return the end of the step; messages are launched in the order of their last gradients."""
     starts = accumulate((len(part.groups) for part in parts), initial=0)
     every = [
@@ -153,19 +152,21 @@ def _price_s(prices: GroupPrices, parts: list[Part], batches: list[list[Batch]],
     return prices.total_s([_way(choice, carrier) for choice in ways], chosen, owner)
 
 
-def _way(choice: Choice, carrier: Carrier) -> Way:
+def _way(choice: TensorChoice, carrier: Carrier) -> Way:
     if not choice.compress:
         return Way("all_reduce")
     return Way(_collective(choice, carrier), carrier.compressor, carrier.density)
 
 
-def _collective(choice: Choice, carrier: Carrier) -> str:
+def _collective(choice: TensorChoice, carrier: Carrier) -> str:
     if not choice.aggregators:
         return carrier.collective
     return collectives.canonical("a2a_ag", {"aggregators": choice.aggregators})
 
 
-def _plan(profile: Profile, costs: Costs, parts: list[Part], batches: list[list[Batch]], carrier: Carrier) -> Plan:
+def _plan(
+    profile: Profile, costs: Costs, parts: list[TensorPart], batches: list[list[Batch]], carrier: Carrier
+) -> Plan:
     rows = iter(zip(parts, batches, strict=True))
 
     def buckets(_: Profile) -> list[Bucket]:
@@ -184,10 +185,10 @@ def _thresholds(profile: Profile) -> list[int]:
     return list(dict.fromkeys([*(sizes[n] for n in powers if n < len(sizes)), 0]))
 
 
-def _choices(part: Part, carrier: Carrier, costs: Costs, options: HipressOptions) -> list[Choice]:
+def _choices(part: TensorPart, carrier: Carrier, costs: Costs, options: HipressOptions) -> list[TensorChoice]:
     numel = part.numel
     if carrier.dense or not numel.all():  # a model without elements
-        return [Choice(False)] * len(numel)
+        return [TensorChoice(False)] * len(numel)
     if options.rule == "threshold":
         compress = numel > options.compress_min_elems
         partitions = np.where(numel > options.partition_min_elems, costs.world_size, 1)
@@ -198,7 +199,7 @@ def _choices(part: Part, carrier: Carrier, costs: Costs, options: HipressOptions
         compress, partitions = found.compress, found.partitions
     aggregators = partitions if options.sparse_op == "a2a_ag" else np.zeros_like(partitions)
     kinds = {
-        (c, k): Choice(True, k) if c else Choice(False)
+        (c, k): TensorChoice(True, k) if c else TensorChoice(False)
         for c, k in set(zip(compress.tolist(), aggregators.tolist(), strict=True))
     }
     return [kinds[one] for one in zip(compress.tolist(), aggregators.tolist(), strict=True)]
@@ -209,16 +210,16 @@ def _payload_bytes(group: Group, carrier: Carrier) -> int:
     return build(carrier.compressor).layout_of([spec.shape for spec in group], carrier.density).nbytes
 
 
-def _batches(part: Part, choices: list[Choice], costs: Costs, options: HipressOptions) -> Iterator[Batch]:
+def _batches(part: TensorPart, choices: list[TensorChoice], costs: Costs, options: HipressOptions) -> Iterator[Batch]:
     """Yield the gradients of each message; one message per choice is open at a time.
 
     A gradient can travel when it is there and compressed; compression holds up the backward pass.
     """
     packed = np.array([choice.compress for choice in choices])
     ready_s = part.ready_s + np.cumsum(np.where(packed, costs.encode.many(part.numel), 0.0))
-    waiting: dict[Choice, list[int]] = {}
-    first_s: dict[Choice, float] = {}
-    filled: dict[Choice, int] = {}
+    waiting: dict[TensorChoice, list[int]] = {}
+    first_s: dict[TensorChoice, float] = {}
+    filled: dict[TensorChoice, int] = {}
     limits = {True: options.sparse_bulk_bytes, False: options.bulk_bytes}
     sizes = {True: part.payload_bytes, False: part.dense_bytes}
     for at, (choice, now_s) in enumerate(zip(choices, ready_s.tolist(), strict=True)):
@@ -234,7 +235,7 @@ def _batches(part: Part, choices: list[Choice], costs: Costs, options: HipressOp
         yield rest, choice
 
 
-def _bucket(batch: list[Group], choice: Choice, carrier: Carrier) -> Bucket:
+def _bucket(batch: list[Group], choice: TensorChoice, carrier: Carrier) -> Bucket:
     if not choice.compress:
         return Bucket((dense_carrier("hipress").lane(batch),))
     return Bucket((replace(carrier, collective=_collective(choice, carrier)).lane(batch),))

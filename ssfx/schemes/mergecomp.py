@@ -19,7 +19,7 @@ from ssfx.schemes.online_planning import CutSearch, OnlinePlanning
 from ssfx.schemes.search.byte_groups import plan_per_dtype
 from ssfx.schemes.search.contiguous_groups import JointModel, ProfiledOptions, joint_buckets, with_prediction
 from ssfx.schemes.search.measured_search import parse_cuts
-from ssfx.schemes.search.mergecomp_search import Found, algorithm_2, binary, exhaustive
+from ssfx.schemes.search.mergecomp_search import SearchResult, algorithm_2, binary, exhaustive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ def plan_mergecomp(profile: Profile, costs: Costs, options: MergecompOptions) ->
     return with_prediction(plan_per_dtype("mergecomp", profile, costs.world_size, buckets), profile, costs)
 
 
-def _searched(model: JointModel, options: MergecompOptions) -> Found:
+def _searched(model: JointModel, options: MergecompOptions) -> SearchResult:
     max_groups = min(options.max_groups, model.num_pieces)
     bests = binary(model, max_groups) if options.search == "binary" else exhaustive(model, max_groups)
     return algorithm_2(bests, options.alpha_stop)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ssfx.collectives import collectives
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
@@ -33,5 +32,4 @@ class MicroOptions(JointOptions):
 )
 def plan_micro(profile: Profile, costs: Costs, options: MicroOptions) -> Plan:
     """Return the plan."""
-    given = {"delta0": options.delta0, "force_one": options.force_one, "cap": options.cap}
-    return joint_plan("micro", profile, costs, options, collectives.canonical("micro", given))
+    return joint_plan("micro", profile, costs, options, "micro")

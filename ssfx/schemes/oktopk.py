@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ssfx.collectives import collectives
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
@@ -34,5 +33,4 @@ class OktopkOptions(JointOptions):
 )
 def plan_oktopk(profile: Profile, costs: Costs, options: OktopkOptions) -> Plan:
     """Return the plan; the dense warm-up of the authors (128 or 512 iterations) is not part of it."""
-    given = {name: getattr(options, name) for name in ("tau_prime", "tau", "mode", "balance")}
-    return joint_plan("oktopk", profile, costs, options, collectives.canonical("ok_topk", given))
+    return joint_plan("oktopk", profile, costs, options, "ok_topk")

@@ -25,7 +25,7 @@ from ssfx.schemes.search.whole_model import JointOptions, joint_plan
 
 
 @dataclass(frozen=True, kw_only=True)
-class PowerSGDOptions(CompressOptions):
+class PowerSGDSchemeOptions(CompressOptions):
     """`variant` "packed": the factors of the whole model in one message, after backward, as the paper's code does.
 
     "wfbp": one message for each of DDP's buckets, overlapped with backward. "hook": as PyTorch's hook executes it, for
@@ -49,12 +49,12 @@ class PowerSGDOptions(CompressOptions):
     "powersgd",
     summary="rank-r factors of every matrix, two small all-reduces, for the model or per bucket",
     source="Vogels et al. 2019; PyTorch's powerSGD hook; D-26",
-    defaults=PowerSGDOptions(),
+    defaults=PowerSGDSchemeOptions(),
     fusion_unit="model",
     collectives=("all_reduce",),
     compressors="powersgd",
 )
-def plan_powersgd(profile: Profile, costs: Costs, options: PowerSGDOptions) -> Plan:
+def plan_powersgd(profile: Profile, costs: Costs, options: PowerSGDSchemeOptions) -> Plan:
     """Return the plan; tensors that are not worth factoring travel as they are, in the second message.
 
     A message none of whose tensors is worth factoring is dense.
@@ -66,7 +66,7 @@ def plan_powersgd(profile: Profile, costs: Costs, options: PowerSGDOptions) -> P
     return joint_plan("powersgd", profile, costs, joint, "all_reduce")
 
 
-def _hook(profile: Profile, costs: Costs, options: PowerSGDOptions) -> Plan:
+def _hook(profile: Profile, costs: Costs, options: PowerSGDSchemeOptions) -> Plan:
     """Return buckets of a dense message and one of factors each, which all come after backward: see the options."""
     chosen = build(options.compressor).options
     assert isinstance(chosen, LowRankOptions)

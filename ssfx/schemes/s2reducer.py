@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ssfx.collectives import collectives
 from ssfx.compressors import build
 from ssfx.compressors.block_topk import BlockTopKOptions
 from ssfx.core.errors import ConfigError
@@ -49,5 +48,4 @@ def plan_s2reducer(profile: Profile, costs: Costs, options: S2ReducerOptions) ->
             f"scheme=s2reducer with compressor={options.compressor}: ranks that agree on blocks need no sketch; "
             f"use compressor=block_topk(block={block}), or scheme=fused_all compressor={options.compressor}"
         )
-    sketch = collectives.canonical("s2_sketch", {"block": block, "rows": options.rows, "ratio": options.ratio})
-    return joint_plan("s2reducer", profile, costs, options, sketch)
+    return joint_plan("s2reducer", profile, costs, options, "s2_sketch", block=block)

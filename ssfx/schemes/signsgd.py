@@ -16,7 +16,7 @@ from ssfx.schemes.search.byte_groups import plan_per_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignSGDOptions(CompressOptions):
+class SignSGDSchemeOptions(CompressOptions):
     """No options of its own."""
 
     compressor: str = "signsgd"
@@ -26,12 +26,12 @@ class SignSGDOptions(CompressOptions):
     "signsgd",
     summary="one bit per element in an all-gather per bucket; every element moves with the majority",
     source="Bernstein et al. 2019; D-24",
-    defaults=SignSGDOptions(),
+    defaults=SignSGDSchemeOptions(),
     fusion_unit="bucket",
     collectives=("all_gather", "all_reduce"),
     compressors="signsgd",
 )
-def plan_signsgd(profile: Profile, costs: Costs, options: SignSGDOptions) -> Plan:
+def plan_signsgd(profile: Profile, costs: Costs, options: SignSGDSchemeOptions) -> Plan:
     """Return the plan with DDP's buckets; from 64 ranks on, gathered bits outweigh an all-reduce of gradients.
 
     It votes all the same there, because an average would be another algorithm. One rank alone has nobody to vote with

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ssfx.collectives import collectives
 from ssfx.collectives.spar_reduce_scatter import SparReduceScatterOptions
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
@@ -40,5 +39,4 @@ class SparDlOptions(JointOptions):
 )
 def plan_spardl(profile: Profile, costs: Costs, options: SparDlOptions) -> Plan:
     """Return the plan; ConfigError when the ranks do not form that many equal teams."""
-    chosen = {"teams": options.teams, "sag": options.sag}
-    return joint_plan("spardl", profile, costs, options, collectives.canonical("spar_reduce_scatter", chosen))
+    return joint_plan("spardl", profile, costs, options, "spar_reduce_scatter")

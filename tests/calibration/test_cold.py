@@ -5,7 +5,7 @@ import torch
 
 from ssfx.lab.calibration import cold_caches as cold
 from ssfx.lab.workloads import datasets
-from ssfx.lab.workloads.passes import _Loop
+from ssfx.lab.workloads.profiling import _Loop
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.files import write_json
 from ssfx.lab.calibration.gpu_check import check_gpus, in_processes, sizes_on_gpu
-from ssfx.lab.calibration.gpu_parts import PARTS, SCHEMES, Work, check_kernels
+from ssfx.lab.calibration.gpu_parts import PARTS, SCHEMES, PartRun, check_kernels
 from ssfx.lab.workloads import models
 from ssfx.perf_model.gpu_record import GpuRecord, gpu_record, record_path
 from ssfx.perf_model.target import target_at
@@ -33,7 +33,7 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("SSFX_RESULTS", str(tmp_path))
 
 
-def in_this_process(name: str, what: Work, kind: str, ranks: int, sizes: Any, limit_s: float) -> Any:
+def in_this_process(name: str, what: PartRun, kind: str, ranks: int, sizes: Any, limit_s: float) -> Any:
     """Do parts of one rank; those of several have a made-up result."""
     if ranks == 1:
         return asdict(what.do(Comm(), sizes))

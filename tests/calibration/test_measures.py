@@ -8,7 +8,7 @@ from calibration.work import codecs, exchanges, overheads
 
 from ssfx.collectives.comm import Pending
 from ssfx.compressors import build
-from ssfx.lab.calibration import measure_exchange, measure_overheads
+from ssfx.lab.calibration import measure, measure_exchange
 from ssfx.lab.calibration.measure_exchange import PRIMITIVES
 from ssfx.perf_model.timing_model import Overheads
 
@@ -88,19 +88,17 @@ def test_each_overhead_is_found_in_the_step_that_it_adds_to(monkeypatch):
     )  # fmt: skip
 
     def steps(_comm, sizes, variant):
-        sparse, nbytes = variant == "sparse", 4 * sizes[0] if sizes[0] == measure_overheads._LARGE else 0
+        sparse, nbytes = variant == "sparse", 4 * sizes[0] if sizes[0] == measure._LARGE else 0
         ended_s = 0.9 * true.finish_s + len(sizes) * nbytes * true.result_s_per_byte + sparse * true.decode_s
         ended_s += (len(sizes) - 1) * (true.sum_s if sparse else 0 if nbytes else true.result_s)
-        return measure_overheads._Step(
-            0.1 * true.finish_s, 1e-6 + nbytes * true.fill_s_per_byte + sparse * true.add_s, ended_s
-        )
+        return measure._Step(0.1 * true.finish_s, 1e-6 + nbytes * true.fill_s_per_byte + sparse * true.add_s, ended_s)
 
-    fused_s = true.hook_s + true.result_s + true.finish_s / measure_overheads._HOOKS
+    fused_s = true.hook_s + true.result_s + true.finish_s / measure._HOOKS
     hooks_s = {"fused": fused_s, "per_tensor": fused_s + true.lane_s}
-    monkeypatch.setattr(measure_overheads, "_Silent", lambda _group: None)
-    monkeypatch.setattr(measure_overheads, "_steps", steps)
-    monkeypatch.setattr(measure_overheads, "_hooks_s", lambda _comm, variant: hooks_s[variant])
-    monkeypatch.setattr(measure_overheads, "_offload_s", lambda _comm: true.offload_s)
-    monkeypatch.setattr(measure_overheads, "crowding", lambda _world: 1.0)
-    found = measure_overheads.overhead_times(alone())
+    monkeypatch.setattr(measure, "_Silent", lambda _group: None)
+    monkeypatch.setattr(measure, "_steps", steps)
+    monkeypatch.setattr(measure, "_hooks_s", lambda _comm, variant: hooks_s[variant])
+    monkeypatch.setattr(measure, "_offload_s", lambda _comm: true.offload_s)
+    monkeypatch.setattr(measure, "crowding", lambda _world: 1.0)
+    found = measure.overhead_times(alone())
     assert asdict(found) == pytest.approx(asdict(true))

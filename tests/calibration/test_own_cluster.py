@@ -8,11 +8,13 @@ from processes import finished, torchrun
 
 from ssfx.config.advice_question import resolve_setting
 from ssfx.core.errors import ConfigError
-from ssfx.lab.calibration.own_cluster import Nodes, Rate, main, sheet_of
+from ssfx.lab.calibration.own_cluster import NodeGroups, Rate, main, sheet_of
 
 
 def test_the_file_says_what_was_measured_and_is_a_cluster(tmp_path):
-    found = Nodes(3, 4, "rtx3090", "NVIDIA GeForce RTX 3090", "nccl", Rate(20.0, 220e-6, 12), Rate(90.0, 60e-6, 4), 64)
+    found = NodeGroups(
+        3, 4, "rtx3090", "NVIDIA GeForce RTX 3090", "nccl", Rate(20.0, 220e-6, 12), Rate(90.0, 60e-6, 4), 64
+    )
     path = tmp_path / "mine.yaml"
     path.write_text(found.to_yaml())
     said = yaml.safe_load(path.read_text())

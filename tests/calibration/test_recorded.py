@@ -1,6 +1,5 @@
 """From points to a TimingModel, to files and back."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,6 @@ from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.origin import Origin
 from ssfx.lab.calibration import calibrate_cluster as calibration
 from ssfx.lab.calibration.calibrate_cluster import Calibrated, codec, network_curves, rising
-from ssfx.perf_model.contention import Contention
 from ssfx.perf_model.recorded_times import (
     file_name,
     measured_on,
@@ -19,7 +17,7 @@ from ssfx.perf_model.recorded_times import (
     shipped_dir,
     written_dir,
 )
-from ssfx.perf_model.timing_model import TimingModel
+from ssfx.perf_model.timing_model import Contention, TimingModel
 from ssfx.planning.costs import Curve, Overheads
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
@@ -126,23 +124,6 @@ def test_two_files_make_one_system(results):
     assert system.overheads == rank.overheads
     assert system.host_shares
     assert TimingModel.from_json(system.to_json()) == system
-
-
-def test_files_of_earlier_versions_load_without_what_is_gone(results):
-    network, rank = parts()
-    write(written_dir(), rank)
-    raw = json.loads(network.to_json())
-    contention = raw.pop("contention")
-    queue = {"send": {"sizes": [4], "seconds": [1e-4], "unbounded": False}}
-    raw |= {
-        "occupancy": contention["occupancy"], "in_flight": contention["in_flight"],
-        "beside": contention["under_compute_s"], "cpu": contention["under_compute_cpu_s"],
-        "queued": queue, "queued_beside": queue, "queued_cpu": queue, "yardstick_s": 2e-3,
-    }  # fmt: skip
-    (written_dir() / file_name("local", 2)).write_text(json.dumps(raw))
-    assert recorded_system("local", 2) == replace(network, codecs=rank.codecs, overheads=rank.overheads)
-    one = profile(8)
-    assert Profile.from_json(json.dumps(json.loads(one.to_json()) | {"yardstick_s": 2e-3})) == one
 
 
 def test_an_exchange_under_compute_needs_its_time_and_its_computing_power():

@@ -8,10 +8,10 @@ from typing import Any
 from unittest.mock import patch
 
 from ssfx.collectives.comm import Comm
-from ssfx.lab.calibration import measure_exchange, measure_overheads
+from ssfx.lab.calibration import measure, measure_exchange
+from ssfx.lab.calibration.measure import overhead_times
 from ssfx.lab.calibration.measure_compressors import codec_points
 from ssfx.lab.calibration.measure_exchange import PRIMITIVES, exchange_points
-from ssfx.lab.calibration.measure_overheads import overhead_times
 
 
 def exchanges(group: Any, rank: int, world: int) -> list[dict[str, Any]]:
@@ -28,5 +28,5 @@ def codecs(group: Any, rank: int, world: int, names: list[str]) -> dict[str, Any
 
 
 def overheads(group: Any, rank: int, world: int) -> dict[str, float]:
-    with patch.multiple(measure_overheads, _MANY=12, _STEPS=3, _PASSES=3, _JOBS=3):
+    with patch.multiple(measure, _MANY=12, _STEPS=3, _PASSES=3, _JOBS=3):
         return asdict(overhead_times(Comm(group)))

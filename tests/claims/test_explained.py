@@ -5,12 +5,11 @@ import re
 import pytest
 
 from experiments.common.claims.every_claim import headlines
-from experiments.common.claims.explained import explained, too_close
 from experiments.common.claims.ledger import claims_by_id
-from experiments.common.claims.simulated import meets
+from experiments.common.claims.simulated import explained, meets, too_close
 from experiments.common.figures.discovery import discover
 from experiments.common.pages.readme import reference_rows
-from ssfx.lab.results.simulated_cells import as_the_paper_ran, cells
+from ssfx.lab.results.comparisons import as_the_paper_ran, cells
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from processes import HANG_S
 
 from ssfx.cli import main, terminal
-from ssfx.lab.cli import examine as doctor
+from ssfx.lab.cli import doctor
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from ssfx.cli import main
-from ssfx.cli.component_tables import file_text
-from ssfx.cli.listing import FOLDERS, KINDS, SHIPPED
+from ssfx.cli.listing import FOLDERS, KINDS, SHIPPED, file_text
 from ssfx.config.groups import YAML_GROUPS
 from ssfx.core.paths import conf_dir
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 import torch
 from collectives import golden, work, work_hierarchical
@@ -25,16 +22,6 @@ UNEQUAL = [
 
 def planned(name: str, nbytes: int, world: int) -> Traffic:
     return collectives.build(name).traffic(Load.dense(nbytes, world))
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads have a policy on Linux")
-@pytest.mark.parametrize("cores", [1, 2])
-def test_a_listener_that_shares_its_only_core_is_a_batch_thread_if_asked_for(pool: Pool, cores: int) -> None:
-    if len(os.sched_getaffinity(0)) < cores:
-        pytest.skip(f"needs {cores} cores")
-    for batch, total in pool.run(work.batch_listeners, 3, cores):
-        assert batch == [cores == 1]
-        assert total == 3.0
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])

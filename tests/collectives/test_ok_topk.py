@@ -13,7 +13,7 @@ import torch
 from collectives import golden, work_ok_topk, work_reducers
 from runtime.pool import Pool
 
-from ssfx.collectives import Load, collectives, ok_topk_rules
+from ssfx.collectives import Load, collectives, ok_topk
 from ssfx.collectives.magnitudes import among, kth_magnitude, passing
 from ssfx.collectives.pairs import pack, unpack
 from ssfx.core.errors import ConfigError
@@ -75,7 +75,7 @@ def _per_region(indices: list[int], bounds: list[int]) -> list[int]:
 def test_golden_rules(name: str) -> None:
     case = golden.CASES[name]
     params, before = case["params"], None
-    authors = ok_topk_rules.MODES[params["mode"]]
+    authors = ok_topk.MODES[params["mode"]]
     for step in case["expected"]["steps"]:
         evaluates = step["t"] % params["tau_prime"] == 0
         for rank, selected in enumerate(step["local_selected"]):
@@ -84,7 +84,7 @@ def test_golden_rules(name: str) -> None:
                 assert kth_magnitude(acc, params["k"]) == used
             elif authors:
                 assert before is not None
-                tightened = ok_topk_rules.tightened(acc.abs(), before[rank], authors.tighten, params["k"])
+                tightened = ok_topk.tightened(acc.abs(), before[rank], authors.tighten, params["k"])
                 assert tightened == pytest.approx(used, rel=1e-12)
             chosen = passing(acc, used, 2 * params["k"], strict=authors is not None)
             assert chosen.tolist() == selected
@@ -92,12 +92,12 @@ def test_golden_rules(name: str) -> None:
                 drifted = authors.local.next(used, len(selected), params["k"])
                 assert drifted == pytest.approx(step["local_threshold_next"][rank], rel=1e-12)
             if step["boundary_proposals"] is not None:
-                proposed = ok_topk_rules.boundary_proposals(chosen, params["n"], params["P"])
+                proposed = ok_topk.boundary_proposals(chosen, params["n"], params["P"])
                 assert proposed.tolist() == step["boundary_proposals"][rank]
         before = step["local_threshold_next"]
         if step["balance_moves"] is not None:
-            assert ok_topk_rules.balanced_counts(step["owner_counts"]) == step["balanced_counts"]
-            assert ok_topk_rules.balance_moves(step["owner_counts"]) == step["balance_moves"]
+            assert ok_topk.balanced_counts(step["owner_counts"]) == step["balanced_counts"]
+            assert ok_topk.balance_moves(step["owner_counts"]) == step["balance_moves"]
         if authors and not evaluates:
             drifted = authors.total.next(step["global_threshold_used"], len(step["global_selected"]), params["k"])
             assert drifted == pytest.approx(step["global_threshold_next"], rel=1e-12)
@@ -105,14 +105,14 @@ def test_golden_rules(name: str) -> None:
 
 def test_golden_constants_of_the_vgg_code() -> None:
     constants = golden.CASES["oktopk_authors_vgg_P3"]["params"]["constants"]
-    vgg = ok_topk_rules.MODES["authors_vgg"]
+    vgg = ok_topk.MODES["authors_vgg"]
     assert vgg is not None
     assert (vgg.local.lower, vgg.local.higher) == (constants["l_scale"], constants["l_scale"])
     assert (float(vgg.local.low), float(vgg.local.high)) == (constants["l_lo"], constants["l_hi"])
     assert (vgg.total.lower, vgg.total.higher) == (constants["g_dec"], constants["g_inc"])
     assert (float(vgg.total.low), float(vgg.total.high)) == (constants["g_lo"], constants["g_hi"])
-    assert constants["tighten"] == ok_topk_rules.TIGHTEN_FACTOR
-    assert constants["tighten_max"] == ok_topk_rules.TIGHTEN_TIMES
+    assert constants["tighten"] == ok_topk.TIGHTEN_FACTOR
+    assert constants["tighten_max"] == ok_topk.TIGHTEN_TIMES
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -141,13 +141,13 @@ def test_among_finds_members() -> None:
 
 
 def test_drift_has_a_dead_band_with_open_ends() -> None:
-    drift = ok_topk_rules.Drift(Fraction(2, 3), Fraction(4, 3), 1.01, 1.02)
+    drift = ok_topk.Drift(Fraction(2, 3), Fraction(4, 3), 1.01, 1.02)
     assert [drift.next(1.0, count, 6) for count in (3, 4, 6, 8, 9)] == [1 / 1.01, 1.0, 1.0, 1.0, 1.02]
 
 
 @pytest.mark.parametrize("counts", [[0, 0, 0], [5, 0, 0], [0, 0, 7], [1, 9, 2, 0, 3], [4], [3, 3, 3]])
 def test_balancing_keeps_the_order_of_the_concatenation(counts: list[int]) -> None:
-    moves, wanted = ok_topk_rules.balance_moves(counts), ok_topk_rules.balanced_counts(counts)
+    moves, wanted = ok_topk.balance_moves(counts), ok_topk.balanced_counts(counts)
     assert [sum(row) for row in moves] == counts
     assert [sum(column) for column in zip(*moves, strict=True)] == wanted
     assert max(wanted) - min(wanted) <= 1
@@ -160,18 +160,18 @@ def test_balancing_keeps_the_order_of_the_concatenation(counts: list[int]) -> No
 
 
 def test_auto_balances_when_one_rank_has_more_than_four_times_the_mean() -> None:
-    assert not ok_topk_rules.needs_balance("auto", [8, 0, 0, 0])
-    assert ok_topk_rules.needs_balance("auto", [8, 0, 0, 0, 0])
-    assert not ok_topk_rules.needs_balance("auto", [0, 0, 0, 0, 0])
-    assert not ok_topk_rules.needs_balance("never", [8, 0, 0, 0, 0])
-    assert ok_topk_rules.needs_balance("always", [1, 1])
+    assert not ok_topk.needs_balance("auto", [8, 0, 0, 0])
+    assert ok_topk.needs_balance("auto", [8, 0, 0, 0, 0])
+    assert not ok_topk.needs_balance("auto", [0, 0, 0, 0, 0])
+    assert not ok_topk.needs_balance("never", [8, 0, 0, 0, 0])
+    assert ok_topk.needs_balance("always", [1, 1])
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 100])
 @pytest.mark.parametrize("world", [1, 2, 3, 5])
 def test_boundary_proposals_are_sorted_and_inside(count: int, world: int) -> None:
     chosen = torch.arange(100)[-count:] if count else torch.arange(0)
-    proposed = ok_topk_rules.boundary_proposals(chosen, 100, world).tolist()
+    proposed = ok_topk.boundary_proposals(chosen, 100, world).tolist()
     assert len(proposed) == world - 1
     assert proposed == sorted(proposed)
     assert all(0 <= cut < 100 for cut in proposed)
@@ -194,7 +194,7 @@ def test_balancing_moves_what_one_rank_holds(pool: Pool) -> None:
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-@pytest.mark.parametrize("mode", ok_topk_rules.MODES)
+@pytest.mark.parametrize("mode", ok_topk.MODES)
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_mass_is_conserved_in_every_mode(pool: Pool, mode: str, world: int) -> None:
     grads = [random_rows(world, 60, seed) for seed in range(8)]

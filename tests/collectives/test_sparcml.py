@@ -14,8 +14,7 @@ from runtime import work as runtime_work
 from runtime.pool import Pool
 
 from ssfx.collectives import Load, Traffic, collectives
-from ssfx.collectives.sparcml import even_starts
-from ssfx.collectives.streams import Stream, concatenated
+from ssfx.collectives.sparcml import Stream, concatenated, even_starts
 from ssfx.core.errors import ConfigError
 from ssfx.schemes.make_plan import make_plan
 

@@ -14,7 +14,7 @@ from runtime.pool import Pool
 
 from ssfx.collectives import Load, collectives
 from ssfx.collectives.bruck import gather_rounds
-from ssfx.collectives.spardl_schedule import Share, scatter_rounds
+from ssfx.collectives.spar_reduce_scatter import Share, scatter_rounds
 from ssfx.core.errors import ConfigError
 from ssfx.schemes.make_plan import make_plan
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ssfx.collectives import collectives
-from ssfx.collectives.comm import Comm, new_group
+from ssfx.collectives.comm import Comm
 from ssfx.compressors import Context, Payload, build
 from ssfx.compressors.memories import memories
-from ssfx.core.machine import BATCH_SCHEDULING
 
 
 def reduced(group: Any, rank: int, world: int, data: list[list[float]], dtype: str) -> torch.Tensor:
@@ -57,23 +54,3 @@ def _payload(message: torch.Tensor, n: int) -> Payload:
     return Payload(
         none.int(), none, message[: 4 * n].view(torch.int32), message[4 * n :].view(torch.float32), none, none
     )
-
-
-def batch_listeners(group: Any, rank: int, world: int, cores: int) -> tuple[list[bool], float]:
-    """Return whether each listener of a group made on so many cores is a batch thread, and the group's sum of ranks."""
-
-    def listeners() -> set[int]:
-        names = {int(path.parent.name): path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
-        return {number for number, name in names.items() if name == "gloo_tcp_loop"}
-
-    before, usable = listeners(), os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(usable)[:cores])
-    os.environ[BATCH_SCHEDULING] = "1"
-    try:
-        comm = Comm(new_group())
-    finally:
-        os.sched_setaffinity(0, usable)
-        del os.environ[BATCH_SCHEDULING]
-    made = listeners() - before
-    total = comm.all_reduce(torch.tensor([float(rank)])).wait()
-    return [os.sched_getscheduler(number) == os.SCHED_BATCH for number in made], float(total)

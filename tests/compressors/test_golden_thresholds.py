@@ -18,8 +18,7 @@ from ssfx.compressors.hard_threshold import threshold_for
 from ssfx.compressors.kernels import kernels
 from ssfx.compressors.mstopk import MSTopK
 from ssfx.compressors.redsync import level_at
-from ssfx.compressors.sidco_fits import gamma_shape
-from ssfx.compressors.sidco_stages import COLUMNS, EXTRA, Adaptation, adapted, max_stages
+from ssfx.compressors.sidco import COLUMNS, EXTRA, Adaptation, adapted, gamma_shape, max_stages
 from ssfx.compressors.threshold import ThresholdSelector
 
 KERNEL = kernels(torch.device("cpu"))

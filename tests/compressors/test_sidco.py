@@ -14,10 +14,25 @@ from ssfx.compressors.batch import Batch, compress
 from ssfx.compressors.blank import blank_batch
 from ssfx.compressors.kernels import kernels
 from ssfx.compressors.memories import memories
-from ssfx.compressors.sidco import SIDCo
-from ssfx.compressors.sidco_first import CHANGES, REVERSED, STEPS, adapted_first, first_ratios, middle_stages
-from ssfx.compressors.sidco_first import COLUMNS as FIRST_COLUMNS
-from ssfx.compressors.sidco_stages import CALLS, COLUMNS, EXTRA, KNOWN, PREVIOUS, SUM, Adaptation, adapted, max_stages
+from ssfx.compressors.sidco import (
+    CALLS,
+    CHANGES,
+    COLUMNS,
+    EXTRA,
+    FIRST_COLUMNS,
+    KNOWN,
+    PREVIOUS,
+    STEPS,
+    SUM,
+    TURNED,
+    Adaptation,
+    SIDCo,
+    adapted,
+    adapted_first,
+    first_ratios,
+    max_stages,
+    middle_stages,
+)
 
 
 def threshold_of(spec: str, a: torch.Tensor, density: float) -> float:
@@ -112,7 +127,7 @@ def test_from_a_bound_it_goes_back_and_turns() -> None:
     now = torch.tensor([3.0])
     back, kept = adapted_first(first, stage, adapted(stage, now, torch.tensor([4]), HOW), now, MIDDLE, 0.25, HOW)
     assert first_ratios(back, 0.25).item() == 0.25
-    assert back[0, REVERSED] == 1
+    assert back[0, TURNED] == 1
     assert kept[0, PREVIOUS] == 3.0
     back[0, CHANGES] = 3
     worse = torch.tensor([4.0])

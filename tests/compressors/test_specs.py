@@ -12,6 +12,7 @@ from ssfx.compressors.memories import memories
 from ssfx.compressors.topk import TopKOptions
 from ssfx.core.errors import ConfigError
 from ssfx.core.registry import Registry
+from ssfx.core.spec import Spec, name_of
 
 
 def test_equal_specs_share_one_instance() -> None:
@@ -71,6 +72,21 @@ def test_wrong_specs_are_one_clear_line(spec: str, words: str) -> None:
         build(spec)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "options"),
+    [
+        ("64gpu(calibration=nominal, inter.gbps=10)", "64gpu", {"calibration": "nominal", "inter.gbps": "10"}),
+        ("synthetic(model=mine/small.py:build)", "synthetic", {"model": "mine/small.py:build"}),
+        ("my runs/small.py:make", "my runs/small.py:make", {}),
+    ],
+)
+def test_a_name_may_be_a_path_and_options_keep_their_order(text: str, name: str, options: dict[str, str]) -> None:
+    spec = Spec.parse(text)
+    assert (spec.name, list(spec.options.items())) == (name, list(options.items()))
+    assert name_of(text) == name
+    assert Spec.parse(str(spec)) == spec
 
 
 @pytest.mark.parametrize(

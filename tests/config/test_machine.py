@@ -1,10 +1,7 @@
 """GPUs are counted as a CUDA program would see them, ranks share the cores, and the user's memory settings stay."""
 
-import ctypes
 import os
-import queue
 import subprocess
-import threading
 
 import pytest
 
@@ -97,62 +94,6 @@ def test_a_system_without_places_for_threads_is_left_alone(monkeypatch):
     machine.share_cores(0, 2)
     assert machine.own_cores() == []
     assert machine.cores() == os.cpu_count()
-
-
-@pytest.fixture
-def thread():
-    """Start threads that the system knows by a name; returns their numbers there."""
-    end, started = threading.Event(), []
-
-    def start(name):
-        numbers = queue.SimpleQueue()
-
-        def run():
-            ctypes.CDLL(None).prctl(15, name.encode())  # PR_SET_NAME
-            numbers.put(threading.get_native_id())
-            end.wait()
-
-        started.append(threading.Thread(target=run))
-        started[-1].start()
-        return numbers.get()
-
-    yield start
-    end.set()
-    for one in started:
-        one.join()
-
-
-@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="a Linux policy")
-@pytest.mark.parametrize(("cores", "switch"), [([0], "1"), ([0, 1], "1"), ([0], "0"), ([0], None)])
-def test_listeners_that_start_inside_are_batch_threads_on_one_core_if_asked_for(thread, monkeypatch, cores, switch):
-    monkeypatch.setattr(machine, "own_cores", lambda: cores)
-    monkeypatch.delenv(machine.BATCH_SCHEDULING, raising=False)
-    if switch is not None:
-        monkeypatch.setenv(machine.BATCH_SCHEDULING, switch)
-    earlier = thread(machine.GLOO_LISTENER)
-    with machine.batch_schedule_network_threads():
-        inside, other = thread(machine.GLOO_LISTENER), thread("worker")
-    later = thread(machine.GLOO_LISTENER)
-    assert machine.batch_scheduling() == ({machine.BATCH_SCHEDULING: "1"} if switch == "1" else {})
-    policies = [os.sched_getscheduler(number) for number in (earlier, inside, other, later)]
-    inside_policy = os.SCHED_BATCH if cores == [0] and switch == "1" else os.SCHED_OTHER
-    assert policies == [os.SCHED_OTHER, inside_policy, os.SCHED_OTHER, os.SCHED_OTHER]
-    assert os.sched_getscheduler(0) == os.SCHED_OTHER
-
-
-def test_where_the_system_refuses_batch_threads_nothing_changes(thread, monkeypatch, tmp_path):
-    def refuse(*_):
-        raise PermissionError
-
-    monkeypatch.setattr(machine, "own_cores", lambda: [0])
-    monkeypatch.setenv(machine.BATCH_SCHEDULING, "1")
-    monkeypatch.setattr(os, "sched_setscheduler", refuse, raising=False)
-    with machine.batch_schedule_network_threads():
-        number = thread(machine.GLOO_LISTENER)
-    assert number > 0
-    monkeypatch.setattr(machine, "_THREADS", tmp_path / "none")
-    with machine.batch_schedule_network_threads():
-        pass
 
 
 def test_what_the_user_says_of_memory_stays(monkeypatch):

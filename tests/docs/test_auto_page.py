@@ -8,7 +8,7 @@ from pathlib import Path
 from advice.test_time_to_quality import quality_row
 from results.test_store import make_row
 
-from experiments.common.pages.auto_target import EXPERIMENT, RECORD, auto_target_block, points_block
+from experiments.common.pages.auto_page import EXPERIMENT, RECORD, auto_target_block, points_block
 from ssfx.core.rows import Row
 
 

@@ -10,8 +10,7 @@ from experiments.common.claims.ledger import ledgers
 from experiments.common.figures.discovery import discover
 from experiments.common.figures.drawing import check_all
 from experiments.common.pages import readme as docs
-from experiments.common.pages.algebra import algebra_block, compute
-from experiments.common.pages.conditions import conditions_block
+from experiments.common.pages.conditions import algebra_block, compute, conditions_block
 from experiments.common.pages.edition import first_figure
 from experiments.common.pages.emulated import RECORD, emulated_block
 from experiments.common.pages.models import Published, analytic_block, models_block

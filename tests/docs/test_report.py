@@ -17,7 +17,7 @@ from PIL import Image
 from experiments.common.claims.every_claim import headlines
 from experiments.common.claims.ledger import ledgers
 from experiments.common.figures.discovery import discover
-from experiments.common.pages import report, report_file
+from experiments.common.pages import report
 from experiments.common.pages.readme import reference_rows
 from experiments.common.pages.report import report_page
 from experiments.common.pages.step_timeline import chosen_row, step_timeline
@@ -243,10 +243,10 @@ def test_only_pictures_that_changed_are_packed_again(tmp_path, monkeypatch):
 
 def test_a_page_is_made_again_only_when_something_in_it_changed(tmp_path, monkeypatch):
     made, rows, out = [], clusters()[:3], tmp_path / "report.html"
-    monkeypatch.setattr(report_file, "report_page", lambda rows, pictures: made.append(len(rows)) or "<html></html>\n")
+    monkeypatch.setattr(report, "report_page", lambda rows, pictures: made.append(len(rows)) or "<html></html>\n")
 
     def again(rows):
-        return report_file.write_report(rows, tmp_path, out)
+        return report.write_report(rows, tmp_path, out)
 
     assert (again(rows), again(rows)) == (True, False)
     first = out.read_text()

@@ -12,7 +12,7 @@ from engines.helpers import HERE, make_case
 from processes import HANG_S, wait_until
 
 from ssfx.core.errors import RunError
-from ssfx.lab.engines.leftovers import TEMPORARY
+from ssfx.lab.engines.launch import TEMPORARY
 from ssfx.lab.engines.torchrun import Torchrun
 from ssfx.lab.results import step_logs
 from ssfx.lab.results.store import Store

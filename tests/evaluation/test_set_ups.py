@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from experiments.common.evaluation.set_ups import (
-    Method,
-    Place,
+    CheckedMethod,
+    CheckedPlace,
     corrected,
     counted,
     fits,
@@ -36,12 +36,12 @@ from ssfx.perf_model.cluster_file import cluster_on
 LOW_RANK = ("low-rank sums",)
 
 
-def place(gbps: float, dense_s: float, *methods: Method, model: str = "vit_huge") -> Place:
-    return Place(model, "h100", "bf16", "box", "GPUs over TCP", gbps, 64, True, 0.1, dense_s, methods)
+def place(gbps: float, dense_s: float, *methods: CheckedMethod, model: str = "vit_huge") -> CheckedPlace:
+    return CheckedPlace(model, "h100", "bf16", "box", "GPUs over TCP", gbps, 64, True, 0.1, dense_s, methods)
 
 
-def method(iteration_s: float, more: float | None = 0.0, error: float | None = 0.1) -> Method:
-    return Method("powersgd", iteration_s, LOW_RANK, more, error)
+def method(iteration_s: float, more: float | None = 0.0, error: float | None = 0.1) -> CheckedMethod:
+    return CheckedMethod("powersgd", iteration_s, LOW_RANK, more, error)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def committed() -> list[Row]:
 
 
 @pytest.fixture(scope="module")
-def found(committed: list[Row]) -> list[Place]:
+def found(committed: list[Row]) -> list[CheckedPlace]:
     return places(committed)[0]
 
 
@@ -100,7 +100,7 @@ def test_methods_of_a_plan_tell_its_quality_and_its_way_of_sending():
         assert more_steps(again) == more_steps(plan)
 
 
-def test_nothing_that_does_not_fit_is_counted(committed: list[Row], found: list[Place]):
+def test_nothing_that_does_not_fit_is_counted(committed: list[Row], found: list[CheckedPlace]):
     every = committed
     small = [replace(row, manifest={**row.manifest, "device_memory_bytes": 10**9}) for row in every[:300]]
     assert places(small)[0] == []
@@ -117,12 +117,12 @@ def test_nothing_that_does_not_fit_is_counted(committed: list[Row], found: list[
     assert counted(found).set_ups == counted_methods >= 3000
 
 
-def test_more_bandwidth_never_raises_a_gain(found: list[Place]):
+def test_more_bandwidth_never_raises_a_gain(found: list[CheckedPlace]):
     """What surely pays at a rate surely pays at all lower ones, where the plan there sends by kinds that are as sure.
 
     No gain rises by more than what plans are off.
     """
-    series: dict[tuple[object, ...], list[Place]] = {}
+    series: dict[tuple[object, ...], list[CheckedPlace]] = {}
     for one in on_the_map(found):
         key = (one.model, one.device, one.precision, one.network, "nics_per_node=8" in one.cluster)
         series.setdefault(key, []).append(one)

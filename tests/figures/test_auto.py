@@ -9,7 +9,7 @@ from figures.test_tables import colours, rgb
 from experiments.common.figures.auto import AUTO, COLOUR, LABEL, auto_of, budget_said
 from experiments.common.figures.discovery import discover
 from ssfx.core.paths import reference_dir
-from ssfx.lab.results.simulated_cells import cells
+from ssfx.lab.results.comparisons import cells
 from ssfx.lab.results.store import Store
 
 FIGURES = discover()

@@ -17,7 +17,7 @@ from ssfx.advice.cases import simulate_case
 from ssfx.core.errors import RunError
 from ssfx.lab.cli.reference import READ, _committed
 from ssfx.lab.config.cases import resolve_job
-from ssfx.lab.results.simulated_cells import against_dense, cells, fastest
+from ssfx.lab.results.comparisons import against_dense, cells, fastest
 from ssfx.lab.results.store import Store
 
 PUBLISHED = "published:5e6f7a8b"
@@ -38,7 +38,7 @@ def table(path):
 
 
 def entry(found, claim, calibration="nominal"):
-    (one,) = [one for one in found if (one.claim.id, one.calibration) == (f"ssfusion.{claim}", calibration)]
+    (one,) = [one for one in found if (one.claim, one.calibration) == (f"ssfusion.{claim}", calibration)]
     return one
 
 
@@ -81,13 +81,13 @@ def test_rows_of_an_earlier_calibration_are_superseded_not_mixed():
 
 
 @pytest.mark.parametrize(
-    ("changes", "verdict"),
-    [({}, "agree"), ({"hipress": 500.0}, "partial"), (dict.fromkeys(SPEEDS, 1310.0), "disagree")],
+    ("changes", "outcome"),
+    [({}, "agrees"), ({"hipress": 500.0}, "partly"), (dict.fromkeys(SPEEDS, 1310.0), "disagrees")],
 )
-def test_a_range_is_judged_over_all_baselines(changes, verdict):
+def test_a_range_is_judged_over_all_baselines(changes, outcome):
     rows = [simulated(scheme, speed=changes.get(scheme)) for scheme in SPEEDS]
     one = entry(judged("ssfusion.fig11", rows), "exp1.resnet152")
-    assert one.verdict == verdict
+    assert one.outcome == outcome
     assert len(one.values) == 6
 
 
@@ -98,16 +98,16 @@ def test_a_range_is_judged_over_all_baselines(changes, verdict):
 def test_rows_from_another_setting_say_nothing(changes):
     rows = [simulated(scheme, **({} if scheme == "ddp" and "density" in changes else changes)) for scheme in SPEEDS]
     found = judged("ssfusion.fig11", rows)
-    assert "ssfusion.exp1.resnet152" not in {one.claim.id for one in found}
+    assert "ssfusion.exp1.resnet152" not in {one.claim for one in found}
 
 
 def test_claims_that_contradict_the_paper_itself_are_quoted_but_not_judged():
     rows = [one for one in clusters() if one.case.experiment == "compressors"]
     one = entry(judged("ssfusion.fig14", rows), "exp4.resnet152.gaussiank")
-    assert (one.verdict, one.why) == ("not comparable", "contradicts other numbers of the paper (SSF-02)")
+    assert (one.outcome, one.reason) == ("not comparable", "contradicts other numbers of the paper (SSF-02)")
     assert min(one.values) == pytest.approx(0.31)
-    counted = headlines([discover()["ssfusion.fig14"]], rows)[one.claim.id]
-    assert (counted.outcome, counted.reason) == (one.verdict, one.why)
+    counted = headlines([discover()["ssfusion.fig14"]], rows)[one.claim]
+    assert (counted.outcome, counted.reason) == (one.outcome, one.reason)
 
 
 def test_an_ordering_is_counted_over_settings():
@@ -115,17 +115,17 @@ def test_an_ordering_is_counted_over_settings():
     slow = {"model": "vit_large", "speed": 10.0}
     rows += [simulated(scheme, **({**slow, "speed": 20.0} if scheme == "omgs" else slow)) for scheme in SPEEDS]
     one = entry(judged("ssfusion.fig11", rows), "exp1.best")
-    assert (one.here, one.verdict) == ("in 3 of 4", "disagree")
+    assert (one.ours, one.outcome) == ("in 3 of 4", "disagrees")
 
 
 def test_growth_is_held_against_what_the_paper_prints():
     found = judged("ssfusion.fig9", growth())
     gathering, reducing = entry(found, "fig9.linear"), entry(found, "fig9.ar_marginal")
-    assert (gathering.values, gathering.verdict) == ((9.0,), "agree")
-    assert (reducing.values, reducing.verdict) == ((1.2,), "disagree")
-    assert entry(judged("ssfusion.fig9", growth(gathering=8.0)), "fig9.linear").verdict == "disagree"
+    assert (gathering.values, gathering.outcome) == ((9.0,), "agrees")
+    assert (reducing.values, reducing.outcome) == ((1.2,), "disagrees")
+    assert entry(judged("ssfusion.fig9", growth(gathering=8.0)), "fig9.linear").outcome == "disagrees"
     level = entry(found, "fig9.modelA.ag64")
-    assert (level.values, level.verdict) == ((9.0,), "not comparable")
+    assert (level.values, level.outcome) == ((9.0,), "not comparable")
 
 
 def test_what_does_not_fit_has_no_times_and_no_say(tmp_path):
@@ -145,7 +145,7 @@ def test_what_does_not_fit_has_no_times_and_no_say(tmp_path):
 
 def test_simulations_are_never_evidence_beside_real_runs():
     (ssfusion,) = [ledger for ledger in ledgers() if ledger.paper == "ssfusion"]
-    assert {one.verdict for one in evidence(ssfusion, clusters())} == {"not run"}
+    assert evidence(ssfusion, clusters()) == []
     assert judged("ssfusion.fig11", [row(scheme=scheme) for scheme in ("ddp", "ssfusion_oi", "hipress")]) == []
 
 
@@ -163,10 +163,10 @@ def test_a_rival_with_nothing_to_reduce_gives_no_ratio():
     changed = {"hipress": {"exposed_comm_s": 0.0}}
     rows = [simulated(scheme, experiment="breakdown", metrics=changed.get(scheme)) for scheme in SPEEDS]
     one = entry(judged("ssfusion.fig13", rows), "exp3.comm.resnet152.hipress")
-    assert (one.verdict, one.here) == ("not comparable", "no ratio")
-    assert one.why.startswith("no ratio: ")
+    assert (one.outcome, one.ours) == ("not comparable", "no ratio")
+    assert one.reason.startswith("no ratio: ")
     other = entry(judged("ssfusion.fig13", rows), "exp3.comm.resnet152.oktopk")
-    assert other.verdict != "not comparable"
+    assert other.outcome != "not comparable"
 
 
 def test_gains_stand_over_the_papers_range_for_the_same_rival():
@@ -190,8 +190,8 @@ def test_every_figure_shows_both_calibrations_dense_and_the_claims(experiment, n
     assert {line["origin"] for line in bars} == {"simulated (nominal)", "simulated (published)"}
     assert {line["extrapolated"] for line in bars} == {"no"}
     said = {line["claim"] for line in lines if line["claim"]}
-    assert said == {one.claim.id for one in judged(figure.claims[0], rows)} != set()
-    assert {line["verdict"] for line in lines if line["claim"]} <= {"agree", "partial", "disagree", "not comparable"}
+    assert said == {one.claim for one in judged(figure.claims[0], rows)} != set()
+    assert {line["verdict"] for line in lines if line["claim"]} <= {"agrees", "partly", "disagrees", "not comparable"}
     if experiment != "collective_scaling":
         assert "ddp" in {line["scheme"] for line in bars}
     if experiment == "throughput":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
-from ssfx.compressors.kernels.cpu import jit
+from ssfx.compressors.kernels.cpu import jit, select
 
 PROGRAM = """
 import sys
@@ -41,3 +42,19 @@ def test_where_no_file_can_be_locked_each_process_compiles(tmp_path):
     with jit._alone(tmp_path / "file" / "below"):
         entered.append(True)
     assert entered
+
+
+def test_a_changed_file_of_an_inlined_kernel_is_another_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(jit, "cache_dir", jit.cache_dir.__wrapped__)
+    room = tmp_path / "kernels" / "cpu"
+    room.mkdir(parents=True)
+    inlined, kernel = room / "inlined.py", room / "kernel.py"
+    inlined.write_text("factor = 1\n")
+    kernel.write_text("from ssfx.compressors.kernels.cpu.inlined import factor\n")
+    before = jit.cache_dir(kernel)
+    inlined.write_text("factor = 2\n")
+    assert jit.cache_dir(kernel) != before
+
+
+def test_imports_of_kernels_are_seen_by_their_real_names():
+    assert {path.stem for path in jit._with_imports(Path(select.__file__))} > {"select", "jit"}

@@ -12,10 +12,10 @@ from plan.instances import make_profile, random_costs, random_instance, random_t
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
-from ssfx.schemes.search.espresso_timeline import TICK_S, Timeline, Work
+from ssfx.schemes.search.espresso_timeline import TICK_S, EspressoTimeline, EspressoWork
 
 
-def works(profile: Profile, costs: Costs, density: float = 0.01) -> list[Work]:
+def works(profile: Profile, costs: Costs, density: float = 0.01) -> list[EspressoWork]:
     """The costs of none, gpu_ag and gpu_div by the formulas of D-51; on the host both become cpu_ag."""
     n = np.array(profile.numel, dtype=float)
     q = np.array([8.0 * max(1, int(density * size + 1e-6)) for size in profile.numel])
@@ -26,14 +26,14 @@ def works(profile: Profile, costs: Costs, density: float = 0.01) -> list[Work]:
     divided += costs.decode.many(n / p) + costs.encode.many(n / p) + decode
     never = np.full(len(n), np.inf)
     return [
-        Work(np.zeros(len(n)), none, never, none),
-        Work(encode, gather, host, gather),
-        Work(encode, divided, host, gather),
+        EspressoWork(np.zeros(len(n)), none, never, none),
+        EspressoWork(encode, gather, host, gather),
+        EspressoWork(encode, divided, host, gather),
     ]
 
 
 def simulated(
-    gap_s: Sequence[float], options: list[Work], chosen: Sequence[int], host: Sequence[int] = ()
+    gap_s: Sequence[float], options: list[EspressoWork], chosen: Sequence[int], host: Sequence[int] = ()
 ) -> tuple[float, int, list[tuple[float, float]], list[int]]:
     """The timeline of D-51 step by step: (F, last tensor with a bubble in front, messages' spans, order)."""
     gpu = cpu = 0.0
@@ -58,7 +58,7 @@ def simulated(
     return max(end, gpu), bubble, spans, order
 
 
-def selected(gap_s: Sequence[float], numel: Sequence[int], options: list[Work]) -> list[int]:
+def selected(gap_s: Sequence[float], numel: Sequence[int], options: list[EspressoWork]) -> list[int]:
     """Algorithm 1 with a whole simulation for every candidate."""
     chosen = [0] * len(numel)
     dropped = set(range(simulated(gap_s, options, chosen)[1]))
@@ -80,7 +80,7 @@ def placements(groups: Sequence[np.ndarray]) -> Iterator[tuple[int, ...]]:
         yield tuple(sorted(int(t) for group, count in zip(groups, counts, strict=True) for t in group[:count]))
 
 
-def one_after_another(timeline: Timeline, groups: Sequence[np.ndarray]) -> tuple[int, ...]:
+def one_after_another(timeline: EspressoTimeline, groups: Sequence[np.ndarray]) -> tuple[int, ...]:
     """The worked replacement of Algorithm 2 for many groups: every count of every group, two passes."""
     placed: set[int] = set()
     for _ in range(2):
@@ -101,10 +101,10 @@ def mask(host: Any, size: int) -> np.ndarray:
     return made
 
 
-def combined(options: list[Work], chosen: Sequence[int]) -> Work:
+def combined(options: list[EspressoWork], chosen: Sequence[int]) -> EspressoWork:
     at = np.arange(len(chosen))
     parts = ("encode", "network", "host", "host_network")
-    return Work(*(np.stack([getattr(work, part) for work in options])[list(chosen), at] for part in parts))
+    return EspressoWork(*(np.stack([getattr(work, part) for work in options])[list(chosen), at] for part in parts))
 
 
 def random_case(rng: random.Random, most: int) -> tuple[Profile, Costs]:

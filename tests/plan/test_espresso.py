@@ -32,7 +32,7 @@ from ssfx.planning.costs import Curve
 from ssfx.planning.plan import Plan
 from ssfx.schemes.search import espresso_search
 from ssfx.schemes.search.espresso_search import choose_host, choose_options, last_bubble
-from ssfx.schemes.search.espresso_timeline import TICK_S, Timeline, remaining
+from ssfx.schemes.search.espresso_timeline import TICK_S, EspressoTimeline, remaining
 from ssfx.simulator.pricing.timeline import evaluate
 
 COSTS = affine_costs()
@@ -71,7 +71,7 @@ def test_instance_b_selection_step_by_step() -> None:
 
 def test_instance_b_offloading() -> None:
     gaps, options, chosen = np.array(B.ready_gap_s), works(B, COSTS), [0, 1, 0, 2, 1]
-    timeline = Timeline(gaps, combined(options, chosen))
+    timeline = EspressoTimeline(gaps, combined(options, chosen))
     printed = {
         (): 14.138, (1,): 13.038, (3,): 14.224, (4,): 15.038, (1, 3): 13.124, (1, 4): 13.938, (3, 4): 14.538,
         (1, 3, 4): 13.438,
@@ -115,7 +115,7 @@ def test_everything_dense_is_wait_free_backpropagation() -> None:
         profile, costs = random_case(rng, 12)
         wfbp_s = evaluate(make_plan("wfbp", profile, costs), profile, costs).total_s
         size = len(profile.tensors)
-        timeline = Timeline(np.array(profile.ready_gap_s), works(profile, costs)[0])
+        timeline = EspressoTimeline(np.array(profile.ready_gap_s), works(profile, costs)[0])
         assert timeline.run(mask((), size)).end_s == pytest.approx(wfbp_s, rel=1e-12)
         assert simulated(profile.ready_gap_s, works(profile, costs), [0] * size)[0] == pytest.approx(wfbp_s, rel=1e-12)
         assert evaluate(make_plan("espresso", profile, costs, TOPK), profile, costs).total_s <= wfbp_s * (1 + 1e-12)
@@ -128,7 +128,7 @@ def test_the_formula_is_the_simulation() -> None:
         options, size = works(profile, costs), len(profile.tensors)
         chosen = [rng.randrange(3) for _ in range(size)]
         host = [i for i in range(size) if chosen[i] and rng.random() < 0.4]
-        timeline = Timeline(np.array(profile.ready_gap_s), combined(options, chosen))
+        timeline = EspressoTimeline(np.array(profile.ready_gap_s), combined(options, chosen))
         expected_s, _, _, order = simulated(profile.ready_gap_s, options, chosen, host)
         assert timeline.run(mask(host, size)).end_s == pytest.approx(expected_s, rel=1e-12)
         ready = timeline.ready_s(mask(host, size))
@@ -163,7 +163,7 @@ def test_host_searches_find_what_trying_everything_finds(same_message: bool) -> 
         for i in np.flatnonzero(chosen).tolist():
             groups.setdefault((profile.numel[i], int(chosen[i])), []).append(i)
         listed = [np.array(group) for group in groups.values()]
-        timeline = Timeline(gaps, combined(options, chosen.tolist()))
+        timeline = EspressoTimeline(gaps, combined(options, chosen.tolist()))
         found, exact = choose_host(timeline, listed, 100_000)
         tried = {host: simulated(gaps, options, chosen, host)[0] for host in placements(listed)}
         host = tuple(np.flatnonzero(found).tolist())
@@ -275,8 +275,8 @@ def test_large_models_are_searched_group_by_group(monkeypatch: pytest.MonkeyPatc
 
 def test_ten_thousand_tensors_need_few_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
     """For 4,096 ranks; without the bounds it would be one whole evaluation for each compressed tensor and pass."""
-    calls, run = [], Timeline.run
-    monkeypatch.setattr(Timeline, "run", lambda self, host: calls.append(1) or run(self, host))
+    calls, run = [], EspressoTimeline.run
+    monkeypatch.setattr(EspressoTimeline, "run", lambda self, host: calls.append(1) or run(self, host))
     rng = random.Random(0)
     costs = affine_costs(4096, 1e-7, 3e-12, encode=(1e-5, 1e-10), host=(2e-5, 3e-10), decode=(1e-6, 1e-11))
     for sizes in (range(100, 10**6), (1000, 10**5, 3 * 10**5, 10**6)):

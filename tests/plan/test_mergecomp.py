@@ -19,7 +19,7 @@ from ssfx.planning.profile import Profile
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.contiguous_groups import JointModel
-from ssfx.schemes.search.mergecomp_search import Found, algorithm_2, binary, exhaustive, search_last_cut, terms
+from ssfx.schemes.search.mergecomp_search import SearchResult, algorithm_2, binary, exhaustive, search_last_cut, terms
 from ssfx.simulator.pricing.timeline import evaluate
 
 A, COSTS = instance_a(), affine_costs()
@@ -163,7 +163,7 @@ def test_where_algorithm_2_stops(ends: list[float], taken: int) -> None:
     def bests() -> Any:
         for groups, end in enumerate(ends, start=1):
             asked.append(groups)
-            yield Found(tuple(range(1, groups)), end)
+            yield SearchResult(tuple(range(1, groups)), end)
 
     assert len(algorithm_2(bests(), 0.02).cuts) + 1 == taken
     assert max(asked) == min(len(ends), taken + (ends[taken - 1] == 10.0))

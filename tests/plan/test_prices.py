@@ -16,9 +16,8 @@ from ssfx.compressors import compressors
 from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
-from ssfx.perf_model.contention import Contention
 from ssfx.perf_model.target import Target, target_at
-from ssfx.perf_model.timing_model import TimingModel
+from ssfx.perf_model.timing_model import Contention, TimingModel
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
 from ssfx.planning.profile import Profile

@@ -8,14 +8,14 @@ from processes import HANG_S, runs, wait_until
 
 PROGRAM = """
 import os, pathlib
-from ssfx.lab.workloads import passes
+from ssfx.lab.workloads import profiling
 from ssfx.lab.workloads.profiling import record_profile
 
-def noted(loop, number, run=passes._Loop.run):
+def noted(loop, number, run=profiling._Loop.run):
     pathlib.Path(__file__).with_name(f"{os.getpid()}.rank").touch()
     return run(loop, number)
 
-passes._Loop.run = noted  # in the ranks, too, which read this file again
+profiling._Loop.run = noted  # in the ranks, too, which read this file again
 if __name__ == "__main__":
     record_profile("resnet_tiny", "digits", 8, "cpu", iterations=100000, warmup=0, ranks=2)
 """

@@ -21,7 +21,7 @@ from ssfx.core.digests import loads, yaml_with_digest
 from ssfx.core.files import read, write_atomic, write_json
 from ssfx.core.origin import Origin
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.own_cluster import Nodes, Rate
+from ssfx.lab.calibration.own_cluster import NodeGroups, Rate
 from ssfx.lab.cli.trace import _events
 from ssfx.lab.engines.collect import collect
 from ssfx.lab.engines.job import Job
@@ -191,7 +191,7 @@ def _calibrations(root: Path, kept: dict[str, Kept]) -> None:
     write_json(root / "work.json", work.to_json())
     kept["work"] = Kept(root / "work.json", lambda: read(root / "work.json", ModelWork.from_json))
     rate = Rate(9.5, 1.25e-4, 4)
-    nodes = Nodes(2, 2, "a100", "A100", "nccl", rate, rate, 64)
+    nodes = NodeGroups(2, 2, "a100", "A100", "nccl", rate, rate, 64)
     write_atomic(root / "cluster.yaml", yaml_with_digest(nodes.to_yaml()))
 
     def cluster() -> Any:

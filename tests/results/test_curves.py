@@ -11,7 +11,7 @@ from workloads.fakes import make_case
 
 from ssfx.core.curves import POINTS, curves, points
 from ssfx.core.rows import Row
-from ssfx.lab.engines.curve import curve_of, target_metrics
+from ssfx.lab.engines.collect import curve_of, target_metrics
 from ssfx.lab.results.store import Store
 
 

@@ -13,14 +13,13 @@ from results.test_store import make_row
 from ssfx.cli import main
 from ssfx.core.errors import RunError
 from ssfx.core.files import created, replacing, write_atomic, write_json
-from ssfx.lab.engines.launch import Launch
-from ssfx.lab.engines.leftovers import TEMPORARY, put_in_order
+from ssfx.lab.engines.launch import TEMPORARY, Launch, put_in_order
 from ssfx.lab.engines.simulate import _keep
 from ssfx.lab.engines.torchrun import Torchrun
 from ssfx.lab.results.run_lock import RunLock
 from ssfx.lab.results.store import Store
 from ssfx.lab.worker.heartbeat import Heartbeat
-from ssfx.lab.worker.rank import Task
+from ssfx.lab.worker.rank import RankRun
 from ssfx.lab.workloads.checkpoint import Checkpoints
 from ssfx.runtime.trace import Tracer
 
@@ -132,7 +131,7 @@ FOLDERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "run, finished": ("", lambda path: Store(path.parents[1]).save(make_row())),
     "run, simulated": ("", lambda path: _simulated(path / "attempt-1")),
     "attempt, simulated": ("attempt-1", _simulated),
-    "attempt of a rank": ("attempt-1", lambda path: Task({"run_dir": str(path.parent), "attempt": 1}, 0)),
+    "attempt of a rank": ("attempt-1", lambda path: RankRun({"run_dir": str(path.parent), "attempt": 1}, 0)),
     "attempt to stop": ("attempt-1", lambda path: Launch._ask_to_stop(None, _Job(path))),  # type: ignore[arg-type]
     "checkpoints": ("checkpoint", lambda path: Checkpoints(path, {}).save(1, {"a": torch.ones(3)})),
     "checkpoint": ("checkpoint/step-1", lambda path: Checkpoints(path.parent, {}).save(1, {"a": torch.ones(3)})),

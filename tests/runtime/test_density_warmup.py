@@ -7,7 +7,7 @@ from runtime import work_momentum, work_resume
 from runtime.pool import Pools
 
 from ssfx.core.errors import ConfigError
-from ssfx.runtime.density_warmup import given_at
+from ssfx.runtime.planner import given_at
 from ssfx.schemes import schemes
 
 WARM = {"scheme": "per_tensor", "compressor": "topk", "density": 0.001, "density_warmup": 8}

@@ -31,7 +31,7 @@ OTHERS = [
 TRAINING = "training"
 WAITS = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text()
 TWICE = [  # each of these is needed unless the others are there
-    {"dense_lane.py DenseLane.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
+    {"sum_lane.py DenseLane.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
     {"sum_lane.py SumLane.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
     {"gather_lane.py GatherLane.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
 ]

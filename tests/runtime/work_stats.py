@@ -15,9 +15,9 @@ from torch import nn
 import ssfx
 from ssfx.collectives.hierarchical import node_size
 from ssfx.collectives.primitives import Traffic, split_sizes, to_peers, traffic
-from ssfx.runtime.dense_lane import DenseLane
 from ssfx.runtime.packed import PackedLane
 from ssfx.runtime.reduce_lane import ReduceLane
+from ssfx.runtime.sum_lane import DenseLane
 from ssfx.simulator.pricing.message_sizes import plan_bytes
 
 Options = dict[str, Any]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ssfx.compressors import compressors
-from ssfx.perf_model.contention import Contention
-from ssfx.perf_model.timing_model import TimingModel
+from ssfx.perf_model.timing_model import Contention, TimingModel
 from ssfx.planning.costs import CompressorTimes, Costs, Curve
 
 

@@ -13,7 +13,7 @@ from simulator.systems import system_of, with_contention, without_times
 
 from ssfx.collectives import collectives
 from ssfx.perf_model.cluster import Cluster, Link
-from ssfx.perf_model.contention import Contention
+from ssfx.perf_model.timing_model import Contention
 from ssfx.planning.costs import Curve, Overheads
 from ssfx.planning.plan import TensorSpec
 from ssfx.schemes import schemes

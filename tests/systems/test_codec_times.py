@@ -16,7 +16,7 @@ from ssfx.compressors.count_cost import counted_cost
 from ssfx.core.files import read_json
 from ssfx.core.paths import data_dir
 from ssfx.perf_model import compressor_times
-from ssfx.perf_model.compressor_times import CALLS_PER_COLUMN, RANKS, Rates, nominal_codecs, published_codecs
+from ssfx.perf_model.compressor_times import CALLS_PER_COLUMN, RANKS, CompressorRates, nominal_codecs, published_codecs
 from ssfx.perf_model.devices import device, device_names
 
 COUNTER = Path(__file__).parents[2] / "benchmarks" / "count_operators.py"
@@ -58,7 +58,7 @@ def test_a_call_by_hand():
 
 def test_products_take_the_longer_of_moving_and_computing():
     on = device("rtx2080ti")
-    rates, row = Rates.of(on), TABLE["powersgd"]["device"]
+    rates, row = CompressorRates.of(on), TABLE["powersgd"]["device"]
     for rank in (4, 256):
         products_s = sum(max(one / rates.bytes_s, 2 * rank / rates.flops) for one in row["products"])
         element_s = row["nbytes"] / rates.bytes_s + products_s

@@ -68,7 +68,7 @@ def test_every_entry_of_the_list_means_a_claim(calibration: str) -> None:
 def test_no_claim_is_both_fitted_and_scored() -> None:
     found = judged("ssfusion.fig9", growth(calibration="fitted:1a2b3c4d"))
     assert found
-    assert {one.why for one in found} == {USED}
+    assert {one.reason for one in found} == {USED}
     scored = [one for one in headlines(discover().values(), reference_rows()).values() if one.outcome in JUDGED]
     assert scored
     assert not [one.claim for one in scored if used_by(one.calibration, claims_by_id()[one.claim])]

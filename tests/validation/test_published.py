@@ -8,18 +8,18 @@ import pytest
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.figures.discovery import experiments_dir
+from experiments.common.validation import ground_truth
 from experiments.common.validation import published_acpsgd as acpsgd
 from experiments.common.validation import published_mergecomp as mergecomp
 from experiments.common.validation import published_s2reducer as s2reducer
-from experiments.common.validation import published_ssfusion as ssfusion
-from experiments.common.validation.published import published
+from experiments.common.validation.ground_truth import published
 from experiments.common.validation.published_steps import Simulations, factor, number, remainder
 from ssfx.core.case import ClusterChoice
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.schemes.make_plan import make_plan
 
-SOURCES = [Path(module.__file__) for module in (acpsgd, mergecomp, s2reducer, ssfusion)]
+SOURCES = [Path(module.__file__) for module in (acpsgd, mergecomp, s2reducer, ground_truth)]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 from advice.test_time_to_quality import quality_row
 from results.test_store import make_row
 
-from experiments.common.pages.time_to_target import time_to_target_block
+from experiments.common.pages.step_law import time_to_target_block
 from experiments.common.validation.time_to_target import predicted_times
 from ssfx.core.rows import Row
 

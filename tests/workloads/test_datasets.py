@@ -15,18 +15,18 @@ from ssfx.lab.workloads import datasets
 from ssfx.lab.workloads.catalog.digits import Digits
 from ssfx.lab.workloads.catalog.stdlib_spans import QUESTION_BYTES, SEPARATOR
 from ssfx.lab.workloads.catalog.stdlib_text import StdlibText, StdlibTextOptions
-from ssfx.lab.workloads.stream import Stream
+from ssfx.lab.workloads.stream import SampleStream
 
 SMALL_SPANS = "stdlib_spans(seq_len=80,max_bytes=400000,held_out_bytes=4096)"
 SMALL_TEXT = "stdlib_text(seq_len=16,max_bytes=400000,held_out_bytes=4096)"
 
 
-def _stream(num_samples: int, rank: int, world_size: int, batch_size: int, seed: int) -> Stream:
+def _stream(num_samples: int, rank: int, world_size: int, batch_size: int, seed: int) -> SampleStream:
     def gather(samples: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         numbers = torch.from_numpy(samples)
         return numbers, numbers
 
-    return Stream(
+    return SampleStream(
         gather, num_samples=num_samples, rank=rank, world_size=world_size, batch_size=batch_size, seed=seed
     )  # fmt: skip
 

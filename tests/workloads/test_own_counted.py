@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from ssfx.lab.workloads.on_meta import to_meta
-from ssfx.lab.workloads.own_batch import counted_batch, own_batch, timed_batch
+from ssfx.lab.workloads.own_batch import counted_batch, own_batch, timed_batch, to_meta
 
 FILE = Path(__file__).with_name("own_counted.py")
 EVERY = [

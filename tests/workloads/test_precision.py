@@ -13,10 +13,10 @@ import pytest
 import torch
 from workloads.fakes import Recorder, make_case
 
-from ssfx.lab.workloads import cpu_operators, datasets, models
-from ssfx.lab.workloads.cpu_operators import onednn_has_lstm, prepare
+from ssfx.lab.workloads import datasets, models
+from ssfx.lab.workloads import train as training
 from ssfx.lab.workloads.nets.gnmt import Gnmt
-from ssfx.lab.workloads.train import train
+from ssfx.lab.workloads.train import onednn_has_lstm, prepare, train
 
 HERE = Path(__file__).parent
 DATA = {dataset.cls.inputs: dataset.name for dataset in datasets if dataset.cls.here} | {
@@ -93,7 +93,7 @@ def _gradients(dtype: torch.dtype, prepared: bool) -> list[torch.Tensor]:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_torchs_own_lstm_gives_the_gradients_of_fp32(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = _gradients(torch.float32, prepared=False)
-    monkeypatch.setattr(cpu_operators, "onednn_has_lstm", lambda _dtype: False)
+    monkeypatch.setattr(training, "onednn_has_lstm", lambda _dtype: False)
     own = _gradients(dtype, prepared=True)
     assert len(own) == 8
     for one, other in zip(own, exact, strict=True):
@@ -101,7 +101,7 @@ def test_torchs_own_lstm_gives_the_gradients_of_fp32(dtype: torch.dtype, monkeyp
 
 
 def test_a_layer_that_raises_leaves_onednn_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_operators, "onednn_has_lstm", lambda _dtype: False)
+    monkeypatch.setattr(training, "onednn_has_lstm", lambda _dtype: False)
     layer = torch.nn.LSTM(8, 8)
     prepare(layer, torch.bfloat16)
     with pytest.raises(RuntimeError, match=r"input\.size"), torch.autocast("cpu", dtype=torch.bfloat16):
@@ -120,8 +120,8 @@ def test_a_layer_that_raises_leaves_onednn_as_it_was(monkeypatch: pytest.MonkeyP
 def test_what_is_slow_is_said_for_the_models_that_it_slows(
     monkeypatch: pytest.MonkeyPatch, computes: bool, has_lstm: bool, told: list[str]
 ) -> None:
-    monkeypatch.setattr(cpu_operators, "onednn_computes", lambda _dtype: computes)
-    monkeypatch.setattr(cpu_operators, "onednn_has_lstm", lambda _dtype: has_lstm)
+    monkeypatch.setattr(training, "onednn_computes", lambda _dtype: computes)
+    monkeypatch.setattr(training, "onednn_has_lstm", lambda _dtype: has_lstm)
     with torch.device("meta"):
         for name, start in zip(("resnet_tiny", "lstm_tiny"), told, strict=True):
             assert prepare(models[name].build(), torch.float32) == ()

@@ -12,8 +12,7 @@ from workloads.fakes import WORKLOADS
 
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.lab.workloads import models
-from ssfx.lab.workloads.passes import END, Iteration, Timed, _results, since_first
-from ssfx.lab.workloads.profiling import SHIPPED, record_profile
+from ssfx.lab.workloads.profiling import END, SHIPPED, Iteration, Timed, _results, record_profile, since_first
 from ssfx.perf_model.shipped_profiles import load_shipped, measured_profile, optimizer_of, shipped_dir
 from ssfx.planning.profile import Profile
 

@@ -14,10 +14,9 @@ import ssfx
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.lab.workloads import check_case, datasets, models
-from ssfx.lab.workloads.quality import averaged_buffers
 from ssfx.lab.workloads.record import StepRecord
 from ssfx.lab.workloads.step import make_optimizer
-from ssfx.lab.workloads.train import train
+from ssfx.lab.workloads.train import averaged_buffers, train
 
 
 def _train(case: Case, folder: Path | None = None, nan_steps: set[int] | None = None) -> tuple[Recorder, Any]:

@@ -12,9 +12,8 @@ from workloads.fakes import make_case
 import ssfx
 from ssfx.core.errors import RunError
 from ssfx.lab.workloads.checkpoint import Checkpoints
-from ssfx.lab.workloads.quality import averaged_buffers
 from ssfx.lab.workloads.record import StepRecord
-from ssfx.lab.workloads.train import train
+from ssfx.lab.workloads.train import averaged_buffers, train
 
 
 class Interrupted(Exception):

@@ -11,17 +11,11 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from experiments.common.claims.calibration_inputs import USED, used_by
-from experiments.common.claims.evidence import Evidence, evidence
+from experiments.common.claims.evidence import evidence
 from experiments.common.claims.ledger import PaperClaim, claims_by_id, ledgers
-from experiments.common.claims.simulated import Judged, judged
-from experiments.common.claims.verdicts import Outcome, Source, Verdict, headline, span
+from experiments.common.claims.verdicts import JUDGED, Verdict, headline
 from ssfx.core.errors import SsfxError
 from ssfx.core.rows import Row
-
-OUTCOMES: Mapping[str, Outcome] = {"agree": "agrees", "partial": "partly", "disagree": "disagrees"}
-"""Outcomes of a comparison of ranges, in the words of a Verdict."""
-SIMULATED_COST = "about a minute on one core"
-REAL_COST = "minutes on this machine"
 
 
 class Judging(Protocol):
@@ -57,31 +51,30 @@ def verdicts(figures: Iterable[Judging], rows: Sequence[Row]) -> list[Verdict]:
     ValueError if a figure judges a claim that no ledger has. A figure whose rows cannot be used (a metric is missing)
     gives no verdicts, and its claims say why.
     """
-    known = claims_by_id()
-    found: dict[str, list[Verdict]] = {name: [] for name in known}
+    claims = claims_by_id()
+    by_claim: dict[str, list[Verdict]] = {name: [] for name in claims}
     broken: dict[str, str] = {}
     for figure in figures:
         try:
-            given = [*_own(figure, rows), *_simulated(figure, rows)]
+            given = _verdicts_of(figure, rows)
         except SsfxError as error:
             broken |= dict.fromkeys(figure.claims, str(error))
             continue
-        for one in given:
-            if one.claim not in found:
-                raise ValueError(f"{figure.name} judges {one.claim!r}, which is in no ledger")
-            checked = _as_it_counts(one, known[one.claim])
-            if checked not in found[one.claim]:
-                found[one.claim].append(checked)
+        for verdict in given:
+            if verdict.claim not in by_claim:
+                raise ValueError(f"{figure.name} judges {verdict.claim!r}, which is in no ledger")
+            counting = _as_it_counts(verdict, claims[verdict.claim])
+            if counting not in by_claim[verdict.claim]:
+                by_claim[verdict.claim].append(counting)
     for ledger in ledgers():
-        for entry in evidence(ledger, rows):
-            real = _real(entry)
-            if real and not any(other.source == real.source for other in found[real.claim]):
-                found[real.claim].append(real)
-    for name, claim in known.items():
-        if not found[name]:
+        for real in evidence(ledger, rows):
+            if not any(other.source == real.source for other in by_claim[real.claim]):
+                by_claim[real.claim].append(real)
+    for name, claim in claims.items():
+        if not by_claim[name]:
             why = broken.get(name) or broken.get(claim.artifact) or why_not_attempted(claim)
-            found[name].append(Verdict(name, "not attempted", "", "none", reason=why))
-    return [one for several in found.values() for one in several]
+            by_claim[name].append(Verdict(name, "not attempted", "", "none", reason=why))
+    return [verdict for several in by_claim.values() for verdict in several]
 
 
 def headlines(figures: Iterable[Judging], rows: Sequence[Row]) -> Mapping[str, Verdict]:
@@ -91,7 +84,7 @@ def headlines(figures: Iterable[Judging], rows: Sequence[Row]) -> Mapping[str, V
 
 def why_not_attempted(claim: PaperClaim) -> str:
     """Return in one sentence why nothing of ssfx speaks to a claim."""
-    if claim.verified == "disagree" and claim.issue:
+    if claim.verified == "disagrees" and claim.issue:
         return f"The paper's own numbers contradict this one ({claim.issue}), so nothing was run for it."
     if claim.type == "setup":
         return "It says how the paper set its experiments up, which is taken over as a setting and not measured."
@@ -115,55 +108,23 @@ def _models(claim: PaperClaim) -> list[str]:
     return [named] if isinstance(named, str) else [str(name) for name in named or []]
 
 
-def _as_it_counts(one: Verdict, claim: PaperClaim) -> Verdict:
+def _as_it_counts(verdict: Verdict, claim: PaperClaim) -> Verdict:
     """Return the verdict, "restated" for set-ups; not comparable where the calibration was made from the claim.
 
     Nor does a run compare with a number that contradicts other numbers of its paper. What is computed from those other
     numbers does: it shows the contradiction.
     """
-    if one.source == "computed":
-        return replace(one, source="restated") if claim.type == "setup" else one
-    if one.outcome in OUTCOMES.values() and used_by(one.calibration, claim):
-        return replace(one, outcome="not comparable", reason=USED)
-    if one.outcome in OUTCOMES.values() and one.source != "restated" and claim.contradiction:
-        return replace(one, outcome="not comparable", reason=claim.contradiction)
-    return one
+    if verdict.source == "computed":
+        return replace(verdict, source="restated") if claim.type == "setup" else verdict
+    if verdict.outcome in JUDGED and used_by(verdict.calibration, claim):
+        return replace(verdict, outcome="not comparable", reason=USED)
+    if verdict.outcome in JUDGED and verdict.source != "restated" and claim.contradiction:
+        return replace(verdict, outcome="not comparable", reason=claim.contradiction)
+    return verdict
 
 
-def _own(figure: Judging, rows: Sequence[Row]) -> Sequence[Verdict]:
+def _verdicts_of(figure: Judging, rows: Sequence[Row]) -> Sequence[Verdict]:
     if figure.judge is None:
         return []
-    chosen = figure.select(rows) if figure.needs else []
-    return figure.judge(chosen) if chosen or not figure.needs else []
-
-
-def _simulated(figure: Judging, rows: Sequence[Row]) -> list[Verdict]:
-    if not figure.needs:
-        return []
-    chosen = figure.select(rows)
-    return [
-        _from_judged(one, figure.command)
-        for artifact in figure.claims
-        if artifact.startswith("ssfusion.")
-        for one in judged(artifact, chosen)
-    ]
-
-
-def _from_judged(one: Judged, command: str) -> Verdict:
-    outcome = OUTCOMES.get(one.verdict, "not comparable")
-    why = one.why or one.because
-    if not why and outcome != "agrees":
-        why = f"simulated with {one.calibration} times: {one.here}; the paper: {one.there}"
-    return Verdict(one.claim.id, outcome, one.here, "simulated", one.calibration, why, command, SIMULATED_COST)
-
-
-def _real(entry: Evidence) -> Verdict | None:
-    if entry.low is None or entry.high is None:
-        return None
-    assert entry.claim.bounds is not None
-    outcome = OUTCOMES.get(entry.verdict, "not comparable")
-    unit = "%" if entry.claim.unit == "percent" else entry.claim.unit or ""
-    here, there = span(entry.low, entry.high, unit), span(*entry.claim.bounds, unit)
-    why = entry.why or ("" if outcome == "agrees" else f"ours is {here}, the paper has {there}")
-    source: Source = "emulated" if "emulated" in entry.how else "measured"
-    return Verdict(entry.claim.id, outcome, here, source, "", why, entry.command, REAL_COST)
+    selected = figure.select(rows) if figure.needs else []
+    return figure.judge(selected) if selected or not figure.needs else []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from experiments.common.claims.ledger import Ledger, PaperClaim
+from experiments.common.claims.verdicts import Source, Verdict, compared
 from ssfx.core.case import Case
 from ssfx.core.files import read
 from ssfx.core.rows import Row
@@ -32,6 +33,10 @@ MODELS = {"ResNet-152": "resnet152", "BERT-large": "bert_large", "ViT-large": "v
 
 STAND_INS = {"resnet152_digits": "ResNet-152", "bert_large_narrow": "BERT-large"}
 """Models here that have every tensor of one of the ledger's: their rows speak of that one alone."""
+
+
+NEAR = 0.05
+"""Relative difference within which a single stated value counts as met."""
 
 
 @dataclass(frozen=True)
@@ -70,31 +75,13 @@ MEASURES = {
 }
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """One claim beside what our rows give for it.
+def evidence(ledger: Ledger, rows: Sequence[Row]) -> list[Verdict]:
+    """Return a verdict on every claim of `ledger` to which our real runs speak; no simulated row is among them.
 
-    `verdict` is agree, partial or disagree where the rows were obtained under the claim's conditions, "not comparable"
-    where they were not (`why` says in what they differ), and "not run" without rows. `runs` counts rows of the subject.
-    """
-
-    claim: PaperClaim
-    low: float | None
-    high: float | None
-    how: str
-    runs: int
-    verdict: str
-    why: str
-    command: str
-
-
-def evidence(ledger: Ledger, rows: Sequence[Row]) -> list[Evidence]:
-    """Return one entry for every claim of `ledger` that an experiment of ours can speak to by real runs.
-
-    What simulated rows say is never mixed in; see experiments.common.claims.simulated.
+    "not comparable" where the runs had other conditions than the claim; the reason says in what they differ.
     """
     real = [row for row in rows if row.origin.kind != "simulated"]
-    return [_evidence(claim, real) for claim in ledger.claims if _speaks_to(claim)]
+    return [verdict for claim in ledger.claims if _speaks_to(claim) and (verdict := _verdict(claim, real))]
 
 
 def run_counts(store: Store) -> dict[str, Counter[str]]:
@@ -121,14 +108,13 @@ def _ran(case: Case, method: str | None) -> bool:
     return case.scheme == scheme and case.scheme_options.get("fusion_degree", 100) == degree
 
 
-def _evidence(claim: PaperClaim, rows: Sequence[Row]) -> Evidence:
+def _verdict(claim: PaperClaim, rows: Sequence[Row]) -> Verdict | None:
     measure = MEASURES[claim.metric]
-    command = f"ssfx run experiment={measure.experiment} preset=short"
     model = claim.conditions.get("model")
-    own = [row for row in rows if row.case.experiment == measure.experiment and row.case.world_size > 1]
-    own = [row for row in own if STAND_INS.get(row.case.model, model) == model]
-    subject = [row for row in own if _ran(row.case, claim.subject)]
-    baseline = [row for row in own if _ran(row.case, claim.baseline)]
+    measured = [row for row in rows if row.case.experiment == measure.experiment and row.case.world_size > 1]
+    measured = [row for row in measured if STAND_INS.get(row.case.model, model) == model]
+    subject = [row for row in measured if _ran(row.case, claim.subject)]
+    baseline = [row for row in measured if _ran(row.case, claim.baseline)]
     values, used = [], []
     apart = not measure.relative  # a baseline is compressed otherwise than what it is compared with
     for key in sorted({_setting(row, compression=apart) for row in subject}):
@@ -138,13 +124,17 @@ def _evidence(claim: PaperClaim, rows: Sequence[Row]) -> Evidence:
             values.append(value)
             used += part
     if not values:
-        return Evidence(claim, None, None, "-", 0, "not run", "", command)
-    low, high = min(values), max(values)
-    why = _difference(claim, used)
-    how = ", ".join(sorted({row.origin.kind for row in used}))
+        return None
     assert claim.bounds is not None
-    verdict = "not comparable" if why else compare(claim.bounds, low, high)
-    return Evidence(claim, low, high, how, len(used), verdict, why, command)
+    source: Source = "emulated" if any(row.origin.kind == "emulated" for row in used) else "measured"
+    single = claim.bounds[0] == claim.bounds[1]
+    verdict = compared(
+        claim.id, claim.bounds, (min(values), max(values)), relative=NEAR if single else 0.0,
+        unit="%" if claim.unit == "percent" else claim.unit or "", source=source,
+        command=f"ssfx run experiment={measure.experiment} preset=short", cost="minutes on this machine",
+    )  # fmt: skip
+    why = _difference(claim, used)
+    return replace(verdict, outcome="not comparable", reason=why) if why else verdict
 
 
 def _setting(row: Row, *, compression: bool) -> tuple[str, ...]:
@@ -181,13 +171,3 @@ def _fits(claim: PaperClaim, case: Case) -> bool:
         and case.compressor in (None, stated.get("compressor", case.compressor))
         and not (timed and case.cluster.name == "local")
     )
-
-
-def compare(stated: tuple[float, float], low: float, high: float) -> str:
-    """Return agree, partial or disagree for a range beside the stated one; 5 percent around a single value are met."""
-    stated_low, stated_high = stated
-    if stated_low == stated_high:
-        stated_low, stated_high = sorted((0.95 * stated_low, 1.05 * stated_high))
-    if stated_low <= low and high <= stated_high:
-        return "agree"
-    return "partial" if low <= stated_high and stated_low <= high else "disagree"

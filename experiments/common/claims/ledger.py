@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-OUTCOMES = ("agree", "partial", "disagree")
-
 
 @dataclass(frozen=True)
 class PaperClaim:
     """One statement of a paper; `value` is a number, a {lo, hi} range, or None for orderings and formulas.
 
-    `verified` is the outcome (of OUTCOMES) of a static check; it never means that an experiment was rerun. `issue`
-    names an inconsistency to know about before the number is used.
+    `verified` is the outcome (agrees, partly or disagrees) of a static check; it never means that an experiment was
+    rerun. `issue` names an inconsistency to know about before the number is used.
     """
 
     id: str
@@ -40,7 +37,7 @@ class PaperClaim:
     @property
     def contradiction(self) -> str:
         """Why no run can be held against it: other numbers of its paper contradict it; "" if they do not."""
-        return f"contradicts other numbers of the paper ({self.issue})" if self.verified == "disagree" else ""
+        return f"contradicts other numbers of the paper ({self.issue})" if self.verified == "disagrees" else ""
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -61,12 +58,6 @@ class Ledger:
     venue: str
     claims: tuple[PaperClaim, ...]
     artifacts: tuple[Mapping[str, Any], ...]
-
-    @property
-    def verified(self) -> dict[str, int]:
-        """How many claims a static check found to agree, partly agree and disagree."""
-        found = Counter(claim.verified for claim in self.claims)
-        return {outcome: found[outcome] for outcome in OUTCOMES}
 
 
 @cache

@@ -2,21 +2,23 @@
 
 A value is held against claims that the ledger calls reproducible by simulation, that do not contradict the paper's
 other numbers, whose setting the paper names, and that the calibration was not made from; else it is "not comparable".
+The reason says what could be gained at most, and which orders are too close to call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from math import isfinite
 
 from experiments.common.claims.calibration_inputs import USED, used_by
-from experiments.common.claims.evidence import MODELS, compare
-from experiments.common.claims.explained import explained, too_close
-from experiments.common.claims.ledger import PaperClaim, claims_of
-from experiments.common.claims.values import METHODS, values
+from experiments.common.claims.evidence import MODELS, NEAR
+from experiments.common.claims.ledger import PaperClaim, claims_by_id, claims_of
+from experiments.common.claims.values import BASELINES, METHODS, SPEED, pairs, values
+from experiments.common.claims.verdicts import Outcome, Verdict, outcome_of
+from ssfx.advice.trust import trust_in
 from ssfx.core.rows import Row
-from ssfx.lab.results.simulated_cells import Cell, as_the_paper_ran, cells
+from ssfx.lab.results.comparisons import Cell, as_the_paper_ran, cells
 
 CLOUD = ("16gpu", "32gpu", "64gpu")
 TESTBEDS = {"ssfusion.fig5": ("ssfusion_local",), "ssfusion.fig17": ("64gpu", "64gpu_40gb")}
@@ -26,89 +28,73 @@ GBPS = 200.0
 NAMES = {**MODELS, "GPT2-XL": "gpt2_xl", "BLOOM-3B": "bloom_3b", "modelA": "bert_large", "modelB": "gpt2_large"}
 """Models of the ledger; the last two are not named in the paper and have about the ratio of sizes that its times do."""
 NO_RATIO = "no ratio: the other scheme has next to nothing to reduce here"
+COST = "about a minute on one core"
 FITTED = 0.10
 """Relative difference within which the ledger calls the growth of Fig. 9 reproduced."""
+DENSE = "ddp"
+VARIANTS = ("ssfusion_oi", "ssfusion_o", "ssfusion_naive", "hipress")
 
 
-@dataclass(frozen=True)
-class Judged:
-    """One claim beside the values that simulations of one calibration give, one for each setting and baseline.
+def judged(artifact: str, rows: Sequence[Row], command: str = "") -> list[Verdict]:
+    """Return the verdicts on a figure of the paper to which its simulated rows speak, by claim and calibration.
 
-    `stated` is the paper's range, (1, 1) for an ordering, whose value is 1 where it holds and 0 where not. `why` says
-    why the values are not held against the claim, "" if they are. `tolerance` widens the paper's range, relatively.
-    `as_printed`: the methods run as the paper ran them, not at their best.
+    They are held against the methods as the paper ran them, where these were simulated, and not at their best. An
+    ordering agrees where it holds in every setting. `command` makes the rows, by default the one of their experiment.
     """
-
-    claim: PaperClaim
-    calibration: str
-    stated: tuple[float, float]
-    values: tuple[float, ...]
-    why: str
-    tolerance: float = 0.0
-    as_printed: bool = False
-    because: str = ""
-    """Why the values are what they are, and what of an ordering is too close to call; "" where no sentence is known."""
-
-    @property
-    def verdict(self) -> str:
-        """One of agree, partial, disagree, not comparable; an ordering agrees where it holds in every setting."""
-        if self.why:
-            return "not comparable"
-        low, high = self.stated
-        if self.claim.metric == "ordering":
-            return "agree" if all(self.values) else "disagree"
-        return compare(((1 - self.tolerance) * low, (1 + self.tolerance) * high), min(self.values), max(self.values))
-
-    @property
-    def here(self) -> str:
-        """Our value in words."""
-        if self.claim.metric == "ordering":
-            return f"in {sum(self.values):.0f} of {len(self.values)}"
-        return _range(self.claim, min(self.values), max(self.values))
-
-    @property
-    def there(self) -> str:
-        """The paper's value in words."""
-        return "holds" if self.claim.metric == "ordering" else _range(self.claim, *self.stated)
-
-    def columns(self) -> dict[str, str | float | int]:
-        """Return the columns that a claim has in a figure's CSV."""
-        return {
-            "origin": f"simulated ({self.calibration})",
-            "claim": self.claim.id,
-            "claim_low": self.stated[0],
-            "claim_high": self.stated[1],
-            "value_low": min(self.values),
-            "value_high": max(self.values),
-            "claim_unit": self.claim.unit or "",
-            "values": len(self.values),
-            "verdict": self.verdict,
-            "why": self.why,
-            **({"methods": "as the paper ran them"} if self.as_printed else {}),
-        }
-
-
-def judged(artifact: str, rows: Sequence[Row]) -> list[Judged]:
-    """Return the claims about a figure of the paper to which its simulated rows speak, by claim and calibration.
-
-    They are held against the methods as the paper ran them, where these were simulated, and not at their best.
-    """
-    best = cells(rows)
-    own = [as_the_paper_ran(cell) for cell in best]
-    changed = any(one is not other for one, other in zip(best, own, strict=True))
-    found = []
+    settings = [as_the_paper_ran(cell) for cell in cells(rows)]
+    verdicts = []
     for claim in claims_of(artifact):
         if claim.type == "setup":
             continue
-        for calibration in sorted({cell.calibration for cell in own}):
-            there = [cell for cell in own if cell.calibration == calibration and meets(claim, cell)]
+        for calibration in sorted({cell.calibration for cell in settings}):
+            there = [cell for cell in settings if cell.calibration == calibration and meets(claim, cell)]
             if given := tuple(values(claim, there)):
-                tolerance = FITTED if _is_growth(claim) else 0.0
-                why = USED if used_by(calibration, claim) else _why_not(claim)
-                why = why or (NO_RATIO if not isfinite(min(given)) else "")
-                because = too_close(claim, there) or explained(claim, there)
-                found.append(Judged(claim, calibration, _stated(claim), given, why, tolerance, changed, because))
-    return found
+                verdicts.append(_verdict(claim, calibration, there, given, command))
+    return verdicts
+
+
+def claim_columns(artifact: str, rows: Sequence[Row]) -> list[dict[str, str | float | int]]:
+    """Return the lines about claims in a figure's CSV, one for each verdict of `judged`."""
+    changed = any(as_the_paper_ran(cell) is not cell for cell in cells(rows))
+    return [
+        {
+            "origin": f"simulated ({verdict.calibration})",
+            "claim": verdict.claim,
+            "claim_low": verdict.stated[0],
+            "claim_high": verdict.stated[1],
+            "value_low": min(verdict.values),
+            "value_high": max(verdict.values),
+            "claim_unit": claims_by_id()[verdict.claim].unit or "",
+            "values": len(verdict.values),
+            "verdict": verdict.outcome,
+            "why": verdict.reason if verdict.outcome == "not comparable" else "",
+            **({"methods": "as the paper ran them"} if changed else {}),
+        }
+        for verdict in judged(artifact, rows)
+        if verdict.stated is not None
+    ]
+
+
+def _verdict(
+    claim: PaperClaim, calibration: str, there: Sequence[Cell], given: tuple[float, ...], command: str
+) -> Verdict:
+    """Return the verdict on a claim of the values that the cells of a calibration give for it."""
+    stated, ends = _stated(claim), (min(given), max(given))
+    why = USED if used_by(calibration, claim) else _why_not(claim)
+    why = why or (NO_RATIO if not isfinite(ends[0]) else "")
+    outcome: Outcome
+    if claim.metric == "ordering":
+        outcome = "agrees" if all(given) else "disagrees"
+        here, paper = f"in {sum(given):.0f} of {len(given)}", "holds"
+    else:
+        outcome = outcome_of(stated, ends, FITTED if _is_growth(claim) else NEAR if stated[0] == stated[1] else 0.0)
+        here, paper = _range(claim, *ends), _range(claim, *stated)
+    outcome = "not comparable" if why else outcome
+    command = command or f"ssfx run experiment={there[0].case.experiment}"
+    why = why or too_close(claim, there) or explained(claim, there)
+    if not why and outcome != "agrees":
+        why = f"simulated with {calibration} times: {here}; the paper: {paper}"
+    return Verdict(claim.id, outcome, here, "simulated", calibration, why, command, COST, stated, given)
 
 
 def meets(claim: PaperClaim, cell: Cell) -> bool:
@@ -155,9 +141,10 @@ def _stated(claim: PaperClaim) -> tuple[float, float]:
 def _quoted(growth: PaperClaim, model: str, gpus: int) -> float:
     """Return the seconds that the paper prints for one model and collective of Fig. 9."""
     wanted = {"model": model, "gpus": gpus}
-    claims = claims_of(growth.artifact)
     return next(
-        one.bounds[0] for one in claims if one.bounds and (one.subject, one.conditions) == (growth.subject, wanted)
+        claim.bounds[0]
+        for claim in claims_of(growth.artifact)
+        if claim.bounds and (claim.subject, claim.conditions) == (growth.subject, wanted)
     )
 
 
@@ -182,3 +169,96 @@ def _range(claim: PaperClaim, low: float, high: float) -> str:
         ends = [f"{value:.3g}" for value in (low, high)]
     unit = {"fraction": " %", "qualitative": ""}.get(claim.unit or "", f" {claim.unit or ''}".rstrip())
     return f"{ends[0]}{unit}" if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}{unit}"
+
+
+def explained(claim: PaperClaim, cells: Sequence[Cell]) -> str:
+    """Return why the cells give what they give for a claim; "" where no sentence is known for its kind."""
+    if claim.metric == "throughput_speedup" and claim.bounds is not None:
+        return _bound(claim, cells, claim.bounds[0])
+    return ""
+
+
+def too_close(claim: PaperClaim, cells: Sequence[Cell]) -> str:
+    """Return by how much an order holds where that is less than the error of the simulator; else "".
+
+    The error is the mean of validation's comparisons for times of this kind, as `ssfx advise` takes it.
+    """
+    rule = _GAPS.get(claim.id)
+    gaps = [gap for gap in rule(cells) if gap > 0] if rule and cells else []
+    trust = trust_in(cells[0].calibration) if cells else None  # type: ignore[arg-type]
+    if not gaps or trust is None:
+        return ""
+    # Two times are in an order where they differ by more than both errors together: see ssfx.advice.ranking.
+    near = [gap for gap in gaps if gap < (1 + trust.mean) / (1 - trust.mean) - 1]
+    if not near:
+        return ""
+    least, most = (f"{100 * end:.1f}" for end in (min(near), max(near)))
+    by = f"{least} %" if least == most else f"{least} to {most} %"
+    return (
+        f"{len(near)} of {len(gaps)} pairs in this order differ by {by} only, less than simulated times are off "
+        f"({trust.mean:.0%} on average), so that they are too close to call"
+    )
+
+
+def _bound(claim: PaperClaim, cells: Sequence[Cell], stated: float) -> str:
+    """Return how much a step without any exchange would gain over the other schemes, beside what the paper states."""
+    most = [
+        (cell.value(other, "iteration_s") / alone_s - 1, other)
+        for cell, _, other in pairs(claim, cells)
+        if (alone_s := cell.ideal("iteration_s"))
+    ]
+    if not most:
+        return ""
+    bound, other = max(most)
+    dense = [
+        cell.value(DENSE, "exposed_comm_s") / cell.value(DENSE, "iteration_s") for cell in cells if DENSE in cell.rows
+    ]
+    rates = {str(cell.options.get("inter.gbps", "200")) for cell in cells}
+    at = f"at {'/'.join(sorted(rates, key=float))} Gbit/s "
+    hidden = f"{at}dense DDP waits for its exchange in only {max(dense):.0%} of a step at most; " if dense else at
+    if bound < stated:
+        return (
+            f"{hidden}a step that exchanges and selects nothing would gain at most {bound:.0%} (over {other}), so that "
+            f"nothing can gain {stated:.0%}"
+        )
+    reach = sum(gain >= stated for gain, _ in most)
+    return (
+        f"{hidden}a step that exchanges and selects nothing would gain {stated:.0%} or more in {reach} of {len(most)} "
+        f"comparisons, at most {bound:.0%} (over {other})"
+    )
+
+
+def _variants(cells: Sequence[Cell]) -> Iterator[float]:
+    for cell in cells:
+        if all(scheme in cell.rows for scheme in VARIANTS):
+            yield from (a / b - 1 for a, b in pairwise(cell.value(scheme, SPEED) for scheme in VARIANTS))
+
+
+def _best(cells: Sequence[Cell]) -> Iterator[float]:
+    for cell in cells:
+        others = [scheme for scheme in (*BASELINES, "ssfusion_naive", "ssfusion_o") if scheme in cell.rows]
+        if "ssfusion_oi" in cell.rows and others:
+            yield cell.value("ssfusion_oi", SPEED) / max(cell.value(scheme, SPEED) for scheme in others) - 1
+
+
+def _reducing_first(cells: Sequence[Cell]) -> Iterator[float]:
+    for cell in cells:
+        reducing = min(cell.value(scheme, SPEED) for scheme in ("oktopk", "spardl"))
+        yield reducing / max(cell.value(scheme, SPEED) for scheme in ("espresso", "omgs")) - 1
+
+
+def _between(cells: Sequence[Cell]) -> Iterator[float]:
+    for cell in cells:
+        joint, selective, each = (
+            cell.value(scheme, "iteration_s") for scheme in ("fused_all", "ssfusion_naive", "per_tensor")
+        )
+        yield from (selective / joint - 1, each / selective - 1)
+
+
+_GAPS: dict[str, Callable[[Sequence[Cell]], Iterator[float]]] = {
+    "ssfusion.exp1.variant_order": _variants,
+    "ssfusion.exp5.dense_order": _reducing_first,
+    "ssfusion.fig5.close": _between,
+    **{f"ssfusion.exp{number}.best": _best for number in (1, 4, 5, 6)},
+}
+"""By claim: how much faster each scheme of an order is than the next one, as a share, in every cell."""

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
 from experiments.common.claims.ledger import PaperClaim, claims_by_id, ledgers
-from experiments.common.claims.verdicts import Outcome, Verdict, span
+from experiments.common.claims.verdicts import JUDGED, Outcome, Verdict, span
 
 Kind = Literal["orderings", "ranges", "numbers", "set-ups and formulas"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Column = Outcome | Literal["restated"]
-JUDGED: tuple[Outcome, ...] = ("agrees", "partly", "disagrees")
 COLUMNS: tuple[Column, ...] = (*JUDGED, "restated", "not comparable", "not attempted")
 """What claims are counted under: the outcome, or "restated" for those that could hardly have come out otherwise."""
 PAPERS = {
@@ -43,9 +42,9 @@ def papers() -> dict[str, str]:
     return {name: PAPERS.get(name, name) for name in sorted({ledger.paper for ledger in ledgers()}, key=_place)}
 
 
-def column(one: Verdict) -> Column:
+def column(verdict: Verdict) -> Column:
     """Return what a claim is counted under."""
-    return "restated" if one.source == "restated" and one.outcome in JUDGED else one.outcome
+    return "restated" if verdict.source == "restated" and verdict.outcome in JUDGED else verdict.outcome
 
 
 def counts(claims: Iterable[PaperClaim], verdicts: Mapping[str, Verdict]) -> Counter[Column]:
@@ -67,25 +66,25 @@ def by_kind(verdicts: Mapping[str, Verdict]) -> dict[Kind, Counter[Column]]:
 
 def by_source(verdicts: Mapping[str, Verdict]) -> dict[str, Counter[Column]]:
     """Return the counts of the tested claims by where our value comes from; simulated ones with their calibration."""
-    found: dict[str, Counter[Column]] = {}
-    for one in verdicts.values():
-        if column(one) in JUDGED:
-            source = f"{one.source} ({one.calibration})" if one.calibration else one.source
-            found.setdefault(source, Counter())[one.outcome] += 1
-    return dict(sorted(found.items()))
+    counted: dict[str, Counter[Column]] = {}
+    for verdict in verdicts.values():
+        if column(verdict) in JUDGED:
+            source = f"{verdict.source} ({verdict.calibration})" if verdict.calibration else verdict.source
+            counted.setdefault(source, Counter())[verdict.outcome] += 1
+    return dict(sorted(counted.items()))
 
 
-def tested(found: Counter[Column]) -> int:
+def tested(counted: Counter[Column]) -> int:
     """Return how many claims were held against a value of ours that could have come out otherwise."""
-    return sum(found[outcome] for outcome in JUDGED)
+    return sum(counted[outcome] for outcome in JUDGED)
 
 
-def sentence(found: Counter[Column]) -> str:
+def sentence(counted: Counter[Column]) -> str:
     """Return counts in words: how many of the tested claims agree, partly and not, and how many were not tested."""
     return (
-        f"{found['agrees']} of {tested(found)} tested claims agree, {found['partly']} partly, "
-        f"{found['disagrees']} disagree; {found['restated']} restate a set-up or a definition, "
-        f"{found['not comparable']} not comparable, {found['not attempted']} not attempted"
+        f"{counted['agrees']} of {tested(counted)} tested claims agree, {counted['partly']} partly, "
+        f"{counted['disagrees']} disagree; {counted['restated']} restate a set-up or a definition, "
+        f"{counted['not comparable']} not comparable, {counted['not attempted']} not attempted"
     )
 
 

@@ -9,7 +9,7 @@ from statistics import mean
 
 from experiments.common.claims.evidence import SCHEMES
 from experiments.common.claims.ledger import PaperClaim
-from ssfx.lab.results.simulated_cells import Cell, fastest
+from ssfx.lab.results.comparisons import Cell, fastest
 
 BASELINES = ("hipress", "oktopk", "spardl", "espresso", "omgs", "cupcake")
 """The schemes that SSFusion is compared with in its experiments; dense training is not among them."""
@@ -98,7 +98,7 @@ def _order(*schemes: str) -> Rule:
 def _gap_widens(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     by_size = sorted(cells, key=lambda cell: (cell.case.model, cell.case.world_size))
     for _, group in groupby(by_size, key=lambda cell: cell.case.model):
-        gains = [mean(found) for cell in group if (found := list(_speedup(claim, [cell])))]
+        gains = [mean(speedups) for cell in group if (speedups := list(_speedup(claim, [cell])))]
         if len(gains) > 1:
             yield float(all(a < b for a, b in pairwise(gains)))
 

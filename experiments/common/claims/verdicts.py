@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 Outcome = Literal["agrees", "partly", "disagrees", "not comparable", "not attempted"]
+JUDGED: tuple[Outcome, ...] = ("agrees", "partly", "disagrees")
+"""Outcomes of a comparison; the others have none."""
 Source = Literal["computed", "measured", "emulated", "simulated", "published", "restated", "none"]
 """Where our value comes from: "computed" is exact, from shapes or formulas, and needs no run; "none" has no value.
 
@@ -35,6 +37,10 @@ class Verdict:
     """What a person types to get the value."""
     cost: str = ""
     """Time and hardware of that command, as "seconds on one core" or "4 GPUs, 2 hours"."""
+    stated: tuple[float, float] | None = field(default=None, compare=False)
+    """The paper's value as a range, (1, 1) for an ordering; None where no numbers were compared."""
+    values: tuple[float, ...] = field(default=(), compare=False)
+    """Our values, one for each setting and baseline; of an ordering 1 where it holds and 0 where not."""
 
     def __post_init__(self) -> None:
         if self.outcome != "agrees" and not self.reason:
@@ -43,50 +49,38 @@ class Verdict:
 
 def counted(verdicts: Sequence[Verdict]) -> str:
     """Return how many verdicts came out how, in words."""
-    counts = Counter(one.outcome for one in verdicts)
+    counts = Counter(verdict.outcome for verdict in verdicts)
     return ", ".join(f"{counts[word]} {word}" for word in get_args(Outcome) if counts[word]) or "no claims"
 
 
+def outcome_of(stated: tuple[float, float], ours: tuple[float, float], relative: float = 0.0) -> Outcome:
+    """Return "agrees" if our range lies inside the stated one, widened by `relative`, "partly" if they overlap."""
+    low, high = stated[0] - abs(stated[0]) * relative, stated[1] + abs(stated[1]) * relative
+    if low <= ours[0] and ours[1] <= high:
+        return "agrees"
+    return "partly" if ours[0] <= high and low <= ours[1] else "disagrees"
+
+
 def compared(
-    claim: str,
-    stated: tuple[float, float],
-    ours: tuple[float, float],
-    *,
-    relative: float = 0.0,
-    unit: str = "",
-    source: Source = "computed",
-    calibration: str = "",
-    reason: str = "",
-    command: str = "",
-    cost: str = "",
-) -> Verdict:
+    claim: str, stated: float | tuple[float, float], ours: float | tuple[float, float], *, relative: float = 0.0,
+    decimals: int | None = None, unit: str = "", source: Source = "computed", calibration: str = "",
+    reason: str = "", command: str = "", cost: str = "",
+) -> Verdict:  # fmt: skip
     """Return the verdict on a number: our range against the stated one, widened by `relative` for printed digits.
 
     Agrees: ours lies inside. Partly: they overlap. Disagrees: they do not; then the reason, if none is given, is the
-    difference. Both ranges are (low, high), equal for a single number.
+    difference. A range is (low, high). With `decimals`, ours is computed exactly, and agrees where it rounds to what
+    the paper prints with so many.
     """
-    low, high = stated[0] - abs(stated[0]) * relative, stated[1] + abs(stated[1]) * relative
-    inside = low <= ours[0] and ours[1] <= high
-    overlap = ours[0] <= high and low <= ours[1]
-    outcome: Outcome = "agrees" if inside else "partly" if overlap else "disagrees"
-    here = span(*ours, unit)
-    why = reason or ("" if outcome == "agrees" else f"ours is {here}, the paper has {span(*stated, unit)}")
-    return Verdict(claim, outcome, here, source, calibration, why, command, cost)
-
-
-def as_printed(
-    claim: str, stated: float, ours: float, decimals: int, *, unit: str = "", source: Source = "computed",
-    reason: str = "", command: str = "", cost: str = "seconds on one core",
-) -> Verdict:  # fmt: skip
-    """Return the verdict on a number that is computed exactly: agrees where it rounds to what the paper prints."""
-    half = 0.5 * 10.0**-decimals * (1 + 1e-9)
-    found = compared(
-        claim, (stated - half, stated + half), (ours, ours), unit=unit, source=source, reason=reason, command=command
-    )
-    why = reason or (
-        "" if found.outcome == "agrees" else f"ours is {span(ours, ours, unit)}, the paper prints {stated:g}"
-    )
-    return replace(found, reason=why, cost=cost)
+    stated, ours = (pair if isinstance(pair, tuple) else (pair, pair) for pair in (stated, ours))
+    limits, paper = stated, f"the paper has {span(*stated, unit)}"
+    if decimals is not None:
+        half = 0.5 * 10.0**-decimals * (1 + 1e-9)
+        limits, paper = (stated[0] - half, stated[1] + half), f"the paper prints {stated[0]:g}"
+        cost = cost or "seconds on one core"
+    outcome, here = outcome_of(limits, ours, relative), span(*ours, unit)
+    why = reason or ("" if outcome == "agrees" else f"ours is {here}, {paper}")
+    return Verdict(claim, outcome, here, source, calibration, why, command, cost, stated, ours)
 
 
 def span(low: float, high: float, unit: str = "") -> str:
@@ -104,11 +98,11 @@ def headline(verdicts: Sequence[Verdict]) -> Mapping[str, Verdict]:
     """
     rank = {"measured": 0, "emulated": 1, "computed": 2, "simulated": 3, "published": 4, "restated": 5, "none": 6}
 
-    def key(one: Verdict) -> tuple[bool, int, bool, str]:
-        compared = one.outcome not in ("not comparable", "not attempted")
-        return not compared, rank[one.source], one.calibration != "nominal", one.calibration
+    def key(verdict: Verdict) -> tuple[bool, int, bool, str]:
+        nominal = verdict.calibration == "nominal"
+        return verdict.outcome not in JUDGED, rank[verdict.source], not nominal, verdict.calibration
 
-    found: dict[str, Verdict] = {}
-    for one in sorted(verdicts, key=key):
-        found.setdefault(one.claim, one)
-    return found
+    first: dict[str, Verdict] = {}
+    for verdict in sorted(verdicts, key=key):
+        first.setdefault(verdict.claim, verdict)
+    return first

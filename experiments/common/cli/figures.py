@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ssfx.cli.completion import own_components
+from ssfx.core.errors import RunError
+from ssfx.core.paths import results_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +42,6 @@ def figures(names: tuple[str, ...], out: Path | None, check: bool, as_json: bool
     """
     from experiments.common.figures.discovery import chosen
     from experiments.common.figures.drawing import check_all, draw_all
-    from ssfx.core.errors import RunError
-    from ssfx.core.paths import results_dir
     from ssfx.lab.results.store import Store
 
     figures = chosen(names)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ssfx.cli.terminal import print_table
+from ssfx.core.errors import ConfigError, RunError, unknown
+from ssfx.core.paths import results_dir
 
 if TYPE_CHECKING:
     from experiments.common.claims.summary import Column
@@ -38,8 +40,6 @@ def status(paper: str | None, watched: bool, as_json: bool, verify: bool, bless:
     from experiments.common.claims.every_claim import headlines
     from experiments.common.claims.summary import papers
     from experiments.common.figures.discovery import discover
-    from ssfx.core.errors import RunError, unknown
-    from ssfx.core.paths import results_dir
     from ssfx.lab.results.store import Store
 
     if paper is not None and paper not in papers():
@@ -59,8 +59,6 @@ def status(paper: str | None, watched: bool, as_json: bool, verify: bool, bless:
 
 
 def _watch(alone: bool) -> None:
-    from ssfx.core.errors import ConfigError
-    from ssfx.core.paths import results_dir
     from ssfx.lab.cli.watch import watch
     from ssfx.lab.results.store import Store
 
@@ -70,7 +68,6 @@ def _watch(alone: bool) -> None:
 
 
 def _integrity(paper: str | None, as_json: bool, verify: bool, bless: tuple[Path, ...]) -> None:
-    from ssfx.core.errors import ConfigError
     from ssfx.lab.cli.verify import accept, print_check
 
     if verify and bless:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ssfx.cli.terminal import print_table, say
+from ssfx.core.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,6 @@ def validate(groups: tuple[str, ...], detail: bool, parts: bool, as_json: bool) 
     """
     from experiments.common.validation.goals import goals
     from experiments.common.validation.ground_truth import NAMES, load
-    from ssfx.core.errors import ConfigError, unknown
 
     for name in groups:
         if name not in NAMES:

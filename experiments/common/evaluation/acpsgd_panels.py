@@ -8,8 +8,9 @@ from experiments.common.evaluation.row_steps import auto_at, rows_by_calibration
 from experiments.common.evaluation.step_plots import Bar, Line
 from experiments.common.figures.auto import AUTO, BY_QUALITY, COLOUR, LABEL, NO_PRINTED_TIMES
 from experiments.common.validation.published_acpsgd import Setup, timed
-from experiments.common.validation.published_steps import Method, Setting, Steps
+from experiments.common.validation.published_steps import PaperMethod, PaperSetting, Steps
 from ssfx.core.rows import Row
+from ssfx.core.spec import name_of
 
 NOTE = f"{BY_QUALITY} {NO_PRINTED_TIMES}"
 """Of every figure that shows AUTO."""
@@ -30,7 +31,7 @@ def bar(
 ) -> Bar:  # fmt: skip
     """Return the bar of one method's iteration time, in seconds times `scale`; variants have their method's colour."""
     values = values_by_calibration(_known(rows, name), lambda steps: scale * iteration_s(steps, name, setup))
-    return Bar(label or LABELS[name], COLOURS[name.partition("(")[0]], values, paper)
+    return Bar(label or LABELS[name], COLOURS[name_of(name)], values, paper)
 
 
 def line(
@@ -55,7 +56,7 @@ def iteration_s(steps: Steps, name: str, setup: Setup) -> float:
     return steps.step(*where(name, setup)).iteration_s
 
 
-def where(name: str, setup: Setup) -> tuple[Method, Setting]:
+def where(name: str, setup: Setup) -> tuple[PaperMethod, PaperSetting]:
     """Return a method of the paper, or AUTO, in one of the paper's set-ups."""
     return auto_at(setup.setting) if name == AUTO else timed(name, setup)
 

@@ -68,12 +68,12 @@ def held(
         limits = low_high[0], max(low_high[1], pair[1])
     elif bound[1]:
         limits = min(low_high[0], pair[0]), low_high[1]
-    found = compared(
+    verdict = compared(
         claim_id, limits, pair, relative=tolerance, unit=unit, source=source, calibration=calibration, reason=reason
     )
-    if found.outcome == "agrees" or reason:
-        return found
-    return replace(found, reason=f"ours is {found.ours}, the paper has {span(*low_high, unit)}")
+    if verdict.outcome == "agrees" or reason:
+        return verdict
+    return replace(verdict, reason=f"ours is {verdict.ours}, the paper has {span(*low_high, unit)}")
 
 
 def says(
@@ -104,17 +104,17 @@ def complete(
     `reason` says why those were not attempted. ValueError for a verdict on a claim of another artifact, or for two of
     one claim from one source and calibration.
     """
-    own = {claim.id: claim for claim in claims_of(artifact)}
-    found: dict[tuple[str, str, str], Verdict] = {}
-    for one in verdicts:
-        key = one.claim, one.source, one.calibration
-        if one.claim not in own or key in found:
-            raise ValueError(f"{artifact}: {one.claim} is judged twice or belongs elsewhere")
-        found[key] = replace(one, command=one.command or command, cost=one.cost or cost)
-    judged = {one.claim for one in found.values()}
-    for claim_id in own:
+    claims = {claim.id: claim for claim in claims_of(artifact)}
+    by_key: dict[tuple[str, str, str], Verdict] = {}
+    for verdict in verdicts:
+        key = verdict.claim, verdict.source, verdict.calibration
+        if verdict.claim not in claims or key in by_key:
+            raise ValueError(f"{artifact}: {verdict.claim} is judged twice or belongs elsewhere")
+        by_key[key] = replace(verdict, command=verdict.command or command, cost=verdict.cost or cost)
+    judged = {verdict.claim for verdict in by_key.values()}
+    for claim_id in claims:
         if claim_id not in judged:
             why = reason or f"no rows yet: {command}"
-            found[claim_id, "none", ""] = replace(absent(claim_id, why), command=command, cost=cost)
-    place = {claim_id: i for i, claim_id in enumerate(own)}
-    return sorted(found.values(), key=lambda one: (place[one.claim], one.source, one.calibration))
+            by_key[claim_id, "none", ""] = replace(absent(claim_id, why), command=command, cost=cost)
+    place = {claim_id: i for i, claim_id in enumerate(claims)}
+    return sorted(by_key.values(), key=lambda verdict: (place[verdict.claim], verdict.source, verdict.calibration))

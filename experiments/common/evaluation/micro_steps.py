@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from experiments.common.evaluation.configured import experiment, workload
 from experiments.common.evaluation.row_steps import auto_at, rows_by_calibration
 from experiments.common.figures.auto import LABEL
-from experiments.common.validation.published_steps import Method, Setting, Steps, method
+from experiments.common.validation.published_steps import PaperMethod, PaperSetting, Steps, method
 from ssfx.core.rows import Row
 
 MODELS = {"resnet18_cifar10": "ResNet-18", "googlenet_cifar10": "GoogLeNet", "senet18_cifar10": "SENet-18"}
@@ -17,10 +17,10 @@ WORKERS = {2: (("nodes", 1), ("devices_per_node", 2)), 4: (("nodes", 1), ("devic
            8: (("nodes", 1),), 16: ()}  # fmt: skip
 
 
-def timed(name: str, model: str, density: float, workers: int = 16) -> tuple[Method, Setting]:
+def timed(name: str, model: str, density: float, workers: int = 16) -> tuple[PaperMethod, PaperSetting]:
     """Return one sparsifier in one setting of the paper."""
     batch = int(workload(model)["batch_size"])
-    return method(name, density=density), Setting("micro", model, batch, WORKERS[workers])
+    return method(name, density=density), PaperSetting("micro", model, batch, WORKERS[workers])
 
 
 def iteration_s(steps: Steps, name: str, model: str, density: float) -> float:

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.judging import held, says
 from experiments.common.evaluation.step_plots import Bar, Bars
 from experiments.common.figures.auto import AUTO
-from experiments.common.validation.published_steps import Method, Prediction, Setting, Step, Steps, method
+from experiments.common.validation.published_steps import (
+    PaperMethod,
+    PaperSetting,
+    PaperStep,
+    Prediction,
+    Steps,
+    method,
+)
 from ssfx.compressors import build
 from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import RunError
 from ssfx.core.rows import Row
-from ssfx.lab.results.simulated_cells import Cell
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.schemes import schemes
 from ssfx.schemes.base import SchemeOptions
 
 Key = tuple[Any, ...]
+T = TypeVar("T")
 
 
 class NoRow(RunError):
@@ -35,19 +43,17 @@ class RowSteps:
 
     rows: dict[Key, Row]
     alone: dict[Key, Row]
-    calibration: str = ""
-    used: list[Row] = field(default_factory=list)
 
-    def step(self, method: Method, at: Setting) -> Step:
+    def step(self, method: PaperMethod, at: PaperSetting) -> PaperStep:
         """Return one step of a method; NoRow where none was simulated."""
         row = self.row(method, at)
         metrics = row.metrics
         whole, exposed, comm, sparsify = (
             float(metrics[name] or 0.0) for name in ("iteration_s", "exposed_comm_s", "comm_s", "sparsify_s")
         )
-        return Step(whole, exposed, comm, sparsify, bool(row.manifest.get("extrapolated")))
+        return PaperStep(whole, exposed, comm, sparsify, bool(row.manifest.get("extrapolated")))
 
-    def row(self, method: Method, at: Setting) -> Row:
+    def row(self, method: PaperMethod, at: PaperSetting) -> Row:
         """Return the row of a method; NoRow where none was simulated."""
         key = (*_place(at), *_how(method.scheme, method.options))
         if key not in self.rows:
@@ -55,7 +61,7 @@ class RowSteps:
             raise NoRow(f"no simulated row of {method.scheme} for {at.model} on {at.cluster}{changed}")
         return self.rows[key]
 
-    def alone_s(self, at: Setting) -> float:
+    def alone_s(self, at: PaperSetting) -> float:
         """Return the iteration of one device alone."""
         key = at.cluster, at.model, at.batch_size
         if key not in self.alone:
@@ -65,22 +71,21 @@ class RowSteps:
 
 def by_calibration(rows: Iterable[Row]) -> dict[str, RowSteps]:
     """Return the steps of simulated rows, calibration by calibration; of one case twice, the newest row counts."""
-    found: dict[str, RowSteps] = {}
+    by_kind: dict[str, RowSteps] = {}
     for row in sorted(rows, key=lambda row: row.origin.date):
         if not row.case.calibration:
             continue
-        cell = Cell("", 1.0, {"": row}, None)
-        steps = found.setdefault(cell.calibration, RowSteps({}, {}, cell.calibration))
         case = row.case
+        steps = by_kind.setdefault(case.costs, RowSteps({}, {}))
         if case.world_size == 1:
-            steps.alone[cell.cluster, case.model, case.batch_size] = row
-        if set(cell.options) <= {"nodes", "devices_per_node"}:
-            place = cell.cluster, case.world_size, case.model, case.batch_size
+            steps.alone[case.cluster.name, case.model, case.batch_size] = row
+        if set(case.cluster.changes) <= {"nodes", "devices_per_node"}:
+            place = case.cluster.name, case.world_size, case.model, case.batch_size
             steps.rows[(*place, *_how(case.scheme, tuple(sorted(case.plan_options.items()))))] = row
-    return dict(sorted(found.items()))
+    return dict(sorted(by_kind.items()))
 
 
-def _place(at: Setting) -> Key:
+def _place(at: PaperSetting) -> Key:
     return at.cluster, _ranks(at.cluster, at.changed), at.model, at.batch_size
 
 
@@ -89,7 +94,7 @@ def _ranks(name: str, changed: tuple[tuple[str, int], ...]) -> int:
     return cluster_on(ClusterChoice(name, dict(changed)), None, "auto").world_size
 
 
-def auto_at(at: Setting, **options: Any) -> tuple[Method, Setting]:
+def auto_at(at: PaperSetting, **options: Any) -> tuple[PaperMethod, PaperSetting]:
     """Return scheme=auto, which is no method of a paper, in a setting of one; it knows the nodes there."""
     cluster = cluster_on(ClusterChoice(at.cluster, dict(at.changed)), None, "auto")
     nodes = {"ranks_per_node": cluster.devices_per_node} if cluster.nodes > 1 else {}
@@ -101,13 +106,13 @@ def _how(scheme: str, options: tuple[tuple[str, Any], ...]) -> Key:
     """Return what equal methods share: the scheme's options with all defaults, and the compressor's."""
     # 1 - 0.99 is not quite 0.01.
     exact = {key: round(value, 9) if isinstance(value, float) else value for key, value in options}
-    chosen = schemes[scheme].options(exact)
-    spec = chosen.online().compressor
+    resolved = schemes[scheme].options(exact)
+    spec = resolved.online().compressor
     if spec is None:
-        return scheme, chosen, None
+        return scheme, resolved, None
     compressor = build(spec)
-    found: SchemeOptions = replace(chosen, compressor=compressor.name)  # type: ignore[call-arg]  # of dense ones too
-    return scheme, found, compressor.options
+    by_name: SchemeOptions = replace(resolved, compressor=compressor.name)  # type: ignore[call-arg]  # of dense ones too
+    return scheme, by_name, compressor.options
 
 
 def ours_as_stated(claim_id: str, value: float) -> float:
@@ -137,23 +142,23 @@ def judge_predictions(rows: Sequence[Row], predictions: Iterable[Prediction]) ->
     within HALF of the stated one.
     """
     listed = list(predictions)
-    found = []
+    verdicts = []
     for calibration, steps in by_calibration(rows).items():
         values: dict[str, list[float]] = {}
-        for one in listed:
+        for prediction in listed:
             try:
-                value = one.value(steps)
+                value = prediction.value(steps)
             except NoRow:
                 continue
-            values.setdefault(one.claim, []).append(value)
-        for claim_id, own in values.items():
-            low, high = sorted(ours_as_stated(claim_id, value) for value in (min(own), max(own)))
-            stated = next(one.stated(claim_id) for one in listed if one.claim == claim_id)
-            found.append(
+            values.setdefault(prediction.claim, []).append(value)
+        for claim_id, predicted in values.items():
+            low, high = sorted(ours_as_stated(claim_id, value) for value in (min(predicted), max(predicted)))
+            stated = next(prediction.stated(claim_id) for prediction in listed if prediction.claim == claim_id)
+            verdicts.append(
                 held(claim_id, (low, high), tolerance=_slack(claim_id, stated), source="simulated",
                      calibration=calibration)
             )  # fmt: skip
-    return found
+    return verdicts
 
 
 def _slack(claim_id: str, stated: float) -> float:
@@ -171,37 +176,31 @@ Rule = Callable[[Steps], tuple[bool, str]]
 
 def judge_orders(rows: Sequence[Row], rules: dict[str, Rule]) -> list[Verdict]:
     """Return, for each calibration, a verdict on every ordering whose rows are there; a rule gives (holds, words)."""
-    found = []
+    verdicts = []
     for calibration, steps in by_calibration(rows).items():
         for claim_id, rule in rules.items():
-            try:
+            with suppress(NoRow):
                 holds, words = rule(steps)
-            except NoRow:
-                continue
-            found.append(says(claim_id, holds, words, source="simulated", calibration=calibration))
-    return found
+                verdicts.append(says(claim_id, holds, words, source="simulated", calibration=calibration))
+    return verdicts
 
 
 def values_by_calibration(rows: Sequence[Row], value: Callable[[Steps], float]) -> dict[str, float]:
     """Return what `value` gives from the rows of each calibration that has them."""
-    found = {}
-    for calibration, steps in by_calibration(rows).items():
-        try:
-            found[calibration] = value(steps)
-        except NoRow:
-            continue
-    return found
+    return _of_each(rows, value)
 
 
-def rows_by_calibration(rows: Sequence[Row], where: tuple[Method, Setting]) -> dict[str, Row]:
+def rows_by_calibration(rows: Sequence[Row], where: tuple[PaperMethod, PaperSetting]) -> dict[str, Row]:
     """Return the row of one step of each calibration that has it."""
-    found = {}
+    return _of_each(rows, lambda steps: steps.row(*where))
+
+
+def _of_each(rows: Sequence[Row], value: Callable[[RowSteps], T]) -> dict[str, T]:
+    values = {}
     for calibration, steps in by_calibration(rows).items():
-        try:
-            found[calibration] = steps.row(*where)
-        except NoRow:
-            continue
-    return found
+        with suppress(NoRow):
+            values[calibration] = value(steps)
+    return values
 
 
 def prediction_bars(
@@ -210,11 +209,11 @@ def prediction_bars(
 ) -> Bars:  # fmt: skip
     """Return a panel of ratios: what the text prints as marks, and ours as bars; `colours` by label, grey otherwise."""
     bars = []
-    for one in predictions:
-        paper = one.stated(one.claim)
+    for prediction in predictions:
+        paper = prediction.stated(prediction.claim)
         colour = next(
-            (colours[word] for word in sorted(colours, reverse=True) if one.label.startswith(word)), "#9a9a9a"
+            (colours[word] for word in sorted(colours, reverse=True) if prediction.label.startswith(word)), "#9a9a9a"
         )
-        label = one.label.replace(", ", "\n").replace(" over ", "\nover ")
-        bars.append(Bar(label, colour, values_by_calibration(rows, one.value), (paper, paper)))
+        label = prediction.label.replace(", ", "\n").replace(" over ", "\nover ")
+        bars.append(Bar(label, colour, values_by_calibration(rows, prediction.value), (paper, paper)))
     return Bars(title, bars, "ratio (x)", 1.0, logarithmic)

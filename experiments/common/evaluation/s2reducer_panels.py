@@ -11,7 +11,7 @@ from experiments.common.evaluation.judging import absent
 from experiments.common.evaluation.row_steps import judge_predictions, prediction_bars, values_by_calibration
 from experiments.common.evaluation.step_plots import Bar, Bars, draw_panels
 from experiments.common.validation.published_s2reducer import ratios, timed
-from experiments.common.validation.published_steps import Prediction, Step
+from experiments.common.validation.published_steps import PaperStep, Prediction
 from ssfx.core.rows import Row
 
 LABELS = {"s2reducer": "S2 Reducer", "allgather": "AllGather", "sparcml": "SparCML", "omnireduce": "OmniReduce"}
@@ -19,7 +19,7 @@ COLOURS = {"s2reducer": "#0072b2", "allgather": "#d55e00", "sparcml": "#8e7cc3",
 GNMT = "GNMT is not simulated: the sizes that the paper prints fit no definition (S2-05)"
 
 
-def bars(rows: Sequence[Row], part: Callable[[Step], float]) -> list[Bar]:
+def bars(rows: Sequence[Row], part: Callable[[PaperStep], float]) -> list[Bar]:
     """Return a bar for each exchange: a part of its step, from the rows of each calibration."""
     return [
         Bar(label, COLOURS[name], values_by_calibration(rows, lambda steps, name=name: part(steps.step(*timed(name)))))  # type: ignore[misc]

@@ -36,7 +36,7 @@ DENSE_SCHEMES = ("ddp", "ddp_fp16")
 
 
 @dataclass(frozen=True)
-class Method:
+class CheckedMethod:
     """A method in a set-up. more_steps: a share, None where its quality is unknown; error: None where never scored."""
 
     scheme: str
@@ -57,7 +57,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Place:
+class CheckedPlace:
     """A model on devices over a network. `methods` are those that fit; dense ones are `dense_s`."""
 
     model: str
@@ -71,7 +71,7 @@ class Place:
     checked: bool
     alone_s: float
     dense_s: float
-    methods: tuple[Method, ...]
+    methods: tuple[CheckedMethod, ...]
 
     @property
     def gain(self) -> float:
@@ -83,11 +83,11 @@ class Place:
         return max((self.dense_s / one.to_quality_s - 1 for one in self.methods if one.compresses), default=0.0)
 
     @property
-    def wins(self) -> tuple[Method, ...]:
+    def wins(self) -> tuple[CheckedMethod, ...]:
         """The methods that are surely faster to quality than dense."""
         return tuple(one for one in self.methods if self.surely(one))
 
-    def surely(self, method: Method) -> bool:
+    def surely(self, method: CheckedMethod) -> bool:
         """Return whether a method is faster to quality whatever the validated error makes of both times."""
         known = method.compresses and method.error is not None
         return known and surely_less(method.to_quality_s, self.dense_s, method.error or 0.0)
@@ -97,7 +97,7 @@ class Place:
         return self.alone_s / self.dense_s * (1 + self.gain if compressed else 1)
 
 
-def places(rows: Sequence[Row]) -> tuple[list[Place], int]:
+def places(rows: Sequence[Row]) -> tuple[list[CheckedPlace], int]:
     """Return the places where dense training fits, and how many there are where it does not; of whole models."""
     found = [place_of(group) for group in grouped([row for row in rows if row.case.sharding == "none"]).values()]
     return [one for one in found if one is not None], found.count(None)
@@ -120,7 +120,7 @@ def fits(row: Row) -> bool:
     return bool(row.manifest["needed_bytes"] <= row.manifest["device_memory_bytes"])
 
 
-def place_of(group: Sequence[Row]) -> Place | None:
+def place_of(group: Sequence[Row]) -> CheckedPlace | None:
     """Return the place of rows that are alike but for their method; None where no dense training fits."""
     able = [row for row in group if fits(row)]
     dense = [metric(row, "iteration_s") for row in able if _is_dense(row.case)]
@@ -130,7 +130,7 @@ def place_of(group: Sequence[Row]) -> Place | None:
     cluster = _cluster(case)
     network = network_of(cluster)
     methods = [_method(row, network) for row in able if not _is_dense(row.case)]
-    return Place(
+    return CheckedPlace(
         case.model, cluster.device, case.precision, str(case.cluster), network, gbps_per_device(cluster),
         case.world_size, "never" not in where_checked(cluster), group[0].manifest["alone_s"], min(dense),
         tuple(methods),
@@ -147,12 +147,14 @@ def _cluster(case: Case) -> Cluster:
     return cluster_on(case.cluster, case.world_size, case.device)
 
 
-def _method(row: Row, network: str) -> Method:
+def _method(row: Row, network: str) -> CheckedMethod:
     plan = plan_of(row.manifest["methods"])
     sends = ways(plan)
     # No sharded step on GPUs was checked: errors of others say nothing of it.
     trust = trust_in_sending("nominal", sends, network) if row.case.sharding == "none" else None
-    return Method(row.case.scheme, metric(row, "iteration_s"), sends, more_steps(plan), trust.mean if trust else None)
+    return CheckedMethod(
+        row.case.scheme, metric(row, "iteration_s"), sends, more_steps(plan), trust.mean if trust else None
+    )
 
 
 # ---- what they come to ----------------------------------------------------------------------------------------------
@@ -191,7 +193,7 @@ class Counted:
         )
 
 
-def counted(found: Iterable[Place]) -> Counted:
+def counted(found: Iterable[CheckedPlace]) -> Counted:
     """Return how many set-ups there are, and in how many a method wins."""
     every = list(found)
     pairs = [(place, one) for place in every for one in place.methods]
@@ -214,7 +216,7 @@ def _nine_in_ten(rates: Sequence[float]) -> float:
     return sorted(rates)[ceil(0.9 * len(rates)) - 1] if rates else 0.0
 
 
-def needed_gbps(found: Iterable[Place], share: float, *, compressed: bool) -> float:
+def needed_gbps(found: Iterable[CheckedPlace], share: float, *, compressed: bool) -> float:
     """Return the least Gbit/s per device from which on devices compute for `share` of the time.
 
     Between simulated rates it follows a straight line over their logarithm; inf where no simulated rate suffices. The
@@ -235,14 +237,14 @@ def needed_gbps(found: Iterable[Place], share: float, *, compressed: bool) -> fl
     return above
 
 
-def on_the_map(found: Iterable[Place]) -> list[Place]:
+def on_the_map(found: Iterable[CheckedPlace]) -> list[CheckedPlace]:
     """Return the places on eight nodes of eight GPUs: the others are measured clusters and two far sites."""
     return [one for one in found if one.cluster.startswith("box") and one.ranks == MAP_RANKS]
 
 
-def map_lines(found: Iterable[Place]) -> list[dict[str, Any]]:
+def map_lines(found: Iterable[CheckedPlace]) -> list[dict[str, Any]]:
     """Return a line for each device, precision, network and rate of the map, over its models."""
-    groups: dict[tuple[str, str, str, float], list[Place]] = {}
+    groups: dict[tuple[str, str, str, float], list[CheckedPlace]] = {}
     for one in on_the_map(found):
         groups.setdefault((one.device, one.precision, one.network, one.gbps), []).append(one)
     return [
@@ -281,7 +283,9 @@ def bias_of(sends: Iterable[str], network: str) -> float:
     return worst
 
 
-def corrected(found: Iterable[Place], bias: Callable[[Iterable[str], str], float] = bias_of) -> list[Place]:
+def corrected(
+    found: Iterable[CheckedPlace], bias: Callable[[Iterable[str], str], float] = bias_of
+) -> list[CheckedPlace]:
     """Return the places with all times as they would be if the simulator erred by its known bias, and by no more."""
     return [
         replace(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.common.evaluation.set_ups import Place, counted, grouped, place_of
+from experiments.common.evaluation.set_ups import CheckedPlace, counted, grouped, place_of
 from ssfx.core.rows import Row
 
 
-def sharded_places(rows: Sequence[Row]) -> list[Place]:
+def sharded_places(rows: Sequence[Row]) -> list[CheckedPlace]:
     """Return the places where no whole model fits and sharded dense training does; the best of that is `dense_s`."""
     whole = {
         key for key, group in grouped([row for row in rows if row.case.sharding == "none"]).items() if place_of(group)

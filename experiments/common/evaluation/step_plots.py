@@ -244,7 +244,7 @@ def _finish(
 
     names = {"nominal": "simulated, nominal times", "published": "simulated, published times"}
     every = dict(keys)
-    for name in sorted({row.case.calibration.partition(":")[0] for row in rows}):
+    for name in sorted({row.case.costs for row in rows}):
         if any(isinstance(panel, Lines) for panel in drawn):
             every[names[name]] = Line2D([], [], color="#666666", linestyle=DASHES[name])
         elif hatched:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.common.figures.style import scheme_colour
 from ssfx.core.rows import Row
-from ssfx.lab.results.simulated_cells import Cell
+from ssfx.lab.results.comparisons import Cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Literal
 
 import ssfx
 from experiments.common.claims.ledger import ledger_files
 from experiments.common.figures.discovery import Figure, chosen, load
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.core.digests import loads
 from ssfx.core.errors import RunError, SsfxError
 from ssfx.core.files import DAMAGED, check_writable, write_json
@@ -136,8 +138,6 @@ def _draw(script: Path, rows: list[Row], out_dir: Path, placeholders: bool) -> D
     if files:
         return Drawn(figure.name, "drawn", tuple(files))
     if placeholders:
-        from experiments.common.figures.missing import draw_missing
-
         files = draw_missing(figure.name, figure.title, figure.command, out_dir)
     return Drawn(figure.name, "missing", tuple(files), figure.command)
 
@@ -218,3 +218,27 @@ def _unchanged(entry: Mapping[str, Any] | None, inputs: str, out_dir: Path) -> t
     paths = tuple(out_dir / name for name in files)
     same = all(path.exists() and _digest(path.read_bytes()) == files[path.name] for path in paths)
     return paths if same else ()
+
+
+CHARACTERS = 62
+"""Of a line in the picture."""
+
+
+def draw_missing(name: str, title: str, command: str, out: Path) -> list[Path]:
+    """Write a small picture that says that the figure is missing, with the command, as out/name.{png,pdf,svg,csv}."""
+    import matplotlib.pyplot as plt
+
+    said = [*wrap(f"{title[0].upper()}{title[1:]}", CHARACTERS - 8), "", *wrap(command, CHARACTERS)]
+    with style():
+        figure = plt.figure(figsize=(COLUMN_IN, 0.55 + 0.13 * len(said)))
+        figure.text(
+            0.04, 1 - 0.1 / figure.get_figheight(), f"{name}: missing, no rows yet", fontweight="bold", va="top"
+        )
+        head = len(wrap(f"{title[0].upper()}{title[1:]}", CHARACTERS - 8))
+        figure.text(0.04, 1 - 0.27 / figure.get_figheight(), "\n".join(said[:head]), va="top", linespacing=1.35)
+        figure.text(
+            0.04, 1 - (0.4 + 0.13 * head) / figure.get_figheight(), "\n".join(said[head + 1 :]), va="top",
+            family="monospace", fontsize=6, linespacing=1.35,
+        )  # fmt: skip
+        figure.text(0.04, 0.06, "Nothing was run for it, so nothing is shown.", **ORIGIN_LINE)
+        return save(figure, name, [{"figure": name, "state": "missing", "command": command}], [], out)

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from experiments.common.claims.ledger import PaperClaim, claims_of
-from experiments.common.claims.simulated import judged, meets
+from experiments.common.claims.simulated import claim_columns, judged, meets
 from experiments.common.claims.values import METHODS
+from experiments.common.claims.verdicts import Verdict
 from experiments.common.figures.auto import COLOUR, LABEL, auto_of, mark_names, say_absent
 from experiments.common.figures.paper_words import RIVALS, TIMES, panel_order, panel_title, scheme_name
 from experiments.common.figures.style import BAND_COLOUR, COLUMN_IN, MARKERS, frame, save, scheme_colour, style
 from ssfx.core.rows import Row
-from ssfx.lab.results.simulated_cells import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
+from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,7 +90,11 @@ class Gains:
             for axis in grid[-1]:
                 axis.set_xlabel("throughput of SSFusion over the rival's, less one (%)")
             frame(figure, self.title, ORIGIN, ncols=4 if self.lines == "settings" else 6)
-            return save(figure, self.name, [*table, *(one.columns() for one in judged(self.name, rows))], rows, out)
+            return save(figure, self.name, [*table, *claim_columns(self.name, rows)], rows, out)
+
+    def judge(self, rows: Sequence[Row]) -> list[Verdict]:
+        """Return the verdicts of the simulated rows on the claims about the figure."""
+        return judged(self.name, rows)
 
     def table(self, cell: Cell) -> list[dict[str, Any]]:
         """Return one line per scheme of a cell: its throughput, and SSFusion's gain over it."""
@@ -173,14 +178,14 @@ def bands(artifact: str, cell: Cell, rival: str, *, only: bool = False) -> list[
 
     `only`: those about this rival or two, not those about all of them.
     """
-    found = []
+    ranges = []
     for claim in claims_of(artifact):
         if not _is_gain(claim) or claim.bounds is None or not meets(claim, cell):
             continue
         against = [METHODS.get(name, "") for name in (claim.baseline or "").split("|")]
         if rival in against and (len(against) < 3) == only:
-            found.append(claim.bounds)
-    return found
+            ranges.append(claim.bounds)
+    return ranges
 
 
 def _is_gain(claim: PaperClaim) -> bool:
@@ -223,11 +228,11 @@ def _point(
 def finding(rows: Sequence[Row]) -> str:
     """Return, by calibration, the range of SSFusion's gains over all rivals and settings."""
     parts = []
-    found = cells(rows)
-    for calibration in sorted({cell.calibration for cell in found}):
+    settings = cells(rows)
+    for calibration in sorted({cell.calibration for cell in settings}):
         gains = [
             value
-            for cell in found
+            for cell in settings
             if cell.calibration == calibration
             for rival in RIVALS
             if rival in cell.rows and SUBJECT in cell.rows and (value := gain(cell, rival)) is not None

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.common.claims.simulated import judged
+from experiments.common.claims.simulated import claim_columns, judged
+from experiments.common.claims.verdicts import Verdict
 from experiments.common.figures.auto import AUTO, COLOUR, LABEL, auto_of
 from experiments.common.figures.paper_words import OWN, SCHEMES, TIMES, panel_order, panel_title, scheme_name
 from experiments.common.figures.style import COLUMN_IN, frame, save, scheme_colour, style
 from ssfx.core.rows import Row
-from ssfx.lab.results.comparisons import DENSE_BASELINE
-from ssfx.lab.results.simulated_cells import Cell, against_dense, cells
+from ssfx.lab.results.comparisons import DENSE_BASELINE, Cell, against_dense, cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +55,6 @@ class Groups:
         import matplotlib.pyplot as plt
 
         drawn = [cell for part in shown.values() for cell in part]
-        found = judged(self.name, rows)
         calibrations = sorted({calibration for _, calibration in shown})
         panels = list(dict.fromkeys(panel for panel, _ in shown))
         schemes = [name for name in self.schemes if any(name in cell.rows for cell in drawn)]
@@ -76,17 +75,21 @@ class Groups:
                 origin += " *: rests on costs beyond the range for which they are known."
             frame(figure, self.title, origin, ncols=6)
             table = [line for cell in drawn for line in self.lines(cell)]
-            return save(figure, self.name, [*table, *(one.columns() for one in found)], rows, out)
+            return save(figure, self.name, [*table, *claim_columns(self.name, rows)], rows, out)
+
+    def judge(self, rows: Sequence[Row]) -> list[Verdict]:
+        """Return the verdicts of the simulated rows on the claims about the figure."""
+        return judged(self.name, rows)
 
     def lines(self, cell: Cell) -> list[dict[str, Any]]:
         """Return one line of the figure's table per scheme; what does not fit into memory has no times."""
         case = cell.case
         ideal = cell.ideal(SPEED)
-        found = []
+        table = []
         for scheme, row in cell.rows.items():
             fits = cell.fits(scheme)
             speed = cell.value(scheme, SPEED) if fits else None
-            found.append(
+            table.append(
                 {
                     "workload": f"{case.model} / {case.dataset}",
                     "cluster": str(case.cluster),
@@ -109,7 +112,7 @@ class Groups:
                     "run": row.run_id,
                 }
             )
-        return found
+        return table
 
     def _draw_panel(self, axis: Axes, title: str, part: Sequence[Cell], schemes: Sequence[str]) -> None:
         width = 0.84 / len(schemes)
@@ -164,14 +167,14 @@ def finding(rows: Sequence[Row]) -> str:
     scheme=auto, which is not of the paper, is never the best and is named apart.
     """
     parts = []
-    found = cells(rows)
-    for calibration in sorted({cell.calibration for cell in found}):
-        own = [cell for cell in found if cell.calibration == calibration]
-        best = sorted(max(gains) for cell in own if (gains := _gains(cell)))
-        auto = sorted(gain for cell in own if (gain := _gain_of_auto(cell)) is not None)
+    settings = cells(rows)
+    for calibration in sorted({cell.calibration for cell in settings}):
+        part = [cell for cell in settings if cell.calibration == calibration]
+        best = sorted(max(gains) for cell in part if (gains := _gains(cell)))
+        auto = sorted(gain for cell in part if (gain := _gain_of_auto(cell)) is not None)
         if best:
             said = f"best {_times(best[0])} to {_times(best[-1])}"
-            full = [gain for cell in own for gain, scheme in _gains(cell) if scheme == "ssfusion_oi"]
+            full = [gain for cell in part for gain, scheme in _gains(cell) if scheme == "ssfusion_oi"]
             said += f", ssfusion_oi {min(full):.2f}x to {max(full):.2f}x" if full else ""
             said += f" (scheme=auto, not of the paper: {auto[0]:.2f}x to {auto[-1]:.2f}x)" if auto else ""
             parts.append(f"{calibration}: {said}")
@@ -194,5 +197,5 @@ def _times(gain: tuple[float, str]) -> str:
 
 def _batches(drawn: Sequence[Cell]) -> str:
     """Return how many samples a device has in a step, by model."""
-    found = sorted({f"{cell.case.model} {cell.case.batch_size}" for cell in drawn})
-    return f"Samples per device: {', '.join(found)}."
+    samples = sorted({f"{cell.case.model} {cell.case.batch_size}" for cell in drawn})
+    return f"Samples per device: {', '.join(samples)}."

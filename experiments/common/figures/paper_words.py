@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ssfx.lab.results.simulated_cells import Cell
+from ssfx.lab.results.comparisons import Cell
 
 RIVALS = ("hipress", "oktopk", "spardl", "espresso", "omgs", "cupcake")
 """The schemes that the paper compares SSFusion with, in its order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isinf
 
-from experiments.common.evaluation.set_ups import Place, corrected, counted, needed_gbps, on_the_map, places
+from experiments.common.evaluation.set_ups import CheckedPlace, corrected, counted, needed_gbps, on_the_map, places
 from experiments.common.evaluation.sharded_set_ups import sharded_sentence
 from experiments.common.pages.markdown import code, table
 from ssfx.core.rows import Row
@@ -76,7 +76,7 @@ def bandwidth_block(rows: Sequence[Row]) -> str:
     return table(header, lines) if lines else NO_ROWS
 
 
-def _said(here: Sequence[Place], share: float, compressed: bool) -> str:
+def _said(here: Sequence[CheckedPlace], share: float, compressed: bool) -> str:
     gbps = needed_gbps(here, share, compressed=compressed)
     rates = [one.gbps for one in here]
     if isinf(gbps):
@@ -84,7 +84,7 @@ def _said(here: Sequence[Place], share: float, compressed: bool) -> str:
     return f"< {gbps:.3g}" if gbps == min(rates) else f"{gbps:.3g}"
 
 
-def _kind(one: Place) -> str:
+def _kind(one: CheckedPlace) -> str:
     if not one.cluster.startswith("box"):
         return MEASURED
     return MAP if on_the_map([one]) else SITES

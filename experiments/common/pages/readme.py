@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments.common.figures.drawing import MANIFEST, draw_all
-from experiments.common.pages.algebra import algebra_block
-from experiments.common.pages.auto_page import steps_block, why_block
-from experiments.common.pages.auto_target import auto_target_block, points_block
-from experiments.common.pages.conditions import conditions_block
+from experiments.common.pages.auto_page import auto_target_block, points_block, steps_block, why_block
+from experiments.common.pages.conditions import algebra_block, conditions_block
 from experiments.common.pages.edition import bandwidth_block, edition_block, first_figure
 from experiments.common.pages.emulated import emulated_block
 from experiments.common.pages.markdown import NOTE
@@ -20,8 +18,7 @@ from experiments.common.pages.models import analytic_block, models_block
 from experiments.common.pages.options_page import options_page
 from experiments.common.pages.reproduction import reproduction_page
 from experiments.common.pages.status_table import status_block
-from experiments.common.pages.step_law import step_law_block
-from experiments.common.pages.time_to_target import time_to_target_block
+from experiments.common.pages.step_law import step_law_block, time_to_target_block
 from experiments.common.validation.ground_truth import NAMES, load
 from experiments.common.validation.scores import Scores
 from ssfx.advice import advise

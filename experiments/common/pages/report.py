@@ -29,8 +29,10 @@ from experiments.common.claims.summary import (
 )
 from experiments.common.claims.verdicts import Verdict, headline
 from experiments.common.figures.discovery import Figure, discover, place
+from experiments.common.figures.drawing import Inputs
 from experiments.common.pages.reproduction import obtained, source
 from experiments.common.pages.step_timeline import chosen_row, step_timeline
+from ssfx.core.files import write_atomic
 from ssfx.core.rows import Row
 
 PIXELS = 1500
@@ -282,3 +284,36 @@ def _id(name: str) -> str:
 
 def _text(words: str) -> str:
     return html.escape(words)
+
+
+MARK = "<!-- made from "
+"""Begins the last line of the page, which has the digests of what the page was made from and of the page."""
+
+
+def write_report(rows: Sequence[Row], pictures: Path, path: Path) -> bool:
+    """The page at `path` is what rows and pictures give; return whether it had to be made again.
+
+    A page that was edited, or cut, is made again too.
+    """
+    look = "".join(
+        files("experiments.common.pages").joinpath(name).read_text("utf-8") for name in ("report.css", "report.js")
+    )
+    figures = sorted(discover().values(), key=lambda figure: figure.name)
+    inputs = _digest(look + Inputs(placeholders=True).of_all(figures, rows, pictures))
+    if _is_current(path, inputs):
+        return False
+    page = report_page(rows, pictures)
+    write_atomic(path, f"{page}{MARK}{inputs} {_digest(page)} -->\n")
+    return True
+
+
+def _is_current(path: Path, inputs: str) -> bool:
+    try:
+        page, mark, digests = path.read_text("utf-8").rpartition(MARK)
+    except (OSError, UnicodeDecodeError):
+        return False  # it is made again, which is always right
+    return bool(mark) and digests == f"{inputs} {_digest(page)} -->\n"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.validation.published_steps import (
-    Method,
+    PaperMethod,
+    PaperSetting,
     Prediction,
-    Setting,
     Steps,
     exposed_over,
     mean,
@@ -42,12 +42,12 @@ class Setup:
     gpus: int | None = None
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> PaperSetting:
         """The model on the cluster."""
         model, batch, _ = MODELS[self.model]
         nodes = () if self.gpus is None else (("nodes", self.gpus // int(number("acpsgd.setup.gpus_per_node"))),)
         batch_size = self.batch_size or int(number(f"acpsgd.setup.bs.{batch}"))
-        return Setting(NETWORKS[self.network], model, batch_size, nodes)
+        return PaperSetting(NETWORKS[self.network], model, batch_size, nodes)
 
     @property
     def factors(self) -> int:
@@ -60,24 +60,24 @@ def _every_matrix(name: str, rank: int) -> str:
     return f"{name}(min_compression_rate=0,rank={rank})"
 
 
-def _power(rank: int, **options: object) -> Method:
+def _power(rank: int, **options: object) -> PaperMethod:
     return method("powersgd", compressor=_every_matrix("powersgd", rank), **options)
 
 
-def _hook(rank: int, **options: object) -> Method:
+def _hook(rank: int, **options: object) -> PaperMethod:
     return method("powersgd", compressor=f"powersgd(rank={rank})", variant="hook", **options)
 
 
-def _acp(rank: int, **options: object) -> Method:
+def _acp(rank: int, **options: object) -> PaperMethod:
     return method("acpsgd", compressor=_every_matrix("acpsgd", rank), **options)
 
 
-def _topk() -> Method:
+def _topk() -> PaperMethod:
     density = claims_by_id()["acpsgd.intro.topk_ratio"].conditions["density"]
     return method("fused_all", compressor="mstopk", density=density)
 
 
-METHODS: dict[str, Callable[[int], Method]] = {
+METHODS: dict[str, Callable[[int], PaperMethod]] = {
     "ssgd": lambda _: method("ddp"),
     "ssgd(WFBP)": lambda _: method("wfbp"),
     "ssgd(naive)": lambda _: method("ssgd", variant="per_tensor"),
@@ -103,7 +103,7 @@ def _largest_buffer_bytes() -> int:
     return int(bounds[1]) * MIB
 
 
-def timed(name: str, setup: Setup) -> tuple[Method, Setting]:
+def timed(name: str, setup: Setup) -> tuple[PaperMethod, PaperSetting]:
     """Return a method of the paper in one of its set-ups."""
     return METHODS[name](setup.factors), setup.setting
 
@@ -131,7 +131,7 @@ def _in_seconds(claim_id: str) -> float:
     return number(claim_id) / 1e3
 
 
-def _iteration_s(where: tuple[Method, Setting]) -> Callable[[Steps], float]:
+def _iteration_s(where: tuple[PaperMethod, PaperSetting]) -> Callable[[Steps], float]:
     return lambda steps: steps.step(*where).iteration_s
 
 

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from experiments.common.claims.ledger import claims_by_id
-from experiments.common.validation.published_steps import Method, Prediction, Setting, Steps, method, number, over
+from experiments.common.validation.published_steps import (
+    PaperMethod,
+    PaperSetting,
+    Prediction,
+    Steps,
+    method,
+    number,
+    over,
+)
+from ssfx.core.spec import name_of
 from ssfx.perf_model.operator_counts import model_work
 
 MODELS = {
@@ -33,20 +42,20 @@ class Setup:
         return f"{self.model} on {self.dataset}, {self.network} x{self.gpus}"
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> PaperSetting:
         """The model on that many GPUs of the server."""
         model = MODELS[self.model, self.dataset]
         batch_size = int(number("mergecomp.setup.batch"))
-        return Setting(NETWORKS[self.network], model, batch_size, (("devices_per_node", self.gpus),))
+        return PaperSetting(NETWORKS[self.network], model, batch_size, (("devices_per_node", self.gpus),))
 
 
-def _sparse(scheme: str, compressor: str, **options: object) -> Method:
+def _sparse(scheme: str, compressor: str, **options: object) -> PaperMethod:
     if compressor == "dgc":
         options["density"] = 1 - number("mergecomp.setup.sparsity") / 100
     return method(scheme, compressor=compressor, **options)
 
 
-METHODS: dict[str, Callable[[str, int], Method]] = {
+METHODS: dict[str, Callable[[str, int], PaperMethod]] = {
     "fp32": lambda *_: method("ddp"),
     "layerwise": lambda compressor, _: _sparse("per_tensor", compressor, grouping="none"),
     "Y=1": lambda compressor, _: _sparse("fused_all", compressor),
@@ -60,7 +69,7 @@ By compressor and number of tensors of the model.
 """
 
 
-def timed(name: str, compressor: str, setup: Setup) -> tuple[Method, Setting]:
+def timed(name: str, compressor: str, setup: Setup) -> tuple[PaperMethod, PaperSetting]:
     """Return a method of the paper in one of its set-ups."""
     tensors = len(model_work(setup.setting.model).tensors)
     return METHODS[name](compressor, tensors), setup.setting
@@ -88,7 +97,7 @@ def scaling_factors() -> Iterator[Prediction]:
         yield Prediction(claim_id, f"scaling factor, {at}", label, value, number)
 
 
-def scaling_factor(where: tuple[Method, Setting]) -> Callable[[Steps], float]:
+def scaling_factor(where: tuple[PaperMethod, PaperSetting]) -> Callable[[Steps], float]:
     """Return T_n / (n T_1): one device's time alone over the time of an iteration."""
     return lambda steps: steps.alone_s(where[1]) / steps.step(*where).iteration_s
 
@@ -114,7 +123,7 @@ def _tables() -> Iterator[Prediction]:
         if claim.artifact not in ("mergecomp.table2", "mergecomp.table3") or "gpus" not in claim.conditions:
             continue
         table = claim.artifact[-1]
-        name = claim.subject.removeprefix("mergecomp-").partition("(")[0]
+        name = name_of(claim.subject.removeprefix("mergecomp-"))
         at = Setup("ResNet101", "ImageNet", claim.conditions["gpus"])
         slower = "Y=1" if table == "2" else "even split"
         gain = _gain(at, slower, COMPRESSORS[name], f"Y={claim.conditions['Y']}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from experiments.common.validation.published_steps import (
-    Method,
+    PaperMethod,
+    PaperSetting,
     Prediction,
-    Setting,
     Steps,
     method,
     number,
@@ -21,9 +21,9 @@ CLUSTER = "s2reducer_1gbe"
 MODEL = "resnet50_cifar100"
 
 
-def setting() -> Setting:
+def setting() -> PaperSetting:
     """Return the model on the cluster."""
-    return Setting(CLUSTER, MODEL, int(number("s2reducer.table2.bs_cnn")))
+    return PaperSetting(CLUSTER, MODEL, int(number("s2reducer.table2.bs_cnn")))
 
 
 def filled() -> float:
@@ -35,7 +35,7 @@ def filled() -> float:
     return 1 - (1 - number("s2reducer.setup.rate")) ** ranks
 
 
-METHODS: dict[str, Callable[[float], Method]] = {
+METHODS: dict[str, Callable[[float], PaperMethod]] = {
     "s2reducer": lambda rate: method("s2reducer", density=rate),
     "allgather": lambda rate: method("fused_all", compressor="block_topk", density=rate),
     "sparcml": lambda rate: method("sparcml", density=rate),
@@ -44,7 +44,7 @@ METHODS: dict[str, Callable[[float], Method]] = {
 }
 
 
-def timed(name: str) -> tuple[Method, Setting]:
+def timed(name: str) -> tuple[PaperMethod, PaperSetting]:
     """Return a method of the paper, of which there is one set-up."""
     return METHODS[name](number("s2reducer.setup.rate")), setting()
 

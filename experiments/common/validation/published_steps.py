@@ -44,20 +44,20 @@ def remainder(claim_id: str) -> float:
 
 
 @dataclass(frozen=True)
-class Method:
+class PaperMethod:
     """A scheme with the options, compressor and density that make it a method of a paper."""
 
     scheme: str
     options: tuple[tuple[str, Any], ...] = ()
 
 
-def method(scheme: str, **options: Any) -> Method:
+def method(scheme: str, **options: Any) -> PaperMethod:
     """Return a scheme with options as Scheme.options takes them."""
-    return Method(scheme, tuple(sorted(options.items())))
+    return PaperMethod(scheme, tuple(sorted(options.items())))
 
 
 @dataclass(frozen=True)
-class Setting:
+class PaperSetting:
     """Where a step was timed: a cluster of conf/ with what differs from its file, a model, and samples per device."""
 
     cluster: str
@@ -67,7 +67,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Step:
+class PaperStep:
     """The parts of a step that papers quote, in seconds; `extrapolated` if a cost lay beyond what is known of it."""
 
     iteration_s: float
@@ -84,10 +84,10 @@ class Step:
 class Steps(Protocol):
     """Where steps come from."""
 
-    def step(self, method: Method, at: Setting) -> Step:
+    def step(self, method: PaperMethod, at: PaperSetting) -> PaperStep:
         """Return one step of a method; RunError where it is not known."""
 
-    def alone_s(self, at: Setting) -> float:
+    def alone_s(self, at: PaperSetting) -> float:
         """Return the time of a step of one device alone."""
 
 
@@ -96,9 +96,9 @@ class Simulations:
     """Steps simulated on the spot, with times of one calibration, each once."""
 
     calibration: str = "published"
-    found: dict[tuple[Method, Setting], Step] = field(default_factory=dict)
+    found: dict[tuple[PaperMethod, PaperSetting], PaperStep] = field(default_factory=dict)
 
-    def step(self, method: Method, at: Setting) -> Step:
+    def step(self, method: PaperMethod, at: PaperSetting) -> PaperStep:
         """Return one simulated step."""
         if (method, at) not in self.found:
             on, options = self.target(at), dict(method.options)
@@ -107,7 +107,7 @@ class Simulations:
             plan = make_plan(method.scheme, on.profile, costs, options)
             one = simulate(plan, on.profile, on.system)
             parts = one.metrics(1)
-            self.found[method, at] = Step(
+            self.found[method, at] = PaperStep(
                 one.iteration_s,
                 one.exposed_comm_s,
                 one.comm_s,
@@ -118,11 +118,11 @@ class Simulations:
             )
         return self.found[method, at]
 
-    def alone_s(self, at: Setting) -> float:
+    def alone_s(self, at: PaperSetting) -> float:
         """Return what the profile of the model takes there without any exchange."""
         return self.target(at).profile.alone_s()
 
-    def target(self, at: Setting) -> Target:
+    def target(self, at: PaperSetting) -> Target:
         """Return the model on the cluster, as the papers trained it: with SGD."""
         choice = ClusterChoice(at.cluster, {"calibration": self.calibration, **dict(at.changed)})
         return target_at(choice, None, "auto", at.model, at.batch_size, "sgd")
@@ -141,7 +141,7 @@ class Prediction:
     value: Callable[[Steps], float]
     stated: Callable[[str], float] = factor
     whole_step: bool = True
-    settings: tuple[tuple[Method, Setting], ...] = ()
+    settings: tuple[tuple[PaperMethod, PaperSetting], ...] = ()
 
     def pair(self, steps: Steps) -> Pair:
         """Return the predicted and the published value."""
@@ -161,22 +161,26 @@ class _Watched:
     """Steps, and which of them a prediction asked for."""
 
     steps: Steps
-    asked: list[Step] = field(default_factory=list)
+    asked: list[PaperStep] = field(default_factory=list)
 
-    def step(self, method: Method, at: Setting) -> Step:
+    def step(self, method: PaperMethod, at: PaperSetting) -> PaperStep:
         self.asked.append(self.steps.step(method, at))
         return self.asked[-1]
 
-    def alone_s(self, at: Setting) -> float:
+    def alone_s(self, at: PaperSetting) -> float:
         return self.steps.alone_s(at)
 
 
-def over(slower: tuple[Method, Setting], faster: tuple[Method, Setting]) -> Callable[[Steps], float]:
+def over(
+    slower: tuple[PaperMethod, PaperSetting], faster: tuple[PaperMethod, PaperSetting]
+) -> Callable[[Steps], float]:
     """Return how many times as long one iteration takes as the other."""
     return lambda steps: steps.step(*slower).iteration_s / steps.step(*faster).iteration_s
 
 
-def exposed_over(slower: tuple[Method, Setting], faster: tuple[Method, Setting]) -> Callable[[Steps], float]:
+def exposed_over(
+    slower: tuple[PaperMethod, PaperSetting], faster: tuple[PaperMethod, PaperSetting]
+) -> Callable[[Steps], float]:
     """Return how many times as much communication of one is not hidden as of the other."""
     return lambda steps: steps.step(*slower).exposed_comm_s / steps.step(*faster).exposed_comm_s
 

@@ -19,6 +19,7 @@ from ssfx.core.errors import RunError
 from ssfx.core.files import read, write_json
 from ssfx.core.paths import reference_dir
 from ssfx.core.rows import Row
+from ssfx.core.spec import name_of
 from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan
@@ -50,7 +51,7 @@ class ComputeTime:
 
 
 @dataclass(frozen=True)
-class Step:
+class RecordedStep:
     """One step of a run and its simulation with the compute time measured before it and as many elements as were sent.
 
     `parts` are the simulated seconds of each of PARTS.
@@ -78,7 +79,7 @@ class Comparison:
     """Its simulation from calibration alone."""
     at_known_density: Simulated
     """Its simulation with what the compressor let pass in the same training on other networks, if there is any."""
-    steps: tuple[Step, ...]
+    steps: tuple[RecordedStep, ...]
     """Simulations of its timed steps. Before each the run made a pass that exchanges nothing: how fast the machine
     computed just then."""
 
@@ -185,7 +186,7 @@ def density_elsewhere(row: Row, rows: Iterable[Row]) -> float | None:
     return median(densities) if densities else None
 
 
-def stepwise(row: Row, plan: Plan, profile: Profile, system: TimingModel) -> Iterator[Step]:
+def stepwise(row: Row, plan: Plan, profile: Profile, system: TimingModel) -> Iterator[RecordedStep]:
     """Yield every step of the run with its own simulation; RunError when the run made no passes before its steps."""
     densities = row.samples.get("greatest_density", [])
     times = compute_times(row, profile)
@@ -196,7 +197,7 @@ def stepwise(row: Row, plan: Plan, profile: Profile, system: TimingModel) -> Ite
         there = stretched(profile, compute)
         metrics = simulate(plan, there, system, selection=known, priced=priced(known)).metrics(1)
         parts = {name: float(metrics[name] or 0.0) for name in PARTS}
-        yield Step(compute, actual_s, parts, compute.both * profiled_s)
+        yield RecordedStep(compute, actual_s, parts, compute.both * profiled_s)
 
 
 def compute_times(row: Row, profile: Profile) -> list[ComputeTime]:
@@ -224,7 +225,7 @@ def selected(case: Case, plan: Plan, density: float | None) -> SelectionStats:
     dense = any(segment.dense for _, lane in plan.lanes() for segment in lane.segments)
     if case.compressor is None or case.density is None or dense or density is None:
         return SelectionStats()
-    return SelectionStats(((case.compressor.partition("(")[0], density / case.density),))
+    return SelectionStats(((name_of(case.compressor), density / case.density),))
 
 
 def stretched(profile: Profile, compute: ComputeTime) -> Profile:

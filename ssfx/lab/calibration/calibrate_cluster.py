@@ -27,9 +27,8 @@ from ssfx.lab.engines.hosts import INTERFACE, Hosts, Network, missing
 from ssfx.lab.engines.launch import GRACE_S, settings
 from ssfx.lab.engines.line_rate import measure
 from ssfx.lab.results.manifest import busy_s, describe, hardware, versions
-from ssfx.perf_model.contention import Contention
 from ssfx.perf_model.recorded_times import COMPRESSORS
-from ssfx.perf_model.timing_model import TimingModel
+from ssfx.perf_model.timing_model import Contention, TimingModel
 from ssfx.planning.costs import CompressorTimes, Curve, Overheads
 
 DENSITY = 0.01

@@ -13,7 +13,7 @@ from ssfx.core import accelerator
 from ssfx.core.errors import SsfxError
 from ssfx.core.origin import Origin
 from ssfx.lab.calibration.calibrate_cluster import codec, run_ranks
-from ssfx.lab.calibration.gpu_parts import PARTS, Sizes, Work
+from ssfx.lab.calibration.gpu_parts import PARTS, PartRun, Sizes
 from ssfx.lab.results.manifest import code, describe, hardware, versions
 from ssfx.perf_model import devices
 from ssfx.perf_model.exchange_tables import ExchangeTable
@@ -25,8 +25,8 @@ LIMIT_S = 300.0
 MODELS = ("resnet152", "vit_large", "bert_large", "gpt2_large")
 """Those of SSFusion's Experiment 1."""
 
-Run = Callable[[str, Work, str, int, Sizes, float], Mapping[str, Any]]
-"""Does a part on devices of a kind by so many ranks in so many seconds; returns the fields of `Found`."""
+Run = Callable[[str, PartRun, str, int, Sizes, float], Mapping[str, Any]]
+"""Does a part on devices of a kind by so many ranks in so many seconds; returns the fields of `PartResult`."""
 
 
 def sizes_on_gpu() -> Sizes:
@@ -38,7 +38,7 @@ def sizes_on_gpu() -> Sizes:
     )  # fmt: skip
 
 
-def in_processes(name: str, work: Work, kind: str, ranks: int, sizes: Sizes, limit_s: float) -> Mapping[str, Any]:
+def in_processes(name: str, work: PartRun, kind: str, ranks: int, sizes: Sizes, limit_s: float) -> Mapping[str, Any]:
     """Do a part in processes of its own; RunError when a rank fails or takes too long."""
     more = {"TORCH_CUDA_SANITIZER": "1"} if work.sanitized and kind != "cpu" else {}
     request = {"part": name, "kind": kind, "sizes": asdict(sizes)}

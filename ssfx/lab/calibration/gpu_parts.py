@@ -68,7 +68,7 @@ class Sizes:
 
 
 @dataclass
-class Found:
+class PartResult:
     """What a part leaves: a line, a line for each problem, and what is kept."""
 
     said: str = ""
@@ -90,9 +90,9 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
 
 
-def check_kernels(comm: Comm, sizes: Sizes) -> Found:
+def check_kernels(comm: Comm, sizes: Sizes) -> PartResult:
     """Compare the kernels of the device with plain torch: what is selected bit for bit, sums to 1e-9."""
-    found, compared = Found(), 0
+    found, compared = PartResult(), 0
     for spec in _SELECTORS:
         for memory in _MEMORIES:
             with found.noting(f"{spec} with memory {memory}"):
@@ -146,9 +146,9 @@ def _outcome(batch: Batch) -> list[torch.Tensor]:
     return [payload.counts, payload.indices, payload.values, *batch.new.values()]
 
 
-def check_streams(comm: Comm, sizes: Sizes) -> Found:
+def check_streams(comm: Comm, sizes: Sizes) -> PartResult:
     """Train by every scheme of SCHEMES with torch's sanitizer on, which raises where a stream did not wait."""
-    found = Found(f"{len(SCHEMES)} schemes, {STEPS} steps each, no race")
+    found = PartResult(f"{len(SCHEMES)} schemes, {STEPS} steps each, no race")
     if accelerator.queued(comm.device) and not accelerator.sanitized():
         raise RunError("torch did not switch its sanitizer on, so nothing would be found")
     for scheme, options in SCHEMES.items():
@@ -157,10 +157,10 @@ def check_streams(comm: Comm, sizes: Sizes) -> Found:
     return found
 
 
-def check_schemes(comm: Comm, sizes: Sizes) -> Found:
+def check_schemes(comm: Comm, sizes: Sizes) -> PartResult:
     """Compare training by six schemes with torch DDP, bit for bit where all is sent; replicas are equal at any rate."""
     backend = dist.get_backend(comm.group)
-    found = Found(f"{len(SCHEMES)} schemes equal torch DDP at density 1 over {backend}, replicas are equal")
+    found = PartResult(f"{len(SCHEMES)} schemes equal torch DDP at density 1 over {backend}, replicas are equal")
     theirs = _trained(comm, sizes.widths, None)
     for scheme, options in SCHEMES.items():
         for density in DENSITIES if _density(scheme, 1.0) else DENSITIES[:1]:
@@ -201,9 +201,9 @@ def _trained(comm: Comm, widths: Sequence[int], options: Mapping[str, Any] | Non
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-def time_compressors(comm: Comm, sizes: Sizes) -> Found:
+def time_compressors(comm: Comm, sizes: Sizes) -> PartResult:
     """Time every compressor on the device, its call and its decoding of what one rank sent."""
-    found = Found()
+    found = PartResult()
     for name in sizes.compressors:
         with found.noting(name):
             found.data[name] = asdict(codec_points(name, _DENSITY, comm, sizes.max_numel))
@@ -211,9 +211,9 @@ def time_compressors(comm: Comm, sizes: Sizes) -> Found:
     return found
 
 
-def time_steps(comm: Comm, sizes: Sizes) -> Found:
+def time_steps(comm: Comm, sizes: Sizes) -> PartResult:
     """Time steps of the models on random samples in every precision."""
-    found, times = Found(), []
+    found, times = PartResult(), []
     for model in sizes.models:
         work = model_work(model)
         for precision in sizes.precisions:
@@ -230,30 +230,30 @@ def time_steps(comm: Comm, sizes: Sizes) -> Found:
     return found
 
 
-def time_exchanges(comm: Comm, sizes: Sizes) -> Found:
+def time_exchanges(comm: Comm, sizes: Sizes) -> PartResult:
     """Time collectives among all ranks, from a few bytes to `mib` MiB."""
     tables = exchange_tables(comm.world_size, comm.world_size, comm.device, sizes.mib, dist.get_backend(comm.group))
     largest = tables[0]
     said = f"{largest.collective} of {largest.nbytes[-1]:,} bytes in {largest.us[-1]:,.0f} us, {largest.library}"
-    return Found(said, data={"tables": [asdict(one) for one in tables]})
+    return PartResult(said, data={"tables": [asdict(one) for one in tables]})
 
 
 @dataclass(frozen=True)
-class Work:
+class PartRun:
     """How a part is run: by how many ranks (None: one for each GPU), for how long at most, with torch's sanitizer."""
 
-    do: Callable[[Comm, Sizes], Found]
+    do: Callable[[Comm, Sizes], PartResult]
     ranks: int | None
     limit_s: float
     sanitized: bool = False
 
 
-PARTS: Mapping[str, Work] = {
-    "kernels": Work(check_kernels, 1, 60),
-    "streams": Work(check_streams, 2, 60, sanitized=True),
-    "schemes": Work(check_schemes, 2, 60),
-    "exchanges": Work(time_exchanges, None, 60),
-    "compressors": Work(time_compressors, 1, 90),
-    "steps": Work(time_steps, 1, 150),
+PARTS: Mapping[str, PartRun] = {
+    "kernels": PartRun(check_kernels, 1, 60),
+    "streams": PartRun(check_streams, 2, 60, sanitized=True),
+    "schemes": PartRun(check_schemes, 2, 60),
+    "exchanges": PartRun(time_exchanges, None, 60),
+    "compressors": PartRun(time_compressors, 1, 90),
+    "steps": PartRun(time_steps, 1, 150),
 }
 """In the order in which they run: what a user needs most comes before what takes longest."""

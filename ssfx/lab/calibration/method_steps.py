@@ -17,6 +17,7 @@ from ssfx.compressors import build
 from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir, reference_dir
 from ssfx.core.rows import Row
+from ssfx.core.spec import Spec
 from ssfx.lab.calibration.step_law import EXPERIMENT, StepLaw, is_dense, method, step_laws, usual_memory
 from ssfx.lab.results.store import read_rows
 
@@ -139,12 +140,12 @@ def _method(scheme: str, spec: str) -> dict[str, str]:
     """Return words, collective and compressor calls of the method that a scheme's runs with a compressor are."""
     calls = "each" if scheme == "per_tensor" else "joint"
     collective = REDUCERS.get(scheme, "all_reduce" if build(spec).additive else "all_gather")
-    name, _, options = spec.partition("(")
-    words = WORDS.get((REDUCERS.get(scheme, name), calls), spec)
-    if name == "qsgd":
+    given = Spec.parse(spec, "compressor")
+    words = WORDS.get((REDUCERS.get(scheme, given.name), calls), spec)
+    if given.name == "qsgd":
         words = f"{BITS[build(spec).options.bits]} bits an element"
-    rank = options.rstrip(")").removeprefix("rank=")
-    return {"words": f"{words} of rank {rank}" if rank.isdigit() else words, "collective": collective, "calls": calls}
+    rank = given.options.get("rank", "") if len(given.options) == 1 else ""
+    return {"words": f"{words} of rank {rank}" if rank else words, "collective": collective, "calls": calls}
 
 
 def _task(model: str, runs: Iterable[Row], dense: dict[tuple[str, int], float]) -> dict[str, Any]:

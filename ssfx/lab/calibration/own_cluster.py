@@ -52,7 +52,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Nodes:
+class NodeGroups:
     """The measured cluster: `inside` is None with one rank a node, `everyone` is of all ranks."""
 
     nodes: int
@@ -89,7 +89,7 @@ def _link(rate: Rate, also: str = "") -> str:
     return f"{{gbps: {rate.gbps:.4g}, efficiency: 1.0, latency_s: {rate.latency_s:.3e}{also}}}"
 
 
-def measure_nodes(devices_per_node: int, device: str | None, large_mib: int = LARGE_MIB) -> Nodes:
+def measure_nodes(devices_per_node: int, device: str | None, large_mib: int = LARGE_MIB) -> NodeGroups:
     """Return what the ranks of the default group measured together, equal on all of them.
 
     `device` names a data sheet; None: the one that the GPUs' name fits. ConfigError where none fits, or where nodes
@@ -112,7 +112,7 @@ def measure_nodes(devices_per_node: int, device: str | None, large_mib: int = LA
         groups = [dist.new_group(list(range(start, start + devices_per_node))) for start in starts]
         inside = _rate(groups[rank // devices_per_node], devices_per_node, where, large_mib)
     tables = exchange_tables(world, devices_per_node, where, large_mib, dist.get_backend())
-    return Nodes(
+    return NodeGroups(
         world // devices_per_node, devices_per_node, sheet, name if on_gpu else platform.machine(),
         dist.get_backend(), everyone, inside, large_mib, tables,
     )  # fmt: skip
@@ -221,7 +221,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _tell(found: Nodes, path: Path) -> None:
+def _tell(found: NodeGroups, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, yaml_with_digest(found.to_yaml()))
     print(f"{found.nodes} nodes of {found.devices_per_node} {found.device} ({found.hardware}), {found.backend}")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import click
 
+from ssfx.core.errors import unknown
+from ssfx.core.paths import results_dir
+
 
 @click.command(short_help="End an experiment's tasks in Slurm.")
 @click.argument("experiments", metavar="EXPERIMENT...", nargs=-1, required=True)
@@ -12,8 +15,6 @@ def cancel(experiments: tuple[str, ...]) -> None:
 
     Rows of finished runs stay, and the same ssfx run submits the rest again.
     """
-    from ssfx.core.errors import unknown
-    from ssfx.core.paths import results_dir
     from ssfx.lab.engines.sbatch import cancel as end
     from ssfx.lab.engines.sbatch import queued
     from ssfx.lab.engines.submission import submissions

@@ -10,6 +10,7 @@ import click
 from ssfx.cli.terminal import say
 from ssfx.core.errors import ConfigError, some_of, unknown
 from ssfx.core.rows import Row
+from ssfx.core.spec import name_of
 from ssfx.lab.results.comparisons import Panel
 
 _KEYS = ("experiment", "model", "dataset", "cluster", "world_size", "batch_size", "density", "precision")
@@ -71,7 +72,7 @@ def _narrowed(rows: Sequence[Row], filters: Sequence[str]) -> list[Row]:
         there = {str(getattr(row.case, key)) for row in kept}
         kept = [
             row for row in kept
-            if value in (text := str(getattr(row.case, key)), text.partition("(")[0])  # a cluster without its options
+            if value in (text := str(getattr(row.case, key)), name_of(text))  # a cluster without its options
         ]  # fmt: skip
         if not kept:
             raise ConfigError(f"no finished run has {word}; there are {some_of(sorted(there)) or 'none at all'}")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ssfx.cli.completion import overrides_argument
+from ssfx.cli.terminal import print_table, say
 from ssfx.core.errors import ConfigError, nearest, unknown
-from ssfx.lab.cli.profile_compressors import compressors
-from ssfx.lab.cli.profile_network import network
-from ssfx.lab.cli.profile_own import function, show_profile, trace
+from ssfx.core.files import check_writable, write_json
+from ssfx.lab.cli.profile_network import check_kept, keep, network
+from ssfx.lab.config.calibrations import key_values
+from ssfx.planning.costs import times_of
 
 if TYPE_CHECKING:
+    from ssfx.perf_model.timing_model import TimingModel
+    from ssfx.planning.plan import TensorSpec
     from ssfx.planning.profile import Profile
 
 
@@ -51,9 +56,6 @@ def profile() -> None:
 
 
 profile.add_command(network)
-profile.add_command(compressors)
-profile.add_command(function)
-profile.add_command(trace)
 
 
 @profile.command(short_help="When each gradient of a model is ready; forward, backward and step.")
@@ -69,7 +71,6 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
     A neighbour on the same physical cores makes a machine slower for seconds or minutes. Measure again, some time
     later, with --if-faster, and what is kept is the faster one.
     """
-    from ssfx.core.files import check_writable, write_json
     from ssfx.lab.config.profiles import resolve_profile
     from ssfx.perf_model.recorded_times import profile_name, written_dir
 
@@ -105,3 +106,228 @@ def _faster(path: Path, found: Profile) -> Profile | None:
     before = read(path, Profile.from_json) if path.exists() else None
     same = before is not None and before.origin.hardware == found.origin.hardware
     return before if before and same and before.alone_s() <= found.alone_s() else None
+
+
+@profile.command(short_help="What compressors take on this machine's CPU, for so many ranks at once.")
+@overrides_argument
+@click.option("--on", metavar="DEVICE", help="Do not measure: nominal times on this device (a100, ...).")
+def compressors(overrides: tuple[str, ...], on: str | None) -> None:
+    """Measure what compressors and the runtime take on this machine's CPU when so many ranks share it.
+
+    It serves local and emulated clusters of as many ranks. Key: ranks. For example: ssfx profile compressors ranks=4
+
+    With --on nothing is measured or written: what simulations charge for compressors, all or those named, on a device
+    that need not be here is printed. One of your own has a cost(), or its operators are counted. For example:
+
+    ssfx profile compressors --plugin mine.py mixk --on a100
+    """
+    if on is not None:
+        _show_nominal(overrides, on)
+        return
+    from ssfx.lab.config.calibrations import resolve_compressors
+
+    ranks = resolve_compressors(overrides)
+
+    from ssfx.lab.calibration.calibrate_cluster import calibrate_compressors
+
+    check_kept()
+    found = calibrate_compressors(ranks)
+    _show(found.system)
+    keep(found)
+
+
+def _show_nominal(names: tuple[str, ...], on: str) -> None:
+    """Print what compressors take by the data sheet of a device, and how that was obtained."""
+    from ssfx.compressors import compressors as registered
+    from ssfx.perf_model.compressor_times import nominal_codecs, why_uncounted
+    from ssfx.perf_model.devices import device
+
+    target = device(on)
+    times = nominal_codecs(target, device("cpu"), 1)
+    for name in names:
+        if name not in registered.names():
+            raise unknown("compressor", name, registered.names())
+        times_of(name, times, target.name, why_uncounted(name))
+    shown = names or tuple(name for name in times if "(" not in name)
+    click.secho(f"nominal on {target.title}: milliseconds by elements (low-rank: times rank)", bold=True)
+    sizes = (2**10, 2**14, 2**18, 2**22)
+    lines = [
+        (name, *(f"{1e3 * times[name].encode(size):.3g}" for size in sizes),
+         f"{1e9 * times[name].decode(2**18) / 2**18:.3g}")
+        for name in shown
+    ]  # fmt: skip
+    heads = (*(f"{size:,}" for size in sizes), "ns an entry")
+    print_table(("compressor", *heads), lines, right=set(heads))
+    for note in dict.fromkeys(times[name].origin.note for name in shown):
+        click.echo(f"nominal: {note}")
+
+
+def _show(system: TimingModel) -> None:
+    click.secho(f"{system.world_size} ranks at once: milliseconds by elements (low-rank: times rank)", bold=True)
+    sizes = (2**10, 2**14, 2**18, 2**22)
+    lines = [
+        (name, *(f"{1e3 * codec.encode(size):.3g}" for size in sizes), f"{1e6 * codec.segment_s:.3g}",
+         f"{1e6 * codec.piece_s:.3g}", f"{1e6 * codec.tensor_s:.3g}", f"{1e9 * codec.decode(2**18) / 2**18:.3g}")
+        for name, codec in system.codecs.items()
+    ]  # fmt: skip
+    heads = (*(f"{size:,}" for size in sizes), "us a segment", "us a matrix", "us a tensor", "ns an entry")
+    print_table(("compressor", *heads), lines, right=set(heads))
+    cost = system.overheads
+    click.echo(
+        f"the runtime: {1e6 * cost.hook_s:.3g} us a gradient, {1e6 * cost.lane_s:.3g} us a message, "
+        f"{1e6 * cost.offload_s:.3g} us a segment for the host, {1e6 * cost.finish_s:.3g} us a step, "
+        f"{1e9 * cost.fill_s_per_byte:.3g} ns a dense byte, "
+        f"{1e6 * cost.result_s:.3g} us a tensor and {1e9 * cost.result_s_per_byte:.3g} ns a byte received, "
+        f"{1e6 * cost.decode_s:.3g} us to begin decoding and {1e6 * cost.sum_s:.3g} us a tensor of gathered pairs"
+    )
+
+
+_PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
+_OUT = click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
+
+
+@profile.command(short_help="Your own model, by a function that returns (model, batch).")
+@click.argument("name", metavar="FILE.py:FUNCTION|MODEL")
+@click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--on", metavar="DEVICE", help="Do not measure: count operators for this device (a100, rtx3090, ...).")
+@_OUT
+def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None) -> None:
+    """Measure the model that a function of yours returns on this machine, or count it for another device.
+
+    FUNCTION takes no arguments and returns (model, batch), or (model, batch, loss) where loss(model, batch) is what is
+    trained. Keys: optimizer (default sgd), device (cpu or cuda) and, with --on, precision (bf16, fp16, tf32, fp8). For
+    example:
+
+    ssfx profile mytrain.py:build_model --on a100 optimizer=adamw
+    """
+    from ssfx.core.own_code import is_own
+
+    if name.endswith(".py"):
+        raise ConfigError(f"{name} is a file; name its function that returns (model, batch): {name}:FUNCTION")
+    keys = ("optimizer", "device", "precision")
+    given = key_values(words, keys if is_own(name) else (*keys, "batch_size"))
+    optimizer, precision = given.get("optimizer", "sgd"), given.get("precision", "fp32")
+    from ssfx.perf_model.cluster_file import local_device
+    from ssfx.perf_model.roofline import STEP_TRAFFIC
+
+    if optimizer not in STEP_TRAFFIC:
+        raise unknown("optimizer", optimizer, STEP_TRAFFIC)
+    if given.get("device", "auto") not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device={given['device']}: it is cpu or cuda here; for another device write --on DEVICE")
+    if precision not in _PRECISIONS:
+        raise unknown("precision", precision, _PRECISIONS)
+    if on is None and "precision" in given:
+        raise ConfigError(
+            f"what is measured here has the precision of the script; drop precision={precision}, or count it with "
+            "--on DEVICE"
+        )
+    if on is not None and "device" in given:
+        raise ConfigError(
+            f"--on {on} counts for a device that need not be here, device={given['device']} measures; drop one"
+        )
+
+    path = _checked(out or Path(f"{name.rpartition(':')[2]}.json"))
+    if on is not None and not is_own(name):
+        _keep(_catalogued(name, on, given), path)
+        return
+
+    from ssfx.lab.workloads.own_batch import counted_batch, timed_batch
+
+    if on is None:
+        found = timed_batch(name, local_device(given.get("device", "auto")), optimizer)
+    else:
+        found = counted_batch(name, on, optimizer, precision)
+    _keep(found, path)
+
+
+def _catalogued(name: str, on: str, given: Mapping[str, str]) -> Profile:
+    """Return the profile of a model that ssfx has on a device that need not be here."""
+    from ssfx.perf_model.devices import device
+    from ssfx.perf_model.roofline import counted_profile
+
+    batch_size = given.get("batch_size")
+    if batch_size is not None and not batch_size.isdecimal():
+        raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
+    return counted_profile(
+        name, device(on).name, None if batch_size is None else int(batch_size), given.get("optimizer"),
+        given.get("precision", "fp32"),
+    )  # fmt: skip
+
+
+@profile.command(short_help="A training that ran anywhere, by its torch.profiler trace.")
+@click.argument("words", nargs=-1, required=True, metavar="trace=FILE|FOLDER [KEY=VALUE]...")
+@_OUT
+def trace(words: tuple[str, ...], out: Path | None) -> None:
+    """Read when gradients were ready from a trace of torch.profiler (.json, .json.gz), or a folder of ranks' traces.
+
+    Record whole iterations with record_shapes=True. Keys: model, for the names of gradients: a model that ssfx has, or
+    FILE.py:FUNCTION; batch_size, the samples of a rank and step. For example:
+
+    ssfx profile trace=trace.json.gz model=mytrain.py:build_model batch_size=32
+    """
+    given = key_values(words, ("trace", "model", "batch_size"))
+    if "trace" not in given:
+        raise ConfigError("which trace? write ssfx profile trace=FILE")
+    batch_size = given.get("batch_size", "0")
+    if not batch_size.isdecimal():
+        raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
+    from ssfx.perf_model.rank_traces import profile_of_traces
+
+    path, model = Path(given["trace"]).expanduser(), given.get("model", "")
+    kept = _checked(out or Path(f"{path.name.partition('.')[0]}.profile.json"))
+    found = profile_of_traces(path, model, _tensors(model) if model else None, int(batch_size))
+    _keep(found, kept)
+    if not found.batch_size:
+        click.echo("the batch size is not known, so samples/s will be those of 1; add batch_size=N")
+
+
+def _tensors(model: str) -> tuple[TensorSpec, ...]:
+    """Return the gradients of a model in the order in which they are ready."""
+    from ssfx.core.own_code import is_own
+
+    if is_own(model):
+        from ssfx.lab.workloads.own_batch import ready_order
+
+        return ready_order(model)
+    from ssfx.perf_model.operator_counts import model_work
+
+    return model_work(model).tensors
+
+
+def _checked(path: Path) -> Path:
+    """Return `path`; ConfigError, before anything is measured, where no file can be written there."""
+    check_writable(path.parent, "name another file with --out")
+    return path
+
+
+def _keep(found: Profile, path: Path) -> None:
+    """Write the profile, say what is in it, and what to type next."""
+    try:
+        found.save(path)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+    show_profile(found)
+    click.echo(str(path))
+    where = "CLUSTER" if found.device in ("cpu", "cuda") else f"box cluster.device={found.device}"
+    say(f"Next: ssfx advise profile={path} cluster={where}", "  ", "")
+
+
+def show_profile(found: Profile) -> None:
+    """Print the parts of an iteration, and which gradients come first, last and latest."""
+    ranks = "one rank" if found.ranks == 1 else f"{found.ranks} ranks at once"
+    click.secho(f"{found.model} on {found.device}, batch {found.batch_size}, {ranks}", bold=True)
+    parts = {
+        "forward": found.forward_s, "backward": found.backward_s, "step": found.step_s, "other": found.other_s,
+    }  # fmt: skip
+    total_s = sum(parts.values())
+    lines = [(name, f"{1e3 * seconds:.3f}", f"{seconds / total_s:.1%}") for name, seconds in parts.items()]
+    print_table(("part", "ms", "share"), [*lines, ("iteration", f"{1e3 * total_s:.3f}", "")], right={"ms", "share"})
+    slowest = max(range(len(found.tensors)), key=lambda i: found.ready_gap_s[i])
+    say(
+        f"{len(found.tensors)} tensors, {sum(found.numel):,} elements; first ready: {found.tensors[0].name}, last: "
+        f"{found.tensors[-1].name}, longest wait: {1e3 * found.ready_gap_s[slowest]:.3f} ms for "
+        f"{found.tensors[slowest].name}",
+        "  ", "",
+    )  # fmt: skip
+    where = ", ".join(filter(None, (found.origin.hardware, found.origin.date)))
+    say(f"{found.origin.kind}{f' on {where}' if where else ''}: {found.origin.note}", "  ", "")

@@ -8,6 +8,7 @@ import click
 
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.terminal import print_table
+from ssfx.core.files import check_writable, write_json
 
 if TYPE_CHECKING:
     from ssfx.lab.calibration.calibrate_cluster import Calibrated
@@ -40,7 +41,6 @@ def network(overrides: tuple[str, ...]) -> None:
 
 def check_kept() -> None:
     """Raise ConfigError where what is measured could not be written: measuring takes minutes."""
-    from ssfx.core.files import check_writable
     from ssfx.perf_model.recorded_times import written_dir
 
     check_writable(written_dir(), "set SSFX_RESULTS to a folder of yours")
@@ -48,7 +48,6 @@ def check_kept() -> None:
 
 def keep(found: Calibrated) -> None:
     """Write the TimingModel and the points it was made from, and say so."""
-    from ssfx.core.files import write_json
     from ssfx.perf_model.recorded_times import file_name, points_name, written_dir
 
     folder, system = written_dir(), found.system

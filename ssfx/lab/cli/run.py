@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,10 @@ import click
 
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.terminal import say
+from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.files import write_atomic
+from ssfx.core.paths import results_dir
+from ssfx.core.plugins import provided
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +25,9 @@ if TYPE_CHECKING:
 
     from ssfx.core.case import Case
     from ssfx.core.errors import RunError
+    from ssfx.core.slurm_site import Site
     from ssfx.lab.config.cases import Job
+    from ssfx.lab.engines.slurm import Slurm
     from ssfx.lab.results.store import Store
     from ssfx.perf_model.target import Target
 
@@ -54,8 +61,6 @@ def run(
 
     A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1.
     """
-    from ssfx.core.errors import ConfigError, RunError
-    from ssfx.core.paths import results_dir
     from ssfx.lab.config.cases import resolve_job
     from ssfx.lab.results.store import Store
 
@@ -76,7 +81,7 @@ def run(
             raise ConfigError(
                 f"{flag} is for what is submitted to Slurm, and these runs have engine={job.engine}; drop it"
             )
-    asked = Asked(dry_run, only_failed, fail_fast, printed, no_wait)
+    asked = RunOptions(dry_run, only_failed, fail_fast, printed, no_wait)
     if not as_json:
         _work(job, store, asked)
         return
@@ -94,8 +99,6 @@ def run(
 
 def _emit(launcher: str, words: tuple[str, ...]) -> None:
     """Write what `launcher` runs the missing cases by, and say how to start it."""
-    from ssfx.core.errors import ConfigError
-    from ssfx.core.paths import results_dir
     from ssfx.lab.config.cases import resolve_job
     from ssfx.lab.config.plans import check_plans
     from ssfx.lab.engines.emit import VOLUME, emit
@@ -114,7 +117,7 @@ def _emit(launcher: str, words: tuple[str, ...]) -> None:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunOptions:
     """What options ask for besides the cases."""
 
     dry_run: bool = False
@@ -129,11 +132,9 @@ class Asked:
     """Return when Slurm has the runs."""
 
 
-def _work(job: Job, store: Store, asked: Asked) -> list[Path]:
+def _work(job: Job, store: Store, asked: RunOptions) -> list[Path]:
     """Run what is missing, print how it came out, and return the figures that were drawn; or only list the cases."""
-    from ssfx.core.errors import RunError
     from ssfx.lab.cli.outcome import print_outcome
-    from ssfx.lab.cli.slurm_run import print_scripts, slurm_engine, submit_and_leave
     from ssfx.lab.config.plans import check_plans, check_simulations, without_room
     from ssfx.lab.engines import engines
 
@@ -278,8 +279,6 @@ def _explain(job: Job, todo: Sequence[Case]) -> None:
     else:
         say(f"experiment={job.experiment} preset={job.preset} engine={job.engine} world_size={job.cluster.world_size}")
     if job.engine == "slurm" and todo:
-        from ssfx.lab.cli.slurm_run import node_hours
-
         say(node_hours(todo, job.site))
     if any(case.dataset.startswith("synthetic(") for case in job.cases):
         say("dataset=synthetic: random samples of the models' shapes, to measure throughput; nothing is learned")
@@ -293,16 +292,11 @@ def _explain(job: Job, todo: Sequence[Case]) -> None:
 
 def _figures(job: Job) -> list[Any]:
     """Return the figures that show any of the job's cases; none where the papers' part is not installed."""
-    from ssfx.core.plugins import provided
-
     figures_of = provided("ssfx.hooks", "figures_of")
     return [] if figures_of is None else list(figures_of(job.cases))
 
 
 def _draw(job: Job, store: Store) -> list[Path]:
-    from ssfx.core.paths import results_dir
-    from ssfx.core.plugins import provided
-
     figures = _figures(job)
     if not figures:
         click.echo(f"rows are in {store.runs}; ssfx status shows them, no figure needs experiment={job.experiment}")
@@ -314,3 +308,55 @@ def _draw(job: Job, store: Store) -> list[Path]:
         if one.state == "failed":
             click.secho(f"{one.name}: {one.said}", fg="red", err=True)
     return [path for one in drawn for path in one.files]
+
+
+def slurm_engine(job: Job) -> Slurm:
+    """Return the engine as the job's cluster.slurm.* keys want it."""
+    from ssfx.lab.engines import engines
+    from ssfx.lab.engines.slurm import Slurm
+
+    engine = engines["slurm"]
+    assert isinstance(engine, Slurm)
+    return engine.asking(job.site)
+
+
+def node_hours(cases: Iterable[Case], site: Site) -> str:
+    """Return what the runs may cost at most: exactly where there is a time limit, else for two lengths of a run."""
+    from ssfx.perf_model.cluster_file import cluster_on
+
+    counts = Counter((case.cluster, case.world_size, case.device) for case in cases)
+    nodes = {key: cluster_on(*key).nodes for key in counts}
+    runs, total = counts.total(), sum(nodes[key] * count for key, count in counts.items())
+    each = "/".join(str(count) for count in sorted(set(nodes.values())))
+    limit_s = site.limit_s()
+    if limit_s is not None:
+        hours = total * limit_s / 3600
+        return f"{runs} runs x {each} exclusive nodes x {limit_s / 60:g} min: at most {hours:g} node-hours"
+    return (
+        f"{runs} runs x {each} exclusive nodes: {total} node-hours if a run takes an hour, {total / 12:.3g} if five "
+        "minutes; cluster.slurm.time_limit=MINUTES sets a limit"
+    )
+
+
+def print_scripts(job: Job, cases: Iterable[Case], store: Store) -> None:
+    """Print every script that would be given to sbatch."""
+    for array in slurm_engine(job).planned(list(cases), store):
+        click.secho(f"\n{array.folder / 'array.sh'}: {len(array.cases)} task(s)", bold=True)
+        click.echo(array.script, nl=False)
+    click.echo("\nnothing was submitted; the same command without --print does it")
+
+
+def submit_and_leave(job: Job, cases: Iterable[Case], figures: Iterable[str], store: Store) -> None:
+    """Submit what Slurm has not, and a job that draws `figures` when all of it is over; say how to go on."""
+    from ssfx.lab.engines.sbatch import later, submit
+    from ssfx.lab.engines.submission import slurm_folder
+
+    new = slurm_engine(job).submit(list(cases), store, job.stall_timeout_s)
+    if new and (names := list(figures)):
+        folder = slurm_folder(store)
+        root = f"SSFX_RESULTS={store.runs.parent}"
+        command = ["env", root, sys.executable, "-m", "ssfx.cli", "figures", *names]
+        path = folder / f"figures-{new[0]}.sh"
+        write_atomic(path, later(command, path.with_suffix(".log"), new, job.site))
+        click.echo(f"job {submit(path)} draws {', '.join(names)} afterwards; its log: {path.with_suffix('.log')}")
+    click.echo(f"ssfx status --watch shows how far they are; ssfx cancel {job.experiment} ends them")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ssfx.core.errors import ConfigError
+from ssfx.core.files import read
+from ssfx.core.paths import results_dir
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +21,6 @@ _PARTS = ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "
 
 def finished() -> list[Row]:
     """Return the rows of this folder's runs and the committed ones."""
-    from ssfx.core.paths import results_dir
     from ssfx.lab.results.store import Store
 
     store = Store(results_dir())
@@ -28,7 +29,6 @@ def finished() -> list[Row]:
 
 def found_run(run: str) -> Row:
     """Return the row of the only finished run whose id is `run` or begins with it; else ConfigError."""
-    from ssfx.core.paths import results_dir
     from ssfx.lab.results.store import Store, row_in
 
     path = Store(results_dir()).runs / run / "row.json"
@@ -47,7 +47,6 @@ def found_run(run: str) -> Row:
 def show(run: str, as_json: bool) -> None:
     """Show the finished run whose id is RUN or begins with it; ssfx run --dry-run and ssfx status print ids."""
     from ssfx.cli.terminal import print_table, say
-    from ssfx.core.paths import results_dir
     from ssfx.core.rows import METRICS
     from ssfx.lab.results.store import Store
 
@@ -87,7 +86,6 @@ def show(run: str, as_json: bool) -> None:
 def _say_plan(path: Path) -> None:
     """Print what the plan in use at the end sent, and why it was chosen."""
     from ssfx.cli.terminal import say
-    from ssfx.core.files import read
     from ssfx.planning.plan import Plan
 
     if not path.exists():

@@ -10,7 +10,8 @@ import click
 
 from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError
-from ssfx.core.files import read
+from ssfx.core.files import read, write_atomic
+from ssfx.core.paths import results_dir
 
 if TYPE_CHECKING:
     from ssfx.core.rows import Row
@@ -31,7 +32,6 @@ def trace(run: str, out: Path | None, step: int | None) -> None:
     trace=true. Open the file in https://ui.perfetto.dev.
     """
     from ssfx.cli.terminal import say
-    from ssfx.core.files import write_atomic
     from ssfx.lab.cli.show import found_run
     from ssfx.simulator.overlay import overlay
 
@@ -60,7 +60,6 @@ def trace(run: str, out: Path | None, step: int | None) -> None:
 
 def _folder(row: Row) -> Path:
     """Return the folder of the run's files; ConfigError where it has no spans."""
-    from ssfx.core.paths import results_dir
     from ssfx.lab.results.store import Store
 
     if row.origin.kind == "simulated":

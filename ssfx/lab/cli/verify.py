@@ -43,7 +43,7 @@ _NAMED = 5
 
 
 @dataclass
-class Checked:
+class Verified:
     """What became of the files that were looked at."""
 
     files: int = 0
@@ -64,9 +64,9 @@ def kind_of(path: Path) -> Kind | None:
     return "json" if path.suffix == ".json" or path.name == "COMPLETE" else None
 
 
-def check(paths: Iterable[Path]) -> Checked:
+def check(paths: Iterable[Path]) -> Verified:
     """Return what became of reading every file of results among `paths`."""
-    found = Checked()
+    found = Verified()
     without_digests()
     for path in paths:
         found.files += 1

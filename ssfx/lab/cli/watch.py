@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ssfx.core.errors import RunError
+from ssfx.core.files import read_json
+
 if TYPE_CHECKING:
     from ssfx.core.case import Case
     from ssfx.lab.results.store import Store
@@ -67,8 +70,6 @@ def watch(store: Store, look_s: float = LOOK_S) -> None:
 def snapshot(store: Store) -> Snapshot:
     """Return how far the runs in the store, and those that Slurm was given, are now."""
     from ssfx.core.case import Case
-    from ssfx.core.errors import RunError
-    from ssfx.core.files import read_json
     from ssfx.lab.engines.sbatch import missing, queued
     from ssfx.lab.engines.submission import latest_tasks, submissions
     from ssfx.lab.results.run_lock import RunLock

@@ -13,6 +13,7 @@ from ssfx.config.schema import Settings
 from ssfx.core.component_file import path_of
 from ssfx.core.errors import ConfigError
 from ssfx.core.numbers import numeric
+from ssfx.core.spec import name_of
 from ssfx.core.yaml_file import read_yaml
 from ssfx.perf_model.cluster_file import cluster_of
 
@@ -26,7 +27,7 @@ def with_recipe(request: Request) -> Request:
     if {"workload", "experiment"} & set(request) or any(len(values) != 1 for values in named):
         return request
     (preset,), (model,), (dataset,) = named
-    found = [name for name, trained in _trained().items() if trained == (model, str(dataset).partition("(")[0])]
+    found = [name for name, trained in _trained().items() if trained == (model, name_of(str(dataset)))]
     return {**request, "workload": (found[0],)} if preset == "paper" and len(found) == 1 else request
 
 

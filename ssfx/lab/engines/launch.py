@@ -20,12 +20,11 @@ from typing import Any
 from ssfx.core.errors import RequeueError, RunError
 from ssfx.core.files import created, own_folder, write_json
 from ssfx.core.lazy import psutil
-from ssfx.core.machine import batch_scheduling, steady_memory
+from ssfx.core.machine import steady_memory
 from ssfx.core.rows import Row
 from ssfx.lab.engines.collect import collect
 from ssfx.lab.engines.failure import Failure, diagnose, diagnose_stall, waits_for
 from ssfx.lab.engines.job import Job
-from ssfx.lab.engines.leftovers import TEMPORARY, put_in_order
 from ssfx.lab.engines.places import Place
 from ssfx.lab.engines.signals import Warned
 from ssfx.lab.results.step_logs import seal
@@ -295,5 +294,21 @@ def settings(threads: int, interface: str | None = "lo") -> dict[str, str]:
         "PYTHONFAULTHANDLER": "1",
         "PYTHONUNBUFFERED": "1",
         **steady_memory(),
-        **batch_scheduling(),
     }
+
+
+TEMPORARY = "torchrun-files"
+"""Folder of an attempt, for its user alone: what torchrun and ranks meet in, and files of torchrun."""
+
+
+def put_in_order(run_dir: Path) -> None:
+    """No temporary file is left of the run's attempts, and each has the digests of its step logs."""
+    if not run_dir.is_dir():
+        return
+    attempts = [folder for folder in run_dir.glob("attempt-*") if not folder.is_symlink()]
+    for attempt_dir in attempts:
+        shutil.rmtree(attempt_dir / TEMPORARY, ignore_errors=True)
+    for path in run_dir.rglob("*.tmp"):
+        path.unlink(missing_ok=True)
+    for attempt_dir in attempts:
+        seal(attempt_dir)

@@ -15,7 +15,7 @@ from ssfx.lab.engines.base import Engine, engines
 from ssfx.lab.engines.failure import RunsFailed
 from ssfx.lab.engines.progress import Report
 from ssfx.lab.engines.sbatch import cancel, ended_as, missing, queued
-from ssfx.lab.engines.submission import Array, Task, arrays, latest_tasks, submissions, submit_array, submitting
+from ssfx.lab.engines.submission import Array, ArrayTask, arrays, latest_tasks, submissions, submit_array, submitting
 from ssfx.lab.engines.torchrun import TRAIN, check_measured
 from ssfx.lab.results.store import Store
 
@@ -54,7 +54,7 @@ class Slurm(Engine):
         """Return one row per case; see Engine."""
         unique = {case.run_id: case for case in cases}
         rows: dict[str, Row] = {}
-        tasks: dict[str, Task] = {}
+        tasks: dict[str, ArrayTask] = {}
         with Report(list(unique.values()), progress) as report:
             try:
                 tasks |= self._submitted(list(unique.values()), store, report, stall_timeout_s, rows)
@@ -82,12 +82,12 @@ class Slurm(Engine):
 
     def _submitted(
         self, cases: Sequence[Case], store: Store, report: Report, stall_timeout_s: float | None, rows: dict[str, Row]
-    ) -> dict[str, Task]:
+    ) -> dict[str, ArrayTask]:
         """Return where Slurm has each unfinished run, by run id, once those that it had not are submitted."""
         if problem := missing():
             raise ConfigError(f"engine=slurm cannot submit anything, {problem}; use engine=simulate, or a login node")
         check_measured(cases)
-        tasks: dict[str, Task] = {}
+        tasks: dict[str, ArrayTask] = {}
         with submitting(store):
             queue, before, new = queued(say=report.note), latest_tasks(submissions(store)), []
             for case in cases:
@@ -109,8 +109,8 @@ class Slurm(Engine):
         return tasks
 
     def _wait(
-        self, tasks: dict[str, Task], cases: Mapping[str, Case], store: Store, report: Report, rows: dict[str, Row],
-        fail_fast: bool,
+        self, tasks: dict[str, ArrayTask], cases: Mapping[str, Case], store: Store, report: Report,
+        rows: dict[str, Row], fail_fast: bool,
     ) -> None:  # fmt: skip
         """Add the row of every task to `rows`; RunsFailed when all are over and one left none."""
         failures: dict[str, str] = {}
@@ -142,16 +142,16 @@ class Slurm(Engine):
             raise RunsFailed(failures)
 
 
-def _cancel(tasks: Collection[Task], queue: Collection[str]) -> None:
+def _cancel(tasks: Collection[ArrayTask], queue: Collection[str]) -> None:
     cancel([task.task for task in tasks if task.task in queue])
 
 
-def _failed(store: Store, case: Case, task: Task) -> bool:
+def _failed(store: Store, case: Case, task: ArrayTask) -> bool:
     """Return whether an attempt made since the case was submitted has failed."""
     return store.status(case) == "failed" and store.attempts(case)[-1] > task.attempts
 
 
-def _failure(store: Store, case: Case, task: Task) -> str:
+def _failure(store: Store, case: Case, task: ArrayTask) -> str:
     """Return what a task that left no row says of itself; its run counts as failed from now on."""
     if _failed(store, case, task):
         folder = store.run_dir(case) / f"attempt-{store.attempts(case)[-1]}"

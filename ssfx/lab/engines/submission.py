@@ -38,7 +38,7 @@ class Array:
 
 
 @dataclass(frozen=True)
-class Task:
+class ArrayTask:
     """Where the run of a case is with Slurm."""
 
     task: str
@@ -55,7 +55,7 @@ class Submitted:
     job: str
     experiment: str
     date: str
-    tasks: Mapping[str, Task]
+    tasks: Mapping[str, ArrayTask]
     """By run id."""
 
 
@@ -102,7 +102,7 @@ def submissions(store: Store) -> list[Submitted]:
     return sorted((_submitted(path.parent, read_json(path)) for path in paths), key=lambda one: (one.date, one.job))
 
 
-def latest_tasks(found: Sequence[Submitted]) -> dict[str, Task]:
+def latest_tasks(found: Sequence[Submitted]) -> dict[str, ArrayTask]:
     """Return where each run was submitted last, by run id."""
     return {run_id: task for one in found for run_id, task in one.tasks.items()}
 
@@ -127,7 +127,7 @@ def _submitted(folder: Path, said: Mapping[str, object]) -> Submitted:
     job, runs = str(said["job"]), said["runs"]
     assert isinstance(runs, list)
     tasks = {
-        run_id: Task(f"{job}_{number}", folder / f"task-{number}.log", attempts)
+        run_id: ArrayTask(f"{job}_{number}", folder / f"task-{number}.log", attempts)
         for number, (run_id, attempts) in enumerate(runs)
     }
     return Submitted(job, str(said["experiment"]), str(said["date"]), tasks)

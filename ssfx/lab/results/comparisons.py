@@ -1,9 +1,14 @@
-"""From rows to what a figure compares: groups of runs that differ in nothing but the scheme and the repeat."""
+"""From rows to what a figure compares: runs that differ in nothing but the scheme and the repeat.
+
+A Panel has all runs of every scheme with their spread; a Cell has one row of every scheme, simulated in one setting.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
 from statistics import median
 
 from ssfx.core.case import Case
@@ -87,8 +92,7 @@ class Panel:
     @property
     def how(self) -> str:
         """The origin, with the kind of costs that simulated runs rest on."""
-        costs = self.case.calibration.partition(":")[0]
-        return f"{self.kind} ({costs})" if costs else self.kind
+        return f"{self.kind} ({self.case.costs})" if self.case.costs else self.kind
 
     def extrapolated(self, label: str) -> bool:
         """True when a bar rests on costs beyond the range that they are known for."""
@@ -146,17 +150,21 @@ def panels(rows: Sequence[Row]) -> list[Panel]:
     """Return the panels of `rows`, one for each world size above 1, ordered by origin, workload and world size."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        costs = row.case.calibration.partition(":")[0]
-        key = (row.origin.kind, costs, row.origin.hardware, *(str(getattr(row.case, name)) for name in _SHARED))
+        key = (
+            row.origin.kind,
+            row.case.costs,
+            row.origin.hardware,
+            *(str(getattr(row.case, name)) for name in _SHARED),
+        )
         groups.setdefault(key, []).append(row)
-    found = []
+    shown = []
     for _, group in sorted(groups.items()):
         single = _newest([row for row in group if row.case.world_size == 1 and row.case.density is None])
         for world_size in sorted({row.case.world_size for row in group} - {1}):
             same = _newest([row for row in group if row.case.world_size == world_size])
             origin = same[0].origin
-            found.append(Panel(origin.kind, origin.hardware, same[0].case, _bars(same), single))
-    return found
+            shown.append(Panel(origin.kind, origin.hardware, same[0].case, _bars(same), single))
+    return shown
 
 
 def _newest(rows: list[Row]) -> list[Row]:
@@ -174,12 +182,170 @@ def _bars(rows: Sequence[Row]) -> dict[str, list[Row]]:
         options = " ".join(f"{key}={value}" for key, value in sorted(case.scheme_options.items()))
         variants.setdefault((case.scheme, case.compressor or "", density, case.memory or "", options), []).append(row)
     bars = {}
-    for variant in sorted(variants, key=lambda v: (_position(v[0]), v)):
+    for variant in sorted(variants, key=lambda variant: (position(variant[0]), variant)):
         twins = [other for other in variants if other[0] == variant[0]]
         differing = [part for i, part in enumerate(variant) if i and len({twin[i] for twin in twins}) > 1]
         bars[" ".join([variant[0], *filter(None, differing)])] = variants[variant]
     return bars
 
 
-def _position(scheme: str) -> tuple[int, str]:
-    return (SCHEME_ORDER.index(scheme) if scheme in SCHEME_ORDER else len(SCHEME_ORDER), scheme)
+def position(label: str) -> tuple[int, str]:
+    """Return where a row's label stands among others: schemes as in every figure, variants after one another."""
+    scheme = label.partition(" ")[0]
+    return (SCHEME_ORDER.index(scheme) if scheme in SCHEME_ORDER else len(SCHEME_ORDER), label)
+
+
+AS_THE_PAPER_RAN = {
+    "hipress": "hipress rule=threshold",
+    "espresso": "espresso rule=paper",
+    "omgs": "omgs rule=paper",
+    **{name: f"{name} rule=paper" for name in ("ssfusion_naive", "ssfusion_o", "ssfusion_i", "ssfusion_oi")},
+}
+"""Labels of rows whose scheme has the paper's own rule: HiPress by size, Espresso's search as printed, OMGS's two
+messages, SSFusion by Eq. 2. Rows without options have the scheme at its best, the cheapest plan that its rule gives."""
+
+_SETTING = (
+    "experiment",
+    "model",
+    "dataset",
+    "cluster",
+    "batch_size",
+    "device",
+    "optimizer",
+    "accumulate",
+    "sharding",
+    "shards",
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model on one cluster with one sparsifier and density, by one calibration: a row for every scheme.
+
+    `compressor` is "" where every scheme was simulated with one, its own. A scheme that takes no such sparsifier, or no
+    density, is beside each of them. Rows are labelled by scheme, and by its options where they are not the default.
+    `single` is one device alone.
+    """
+
+    compressor: str
+    density: float
+    rows: Mapping[str, Row]
+    single: Row | None
+
+    @cached_property
+    def case(self) -> Case:
+        """The case of one of the rows: what all of them share."""
+        return next(iter(self.rows.values())).case
+
+    @property
+    def calibration(self) -> str:
+        """The kind of the costs that the rows rest on."""
+        return self.case.costs
+
+    @property
+    def how(self) -> str:
+        """The origin in words."""
+        return f"simulated ({self.calibration})"
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster, without options."""
+        return self.case.cluster.name
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of the cluster, without its calibration."""
+        return self.case.cluster.changes
+
+    def value(self, scheme: str, name: str) -> float:
+        """Return a metric of a scheme's row; RunError when it has none."""
+        return metric(self.rows[scheme], name)
+
+    def ideal(self, name: str) -> float | None:
+        """Return a metric of one device alone, a throughput times the number of devices; None when it was not run."""
+        if self.single is None:
+            return None
+        times = self.case.world_size if name.startswith("throughput") else 1
+        return times * metric(self.single, name)
+
+    def fits(self, scheme: str) -> bool:
+        """True unless the row says that training needs more memory than a device has."""
+        row = self.rows[scheme]
+        needed_bytes = row.metrics.get("peak_memory_bytes")
+        return needed_bytes is None or needed_bytes <= row.manifest.get("device_memory_bytes", inf)
+
+    def extrapolated(self, scheme: str) -> bool:
+        """True when the row rests on costs beyond the range for which they are known."""
+        return bool(self.rows[scheme].manifest.get("extrapolated"))
+
+
+def cells(rows: Sequence[Row]) -> list[Cell]:
+    """Return the cells of all simulated rows, by model, calibration, cluster and size; others are left out.
+
+    Of a case that was simulated by several versions of a calibration, the newest counts.
+    """
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        if row.case.calibration:
+            key = (row.case.costs, *(str(getattr(row.case, name)) for name in _SETTING))
+            groups.setdefault(key, []).append(row)
+    settings = []
+    for _, group in sorted(groups.items()):
+        alone = [row for row in group if row.case.world_size == 1 and row.case.density is None]
+        single = max(alone, key=lambda row: row.origin.date, default=None)
+        for world_size in sorted({row.case.world_size for row in group} - {1}):
+            settings += _cells([row for row in group if row.case.world_size == world_size], single)
+    return settings
+
+
+def _cells(rows: list[Row], single: Row | None) -> list[Cell]:
+    """Return a cell for every density, and for every sparsifier where schemes were simulated with several of them."""
+    rows = _newest(rows)
+    taken: dict[str, set[str]] = {}
+    for row in rows:
+        taken.setdefault(_label(row.case), set()).add(row.case.compressor or "")
+    widest = max(taken.values(), key=len)
+    densities = sorted({row.case.density for row in rows if row.case.density}) or [1.0]
+    settings = []
+    for compressor in sorted(widest) if len(widest) > 1 else [""]:
+        for density in densities:
+            here = {
+                _label(row.case): row
+                for row in rows
+                if row.case.density in (None, density)
+                and (not compressor or len(taken[_label(row.case)]) == 1 or row.case.compressor == compressor)
+            }
+            settings.append(
+                Cell(compressor, density, {name: here[name] for name in sorted(here, key=position)}, single)
+            )
+    return settings
+
+
+def as_the_paper_ran(cell: Cell) -> Cell:
+    """Return the cell with every scheme as the paper ran it; the same cell where no such row was simulated.
+
+    Schemes without such a row stay as they are: they have one rule.
+    """
+    ran = {scheme: cell.rows[label] for scheme, label in AS_THE_PAPER_RAN.items() if label in cell.rows}
+    if not ran:
+        return cell
+    others = {label: row for label, row in cell.rows.items() if label not in AS_THE_PAPER_RAN.values()}
+    return replace(cell, rows={**others, **ran})
+
+
+def fastest(cell: Cell, schemes: Sequence[str] | None = None) -> str:
+    """Return the scheme of the highest throughput among those that fit, out of `schemes` if given."""
+    able = [scheme for scheme in cell.rows if cell.fits(scheme) and scheme in (schemes or cell.rows)]
+    return max(able, key=lambda scheme: cell.value(scheme, "throughput_samples_per_s"))
+
+
+def against_dense(cell: Cell, scheme: str) -> float | None:
+    """Return the throughput of a scheme over that of dense DDP; None when one of them is not here, or does not fit."""
+    if not all(name in cell.rows and cell.fits(name) for name in (scheme, DENSE_BASELINE)):
+        return None
+    ours, dense = (cell.value(name, "throughput_samples_per_s") for name in (scheme, DENSE_BASELINE))
+    return ours / dense
+
+
+def _label(case: Case) -> str:
+    return " ".join([case.scheme, *(f"{key}={value}" for key, value in sorted(case.scheme_options.items()))])

@@ -6,7 +6,6 @@ is read from its directory's case.json. Everything the launcher learns, it learn
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import gc
 import importlib
@@ -54,7 +53,7 @@ def main(batch_file: str) -> None:
     batch = read(Path(batch_file), _batch)
     rank = int(os.environ["RANK"])
     _die_with_launcher()
-    task = Task(batch["jobs"][0], rank)
+    task = RankRun(batch["jobs"][0], rank)
     try:
         _join(task.case, batch["store"])
         if task.case.device == "cpu" and any(_has_compressor(job) for job in batch["jobs"]):
@@ -65,7 +64,7 @@ def main(batch_file: str) -> None:
             watch_compiling(lambda starts: task.compiling(starts))
         for number, job in enumerate(batch["jobs"]):
             if number:
-                task = Task(job, rank)
+                task = RankRun(job, rank)
             task.run(batch["train"])
         dist.destroy_process_group()
     except StoppedAtCheckpoint as stopped:
@@ -77,7 +76,7 @@ def main(batch_file: str) -> None:
         os._exit(1)
 
 
-class Task:
+class RankRun:
     """One case on one rank: its heartbeat, step log, fault and result."""
 
     def __init__(self, job: Mapping[str, Any], rank: int) -> None:
@@ -274,8 +273,7 @@ def _reset_peak_memory(device: str) -> None:
         accelerator.forget_peak(accelerator.in_use(device))
     elif Path("/proc/self/clear_refs").exists():
         # The peak of this case, not of the batch: what earlier cases freed goes back to the system first.
-        with suppress(AttributeError, OSError):  # only glibc has malloc_trim
-            ctypes.CDLL(None).malloc_trim(0)
+        machine.release_freed()
         Path("/proc/self/clear_refs").write_text("5")
 
 

@@ -2,13 +2,181 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from ssfx.core.component_spec import Catalog, Registered
+from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.own_code import is_own, own_code
+from ssfx.core.registry import Registry
+from ssfx.core.spec import name_of
 from ssfx.lab.workloads.declarations import ANY as ANY
 from ssfx.lab.workloads.declarations import Dataset as Dataset
 from ssfx.lab.workloads.declarations import Model as Model
-from ssfx.lab.workloads.own import Datasets, Models
+from ssfx.lab.workloads.on_disk.base import EVALUATION_BATCH, SampledDataset
+from ssfx.perf_model.saved_profiles import is_saved, saved_profile
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ssfx.lab.workloads.metrics.tally import Tally
+
+
+SAMPLED = 64
+"""Samples that the fingerprint of a data set of unknown nature looks at."""
+
+
+@dataclass(frozen=True)
+class OwnName:
+    """Which function."""
+
+    function: str = ""
+
+
+class OwnDataset(SampledDataset):
+    """What the user's `make(train)` returns: samples (input, target) by number, or None where nothing is held out.
+
+    A target that is one number is a class; of any other the mean loss is measured, as perplexity.
+    """
+
+    name = "own"
+    summary = "a function of yours"
+    source = "you"
+    inputs = ANY
+
+    def __init__(self, options: OwnName) -> None:
+        self.options = options
+        self.name = options.function  # type: ignore[misc]
+
+    def samples(self, train: bool) -> Any:
+        """Return the training or the held-out samples; ConfigError when the function fails, RunError without any."""
+        code = own_code(self.options.function)
+        function = code.load()
+        try:
+            found = function(train)
+        except Exception as error:
+            raise ConfigError(f"{code.name} fails with train={train}: {type(error).__name__}: {error}") from error
+        if found is None:
+            raise RunError(f"{code.name} returns nothing for train={train}")
+        return found
+
+    def fingerprint(self) -> str:
+        """Return the hash of the function's file, of the number of samples, and of some of them."""
+        samples = self.samples(train=True)
+        found = hashlib.sha256(f"{self.options.function} {len(samples)}".encode())
+        for number in range(0, len(samples), max(1, len(samples) // SAMPLED)):
+            found.update(repr(samples[number]).encode())
+        return found.hexdigest()[:16]
+
+    def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
+        """Return the sums of top1, or of perplexity, over every world_size-th held-out sample."""
+        from torch.nn import functional
+        from torch.utils.data import default_collate
+
+        from ssfx.lab.workloads.objective import evaluating, logits
+
+        samples = self.samples(train=False)
+        share = range(rank, len(samples), world_size)
+        total: Tally = {}
+        with evaluating(model) as device:
+            for start in range(0, len(share), EVALUATION_BATCH):
+                block = default_collate([samples[number] for number in share[start : start + EVALUATION_BATCH]])
+                inputs, targets = (one.to(device) for one in block)
+                out = logits(model, inputs).flatten(end_dim=-2).float()
+                if targets.ndim == 1:
+                    found = {"right1": float((out.argmax(-1) == targets).sum()), "samples": float(len(targets))}
+                else:
+                    nats = functional.cross_entropy(out, targets.flatten(), reduction="sum")
+                    found = {"nats": float(nats), "tokens": float((targets != -100).sum())}
+                total = {name: total.get(name, 0.0) + value for name, value in found.items()}
+        return total
+
+
+BATCH_SIZE = 32
+"""Of a model that says nothing else."""
+
+
+class Models(Registry[Model]):
+    """The registered models, and every function that returns a network."""
+
+    def __contains__(self, name: str) -> bool:
+        if is_saved(name):
+            return bool(saved_profile(name))
+        return bool(own_code(name)) if is_own(name) else super().__contains__(name)
+
+    def __getitem__(self, name: str) -> Model:
+        """Return the model called `name`; ConfigError with the nearest name, or for a function that is not there."""
+        if not is_own(name) and not is_saved(name):
+            return super().__getitem__(name)
+        if is_saved(name):
+            batch_size = saved_profile(name).batch_size or 1
+            return Model(name, "a saved profile", ANY, lambda: _no_network(name), batch_size, name)
+        code = own_code(name)
+        return Model(
+            name=code.name,
+            summary=f"{code.function} of {code.path}",
+            inputs=ANY,
+            build=lambda: built(name),
+            batch_size=code.says.get("batch_size", BATCH_SIZE),
+            source=str(code.path),
+        )
+
+
+def _no_network(name: str) -> nn.Module:
+    raise ConfigError(f"{name} is a profile, which has no network to train; use it with ssfx plan, simulate or advise")
+
+
+def built(name: str) -> nn.Module:
+    """Return the network that an own function returns; ConfigError when it fails or returns something else."""
+    from torch import nn
+
+    code = own_code(name)
+    function = code.load()
+    try:
+        model = function()
+    except Exception as error:
+        raise ConfigError(f"{code.name} fails: {type(error).__name__}: {error}") from error
+    if isinstance(model, tuple) and model:
+        model = model[0]  # it comes with a batch, for ssfx profile
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"{code.name} must return a torch.nn.Module, and returns a {type(model).__name__}")
+    return model
+
+
+class Datasets(Catalog[Dataset]):
+    """The registered data sets, and every function that returns a map-style one."""
+
+    def __contains__(self, name: str) -> bool:
+        return bool(own_code(name)) if is_own(name) else super().__contains__(name)
+
+    def __getitem__(self, name: str) -> Registered[Dataset]:
+        """Return the data set called `name`; see Models."""
+        if not is_own(name):
+            return super().__getitem__(name)
+        return Registered(OwnDataset, OwnName(own_code(name).name))
+
+    def build(self, spec: str) -> Dataset:
+        """Return the data set of a spec; that of a function whose file has changed is another one."""
+        return super().build(own_code(spec).name if _is_function(spec) else spec)
+
+    def canonical(self, spec: str, options: Mapping[str, Any] | None = None) -> str:
+        """Return `spec` with `options` applied; an own function has none, and the digest of its file instead."""
+        if not _is_function(spec):
+            return super().canonical(spec, options)
+        return own_code(spec).name
+
+    def _resolve(self, spec: str, overrides: Mapping[str, Any]) -> tuple[Registered[Dataset], Any]:
+        if not _is_function(spec):
+            return super()._resolve(spec, overrides)
+        entry = self[spec]
+        return entry, entry.options
+
+
+def _is_function(spec: str) -> bool:
+    return is_own(name_of(spec))
+
 
 models: Models = Models("model", "ssfx.lab.workloads.catalog")
 datasets: Datasets = Datasets("dataset", "ssfx.lab.workloads.catalog")

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ssfx.core import accelerator
 from ssfx.core.case import Case, ClusterChoice
@@ -22,7 +23,6 @@ from ssfx.lab.results.manifest import describe, hardware
 from ssfx.lab.workloads.analytic import first_pass, trace_of
 from ssfx.lab.workloads.autocast_regions import autocast_regions
 from ssfx.lab.workloads.clock import Clock, Mark
-from ssfx.lab.workloads.on_meta import batch_to, to_meta
 from ssfx.lab.workloads.step import make_optimizer
 from ssfx.lab.workloads.tracing import Trace, Work
 from ssfx.perf_model.devices import Device
@@ -267,3 +267,47 @@ def _seconds(work: Work, target: Device) -> float:
 
 def _kind(made: Any) -> str:
     return f"tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
+
+
+_REGISTERED = ("_parameters", "_buffers", "_modules")
+
+
+def to_meta(model: nn.Module) -> nn.Module:
+    """Parameters, buffers and plain tensors of `model` are on the meta device from now on; returns the model.
+
+    A tensor that stands in several places is a single one afterwards too, which `Module.to("meta")` does not keep: it
+    would untie the weights of a language model's head.
+    """
+    moved: dict[int, tuple[Tensor, Tensor]] = {}  # with the original, whose id must not be used again
+
+    def move(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        if id(leaf) not in moved:
+            moved[id(leaf)] = (leaf, _moved(leaf))
+        return moved[id(leaf)][1]
+
+    for module in model.modules():
+        for named in (module._parameters, module._buffers):
+            for name, tensor in named.items():
+                named[name] = move(tensor)
+        for name, value in list(module.__dict__.items()):
+            if name not in _REGISTERED and any(isinstance(leaf, Tensor) for leaf in tree_leaves(value)):
+                module.__dict__[name] = tree_map(move, value)
+    return model
+
+
+def batch_to(batch: Any, device: str) -> Any:
+    """Return a batch on another device: tensors, and whatever can move itself, wherever they stand in it."""
+    if isinstance(batch, Mapping) and not isinstance(batch, dict) and not hasattr(batch, "to"):
+        batch = dict(batch)
+    return tree_map(lambda leaf: leaf.to(device) if hasattr(leaf, "to") else leaf, batch)
+
+
+def _moved(tensor: Tensor) -> Tensor:
+    for kind in (UninitializedParameter, UninitializedBuffer):
+        if isinstance(tensor, kind):
+            build: Any = kind  # the stubs have the arguments of the class above it
+            return build(tensor.requires_grad, "meta", tensor.dtype)  # type: ignore[no-any-return]
+    there = tensor.detach().to("meta")
+    return nn.Parameter(there, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else there

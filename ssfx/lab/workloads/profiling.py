@@ -5,25 +5,248 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from operator import attrgetter
 from statistics import median
+from typing import Any
 
 import torch
 from torch import nn
 
 from ssfx.core import accelerator
 from ssfx.core.case import Case, ClusterChoice, Precision
-from ssfx.core.errors import ConfigError
+from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.machine import share_cores, steady_memory
 from ssfx.core.origin import Origin
-from ssfx.lab.results.manifest import describe, hardware
-from ssfx.lab.workloads.base import models
+from ssfx.lab.results.manifest import busy_s, describe, hardware
+from ssfx.lab.workloads.base import datasets, models
 from ssfx.lab.workloads.checks import check_case
-from ssfx.lab.workloads.passes import END, Passes, Timed, run_passes, since_first
+from ssfx.lab.workloads.clock import Clock, Mark
+from ssfx.lab.workloads.objective import cross_entropy
+from ssfx.lab.workloads.precision import forward_in, set_precision
+from ssfx.lab.workloads.step import make_optimizer
 from ssfx.perf_model.shipped_profiles import shipped_dir
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The iterations of one rank: data set and model are the case's, one thread computes."""
+
+    case: Case
+    iterations: int
+    warmup: int
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """Seconds of one iteration by part; `ready_s` holds, from the start of backward, when each gradient was ready.
+
+    It begins where gradients have been exchanged: with the optimizer's step, at `began_s` by this machine's clock.
+    `other_s` is loading the batch and clearing the gradients, `ready_s[END]` the whole backward pass.
+    """
+
+    began_s: float
+    step_s: float
+    other_s: float
+    forward_s: float
+    ready_s: dict[str, float]
+
+    @property
+    def whole_s(self) -> float:
+        """All of it: from one exchange to the next."""
+        return self.step_s + self.other_s + self.forward_s + self.ready_s[END]
+
+
+def since_first(ranks: Sequence[Iteration]) -> list[Iteration]:
+    """Return one iteration of all ranks as if each had begun with the first of them.
+
+    All had met. Who goes on later was kept waiting by a rank that it shares its core with, which is part of what the
+    optimizer's step takes there.
+    """
+    first_s = min(one.began_s for one in ranks)
+    return [replace(one, began_s=first_s, step_s=one.step_s + one.began_s - first_s) for one in ranks]
+
+
+END = ""
+"""Stands for the end of backward among parameter names."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What one rank measured, warm-up left out; over the whole time it computed for `own_s` of `wall_s` seconds and
+    all cores of the machine together were busy for `machine_s`.
+    """
+
+    iterations: tuple[Iteration, ...]
+    wall_s: float
+    own_s: float
+    machine_s: float
+
+
+def run_passes(passes: Passes) -> tuple[Timed, ...]:
+    """Return what each of `case.world_size` ranks measured; they meet between backward and step, as in an exchange.
+
+    On CUDA each rank has a GPU of its own. RunError when a process dies.
+    """
+    if passes.case.world_size == 1:
+        return (_measure(passes, 0, lambda: None),)
+    context = multiprocessing.get_context("spawn")
+    ranks = passes.case.world_size
+    with (
+        _environment(steady_memory()),
+        ProcessPoolExecutor(ranks, context, _share, (context.Barrier(ranks), os.getpid())) as pool,
+    ):
+        return _results([pool.submit(_together, passes, rank) for rank in range(ranks)])
+
+
+def _results(ranks: list[Future[Timed]]) -> tuple[Timed, ...]:
+    errors = [error for error in (rank.exception() for rank in ranks) if error]
+    if not errors:
+        return tuple(rank.result() for rank in ranks)
+    # A rank that fails breaks the barrier for the others; its own error is the one to tell.
+    first = next((error for error in errors if not isinstance(error, threading.BrokenBarrierError)), errors[0])
+    if isinstance(first, BrokenProcessPool):
+        raise RunError(f"one of {len(ranks)} profiling processes died; there may be too little memory for them")
+    raise first
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Processes started inside have these variables."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+_LAUNCHER_LOOK_S = 0.5
+_barrier: Any = None
+
+
+def _share(barrier: Any, launcher: int) -> None:
+    """Make the barrier known in this process, and end it when the launcher is gone, whatever it died of."""
+    global _barrier
+    _barrier = barrier
+
+    def watch() -> None:
+        while os.getppid() == launcher:
+            time.sleep(_LAUNCHER_LOOK_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="launcher-watch", daemon=True).start()
+
+
+def _together(passes: Passes, rank: int) -> Timed:
+    if passes.case.device == "cpu":
+        share_cores(rank, passes.case.world_size)
+    try:
+        return _measure(passes, rank, _barrier.wait)
+    except BaseException:
+        _barrier.abort()
+        raise
+
+
+def _measure(passes: Passes, rank: int, meet: Callable[[], Any]) -> Timed:
+    case = passes.case
+    threads = torch.get_num_threads()
+    torch.set_num_threads(case.threads)
+    try:
+        device = torch.device("cpu") if case.device == "cpu" else torch.device(case.device, rank)
+        set_precision(case.precision)
+        torch.manual_seed(case.seed)
+        model = models[case.model].build().to(device).train()
+        batches = datasets.build(case.dataset).train_loader(
+            rank, case.world_size, case.batch_size, case.seed, device=case.device, workers=case.data_workers
+        )
+        loop = _Loop(model, make_optimizer(case, model), batches, device, case.precision)
+        meet()
+        wall_s, machine_s, own_s = time.perf_counter(), busy_s(), time.process_time()
+        timed = []
+        for number in range(passes.warmup + passes.iterations):
+            if case.world_size > 1:
+                loop.move_gradients()
+            meet()
+            timed.append(loop.run(number))
+        return Timed(
+            tuple(timed[passes.warmup :]),
+            time.perf_counter() - wall_s,
+            time.process_time() - own_s,
+            busy_s() - machine_s,
+        )
+    finally:
+        torch.set_num_threads(threads)
+
+
+class _Loop:
+    """Iterations of one model, each timed part by part."""
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, batches: Any, device: torch.device, precision: str
+    ) -> None:
+        self._model = model
+        self._optimizer = optimizer
+        self._batches = batches
+        self._device = device
+        self._precision = precision
+        self._clock = Clock(device)
+        self._ready: dict[str, Mark] = {}
+        self._spare: dict[nn.Parameter, torch.Tensor] = {}
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._note(name))
+
+    def _note(self, name: str) -> Callable[[Any], None]:
+        return lambda _parameter: self._ready.__setitem__(name, self._clock.mark())
+
+    def move_gradients(self) -> None:
+        """Every gradient has been copied to other memory and back, as an exchange does: the step finds nothing else."""
+        for parameter in self._model.parameters():
+            if parameter.grad is not None:
+                spare = self._spare.setdefault(parameter, torch.empty_like(parameter))
+                spare.copy_(parameter.grad)
+                parameter.grad.copy_(spare)
+
+    def run(self, number: int) -> Iteration:
+        """Do one iteration and return its times; the device has finished when this returns."""
+        clock = self._clock
+        self._ready.clear()
+        began_s, began = time.perf_counter(), clock.mark()
+        self._optimizer.step()
+        other = clock.mark()
+        self._optimizer.zero_grad()
+        inputs, targets = (t.to(self._device) for t in self._batches[number])
+        forward = clock.mark()
+        with forward_in(self._precision, self._device):
+            loss = cross_entropy(self._model, inputs, targets)
+        backward = clock.mark()
+        loss.backward()
+        self._ready[END] = clock.mark()
+        clock.wait()
+        return Iteration(
+            began_s,
+            clock.seconds(began, other),
+            clock.seconds(other, forward),
+            clock.seconds(forward, backward),
+            {name: clock.seconds(backward, mark) for name, mark in self._ready.items()},
+        )
+
 
 SHIPPED = {"resnet_tiny": ("digits", "sgd"), "lstm_tiny": ("stdlib_text", "sgd"), "gpt2_tiny": ("stdlib_text", "adamw")}
 """Models with a measured profile, and the data set and optimizer each was measured with."""

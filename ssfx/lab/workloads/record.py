@@ -57,7 +57,7 @@ class StepRecord:
     control_backward_s: float | None = None
     """Backward time of that pass."""
     evaluated: dict[str, float | None] | None = None
-    """What ssfx.lab.workloads.quality.measure found after the step; None where it was not due."""
+    """What ssfx.lab.workloads.train.measure found after the step; None where it was not due."""
     observed: bool = False
     """Whether a scheme only observed this step, before it plans, or tried one of several plans in it."""
     plan_s: float = 0.0

@@ -26,7 +26,7 @@ class Batches(Protocol):
         """Return (inputs, targets) of batch `index`."""
 
 
-class Stream:
+class SampleStream:
     """Batch i of one rank. An epoch is one permutation of all samples, the same on all ranks; its incomplete last
     global batch is dropped, so ranks always have equally many batches and never share a sample within an epoch.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +18,12 @@ from torch import nn
 from ssfx.core import accelerator
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.core.machine import batch_schedule_network_threads
-from ssfx.lab.workloads.base import datasets, models
+from ssfx.lab.workloads.base import Dataset, datasets, models
 from ssfx.lab.workloads.checkpoint import Checkpoints
 from ssfx.lab.workloads.checks import check_case
-from ssfx.lab.workloads.cpu_operators import prepare
 from ssfx.lab.workloads.initial_weights import start_from
-from ssfx.lab.workloads.metrics.tally import QUALITY
+from ssfx.lab.workloads.metrics.tally import QUALITY, Tally, quality_of
 from ssfx.lab.workloads.precision import AUTOCAST, set_precision
-from ssfx.lab.workloads.quality import due, measure
 from ssfx.lab.workloads.record import StepRecord
 from ssfx.lab.workloads.step import Stepper, make_optimizer
 from ssfx.lab.workloads.sync import Attach, Sync
@@ -211,8 +210,7 @@ def _place(case: Case) -> tuple[int, Any]:
 @functools.cache
 def _control_group(_world: Any) -> Any:
     # One for all cases that a batch of processes works through; closing groups one by one upsets slower peers.
-    with batch_schedule_network_threads():
-        return dist.new_group(backend="gloo")
+    return dist.new_group(backend="gloo")
 
 
 def _device(case: Case) -> torch.device:
@@ -221,3 +219,132 @@ def _device(case: Case) -> torch.device:
     if not accelerator.count(case.device):
         raise ConfigError(f"device={case.device}, but torch finds no such device here; use device=cpu")
     return accelerator.in_use(case.device)
+
+
+def onednn_computes(dtype: torch.dtype) -> bool:
+    """True when oneDNN has matrix products and convolutions of `dtype` for this CPU."""
+    name = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}.get(dtype)
+    try:
+        return name is None or bool(getattr(torch.ops.mkldnn, name)())
+    except (AttributeError, RuntimeError):  # a torch without oneDNN, or that does not tell
+        return False
+
+
+@functools.cache
+def onednn_has_lstm(dtype: torch.dtype) -> bool:
+    """True when oneDNN trains an LSTM of `dtype` on this CPU, found by trying one of a single unit.
+
+    There is no other way to know: what torch says is about products and convolutions.
+    """
+    weights = [torch.zeros(shape, requires_grad=True) for shape in ((4, 1), (4, 1), (4,), (4,))]
+    start = [torch.zeros(1, 1, 1)] * 2
+    low = torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32)
+    try:
+        with torch.enable_grad(), low:
+            out, *_ = torch.lstm(torch.zeros(1, 1, 1), start, weights, True, 1, 0.0, True, False, True)
+        out.float().sum().backward()
+    except RuntimeError:
+        return False
+    return True
+
+
+def prepare(model: nn.Module, dtype: torch.dtype) -> tuple[str, ...]:
+    """Every layer of `model` trains on this CPU under autocast to `dtype`; return what there is to say of that.
+
+    torch has operators of its own for whatever oneDNN lacks, which are many times slower, and takes them by itself,
+    except for LSTM layers: these are made to. Their backward pass then needs no oneDNN either.
+    """
+    if dtype == torch.float32:
+        return ()
+    name = str(dtype).removeprefix("torch.")
+    layers = [module for module in model.modules() if isinstance(module, nn.LSTM)]
+    without = bool(layers) and not onednn_has_lstm(dtype)
+    for layer in layers if without else ():
+        switch = _WithoutOnednn()
+        layer.register_forward_pre_hook(switch.begin)
+        layer.register_forward_hook(switch.end, always_call=True)
+    if not onednn_computes(dtype):
+        return (f"oneDNN computes nothing in {name} on this CPU: torch's own operators train, far slower than in fp32",)
+    return (f"oneDNN has no {name} LSTM for this CPU: torch's own trains, several times slower",) if without else ()
+
+
+class _WithoutOnednn:
+    """While a layer is called under autocast, torch uses no oneDNN.
+
+    Not by torch.backends.mkldnn.flags(), which sets TF32, too, and warns of that. torch declares what is set here as if
+    it were no attribute.
+    """
+
+    def begin(self, *_: object) -> None:
+        self._before = torch.backends.mkldnn.enabled
+        if torch.is_autocast_enabled("cpu"):
+            torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+
+    def end(self, *_: object) -> None:
+        torch.backends.mkldnn.enabled = self._before
+
+
+def due(case: Case, step: int) -> bool:
+    """Return whether quality is measured after step number `step`: every `evaluate_every` steps and after the last."""
+    every = case.evaluate_every
+    return case.evaluate and (step + 1 == case.steps or bool(every and (step + 1) % every == 0))
+
+
+def measure(case: Case, data: Dataset, model: nn.Module, sync: Sync, rank: int, group: Any) -> dict[str, float | None]:
+    """Return the metrics of quality and the state of the exchange, the same on all ranks; None for what is not finite.
+
+    Besides quality: `error_norm`, the Euclidean norm of what a rank has not sent yet, mean over ranks, and `threshold`,
+    that of a collective that steers one (where there is one), and `union_density`, the fraction of elements of the
+    averaged gradient that are not zero. Running statistics are averaged over ranks for the measurement alone.
+    """
+    with averaged_buffers(model, case.world_size, group):
+        tally = data.tally(model, rank, case.world_size)
+    total = _summed(tally | _exchange_state(model, sync), group)
+    ranks = total.pop("ranks")
+    found = quality_of(total)
+    for name in ("error_norm", "threshold", "union_density"):
+        if name in total:
+            found[name] = total[name] / ranks
+    return {name: value if math.isfinite(value) else None for name, value in found.items()}
+
+
+def _exchange_state(model: nn.Module, sync: Sync) -> Tally:
+    stats = sync.stats()
+    known = {"error_norm": stats.get("residual_norm"), "threshold": stats.get("threshold")}
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    elements = sum(grad.numel() for grad in grads)
+    found: Tally = {name: float(value) for name, value in known.items() if value is not None}
+    if elements:
+        found["union_density"] = sum(int(grad.count_nonzero()) for grad in grads) / elements
+    found["ranks"] = 1.0
+    return found
+
+
+def _summed(tally: Tally, group: Any) -> Tally:
+    if group is None:
+        return tally
+    names = sorted(tally)
+    sums = torch.tensor([tally[name] for name in names], dtype=torch.float64)
+    dist.all_reduce(sums, group=group)
+    return dict(zip(names, sums.tolist(), strict=True))
+
+
+@contextmanager
+def averaged_buffers(model: nn.Module, world_size: int, group: Any) -> Iterator[None]:
+    """Replace every floating-point buffer (running statistics) by its mean over ranks for the block; one all-reduce."""
+    buffers = [b for b in model.buffers() if b.is_floating_point()]
+    if world_size == 1 or not buffers:
+        yield
+        return
+    before = [buffer.clone() for buffer in buffers]
+    flat = torch.cat([b.detach().float().flatten() for b in buffers]).cpu()
+    dist.all_reduce(flat, group=group)
+    flat /= world_size
+    with torch.no_grad():
+        for buffer, mean in zip(buffers, flat.split([b.numel() for b in buffers]), strict=True):
+            buffer.copy_(mean.view_as(buffer))
+        try:
+            yield
+        finally:
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.copy_(value)

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Literal
 
 from ssfx.compressors import build
+from ssfx.core.spec import name_of
 from ssfx.planning.plan import Bucket, Lane, Segment, TensorSpec
 
 Calls = Literal["joint", "each", "alone"]
@@ -50,7 +51,7 @@ class Kind:
         """Return whether tensors of a dtype may be sent so: casts have nothing to gain where there are 16 bits."""
         if self.compressor is None or dtype == "float32":
             return True
-        return dtype != "float64" and self.compressor.partition("(")[0] not in ("fp16", "bf16")
+        return dtype != "float64" and name_of(self.compressor) not in ("fp16", "bf16")
 
     def lanes(self, tensors: Sequence[TensorSpec]) -> Iterator[Lane]:
         """Yield the messages for `tensors`, some of which have elements; those that have none ride along."""

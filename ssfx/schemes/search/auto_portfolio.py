@@ -9,7 +9,7 @@ from typing import Any
 from ssfx.collectives import Reducer, collectives
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
-from ssfx.perf_model.compressor_costs import costs_of
+from ssfx.perf_model.timing_model import costs_of
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Lane, Plan
 from ssfx.planning.profile import Profile

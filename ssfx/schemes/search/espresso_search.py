@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ssfx.core.lazy import numpy as np
-from ssfx.schemes.search.espresso_timeline import TICK_S, Outcome, Timeline, Work, remaining
+from ssfx.schemes.search.espresso_timeline import TICK_S, EspressoOutcome, EspressoTimeline, EspressoWork, remaining
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ MAX_WORK = 1 << 24
 _PASSES = 2
 
 
-def choose_options(gap_s: Array, numel: Ints, options: Sequence[Work]) -> Ints:
+def choose_options(gap_s: Array, numel: Ints, options: Sequence[EspressoWork]) -> Ints:
     """Return for every tensor the position of its option; the first one is not to compress.
 
     Tensors are decided once, largest first, of equal ones the latest; a tensor sent before the last bubble stays as it
@@ -60,7 +60,7 @@ def last_bubble(ends_s: Array) -> int:
     return int(np.flatnonzero(ends_s >= ends_s.max() - TICK_S)[-1])
 
 
-def choose_host(timeline: Timeline, groups: Sequence[Ints], max_states: int) -> tuple[Mask, bool]:
+def choose_host(timeline: EspressoTimeline, groups: Sequence[Ints], max_states: int) -> tuple[Mask, bool]:
     """Return which tensors to compress on the host, and whether all placements were considered.
 
     Of each group of equal tensors, in backward order, the first few move. All combinations are considered if there are
@@ -76,7 +76,7 @@ def choose_host(timeline: Timeline, groups: Sequence[Ints], max_states: int) -> 
 class _Bound:
     """Which tensors cannot end the step earlier by moving to the host, whatever those behind them do."""
 
-    def __init__(self, timeline: Timeline, movable: Ints) -> None:
+    def __init__(self, timeline: EspressoTimeline, movable: Ints) -> None:
         work = timeline.work
         self._encode = work.encode
         fixed, compress, network = work.encode.copy(), np.zeros(len(work.encode)), work.network.copy()
@@ -89,7 +89,7 @@ class _Bound:
         until = clock + np.maximum(compress + network, remaining(network)[:-1])
         self._rest_s = np.maximum.accumulate(until[::-1])[::-1] - clock
 
-    def hopeless(self, tensors: Ints, outcome: Outcome, limit_s: float) -> Mask:
+    def hopeless(self, tensors: Ints, outcome: EspressoOutcome, limit_s: float) -> Mask:
         """Return for tensors on the device in `outcome` whether no move of them, first to last, ends before `limit_s`.
 
         True for one means that moving any from this one on is in vain. What came before it stays as it is, and moving
@@ -101,7 +101,7 @@ class _Bound:
         return vain
 
 
-def _all_combinations(timeline: Timeline, groups: Sequence[Ints]) -> Mask:
+def _all_combinations(timeline: EspressoTimeline, groups: Sequence[Ints]) -> Mask:
     """Depth first: every placement is reached from the one without its last tensor."""
     previous = {int(t): int(group[i - 1]) if i else None for group in groups for i, t in enumerate(group)}
     movable = np.array(sorted(previous), dtype=np.int64)
@@ -127,7 +127,7 @@ def _all_combinations(timeline: Timeline, groups: Sequence[Ints]) -> Mask:
     return best
 
 
-def _one_group_at_a_time(timeline: Timeline, groups: Sequence[Ints]) -> Mask:
+def _one_group_at_a_time(timeline: EspressoTimeline, groups: Sequence[Ints]) -> Mask:
     bound = _Bound(timeline, np.sort(np.concatenate(groups)))
     placed = np.zeros(len(timeline.gap_s), dtype=bool)
     current = timeline.run(placed)

@@ -25,7 +25,7 @@ TICK_S = 1e-12
 
 
 @dataclass(frozen=True)
-class Work:
+class EspressoWork:
     """Seconds that each tensor takes, in backward order.
 
     encode on the device and network, for its message and what the communication stream computes, if it stays there;
@@ -39,7 +39,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EspressoOutcome:
     """What `Timeline.run` found.
 
     clock_s: when each tensor has left the compute stream. host_s: when those on the host are compressed, in their
@@ -63,13 +63,13 @@ class Outcome:
         return min((float(at[0]) for at in first if len(at)), default=float("inf"))
 
 
-class Timeline:
+class EspressoTimeline:
     """Evaluates which of the compressed tensors move to the host; everything else is fixed."""
 
-    def __init__(self, gap_s: Array, work: Work) -> None:
+    def __init__(self, gap_s: Array, work: EspressoWork) -> None:
         self.gap_s, self.work = gap_s, work
 
-    def run(self, on_host: Mask) -> Outcome:
+    def run(self, on_host: Mask) -> EspressoOutcome:
         """Return the outcome when exactly the tensors of this mask are compressed on the host."""
         work, hosted = self.work, np.flatnonzero(on_host)
         clock = np.cumsum(self.gap_s + np.where(on_host, 0.0, work.encode))
@@ -81,7 +81,7 @@ class Timeline:
         late_host = np.repeat(host_behind, np.diff(at, prepend=0, append=len(clock)))
         device_end = clock + behind[:-1] + late_host
         end_s = max(float(clock[-1]), float(device_end.max()), float(host_end.max(initial=0.0)))
-        return Outcome(clock, host, end_s, device_end, host_end)
+        return EspressoOutcome(clock, host, end_s, device_end, host_end)
 
     def ready_s(self, on_host: Mask) -> Array:
         """Return when each tensor can be sent."""

@@ -43,14 +43,14 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The best cuts for some number of groups, in pieces (`JointModel`), and the predicted end."""
 
     cuts: tuple[int, ...]
     total_s: float
 
 
-def algorithm_2(bests: Iterable[Found], alpha_stop: float) -> Found:
+def algorithm_2(bests: Iterable[SearchResult], alpha_stop: float) -> SearchResult:
     """Return the one of the `bests` for 1, 2, 3, ... groups at which the paper's search stops.
 
     A number of groups that gains nothing is not taken; one that gains less than the share `alpha_stop` is the last.
@@ -84,16 +84,16 @@ def terms(model: JointModel, cuts: Sequence[Ints]) -> Terms:
     return Terms(float(model.ready_s[-1]), np.sum([*encode_s, *decode_s], 0), np.sum(exchange_s, 0), hidden_s)
 
 
-def _best(model: JointModel, cuts: Sequence[Ints]) -> Found:
+def _best(model: JointModel, cuts: Sequence[Ints]) -> SearchResult:
     return _first_best(cuts, terms(model, cuts).total_s)
 
 
-def _first_best(cuts: Sequence[Ints], total_s: Array) -> Found:
+def _first_best(cuts: Sequence[Ints], total_s: Array) -> SearchResult:
     at = int(np.argmin(np.rint(total_s / TICK_S)))
-    return Found(tuple(int(cut[at]) for cut in cuts), float(total_s[at]))
+    return SearchResult(tuple(int(cut[at]) for cut in cuts), float(total_s[at]))
 
 
-def exhaustive(model: JointModel, max_groups: int) -> Iterator[Found]:
+def exhaustive(model: JointModel, max_groups: int) -> Iterator[SearchResult]:
     """Yield the best cuts into exactly 1, 2, ... `max_groups` groups; up to two, every cut is tried.
 
     More groups are searched exactly among the cuts of `fusion_search` (all of them up to MAX_CUTS tensors).
@@ -104,10 +104,10 @@ def exhaustive(model: JointModel, max_groups: int) -> Iterator[Found]:
     if max_groups > 2:
         gap_s, numel = np.diff(model.ready_s).tolist(), np.diff(model.numel).tolist()
         for fusion in islice(best_by_count(gap_s, numel, **model.curves), 2, max_groups):
-            yield Found(fusion.stops[:-1], fusion.total_s)
+            yield SearchResult(fusion.stops[:-1], fusion.total_s)
 
 
-def binary(model: JointModel, max_groups: int) -> Iterator[Found]:
+def binary(model: JointModel, max_groups: int) -> Iterator[SearchResult]:
     """Yield the best cuts that the paper's search finds for 1, 2, ... `max_groups` groups.
 
     Its cost is one search of the last cut for every choice of the others; ConfigError when these are too many.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 from ssfx.collectives import Reducer, collectives
 from ssfx.collectives.pairs import PAIR_BYTES
@@ -37,13 +37,19 @@ class JointOptions(CompressOptions):
     grouping: Literal["all", "cap"] = "all"
 
 
-def joint_plan(scheme: str, profile: Profile, costs: Costs, options: JointOptions, collective: str) -> Plan:
-    """Return the plan that hands every joint group to one compressor call and then to `collective`, a spec.
+def joint_plan(
+    scheme: str, profile: Profile, costs: Costs, options: JointOptions, collective: str, **also: Any
+) -> Plan:  # fmt: skip
+    """Return the plan that hands every joint group to one compressor call and then to `collective`.
 
+    Its options are those that the scheme has under the same name, and `also`.
     A group for which this would not send fewer bytes than an all-reduce travels dense, in DDP's buckets, and the notes
     say so (D-29). One rank alone, or density 1 with a compressor that selects, is dense throughout.
     ConfigError for a compressor that the scheme does not declare, or an option of it that would have no effect.
     """
+    options_there = asdict(collectives[collective].options)
+    shared = {name: value for name, value in asdict(options).items() if name in options_there}
+    collective = collectives.canonical(collective, shared | also)
     _check_compressor(scheme, options.compressor, collective)
     selects = keeps_fraction(options.compressor)
     dense, density = dense_carrier(scheme), options.density if selects else 1.0

@@ -52,7 +52,7 @@ class Flow:
 
 
 @dataclass(slots=True)
-class Moments:
+class FlowMoments:
     """When things happen, in seconds from the start of backward."""
 
     ready_s: Array
@@ -71,7 +71,7 @@ class Backward:
         self.after_s = over.result_s * len(profile.tensors) + over.result_s_per_byte * profile.nbytes
         self.host_shares = system.host_shares
 
-    def times(self, flow: Flow) -> Moments:
+    def times(self, flow: Flow) -> FlowMoments:
         """Return when the messages of `flow` are ready, start and end, and when the averages are written."""
         clock = np.cumsum(self.base_s + flow.added_s + flow.call_s)
         device_s, end_s = float(clock[-1]), 0.0
@@ -90,7 +90,7 @@ class Backward:
             ready = np.maximum(ready, device_s)
         done = one_by_one(ready, flow.network_s)
         total_s = max(device_s, end_s, float(done[-1]) if len(done) else 0.0) + self.after_s + flow.after_s
-        return Moments(ready, done - flow.network_s, done, device_s, total_s)
+        return FlowMoments(ready, done - flow.network_s, done, device_s, total_s)
 
     def total_s(self, flow: Flow) -> float:
         """Return when the averages of all gradients are written."""

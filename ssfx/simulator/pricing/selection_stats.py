@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ssfx.collectives import Load, Reducer, collectives
+from ssfx.core.spec import name_of
 from ssfx.planning.plan import Plan
 from ssfx.simulator.pricing.message_sizes import plan_rounds
 
@@ -33,7 +34,7 @@ class SelectionStats:
 
     def ratio(self, spec: str | None) -> float:
         """Return sent over asked for, of a compressor spec."""
-        return dict(self.achieved_density).get((spec or "").partition("(")[0], 1.0)
+        return dict(self.achieved_density).get(name_of(spec or ""), 1.0)
 
     def real(self, load: Load, collective: str, specs: Iterable[str | None]) -> Load:
         """Return the load that is longer by what passes too much, where messages follow what was selected."""

@@ -24,7 +24,7 @@ from ssfx.simulator.pricing.schedule import schedule
 from ssfx.simulator.pricing.task import Task
 
 if TYPE_CHECKING:
-    from ssfx.simulator.pricing.flow import Moments
+    from ssfx.simulator.pricing.flow import FlowMoments
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class StepPrices:
             self._disturbed[id(plan)] = plan, ends_s
         return self._disturbed[id(plan)][1]
 
-    def _moments(self, plan: Plan) -> tuple[list[Message], Moments]:
+    def _moments(self, plan: Plan) -> tuple[list[Message], FlowMoments]:
         if self.names != [spec.name for spec in plan.tensors]:
             raise ValueError("the profile and the plan list different tensors or another order")
         messages = self.messages.of(plan)

@@ -23,7 +23,7 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from ssfx.core import paths
 
-_IMPORT = re.compile(r"^from ssfx\.kernels\.(\w+)\.(\w+) import", re.MULTILINE)
+_IMPORT = re.compile(r"^from ssfx\.compressors\.kernels\.(\w+)\.(\w+) import", re.MULTILINE)
 
 
 @functools.cache

@@ -18,7 +18,7 @@ _SMALLEST = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class DrawnSample:
     """`runs` runs of RUN elements, one every `stride`; a threshold is the `rank`-th largest of them.
 
     stride = RUN means that everything is looked at.
@@ -29,16 +29,16 @@ class Sample:
     rank: int
 
 
-def sample_of(numel: int, bound: Bound, rule: Rule) -> Sample:
+def sample_of(numel: int, bound: Bound, rule: Rule) -> DrawnSample:
     """Return the sample from which a segment of `numel` elements takes its threshold."""
     if numel == 0:
-        return Sample(1, RUN, 1)
+        return DrawnSample(1, RUN, 1)
     if rule.tail is None or bound.least == bound.most:
         return sample_for_choice(numel, bound.wanted)
     return sample_for_threshold(numel, bound.wanted / numel, rule.tail, rule.sample_fraction)
 
 
-def sample_for_choice(numel: int, k: int) -> Sample:
+def sample_for_choice(numel: int, k: int) -> DrawnSample:
     """Return the sample that makes an exact choice of `k` cheapest: it costs as much as the candidates beyond `k`.
 
     Its threshold lies three standard deviations below the expected one, so that fewer than `k` candidates are rare.
@@ -47,18 +47,18 @@ def sample_for_choice(numel: int, k: int) -> Sample:
     return _sample(numel, max(_SMALLEST, (2 * k / math.sqrt(density)) ** (2 / 3)), density, deviations=3)
 
 
-def sample_for_threshold(numel: int, density: float, tail: int, fraction: float) -> Sample:
+def sample_for_threshold(numel: int, density: float, tail: int, fraction: float) -> DrawnSample:
     """Return the sample whose threshold about `density` of the elements reach: `tail` samples lie above it."""
     return _sample(numel, max(fraction * numel, tail / density), density, deviations=0)
 
 
-def _sample(numel: int, size: float, density: float, deviations: float) -> Sample:
+def _sample(numel: int, size: float, density: float, deviations: float) -> DrawnSample:
     runs = max(1, math.ceil(min(size, numel) / RUN))
     stride = numel // runs
     if stride < 2 * RUN:
         runs, stride = math.ceil(numel / RUN), RUN
     expected = runs * RUN * density
-    return Sample(runs, stride, max(1, math.ceil(expected + deviations * math.sqrt(expected) - 1e-6)))
+    return DrawnSample(runs, stride, max(1, math.ceil(expected + deviations * math.sqrt(expected) - 1e-6)))
 
 
 def jitter(seed: int, run: int, span: int) -> int:

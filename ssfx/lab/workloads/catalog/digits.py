@@ -12,7 +12,7 @@ from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import Dataset, datasets
 from ssfx.lab.workloads.metrics.tally import added
-from ssfx.lab.workloads.stream import Stream
+from ssfx.lab.workloads.stream import SampleStream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,7 +84,7 @@ class Digits(Dataset):
 
     def train_loader(
         self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
-    ) -> Stream:
+    ) -> SampleStream:
         """Return batches of images [B, 1, 32, 32] float32 and labels [B] int64."""
         train = np.flatnonzero(~self._held_out)
 
@@ -92,7 +92,7 @@ class Digits(Dataset):
             chosen = train[samples]
             return self._images[chosen], self._labels[chosen]
 
-        return Stream(
+        return SampleStream(
             gather, num_samples=len(train), rank=rank, world_size=world_size, batch_size=batch_size, seed=seed
         )
 

@@ -11,7 +11,7 @@ from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.catalog.stdlib_text import StdlibText, StdlibTextOptions
 from ssfx.lab.workloads.metrics.tally import added
-from ssfx.lab.workloads.stream import Stream
+from ssfx.lab.workloads.stream import SampleStream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,13 +63,13 @@ class StdlibSpans(StdlibText):
 
     def train_loader(
         self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
-    ) -> Stream:
+    ) -> SampleStream:
         """Return batches of tokens [B, seq_len] and of the answer's first and last position [B, 2], both int64."""
 
         def gather(samples: NDArray[np.int64]) -> Batch:
             return self._questions(self._train, samples)
 
-        return Stream(
+        return SampleStream(
             gather, num_samples=len(self._train) // self._context,
             rank=rank, world_size=world_size, batch_size=batch_size, seed=seed,
         )  # fmt: skip

@@ -16,7 +16,7 @@ from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import Dataset, datasets
 from ssfx.lab.workloads.metrics.tally import added
-from ssfx.lab.workloads.stream import Stream
+from ssfx.lab.workloads.stream import SampleStream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -94,13 +94,13 @@ class StdlibText(Dataset):
 
     def train_loader(
         self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
-    ) -> Stream:
+    ) -> SampleStream:
         """Return batches of bytes [B, seq_len] and the bytes that follow them [B, seq_len], both int64."""
 
         def gather(samples: NDArray[np.int64]) -> Batch:
             return _windows(self._train, samples, self.seq_len)
 
-        return Stream(
+        return SampleStream(
             gather, num_samples=(len(self._train) - 1) // self.seq_len,
             rank=rank, world_size=world_size, batch_size=batch_size, seed=seed,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch.utils.data import DataLoader, default_collate
 
-from ssfx.lab.workloads.stream import Stream
+from ssfx.lab.workloads.stream import SampleStream
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,7 @@ class Samples(Sized, Protocol):
 
 
 class MapStream:
-    """Batch i of one rank: the samples that `Stream` gives it, each with random numbers of its own.
+    """Batch i of one rank: the samples that `SampleStream` gives it, each with random numbers of its own.
 
     What is random in a sample follows from seed, epoch and sample number, so that a batch is the same whoever prepares
     it and wherever a run was resumed. `workers` processes prepare batches ahead while they are asked for in order.
@@ -34,7 +34,7 @@ class MapStream:
     def __init__(
         self, samples: Samples, *, rank: int, world_size: int, batch_size: int, seed: int, workers: int
     ) -> None:
-        self._numbers = Stream(
+        self._numbers = SampleStream(
             _no_gather, num_samples=len(samples), rank=rank, world_size=world_size, batch_size=batch_size, seed=seed
         )
         self._items = _Seeded(samples, seed)
