@@ -22,6 +22,20 @@ from ssfx.core.lazy import torch
 FAMILIES = ("exponential", "gpareto", "gamma_gpareto")
 _STATE, _FIRST = "stages", "first_ratio"
 _ROUNDING = 1e-9  # a whole number of stages stays one
+STEPS, TURNED, CHANGES = range(3)
+"""Columns of the state of the first ratio, float32, all of them 0 at first: steps of 0.05 from where it started;
+whether more is taken to select fewer; changes of the number of stages since the last step."""
+FIRST_COLUMNS = CHANGES + 1
+STEP, LEAST, MOST = 0.05, 0.05, 0.5
+EXTRA, REVERSED, KNOWN, PREVIOUS, SUM, CALLS = range(6)
+"""Columns of the state, float32, all of them 0 at first: stages beyond one; whether more stages are taken to select
+fewer; whether a window has ended, and its mean ratio; sum of ratios and number of calls in the present window."""
+COLUMNS = CALLS + 1
+
+RULES = ("steady", "reverse", "bracket", "robust")
+"""steady: more stages select more, for ever (the authors' mode -1). reverse: the direction turns when the ratio has got
+worse (-2). bracket: it turns unless the ratio moves away from the window on the same side (-3). robust: reverse, and it
+turns as well when there was no room for a wanted change."""
 
 
 @dataclass(frozen=True)
@@ -171,13 +185,6 @@ def _fit(family: str, sample: Magnitudes, log_ratio: torch.Tensor) -> torch.Tens
     return (exponential if family == "exponential" else gpareto)(sample, log_ratio)
 
 
-STEPS, TURNED, CHANGES = range(3)
-"""Columns of the state of the first ratio, float32, all of them 0 at first: steps of 0.05 from where it started;
-whether more is taken to select fewer; changes of the number of stages since the last step."""
-FIRST_COLUMNS = CHANGES + 1
-STEP, LEAST, MOST = 0.05, 0.05, 0.5
-
-
 def middle_stages(density: float) -> int:
     """Return half of the largest number of stages worth trying, rounded up."""
     return max(1, math.ceil(math.log(density) / math.log(0.5) / 2))
@@ -263,17 +270,6 @@ def gamma(sample: Magnitudes, mean_log: torch.Tensor, log_ratio: torch.Tensor) -
 def gamma_shape(t: torch.Tensor) -> torch.Tensor:
     """Return the shape whose logarithm of the mean exceeds the mean of logarithms by `t` > 0, nearly."""
     return (3 - t + ((t - 3) ** 2 + 24 * t).sqrt()) / (12 * t)
-
-
-EXTRA, REVERSED, KNOWN, PREVIOUS, SUM, CALLS = range(6)
-"""Columns of the state, float32, all of them 0 at first: stages beyond one; whether more stages are taken to select
-fewer; whether a window has ended, and its mean ratio; sum of ratios and number of calls in the present window."""
-COLUMNS = CALLS + 1
-
-RULES = ("steady", "reverse", "bracket", "robust")
-"""steady: more stages select more, for ever (the authors' mode -1). reverse: the direction turns when the ratio has got
-worse (-2). bracket: it turns unless the ratio moves away from the window on the same side (-3). robust: reverse, and it
-turns as well when there was no room for a wanted change."""
 
 
 @dataclass(frozen=True, slots=True)

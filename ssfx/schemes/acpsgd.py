@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ssfx.compressors import build
-from ssfx.compressors.acpsgd import ACPSGDSchemeOptions as CompressorOptions
+from ssfx.compressors.acpsgd import ACPSGDOptions
 from ssfx.compressors.lowrank import split
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
@@ -52,7 +52,7 @@ def plan_acpsgd(profile: Profile, costs: Costs, options: ACPSGDSchemeOptions) ->
     and the mean is what a buffer carries in two steps over two. Buffers without a matrix worth factoring are dense.
     """
     chosen = build(options.compressor).options
-    if not isinstance(chosen, CompressorOptions):
+    if not isinstance(chosen, ACPSGDOptions):
         raise ConfigError(
             f"scheme=acpsgd with compressor={options.compressor}: it takes acpsgd only; drop the compressor, or choose "
             f"scheme=fused_all compressor={options.compressor}"
