@@ -1,4 +1,4 @@
-"""What SSFusion's Experiments 1 and 3 say together about compute, by arithmetic alone: a part of docs/conditions.md."""
+"""What SSFusion's Experiments 1 and 3 say together about compute, by arithmetic alone: a part of docs/validation.md."""
 
 from __future__ import annotations
 

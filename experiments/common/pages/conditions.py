@@ -1,4 +1,4 @@
-"""The generated part of docs/conditions.md: what holds at each bandwidth, from the table below the figure."""
+"""The generated part of docs/validation.md: what holds at each bandwidth, from the table below the figure."""
 
 from __future__ import annotations
 

@@ -38,7 +38,6 @@ KERNELS = ROOT / "docs" / "kernels.md"
 EMULATION = ROOT / "docs" / "emulation.md"
 WORKLOADS = ROOT / "docs" / "workloads.md"
 PROFILES = ROOT / "docs" / "profiles.md"
-CONDITIONS = ROOT / "docs" / "conditions.md"
 EDITION = ROOT / "docs" / "edition2026.md"
 AUTO = ROOT / "docs" / "auto.md"
 ADVISE = ROOT / "docs" / "advise.md"
@@ -82,7 +81,6 @@ def reference_rows() -> list[Row]:
 def blocks_of_pages() -> dict[Path, dict[str, str]]:
     """Return the blocks of each page of docs/ that is written by hand otherwise."""
     return {
-        CONDITIONS: {"conditions": conditions_block(IMAGES / "ssfusion.conditions.csv"), "algebra": algebra_block()},
         ADVISE: {"answer": answer_block()},
         EDITION: {"sentence": edition_block(reference_rows()), "bandwidths": bandwidth_block(reference_rows())},
         AUTO: {
@@ -91,7 +89,13 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
             "points": points_block(),
             "target": auto_target_block(reference_rows()),
         },
-        VALIDATION: {"scores": scores_block(), "gpu": gpu_steps_block(), "trainings": trainings_block()},
+        VALIDATION: {
+            "scores": scores_block(),
+            "gpu": gpu_steps_block(),
+            "trainings": trainings_block(),
+            "conditions": conditions_block(IMAGES / "ssfusion.conditions.csv"),
+            "algebra": algebra_block(),
+        },
         KERNELS: {"multiples": kernels_block()},
         EMULATION: {"benchmark": emulated_block()},
         WORKLOADS: {
