@@ -66,11 +66,11 @@ def main() -> None:
     for path in (path for one in drawn for path in one.files):
         if path.suffix not in KEPT:
             path.unlink()
-    README.write_text(updated(README.read_text(), rows))
     REPRODUCTION.write_text(reproduction_page(rows))
     OPTIONS.write_text(options_page())
     for page, blocks in blocks_of_pages().items():
         page.write_text(with_blocks(page.read_text(), blocks))
+    README.write_text(updated(README.read_text(), rows))
 
 
 def reference_rows() -> list[Row]:
@@ -109,7 +109,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
 
 def updated(readme: str, rows: Sequence[Row]) -> str:
     """Return the README's text with its blocks as `rows` and the registered schemes give them."""
-    return with_blocks(readme, {"figure": first_figure(rows), "status": status_block(rows)})
+    return with_blocks(readme, {"figure": first_figure(rows), "answer": first_lines(), "status": status_block(rows)})
 
 
 def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
@@ -127,6 +127,12 @@ def answer_block() -> str:
     """Return the command and the first screen of its answer, as a terminal of 100 columns shows it."""
     screen = advise(resolve_setting(ASKED))
     return f"```\n$ ssfx advise {' '.join(ASKED)}\n{screen}\n```"
+
+
+def first_lines() -> str:
+    """Return the question and the first part of its answer, as they stand on the page about advice."""
+    (shown,) = re.findall(rf"<!-- answer: {NOTE} -->\n(.*?)\n\n", ADVISE.read_text(), flags=re.DOTALL)
+    return f"{shown}\n```"
 
 
 def scores_block() -> str:
