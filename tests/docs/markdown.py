@@ -7,6 +7,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 HIDDEN = {".venv", ".ci", ".git", "node_modules"}
+GENERATED = {"docs/options.md", "docs/reproduction.md"}
+"""Pages that `make docs` writes as a whole."""
+_BLOCK = re.compile(r"<!-- ([\w ]+): written by `make docs`; do not edit -->.*?<!-- end of \1 -->", re.DOTALL)
 
 
 def documents() -> list[Path]:
@@ -25,6 +28,26 @@ def links(path: Path) -> list[str]:
 def python_blocks(path: Path) -> list[str]:
     """Return the text of fenced Python blocks, in order."""
     return re.findall(r"^```python\n(.*?)^```", (ROOT / path).read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def by_hand(path: Path) -> str:
+    """Return the text of a page without the blocks that `make docs` writes."""
+    return _BLOCK.sub("\n\n", (ROOT / path).read_text())
+
+
+def words(text: str) -> int:
+    """Return the number of words; the bars and rules of a table are none."""
+    return sum(any(letter.isalnum() for letter in token) for token in text.split())
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of the prose: of paragraphs and items of lists, not of tables, headings and code."""
+    prose = re.sub(r"```.*?```", "\n\n", text, flags=re.DOTALL)
+    prose = re.sub(r"^(?:    |\|).*$", "", prose, flags=re.MULTILINE)
+    prose = re.sub(r"^#.*$", "\n", prose, flags=re.MULTILINE)
+    prose = re.sub(r"\]\([^)]*\)", "]", prose)
+    parts = re.split(r"\n\s*\n|^\s*(?:[-*]|\d+\.) ", prose, flags=re.MULTILINE)
+    return [one for part in parts for one in re.split(r"(?<=[.?!:;])[\])*\"]*\s+", part.strip())]
 
 
 def anchors(path: Path) -> set[str]:

@@ -30,7 +30,7 @@ def test_the_commands_of_the_page_answer(tmp_path, monkeypatch, capsys):
 
 
 def test_the_words_for_nodes_of_eight_h100_are_sixty_four_with_a_card_each():
-    page = (ROOT / "docs/my_cluster.md").read_text().partition("## Nodes of eight H100")[2]
+    page = (ROOT / "docs/clusters.md").read_text().partition("## Nodes of eight H100")[2]
     (words,) = re.findall(r"^    ssfx plan (.*)$", page, flags=re.MULTILINE)
     cluster = resolve_plan(words.split()).cluster
     assert (cluster.nodes, cluster.devices_per_node, cluster.nics_per_node) == (8, 8, 8)

@@ -177,20 +177,27 @@ def test_host_searches_find_what_trying_everything_finds(same_message: bool) -> 
     assert moved > 50
 
 
-def test_the_gap_to_the_best_of_all_strategies() -> None:
-    """Of 200 instances with up to 6 tensors and 4 options: optimal in 182, 0.53 % worse on average, at most 21 %."""
+@pytest.mark.parametrize(
+    ("rule", "fewest_best", "mean", "worst"),
+    [
+        ("paper", 180, 0.006, 0.22),  # 182 of 200 best, mean 0.53 %, worst 21 %
+        ("guarded", 183, 0.004, 0.18),  # 185 of 200 best, mean 0.30 %, worst 17 %
+    ],
+)
+def test_the_gap_to_the_best_of_all_strategies(rule: str, fewest_best: int, mean: float, worst: float) -> None:
+    """200 instances with up to 6 tensors and 4 options."""
     rng = random.Random(1)
     gaps = []
     for _ in range(200):
         numel, gap_s = random_instance(rng, rng.randint(1, 6))
         profile, costs = make_profile(numel, gap_s), random_costs(rng, rng.choice([2, 4, 8, 32]))
-        plan = make_plan("espresso", profile, costs, TOPK)
+        plan = make_plan("espresso", profile, costs, {**TOPK, "rule": rule})
         found_s = evaluate(plan, profile, costs).total_s
         gaps.append(found_s / best_of_all(profile, costs) - 1)
     assert min(gaps) > -1e-9
-    assert sum(gap < 1e-9 for gap in gaps) >= 180
-    assert statistics.mean(gaps) < 0.006
-    assert max(gaps) < 0.22
+    assert sum(gap < 1e-9 for gap in gaps) >= fewest_best
+    assert statistics.mean(gaps) < mean
+    assert max(gaps) < worst
 
 
 def test_compressing_what_is_sent_before_the_last_bubble_never_helps() -> None:

@@ -1,4 +1,4 @@
-"""The generated parts of docs/conditions.md: what holds at each bandwidth, and what the paper implies about compute."""
+"""Generated parts of docs/validation.md: what holds at each bandwidth, and what the paper implies about compute."""
 
 from __future__ import annotations
 
