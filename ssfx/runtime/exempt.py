@@ -14,7 +14,7 @@ KINDS = ("vectors", "embeddings", "norms")
 
 
 def exempt_names(model: nn.Module, kinds: str | Sequence[str]) -> frozenset[str]:
-    """Return the trainable parameters of `kinds`: "vectors" of at most one dimension, "embeddings", "norms".
+    """Return the parameters of `kinds`, frozen ones too: "vectors" of at most one dimension, "embeddings", "norms".
 
     `kinds` is a sequence, or a text with commas. A norm is a module whose class has Norm in its name. ConfigError for
     another kind.
@@ -31,7 +31,7 @@ def exempt_names(model: nn.Module, kinds: str | Sequence[str]) -> frozenset[str]
     if "vectors" in asked:
         taken |= {id(p) for p in model.parameters() if p.ndim <= 1}
     named = model.named_parameters()
-    return frozenset(name.replace("_orig_mod.", "") for name, p in named if id(p) in taken and p.requires_grad)
+    return frozenset(name.replace("_orig_mod.", "") for name, p in named if id(p) in taken)
 
 
 def exempted(plan: Plan, names: frozenset[str]) -> Plan:

@@ -23,18 +23,22 @@ from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
 
 _WHOLE_GROUP_BYTES = 1 << 62
+OVER_SHARDS = ("reduce_scatter", "all_to_all")
+GATHERS = ("all_gather", "all_gather")
+"""What carries the one message of a group where all of it is dense, and where some is compressed."""
 
 Specs = tuple[TensorSpec, ...]
 
 
 def leg_plan(
-    groups: Sequence[Specs], scheme: str, given: dict[str, Any], world_size: int, *, of_shards: bool,
-    exempt: Callable[[Plan], Plan] = lambda plan: plan,
+    groups: Sequence[Specs], scheme: str, given: dict[str, Any], world_size: int, *,
+    carriers: tuple[str, str] | None = None, exempt: Callable[[Plan], Plan] = lambda plan: plan,
 ) -> tuple[Plan, list[int]]:  # fmt: skip
     """Return the plan of a leg, and the number of the group of each of its buckets.
 
     `groups` hold the shards of a group each, in the order of modules. A scheme with byte caps sends a group as a whole
-    unless the caps are given: torch reduces it at once. `exempt` takes tensors out of the plan of a group.
+    unless the caps are given: torch reduces it at once. With `carriers` a group is one message. `exempt` takes tensors
+    out of the plan of a group.
     """
     known = asdict(schemes[scheme].options(given))
     capped = {"first_bucket_bytes", "bucket_cap_bytes"} & known.keys()
@@ -45,7 +49,7 @@ def leg_plan(
     for number in range(len(groups) - 1, -1, -1):  # backward reaches the last group first
         whole = make_plan(scheme, profile_of(groups[number]), placeholder_costs(world_size), {**caps, **given})
         part = exempt(whole)
-        made = _one_message(part) if of_shards else part.buckets
+        made = _one_message(part, *carriers) if carriers else part.buckets
         tensors += part.tensors
         buckets += made
         owner += [number] * len(made)
@@ -53,11 +57,28 @@ def leg_plan(
     return Plan(scheme, world_size, tuple(tensors), tuple(buckets), order), owner
 
 
-def _one_message(part: Plan) -> Sequence[Bucket]:
+def weights_plan(
+    groups: Sequence[Specs], compressor: str, world_size: int, exempt: Callable[[Plan], Plan] = lambda plan: plan
+) -> tuple[Plan, list[int]]:
+    """Return the plan of the gathers of weights in a compressor's bits, and the number of the group of each bucket."""
+    return leg_plan(groups, "fused_all", {"compressor": compressor}, world_size, carriers=GATHERS, exempt=exempt)
+
+
+def check_weights(compressor: str) -> None:
+    """Raise ConfigError for a compressor by which no weights are gathered."""
+    built = build(compressor)
+    if built.vote or built.rounds > 1 or not isinstance(built, (Cast, Quantizer)):
+        raise ConfigError(
+            f"weights={compressor} leaves out weights, or agrees on something first, and every rank needs all of them; "
+            'use weights=bf16, weights="qsgd(bits=8,norm=max,nearest=True)", or leave weights out'
+        )
+
+
+def _one_message(part: Plan, plain: str, packed: str) -> Sequence[Bucket]:
     lanes = [lane for bucket in part.buckets for lane in bucket.lanes]
     segments = sorted((s for lane in lanes for s in lane.segments), key=lambda s: part.order[s.tensors[0]])
     dense = all(segment.dense for segment in segments)
-    bucket = Bucket((Lane("reduce_scatter" if dense else "all_to_all", tuple(segments)),))
+    bucket = Bucket((Lane(plain if dense else packed, tuple(segments)),))
     return [bucket] if segments else []
 
 

@@ -14,7 +14,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.runtime.ddp_habits import check_arguments
 from ssfx.runtime.guards import Optimizers, check_held, unwrapped
 from ssfx.runtime.setup import check_free, memory_of, model_device, notice_voting_zeros, scheme_options
-from ssfx.runtime.sharded.legs import Leg, ShardSum
+from ssfx.runtime.sharded.legs import Leg, ShardSum, weights_leg
 from ssfx.runtime.sharded.sync import ShardedSync
 from ssfx.runtime.sharded.torch_fsdp import ShardGroup, groups_of
 from ssfx.schemes import Scheme, schemes
@@ -44,20 +44,22 @@ def attach_sharded(
     """Exchange the model's gradients by `scheme` from now on; return the handle. See `ssfx.attach`.
 
     The scheme is that of the sum over replicas on a mesh of two dimensions, and of the sum over shards on a mesh of
-    one. `options["shards"]` says how shards are summed beside replicas: arguments of `attach`, by name. ConfigError for
-    a scheme that plans by costs, and for `others` that are not as default.
+    one. `options["shards"]` says how shards are summed beside replicas: arguments of `attach`, by name.
+    `options["weights"]` is the spec of a compressor by which weights are gathered. ConfigError for a scheme that plans
+    by costs, and for `others` that are not as default.
     """
     for name, value in others.items():
         if value not in (None, False):
             raise ConfigError(f"a model of fully_shard takes no {name}: {_REFUSED[name]}; leave {name} out")
     check_free(model)
-    groups = groups_of(model)
-    replicas, shards = _process_groups(groups)
+    found = groups_of(model)
+    groups = [group for group in found if group.names]
+    options = dict(options)
+    sums, compressor = options.pop("shards", None), options.pop("weights", None)
+    replicas, shards = _process_groups(groups if compressor is None else found)
     optimizers = unwrapped(optimizer)
     check_held({name: p for group in groups for name, p in group.parameters()}, optimizers)
-    options = dict(options)
     asked = {"scheme": scheme, "compressor": compressor, "density": density, "memory": memory}
-    sums = options.pop("shards", None)
     if sums is not None and replicas is None:
         raise ConfigError(
             "fully_shard over a mesh of one dimension has one exchange, between shards, which scheme and compressor "
@@ -78,10 +80,17 @@ def attach_sharded(
             asked = {key: sums.pop(key, "ddp" if key == "scheme" else None) for key in asked}
             options = sums
         summed = ShardSum(groups, *_asked(optimizers, asked, options, True), Comm(shards, model_device(model)), exempt)
+    weights = None
+    if compressor is not None:
+        if shards.size() == 1:
+            raise ConfigError("the mesh has one shard, so no weights are gathered; leave weights out")
+        weights = weights_leg(found, compressor, Comm(shards, model_device(model)), exempt)
     first = between or summed
     assert first is not None
     notice_voting_zeros(model, first.given.get("compressor"), first.comm.rank)
-    return ShardedSync(model, groups, optimizers, replicas=between, shards=summed, scaler=scaler, seed=seed)
+    return ShardedSync(
+        model, groups, optimizers, replicas=between, shards=summed, weights=weights, scaler=scaler, seed=seed
+    )
 
 
 def _asked(

@@ -1,11 +1,13 @@
-"""The two legs of a sharded exchange, what is asked of each, and its plan: a bucket is a group of `fully_shard`."""
+"""The legs of a sharded exchange, what is asked of each, and its plan: a bucket is a group of `fully_shard`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
+
+import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors.memories import Memory
@@ -13,8 +15,8 @@ from ssfx.planning.plan import Plan, TensorSpec
 from ssfx.runtime.exempt import exempted
 from ssfx.runtime.saved_state import identity
 from ssfx.runtime.sharded.torch_fsdp import ShardGroup
-from ssfx.schemes import Scheme
-from ssfx.schemes.sharded_legs import leg_plan
+from ssfx.schemes import Scheme, schemes
+from ssfx.schemes.sharded_legs import GATHERS, OVER_SHARDS, check_weights, leg_plan
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Leg:
     comm: Comm
     exempt: frozenset[str] = frozenset()
     of_shards: ClassVar[bool] = False
+    carriers: ClassVar[tuple[str, str] | None] = None
 
     @property
     def identity(self) -> dict[str, str]:
@@ -40,9 +43,13 @@ class Leg:
     @cached_property
     def _planned(self) -> tuple[Plan, list[int]]:
         return leg_plan(
-            [specs_of(group) for group in self.groups], self.scheme.name, self.given, self.comm.world_size,
-            of_shards=self.of_shards, exempt=lambda plan: exempted(plan, self.exempt),
+            [self._specs(group) for group in self.groups], self.scheme.name, self.given, self.comm.world_size,
+            carriers=self.carriers, exempt=lambda plan: exempted(plan, self.exempt),
         )  # fmt: skip
+
+    def _specs(self, group: ShardGroup) -> tuple[TensorSpec, ...]:
+        """Return the shards of a group, as torch reduces them."""
+        return _specs_of(group.shapes, group.dtype)
 
     @property
     def plan(self) -> Plan:
@@ -63,9 +70,26 @@ class ShardSum(Leg):
     """The sum over shards: one message of a group to every rank, whatever messages the scheme makes of it."""
 
     of_shards: ClassVar[bool] = True
+    carriers: ClassVar[tuple[str, str] | None] = OVER_SHARDS
 
 
-def specs_of(group: ShardGroup) -> tuple[TensorSpec, ...]:
-    """Return the shards of a group, as torch reduces them."""
-    dtype = str(group.dtype).removeprefix("torch.")
-    return tuple(TensorSpec(name, shape, dtype) for name, shape in group.shapes.items())
+@dataclass(frozen=True)
+class Weights(Leg):
+    """The gathers of weights: one message of a group from every rank, of frozen weights, too."""
+
+    carriers: ClassVar[tuple[str, str] | None] = GATHERS
+
+    def _specs(self, group: ShardGroup) -> tuple[TensorSpec, ...]:
+        """Return the shards of a group, as torch gathers them."""
+        return _specs_of(group.whole_shapes, group.gather_dtype())
+
+
+def weights_leg(groups: Sequence[ShardGroup], compressor: str, comm: Comm, exempt: frozenset[str]) -> Weights:
+    """Return the gathers of the weights of `groups` by a compressor; ConfigError where torch's alone can."""
+    check_weights(compressor)
+    return Weights(groups, schemes["fused_all"], {"compressor": compressor}, None, comm, exempt)
+
+
+def _specs_of(shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> tuple[TensorSpec, ...]:
+    name = str(dtype).removeprefix("torch.")
+    return tuple(TensorSpec(tensor, shape, name) for tensor, shape in shapes.items())

@@ -3,6 +3,7 @@
 A group is what `fully_shard` gathers and reduces at once: the parameters of one wrapped module. On a mesh of two
 dimensions (HSDP) torch reduces a group's gradients over its shards, and then sums each shard over its replicas. ssfx
 replaces the first sum by a custom reduce-scatter, and the second by a hook, with a group of one rank for torch's sum.
+Gathers of weights are replaced by a custom all-gather.
 """
 
 from __future__ import annotations
@@ -23,10 +24,15 @@ Reduce = Callable[[torch.Tensor, torch.Tensor, bool, Callable[[], None]], None]
 
 The function makes torch do so itself.
 """
+Gather = Callable[[torch.Tensor, torch.Tensor, Callable[[], None]], None]
+"""Fills the first tensor, the shards of all ranks, from the second, this rank's, which is a part of it.
+
+The function makes torch do so itself.
+"""
 
 _GROUP = (
     "fsdp_params", "mesh_info", "mp_policy", "offload_policy", "gradient_divide_factor", "_all_reduce_hook",
-    "_reduce_scatter_comm", "_partial_reduce_output",
+    "_reduce_scatter_comm", "_partial_reduce_output", "_all_gather_comm", "post_forward_mesh_info",
 )  # fmt: skip
 _PARAM = ("sharded_param", "padded_sharded_param_size", "is_dtensor")
 _MESH = ("mesh", "shard_mesh_dim", "replicate_mesh_dim")
@@ -36,7 +42,7 @@ _alone: list[tuple[Any, Any]] = []
 
 
 def groups_of(model: torch.nn.Module) -> list[ShardGroup]:
-    """Return the groups of a model that have trainable parameters, in the order of its modules.
+    """Return the groups of a model, in the order of its modules; at least one has a trainable parameter.
 
     ConfigError where torch keeps them in another form, or where an exchange would be wrong: several groups in a module,
     tensor parallelism, parameters on the CPU or in no group.
@@ -57,15 +63,12 @@ def groups_of(model: torch.nn.Module) -> list[ShardGroup]:
                 f"module {name or 'root'} has several groups of parameters (shard_placement_fn with meshes of its own),"
                 " for which torch takes no exchange; wrap the modules of each mesh by a fully_shard of their own"
             )
-        for one in raw:
-            group = ShardGroup(part, name or "root", one, names)
-            if group.names:
-                groups.append(group)
+        groups += [ShardGroup(part, name or "root", one, names) for one in raw]
     taken = {name for group in groups for name in group.names}
     for name, p in model.named_parameters():
         if p.requires_grad and name.replace("_orig_mod.", "") not in taken:
             raise ConfigError(f"parameter {name} is in no fully_shard group; call fully_shard(model) on the root, too")
-    if not groups:
+    if not taken:
         raise ConfigError("the model has no trainable parameters")
     return groups
 
@@ -84,6 +87,8 @@ def _expected(owner: Any, *names: str) -> Any:
 class ShardGroup:
     """One group of `fully_shard`: names and padded shapes of its trainable shards, and the places to hook into.
 
+    `names` is empty where all parameters are frozen. `whole_shapes` are of frozen shards, too: torch gathers them.
+
     The buffer that torch reduces holds the shards one after the other, each padded to the size of the first rank's, so
     that shapes and offsets are the same on all ranks. Padding is zeros.
     """
@@ -93,6 +98,7 @@ class ShardGroup:
         self.name = name
         self._module, self._raw = module, raw
         self._native_info, self._native_comm = raw.mesh_info, raw._reduce_scatter_comm
+        self._native_gather = raw._all_gather_comm
         _expected(raw.mesh_info, *_MESH)
         self._members = []
         for one in raw.fsdp_params:
@@ -111,6 +117,9 @@ class ShardGroup:
                 self._members.append((names[id(one.sharded_param)], one))
         self.names = [member for member, _ in self._members]
         self.shapes = {member: tuple(one.padded_sharded_param_size) for member, one in self._members}
+        self.whole_shapes = {
+            names[id(one.sharded_param)]: tuple(one.padded_sharded_param_size) for one in raw.fsdp_params
+        }
         if isinstance(raw.offload_policy, CPUOffloadPolicy):
             raise ConfigError(f"group {name} keeps its shards on the CPU (CPUOffloadPolicy); leave offload_policy out")
         if raw.gradient_divide_factor is not None:
@@ -127,6 +136,19 @@ class ShardGroup:
         policy = self._raw.mp_policy
         dtype: torch.dtype = policy.reduce_dtype or policy.param_dtype or self._members[0][1].sharded_param.dtype
         return dtype
+
+    def gather_dtype(self) -> torch.dtype:
+        """Return the dtype that weights are gathered in; ConfigError where torch gathers something else than shards."""
+        found = {self._raw.mp_policy.param_dtype or one.sharded_param.dtype for one in self._raw.fsdp_params}
+        if any(hasattr(local_shard(one.sharded_param), "fsdp_pre_all_gather") for one in self._raw.fsdp_params):
+            why = "tensors that change themselves before they are gathered (fsdp_pre_all_gather)"
+        elif self._raw.post_forward_mesh_info not in (None, self._native_info):
+            why = "a mesh of its own after forward (reshard_after_forward is a number)"
+        elif len(found) > 1:
+            why = f"weights of several dtypes ({', '.join(sorted(map(str, found)))})"
+        else:
+            return found.pop()
+        raise ConfigError(f"group {self.name} has {why}, which torch's gathers alone take; leave weights out")
 
     @property
     def replicas(self) -> Any:
@@ -186,8 +208,15 @@ class ShardGroup:
         """`reduce` sums over shards from now on, in the stream of torch's own reduce-scatter."""
         self._module.set_custom_reduce_scatter(_ReduceScatter(reduce, self._native_comm))  # type: ignore[arg-type]
 
+    def replace_all_gather(self, gather: Gather) -> None:
+        """`gather` collects weights from now on, in the stream of torch's own all-gather."""
+        self._module.set_custom_all_gather(_AllGather(gather, self._native_gather))  # type: ignore[arg-type]
+
     def restore(self) -> None:
-        """Torch's own exchange is back."""
+        """Torch's own exchange is back, and weights that are whole still are gathered anew."""
+        if self._raw._all_gather_comm is not self._native_gather:
+            self._raw._all_gather_comm = self._native_gather
+            self._module.reshard()
         self._raw.mesh_info = self._native_info
         self._raw._all_reduce_hook = None
         self._raw._reduce_scatter_comm = self._native_comm
@@ -210,6 +239,25 @@ class _ReduceScatter:
             self._native(output_tensor=output_tensor, input_tensor=input_tensor, group=group, op=op)
 
         self._reduce(output_tensor, input_tensor, op == dist.ReduceOp.AVG, natively)
+
+
+class _AllGather:
+    """What torch asks of a custom all-gather: memory, and the gather."""
+
+    def __init__(self, gather: Gather, native: Any) -> None:
+        self._gather, self._native = gather, native
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        made: torch.Tensor = self._native.allocate(size, dtype=dtype, device=device)
+        return made
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, async_op: bool = False
+    ) -> None:
+        def natively() -> None:
+            self._native(output_tensor=output_tensor, input_tensor=input_tensor, group=group)
+
+        self._gather(output_tensor, input_tensor, natively)
 
 
 def local_shard(tensor: torch.Tensor) -> torch.Tensor:

@@ -25,19 +25,19 @@ def row_bytes(plan: Plan, lane: Lane) -> int:
 
 
 def handed_over(plan: Plan, lane: Lane) -> int:
-    """Return the bytes that a rank brings to the sum over shards of a lane, its own chunk among them."""
-    if is_native(lane):
-        return plan.numel(lane) * plan.world_size * ITEM_BYTES[plan.by_name[lane.tensors[0]].dtype]
-    return plan.world_size * row_bytes(plan, lane)
+    """Return the bytes that a rank brings to a sum over shards, its own chunk among them, or to a gather of weights."""
+    rows = 1 if lane.collective == "all_gather" else plan.world_size
+    return rows * (plan.numel(lane) * _item_bytes(plan, lane) if is_native(lane) else row_bytes(plan, lane))
 
 
 def shard_traffic(plan: Plan, lane: Lane, rank: int = 0) -> Traffic:
-    """Return what a rank sends for the sum over shards of a lane."""
-    nbytes = handed_over(plan, lane)
-    if is_native(lane):
-        item_bytes = ITEM_BYTES[plan.by_name[lane.tensors[0]].dtype]
-        return traffic("reduce_scatter", nbytes, plan.world_size, rank, item_bytes)
-    return traffic("all_to_all", nbytes, plan.world_size, rank, row_bytes(plan, lane))
+    """Return what a rank sends for a sum over shards, or for a gather of weights."""
+    whole = _item_bytes(plan, lane) if is_native(lane) else row_bytes(plan, lane)
+    return traffic(lane.collective, handed_over(plan, lane), plan.world_size, rank, whole)
+
+
+def _item_bytes(plan: Plan, lane: Lane) -> int:
+    return ITEM_BYTES[plan.by_name[lane.tensors[0]].dtype]
 
 
 def gathered_bytes(unit: Unit, sharding: Sharding) -> int:
