@@ -46,16 +46,20 @@ class ShardedStep(Simulated):
     @property
     def volumes(self) -> Volumes:
         """What a rank hands over and sends in gathers of weights and in both sums."""
-        found = self.sharded
-        contributed = sum(_gathered(found))
-        sent = (found.sharding.shards - 1) * contributed
-        for _, lane in found.shards.lanes():
-            contributed += handed_over(found.shards, lane)
-            sent += shard_traffic(found.shards, lane).sent_bytes
-        if found.replicas is not None:
-            between = self.selection.volumes(found.replicas)
-            contributed, sent = contributed + between.contributed, sent + between.sent
-        return Volumes(self.passes * contributed, self.passes * sent)
+        return volumes_of(self.sharded, self.selection, self.passes)
+
+
+def volumes_of(found: ShardedPlan, selection: SelectionStats | None = None, passes: int = 1) -> Volumes:
+    """Return what a rank hands over and sends in gathers of weights and in both sums, in a step of so many passes."""
+    contributed = sum(_gathered(found))
+    sent = (found.sharding.shards - 1) * contributed
+    for _, lane in found.shards.lanes():
+        contributed += handed_over(found.shards, lane)
+        sent += shard_traffic(found.shards, lane).sent_bytes
+    if found.replicas is not None:
+        between = (selection or SelectionStats()).volumes(found.replicas)
+        contributed, sent = contributed + between.contributed, sent + between.sent
+    return Volumes(passes * contributed, passes * sent)
 
 
 def sent_bytes(found: ShardedPlan, rank: int = 0) -> int:

@@ -113,7 +113,7 @@ def _check_shard_sum(scheme: str, given: dict[str, Any], compressor: str | None,
             f"compressor={compressor} does not sum over shards: its payload means nothing to a rank that has only its "
             'chunk; use compressor=fp16, bf16, "qsgd(bits=8)" or "qsgd(bits=4,bucket=32,norm=max)"'
         )
-    if built.sparse and memory is None:
+    if built.sparse and memory in (None, "none"):
         raise ConfigError(
             f"compressor={compressor} between shards keeps a residual of the whole model on every rank, which sharding "
             'is to save (8 bytes an element); use compressor="qsgd(bits=4,bucket=32,norm=max)", or '

@@ -14,6 +14,7 @@ from torch import nn
 from ssfx.core.case import Case
 from ssfx.lab.workloads.base import Dataset
 from ssfx.lab.workloads.metrics.tally import Tally, quality_of
+from ssfx.lab.workloads.sharded import local, whole
 from ssfx.lab.workloads.sync import Sync
 
 
@@ -30,7 +31,7 @@ def measure(case: Case, data: Dataset, model: nn.Module, sync: Sync, rank: int, 
     that of a collective that steers one (where there is one), and `union_density`, the fraction of elements of the
     averaged gradient that are not zero. Running statistics are averaged over ranks for the measurement alone.
     """
-    with averaged_buffers(model, case.world_size, group):
+    with averaged_buffers(model, case.world_size, group), whole(case, model):
         tally = data.tally(model, rank, case.world_size)
     total = _summed(tally | _exchange_state(model, sync), group)
     ranks = total.pop("ranks")
@@ -44,7 +45,7 @@ def measure(case: Case, data: Dataset, model: nn.Module, sync: Sync, rank: int, 
 def _exchange_state(model: nn.Module, sync: Sync) -> Tally:
     stats = sync.stats()
     known = {"error_norm": stats.get("residual_norm"), "threshold": stats.get("threshold")}
-    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    grads = [local(p.grad) for p in model.parameters() if p.grad is not None]
     elements = sum(grad.numel() for grad in grads)
     found: Tally = {name: float(value) for name, value in known.items() if value is not None}
     if elements:

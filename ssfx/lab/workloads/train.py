@@ -26,6 +26,7 @@ from ssfx.lab.workloads.metrics.tally import QUALITY
 from ssfx.lab.workloads.precision import AUTOCAST, set_precision
 from ssfx.lab.workloads.quality import due, measure
 from ssfx.lab.workloads.record import StepRecord
+from ssfx.lab.workloads.sharded import exchange_options, load_shards, shard, shards_in
 from ssfx.lab.workloads.step import Stepper, make_optimizer
 from ssfx.lab.workloads.sync import Attach, Sync
 from ssfx.schemes import schemes
@@ -83,6 +84,8 @@ def train(
     notes = start_from(model, case.initial_weights) if case.initial_weights else ()
     model.to(device).train()
     torch.manual_seed(case.seed * case.world_size + rank)  # from here on ranks draw different dropout masks
+    if case.sharding != "none":
+        shard(case, model)
     optimizer = make_optimizer(case, model)
     scaler = torch.amp.GradScaler(case.device) if case.precision == "fp16" else None
     batches = data.train_loader(
@@ -90,9 +93,9 @@ def train(
     )
     sync = attach(
         model, optimizer, scheme=case.scheme, compressor=case.compressor, density=case.density, memory=case.memory,
-        scaler=scaler, seed=case.seed, **_with_steps(case),
+        scaler=scaler, seed=case.seed, **_with_steps(case), **exchange_options(case),
     )  # fmt: skip
-    parts = _State(model, optimizer, sync, scaler, device)
+    parts = _State(model, optimizer, sync, scaler, device, sharded=case.sharding != "none")
     checkpoints = None
     if device.type == "cpu":
         notes += prepare(model, AUTOCAST[case.precision])
@@ -153,7 +156,10 @@ class _State:
         sync: Sync,
         scaler: torch.amp.GradScaler | None,
         device: torch.device,
+        *,
+        sharded: bool,
     ) -> None:
+        self._model, self._optimizer, self._sharded = model, optimizer, sharded
         self._parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "sync": sync}
         if scaler is not None:
             self._parts["scaler"] = scaler
@@ -179,12 +185,16 @@ class _State:
         if self._device.type != "cpu":
             rng[self._device.type] = accelerator.random_state(self._device)
         counters = {"step": self.step, "skipped_steps": self.skipped_steps, "non_finite": self._non_finite}
-        return {**{name: part.state_dict() for name, part in self._parts.items()}, "rng": rng, "counters": counters}
+        states = {name: part.state_dict() for name, part in self._parts.items()}
+        return {**(shards_in(states) if self._sharded else states), "rng": rng, "counters": counters}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken."""
+        if self._sharded:
+            load_shards(self._model, self._optimizer, state)
         for name, part in self._parts.items():
-            part.load_state_dict(state[name])
+            if not self._sharded or name not in ("model", "optimizer"):
+                part.load_state_dict(state[name])
         torch.set_rng_state(state["rng"]["cpu"])
         if self._device.type != "cpu":
             accelerator.set_random_state(state["rng"][self._device.type], self._device)
