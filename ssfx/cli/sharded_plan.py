@@ -32,12 +32,12 @@ def show_sharded(planned: Planned, as_json: bool, why: bool) -> None:
     assert sharding is not None
     memory = None if parts.memory == "none" else parts.memory
     asked = Asked(parts.scheme, parts.plan_options, memory)
-    found = plan_sharded(profile, sharding, asked, over_shards(planned.shard_compressor))
+    found = plan_sharded(profile, sharding, asked, over_shards(planned.shard_compressor), planned.others)
     if as_json:
         click.echo(found.plan.to_json())
         return
     click.secho(f"{parts.scheme} for {planned.model} on {planned.cluster.name}, {sharding.text}", bold=True)
-    _show_gathers(found)
+    _show_gathers(planned, found)
     _show_plan("sums over shards", found.shards)
     if found.replicas is not None:
         _show_plan("sums over replicas", found.replicas)
@@ -45,16 +45,15 @@ def show_sharded(planned: Planned, as_json: bool, why: bool) -> None:
     click.echo(f"digest {found.plan.digest}")
 
 
-def _show_gathers(found: ShardedPlan) -> None:
+def _show_gathers(planned: Planned, found: ShardedPlan) -> None:
     from ssfx.simulator.pricing.shard_messages import gathered_bytes
 
-    sharding, units = found.sharding, found.units
-    largest = max(gathered_bytes(unit, sharding) for unit in units)
-    again = "again for backward" if sharding.reshard_after_forward else "once"
+    sizes = gathered_bytes(found)
+    again = "again for backward" if found.sharding.reshard_after_forward else "once"
+    by = found.sharding.gather_dtype if found.weights is None else planned.others.weights
     click.echo(
-        f"gathers of weights in {sharding.gather_dtype}: {len(units)} groups, {again}; a rank brings "
-        f"{bytes_text(sum(gathered_bytes(unit, sharding) for unit in units))} to one of all, {bytes_text(largest)} to "
-        "that of the largest"
+        f"gathers of weights in {by}: {len(sizes)} groups, {again}; a rank brings {bytes_text(sum(sizes))} to one of "
+        f"all, {bytes_text(max(sizes))} to that of the largest"
     )
 
 

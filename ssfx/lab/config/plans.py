@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ssfx.advice.cases import plan_of_shards, sharding_of
 from ssfx.compressors.memories import memories
 from ssfx.core import machine
 from ssfx.core.case import Case
@@ -40,7 +41,11 @@ def check_plans(cases: Sequence[Case], cluster: Cluster, *, searched: bool = Tru
             at_once = not schemes[case.scheme].profiled
             if _density(case) in left and is_shipped(case.model) and (searched or at_once):
                 with doing(f"planning {case.label}"):
-                    plan = make_plan(case.scheme, load_shipped(case.model), nominal_costs(cluster), case.plan_options)
+                    profile = load_shipped(case.model)
+                    if sharding := sharding_of(case):
+                        plan = plan_of_shards(case, profile, sharding).plan
+                    else:
+                        plan = make_plan(case.scheme, profile, nominal_costs(cluster), case.plan_options)
                 if case.memory is not None:
                     check_memory(plan, memories.build(case.memory))
                 left.remove(_density(case))

@@ -31,6 +31,8 @@ _SHARED = (
     "accumulate",
     "sharding",
     "shards",
+    "weights",
+    "exempt",
 )
 
 

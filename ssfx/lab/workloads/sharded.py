@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ssfx.advice.cases import asked_of, sharding_of
-from ssfx.advice.sharded_steps import plan_sharded, volumes_of
+from ssfx.advice.cases import plan_of_shards, sharding_of
+from ssfx.advice.sharded_steps import volumes_of
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
@@ -61,10 +61,8 @@ def _mesh(device: str, replicas: int, shards: int) -> Any:
 
 
 def exchange_options(case: Case) -> dict[str, Any]:
-    """Return what `ssfx.attach` is told of a sharded model besides the scheme; {} of a whole one."""
-    if case.sharding == "none":
-        return {}
-    found: dict[str, Any] = {}
+    """Return what `ssfx.attach` is told besides the scheme: of weights and sums over shards, and what is exempt."""
+    found: dict[str, Any] = {"exempt": case.exempt} if case.exempt else {}
     if case.shard_compressor is not None:
         found["shards"] = {"scheme": "fused_all", "compressor": case.shard_compressor}
     if case.weights is not None:
@@ -88,7 +86,7 @@ class ShardedExchange:
         assert sharding is not None
         tensors = tuple(TensorSpec(name, tuple(p.shape)) for name, p in reversed(list(model.named_parameters())))
         profile = Profile(case.model, tensors, (0.0,) * len(tensors), 0.0, Origin("nominal", note="no times"))
-        moved = volumes_of(plan_sharded(profile, sharding, *asked_of(case)), passes=case.accumulate)
+        moved = volumes_of(plan_of_shards(case, profile, sharding), passes=case.accumulate)
         self.moved_bytes = {"contributed_bytes": moved.contributed, "sent_bytes": moved.sent}
         self.tracer = Tracer(False, 0)
         self.plan = sync.plan
@@ -138,7 +136,7 @@ def shards_in(state: Any) -> Any:
         return local(state)
     if isinstance(state, Mapping):
         return {key: shards_in(value) for key, value in state.items()}
-    return [shards_in(value) for value in state] if isinstance(state, list | tuple) else state
+    return type(state)(map(shards_in, state)) if isinstance(state, list | tuple) else state
 
 
 def load_shards(model: nn.Module, optimizer: torch.optim.Optimizer, states: Mapping[str, Any]) -> None:

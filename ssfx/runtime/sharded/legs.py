@@ -11,8 +11,8 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors.memories import Memory
+from ssfx.planning.exempt import exempted
 from ssfx.planning.plan import Plan, TensorSpec
-from ssfx.runtime.exempt import exempted
 from ssfx.runtime.saved_state import identity
 from ssfx.runtime.sharded.torch_fsdp import ShardGroup
 from ssfx.schemes import Scheme, schemes

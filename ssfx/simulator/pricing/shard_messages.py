@@ -1,21 +1,21 @@
 """What travels between the shards of a model: messages and bytes of gathers of weights and of sums of gradients.
 
-A sum is torch's reduce-scatter where all of it is dense. Else every rank sends every other a row: its chunk, laid out
-as the message of a lane.
+A sum is torch's reduce-scatter where all of it is dense, and a gather torch's all-gather. Else every rank sends every
+other a row, laid out as the message of a lane: its chunk of a sum, or its shards of the weights.
 """
 
 from __future__ import annotations
 
 from ssfx.collectives.primitives import Traffic, traffic
 from ssfx.planning.plan import ITEM_BYTES, Lane, Plan
-from ssfx.planning.sharding import Sharding, Unit
+from ssfx.planning.sharding import ShardedPlan
 from ssfx.simulator.pricing.message_sizes import lane_bytes
 
 _ALIGNED = 4  # typed views of a received row need it
 
 
 def is_native(lane: Lane) -> bool:
-    """Return whether a sum over shards is torch's own reduce-scatter."""
+    """Return whether a sum over shards or a gather of weights is torch's own."""
     return all(segment.dense for segment in lane.segments)
 
 
@@ -40,6 +40,12 @@ def _item_bytes(plan: Plan, lane: Lane) -> int:
     return ITEM_BYTES[plan.by_name[lane.tensors[0]].dtype]
 
 
-def gathered_bytes(unit: Unit, sharding: Sharding) -> int:
-    """Return the bytes that a rank brings to one gather of a group's weights: its shards with their padding."""
-    return unit.shard_numel(sharding.shards) * ITEM_BYTES[sharding.gather_dtype]
+def gathered_bytes(found: ShardedPlan) -> list[int]:
+    """Return the bytes that a rank brings to one gather of each group's weights: its shards with their padding."""
+    sharding = found.sharding
+    if found.weights is None:
+        return [unit.shard_numel(sharding.shards) * ITEM_BYTES[sharding.gather_dtype] for unit in found.units]
+    sizes = [0] * len(found.units)
+    for (bucket, _), lane in found.weights.lanes():
+        sizes[found.of_weights[bucket]] += handed_over(found.weights, lane)
+    return sizes
