@@ -117,10 +117,13 @@ class ShardLeg:
         self._batch.rank, self._batch.world_size = self._comm.rank, self._comm.world_size
 
     def reduce(
-        self, output: torch.Tensor, inputs: torch.Tensor, average: bool, natively: Callable[[], None],
+        self, output: torch.Tensor, inputs: torch.Tensor, share: float, natively: Callable[[], None],
         going_on: Collection[str], step: int,
     ) -> torch.Tensor | None:  # fmt: skip
-        """Fill `output`; return whether all numbers sent and received are finite, None if nothing is kept of them."""
+        """Fill `output` with `share` of the sum.
+
+        Return whether all numbers sent and received are finite, None if nothing is kept of them.
+        """
         if self.native:
             self._comm.count("reduce_scatter", inputs)
             natively()
@@ -128,7 +131,7 @@ class ShardLeg:
         chunks = inputs.view(self._comm.world_size, -1)
         step = self._compress(chunks, going_on, step)
         received = self._comm.all_to_all(self._rows).wait()
-        self._decode(received, step, 1.0 / self._comm.world_size if average else 1.0)
+        self._decode(received, step, share)
         offset = 0
         for i in self._row.order:
             for name in self._lane.segments[i].tensors:

@@ -239,11 +239,11 @@ class ShardedSync:
             self._exchanges[number].all_reduce(reduced)
 
     def _reduce_scatter(
-        self, number: int, output: torch.Tensor, inputs: torch.Tensor, average: bool, natively: Callable[[], None]
+        self, number: int, output: torch.Tensor, inputs: torch.Tensor, share: float, natively: Callable[[], None]
     ) -> None:
         assert self._shards is not None
         with torch.no_grad(), self._counted(number, self._shards):
-            self._exchanges[number].reduce_scatter(output, inputs, average, natively, self.step)
+            self._exchanges[number].reduce_scatter(output, inputs, share, natively, self.step)
 
     def _gather(
         self, number: int, gather: WeightGather, output: torch.Tensor, inputs: torch.Tensor,

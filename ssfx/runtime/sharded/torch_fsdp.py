@@ -19,8 +19,8 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
 from ssfx.core.errors import ConfigError, RunError
 
 Hook = Callable[[torch.Tensor], None]
-Reduce = Callable[[torch.Tensor, torch.Tensor, bool, Callable[[], None]], None]
-"""Fills the first tensor, this rank's shards, with the sum of the second over ranks; the average if the flag is True.
+Reduce = Callable[[torch.Tensor, torch.Tensor, float, Callable[[], None]], None]
+"""Fills the first tensor, this rank's shards, with the sum of the second over ranks times the number.
 
 The function makes torch do so itself.
 """
@@ -122,11 +122,6 @@ class ShardGroup:
         }
         if isinstance(raw.offload_policy, CPUOffloadPolicy):
             raise ConfigError(f"group {name} keeps its shards on the CPU (CPUOffloadPolicy); leave offload_policy out")
-        if raw.gradient_divide_factor is not None:
-            raise ConfigError(
-                f"group {name} has a gradient_divide_factor, and ssfx always divides by the number of ranks; scale the "
-                "loss instead"
-            )
         if raw._all_reduce_hook is not None:
             raise ConfigError(f"group {name} has an all_reduce_hook already; leave it out, or train without ssfx")
 
@@ -161,6 +156,12 @@ class ShardGroup:
         return self._native_info.shard_process_group if self._native_info.shard_mesh_dim is not None else None
 
     @property
+    def divides_by(self) -> float | None:
+        """What sums are divided by (set_gradient_divide_factor); None: the number of ranks."""
+        factor: float | None = self._raw.gradient_divide_factor
+        return factor
+
+    @property
     def accumulating(self) -> bool:
         """Whether torch holds sums over shards that were not summed over replicas yet (set_requires_all_reduce)."""
         return self._raw._partial_reduce_output is not None
@@ -188,8 +189,6 @@ class ShardGroup:
                 f"{self.dtype}: a parameter had no gradient, or was frozen after attach; call "
                 "model.set_reduce_scatter_unused_params(True), or detach and attach again"
             )
-        if self._raw.gradient_divide_factor is not None:
-            raise RunError(f"group {self.name} got a gradient_divide_factor after attach; scale the loss instead")
         views, offset = {}, 0
         for name, shape in self.shapes.items():
             size = torch.Size(shape)
@@ -206,7 +205,8 @@ class ShardGroup:
 
     def replace_reduce_scatter(self, reduce: Reduce) -> None:
         """`reduce` sums over shards from now on, in the stream of torch's own reduce-scatter."""
-        self._module.set_custom_reduce_scatter(_ReduceScatter(reduce, self._native_comm))  # type: ignore[arg-type]
+        comm = _ReduceScatter(reduce, self._native_comm, lambda: self.divides_by)
+        self._module.set_custom_reduce_scatter(comm)  # type: ignore[arg-type]
 
     def replace_all_gather(self, gather: Gather) -> None:
         """`gather` collects weights from now on, in the stream of torch's own all-gather."""
@@ -225,8 +225,8 @@ class ShardGroup:
 class _ReduceScatter:
     """What torch asks of a custom reduce-scatter: memory, and the sum."""
 
-    def __init__(self, reduce: Reduce, native: Any) -> None:
-        self._reduce, self._native = reduce, native
+    def __init__(self, reduce: Reduce, native: Any, divides_by: Callable[[], float | None]) -> None:
+        self._reduce, self._native, self._divides_by = reduce, native, divides_by
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         made: torch.Tensor = self._native.allocate(size, dtype=dtype, device=device)
@@ -238,7 +238,10 @@ class _ReduceScatter:
         def natively() -> None:
             self._native(output_tensor=output_tensor, input_tensor=input_tensor, group=group, op=op)
 
-        self._reduce(output_tensor, input_tensor, op == dist.ReduceOp.AVG, natively)
+        divisor = group.size() if op == dist.ReduceOp.AVG else 1.0
+        if op not in (dist.ReduceOp.AVG, dist.ReduceOp.SUM):  # PREMUL_SUM, which does not tell its factor
+            divisor = self._divides_by() or 1.0
+        self._reduce(output_tensor, input_tensor, 1.0 / divisor, natively)
 
 
 class _AllGather:
