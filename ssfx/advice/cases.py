@@ -8,7 +8,7 @@ from ssfx.advice.sharded_steps import Asked, Others, ShardedStep, plan_sharded, 
 from ssfx.compressors.memories import memories
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
-from ssfx.perf_model.mesh import mesh_on
+from ssfx.perf_model.mesh import Mesh, mesh_on
 from ssfx.perf_model.target import Target, target_of
 from ssfx.planning.exempt import exempt_by_name, exempted
 from ssfx.planning.profile import Profile
@@ -95,9 +95,9 @@ def sharding_of(case: Case) -> Sharding | None:
 def _step(case: Case, target: Target, factor: float, selection: SelectionStats | None) -> Simulated:
     """Return the step with `factor` times the bandwidth of the network."""
     if sharding := sharding_of(case):
-        found = plan_of_shards(case, target.profile, sharding)
         mesh = mesh_on(target.cluster, sharding.shards)
         mesh = mesh if factor == 1 else mesh.at_bandwidth(factor)
+        found = plan_of_shards(case, target.profile, sharding, mesh)
         return simulate_sharded(found, target.profile, mesh, selection=selection, accumulate=case.accumulate)
     system = target.system if factor == 1 else target.system.at_bandwidth(factor)
     costs = system.planning_costs(case.compressor, case.density)
@@ -108,13 +108,12 @@ def _step(case: Case, target: Target, factor: float, selection: SelectionStats |
     return simulate(plan, target.profile, system, selection=selection, accumulate=case.accumulate)
 
 
-def plan_of_shards(case: Case, profile: Profile, sharding: Sharding) -> ShardedPlan:
+def plan_of_shards(case: Case, profile: Profile, sharding: Sharding, mesh: Mesh) -> ShardedPlan:
     """Return the plans of a case whose model ranks share, made for `profile`; ConfigError for what attach refuses."""
     memory = None if case.memory == "none" else case.memory
     asked = Asked(case.scheme, case.plan_options, memory)
-    return plan_sharded(
-        profile, sharding, asked, over_shards(case.shard_compressor), Others(case.weights, case.exempt)
-    )  # fmt: skip
+    others = Others(case.weights, case.exempt)
+    return plan_sharded(profile, sharding, asked, over_shards(case.shard_compressor), others, mesh)
 
 
 def over_shards(compressor: str | None) -> Asked:

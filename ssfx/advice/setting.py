@@ -162,6 +162,8 @@ class Setting:
             return [{"compressor": "bf16"}]
         if scheme == "fused_all" and self.sharding is not None and self.sharding.kind == "fsdp":
             return [{"compressor": spec} for spec in OVER_SHARDS]
+        if schemes[scheme].chooses:  # no replica shares a node with another
+            return [{"quality": "normal", **({} if self.train_steps is None else {"train_steps": self.train_steps})}]
         return []
 
     @cached_property
@@ -173,7 +175,7 @@ class Setting:
         options = {key: value for key, value in given.items() if key != WHOLE}
         sharding = replace(sharding, reshard_after_forward=sharding.reshard_after_forward and WHOLE not in given)
         sums = over_shards(self.shard_compressor)
-        found = plan_sharded(self.profile, sharding, Asked(scheme, options), sums, self.others)
+        found = plan_sharded(self.profile, sharding, Asked(scheme, options), sums, self.others, self._mesh)
         return Trial(scheme, given, simulate_sharded(found, self.profile, self._mesh))
 
     def trial(self, scheme: str, given: Mapping[str, Any]) -> Trial:

@@ -13,6 +13,7 @@ from ssfx.planning.exempt import exempt_by_name, exempted
 from ssfx.planning.plan import Lane, Plan
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import ShardedPlan, Sharding, Unit, units_of
+from ssfx.schemes import schemes
 from ssfx.schemes.sharded_legs import OVER_SHARDS, check_leg, check_weights, leg_plan, weights_plan
 from ssfx.simulator.pricing.features import CALLS, NUMEL, PACKED, REST, compressed, plain
 from ssfx.simulator.pricing.message_sizes import plan_traffic
@@ -86,12 +87,13 @@ def _gathered(found: ShardedPlan) -> list[int]:
 
 
 def plan_sharded(
-    profile: Profile, sharding: Sharding, asked: Asked, over_shards: Asked, others: Others | None = None
-) -> ShardedPlan:
+    profile: Profile, sharding: Sharding, asked: Asked, over_shards: Asked, others: Others | None = None,
+    mesh: Mesh | None = None,
+) -> ShardedPlan:  # fmt: skip
     """Return the plans of a sharded model, as `ssfx.attach` makes them; ConfigError for what that refuses.
 
     `asked` is about the sum over replicas, or over shards where there are none; `over_shards` says how shards are
-    summed beside replicas.
+    summed beside replicas. A scheme that plans by costs takes those of `mesh` between replicas.
     """
     others = others or Others()
     units = units_of(profile.tensors)
@@ -109,7 +111,10 @@ def plan_sharded(
     found = ShardedPlan(sharding, units, plan, None, tuple(owner), (), first.memory not in (None, "none"))
     if sharding.kind == "hsdp":
         check_leg(asked.scheme, dict(asked.given), asked.memory, of_shards=False)
-        plan, owner = leg_plan(shards, asked.scheme, dict(asked.given), sharding.replicas, exempt=exempt)
+        costs = None
+        if schemes[asked.scheme].profiled and mesh is not None and mesh.replicas is not None:
+            costs = mesh.replicas.planning_costs(asked.given.get("compressor"), asked.given.get("density"))
+        plan, owner = leg_plan(shards, asked.scheme, dict(asked.given), sharding.replicas, exempt=exempt, costs=costs)
         found = replace(found, replicas=plan, of_replicas=tuple(owner))
     if others.weights is not None:
         check_weights(others.weights)

@@ -11,6 +11,7 @@ from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
     from ssfx.config.plans import Planned
+    from ssfx.perf_model.mesh import Mesh
     from ssfx.planning.plan import Plan
     from ssfx.planning.profile import Profile
     from ssfx.planning.sharding import ShardedPlan
@@ -25,6 +26,7 @@ def show_sharded(planned: Planned, as_json: bool, why: bool) -> None:
     from ssfx.advice.sharded_steps import Asked, plan_sharded
     from ssfx.config.plans import profile_of
     from ssfx.core.errors import ConfigError
+    from ssfx.perf_model.mesh import mesh_on
 
     if why:
         raise ConfigError("--why explains plans of scheme=auto, which plans no sharded model; drop it")
@@ -32,7 +34,8 @@ def show_sharded(planned: Planned, as_json: bool, why: bool) -> None:
     assert sharding is not None
     memory = None if parts.memory == "none" else parts.memory
     asked = Asked(parts.scheme, parts.plan_options, memory)
-    found = plan_sharded(profile, sharding, asked, over_shards(planned.shard_compressor), planned.others)
+    mesh = mesh_on(planned.cluster, sharding.shards)
+    found = plan_sharded(profile, sharding, asked, over_shards(planned.shard_compressor), planned.others, mesh)
     if as_json:
         click.echo(found.plan.to_json())
         return
@@ -41,7 +44,7 @@ def show_sharded(planned: Planned, as_json: bool, why: bool) -> None:
     _show_plan("sums over shards", found.shards)
     if found.replicas is not None:
         _show_plan("sums over replicas", found.replicas)
-    _show_time(planned, found, profile)
+    _show_time(planned, found, profile, mesh)
     click.echo(f"digest {found.plan.digest}")
 
 
@@ -65,15 +68,14 @@ def _show_plan(title: str, plan: Plan) -> None:
         click.echo(f"  and {len(rows) - _ROWS} more")
 
 
-def _show_time(planned: Planned, found: ShardedPlan, profile: Profile) -> None:
+def _show_time(planned: Planned, found: ShardedPlan, profile: Profile, mesh: Mesh) -> None:
     from ssfx.advice.sharded_steps import simulate_sharded
-    from ssfx.perf_model.mesh import mesh_on
     from ssfx.simulator.pricing.device_memory import sharded_memory
 
     needed = sharded_memory(profile, found, planned.cluster.device, precision=planned.precision)
     if needed:
         click.secho(f"memory: {needed.text}", fg=None if needed.fits else "yellow")
-    step = simulate_sharded(found, profile, mesh_on(planned.cluster, found.sharding.shards))
+    step = simulate_sharded(found, profile, mesh)
     volumes = step.volumes
     click.echo(
         f"bytes per rank and step, gathers too: {bytes_text(volumes.contributed)} handed over, "

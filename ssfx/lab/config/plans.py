@@ -13,6 +13,7 @@ from ssfx.core.doing import doing
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.devices import device_names, sheet_named
+from ssfx.perf_model.mesh import mesh_on
 from ssfx.perf_model.plan_costs import nominal_costs
 from ssfx.perf_model.shipped_profiles import is_shipped, load_shipped
 from ssfx.perf_model.target import target_of
@@ -43,7 +44,7 @@ def check_plans(cases: Sequence[Case], cluster: Cluster, *, searched: bool = Tru
                 with doing(f"planning {case.label}"):
                     profile = load_shipped(case.model)
                     if sharding := sharding_of(case):
-                        plan = plan_of_shards(case, profile, sharding).plan
+                        plan = plan_of_shards(case, profile, sharding, mesh_on(cluster, sharding.shards)).plan
                     else:
                         plan = make_plan(case.scheme, profile, nominal_costs(cluster), case.plan_options)
                 if case.memory is not None:

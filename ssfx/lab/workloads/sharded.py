@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from ssfx.advice.cases import plan_of_shards, sharding_of
-from ssfx.advice.sharded_steps import volumes_of
+from ssfx.advice.cases import sharding_of
+from ssfx.advice.sharded_steps import Asked, Others, plan_sharded, volumes_of
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
@@ -86,7 +87,11 @@ class ShardedExchange:
         assert sharding is not None
         tensors = tuple(TensorSpec(name, tuple(p.shape)) for name, p in reversed(list(model.named_parameters())))
         profile = Profile(case.model, tensors, (0.0,) * len(tensors), 0.0, Origin("nominal", note="no times"))
-        moved = volumes_of(plan_of_shards(case, profile, sharding), passes=case.accumulate)
+        found = plan_sharded(profile, sharding, Asked(), Asked(), Others(case.weights, case.exempt))
+        found = replace(found, shards=sync.shard_plan or found.shards)
+        if sharding.kind == "hsdp":
+            found = replace(found, replicas=sync.plan)
+        moved = volumes_of(found, passes=case.accumulate)
         self.moved_bytes = {"contributed_bytes": moved.contributed, "sent_bytes": moved.sent}
         self.tracer = Tracer(False, 0)
         self.plan = sync.plan

@@ -11,6 +11,7 @@ from torch.distributed import get_process_group_ranks
 from ssfx.collectives.comm import Comm
 from ssfx.compressors.memories import Memory
 from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs
 from ssfx.runtime.ddp_habits import check_arguments
 from ssfx.runtime.guards import Optimizers, check_held, unwrapped
 from ssfx.runtime.setup import check_free, memory_of, model_device, notice_voting_zeros, scheme_options
@@ -22,7 +23,6 @@ from ssfx.schemes.sharded_legs import check_leg
 
 _REFUSED = {
     "process_group": "the mesh of fully_shard says which ranks exchange",
-    "costs": "schemes that plan by costs are not taken",
     "trace": "no timeline is kept",
 }
 
@@ -38,6 +38,7 @@ def attach_sharded(
     scaler: torch.amp.GradScaler | None,
     seed: int,
     exempt: frozenset[str],
+    costs: Costs | None,
     options: dict[str, Any],
     **others: Any,
 ) -> ShardedSync:
@@ -45,8 +46,8 @@ def attach_sharded(
 
     The scheme is that of the sum over replicas on a mesh of two dimensions, and of the sum over shards on a mesh of
     one. `options["shards"]` says how shards are summed beside replicas: arguments of `attach`, by name.
-    `options["weights"]` is the spec of a compressor by which weights are gathered. ConfigError for a scheme that plans
-    by costs, and for `others` that are not as default.
+    `options["weights"]` is the spec of a compressor by which weights are gathered. `costs` are those between replicas,
+    for scheme=auto. ConfigError for what cannot work, and for `others` that are not as default.
     """
     for name, value in others.items():
         if value not in (None, False):
@@ -59,6 +60,8 @@ def attach_sharded(
     replicas, shards = _process_groups(groups if compressor is None else found)
     optimizers = unwrapped(optimizer)
     check_held({name: p for group in groups for name, p in group.parameters()}, optimizers)
+    if costs is not None and not schemes[scheme].profiled:
+        raise ConfigError(f"scheme={scheme} does not plan by costs; leave costs out, or use scheme=auto")
     asked = {"scheme": scheme, "compressor": compressor, "density": density, "memory": memory}
     if sums is not None and replicas is None:
         raise ConfigError(
@@ -68,6 +71,8 @@ def attach_sharded(
     between = None
     if replicas is not None:
         between = Leg(groups, *_asked(optimizers, asked, options, False), Comm(replicas, model_device(model)), exempt)
+        if between.scheme.profiled:
+            between = between.with_costs(costs)
         options = {}
     summed = None
     if sums is not None or replicas is None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
+import torch.distributed as dist
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors.memories import Memory
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs
 from ssfx.planning.exempt import exempted
 from ssfx.planning.plan import Plan, TensorSpec
+from ssfx.runtime.online_costs import costs_for
 from ssfx.runtime.saved_state import identity
 from ssfx.runtime.sharded.torch_fsdp import ShardGroup
 from ssfx.schemes import Scheme, schemes
@@ -32,6 +36,8 @@ class Leg:
     memory: Memory | None
     comm: Comm
     exempt: frozenset[str] = frozenset()
+    agreed: tuple[Plan, list[int]] | None = None
+    """The plan of a scheme that plans by costs, and the numbers of its buckets' groups."""
     of_shards: ClassVar[bool] = False
     carriers: ClassVar[tuple[str, str] | None] = None
 
@@ -42,9 +48,36 @@ class Leg:
 
     @cached_property
     def _planned(self) -> tuple[Plan, list[int]]:
+        return self.agreed or self._plan_by(None)
+
+    def with_costs(self, costs: Costs | None) -> Leg:
+        """Return the leg with the plan of the first rank of the mesh, by costs that are measured where none are given.
+
+        All ranks of the mesh call it together.
+        """
+        if costs is None:
+            largest = max(group.numel for group in self.groups)
+            costs = costs_for(self.comm, self.comm.device, self.scheme.online(self.given), largest, 0.0)
+        plan, _ = self._plan_by(costs)
+        for group in (self.comm.group, self.groups[0].shards):  # replicas first, then the shards of the first one
+            box = [plan.to_json()]
+            dist.broadcast_object_list(box, group=group, group_src=0)
+            plan = Plan.from_json(box[0])
+        return self.holding(plan)
+
+    def holding(self, plan: Plan) -> Leg:
+        """Return the leg with another plan; ConfigError where one of its buckets is not of one group."""
+        owner = {name: number for number, group in enumerate(self.groups) for name in group.names}
+        found = [{owner.get(name) for lane in bucket.lanes for name in lane.tensors} for bucket in plan.buckets]
+        if any(len(numbers) > 1 or None in numbers for numbers in found):
+            raise ConfigError("this plan was made for other groups of fully_shard; wrap the same modules")
+        return replace(self, agreed=(plan, [number for numbers in found for number in numbers if number is not None]))
+
+    def _plan_by(self, costs: Costs | None) -> tuple[Plan, list[int]]:
         return leg_plan(
             [self._specs(group) for group in self.groups], self.scheme.name, self.given, self.comm.world_size,
             carriers=self.carriers, exempt=lambda plan: exempted(plan, self.exempt),
+            costs=costs,
         )  # fmt: skip
 
     def _specs(self, group: ShardGroup) -> tuple[TensorSpec, ...]:

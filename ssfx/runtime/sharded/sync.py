@@ -203,7 +203,11 @@ class ShardedSync:
         mine = {"seed": self.seed, **self._place(), **self._first.identity}
         sent = sent_shapes(self.shard_plan) if self.shard_plan is not None else {}
         memory = next((leg.memory for leg in self._legs() if leg.memory is not None and leg.memory.stateful), None)
-        if plan_of_state(state, mine, self._shapes, memory, sent) != self.plan:
+        plan = plan_of_state(state, mine, self._shapes, memory, sent)
+        if plan != self.plan and self._replicas is not None and self._first.scheme.profiled:
+            self._first = self._replicas = self._replicas.holding(plan)
+            self.plan = plan
+        if plan != self.plan:
             raise ConfigError("this state was saved with other groups of fully_shard; wrap the same modules")
         for store, names in ((self.store, self._shapes.keys()), (self.shard_store, sent.keys())):
             kept = {name: held for name, held in state["memory"].items() if name in names}
