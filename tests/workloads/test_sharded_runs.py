@@ -13,6 +13,7 @@ from workloads import work_sharded
 
 from ssfx.core.errors import ConfigError
 from ssfx.lab.config.cases import resolve_job
+from ssfx.lab.config.plans import check_plans
 
 SHARDED = {"sharding": "fsdp", "shards": 2}
 FOUR_BITS = {"scheme": "fused_all", "compressor": "qsgd(bits=4,bucket=32,norm=max)"}
@@ -100,6 +101,11 @@ def test_words_of_a_run_become_a_sharded_case() -> None:
     assert case.memory == "none"
 
 
+def checked(words: str) -> None:
+    job = resolve_job(words.split())
+    check_plans(job.cases, job.cluster)
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -111,9 +117,6 @@ def test_words_of_a_run_become_a_sharded_case() -> None:
 )
 def test_what_a_sharded_run_cannot_do_is_said_in_one_line(words: str, says: str) -> None:
     scheme = "" if "scheme" in words else "scheme=ddp"
-    from ssfx.lab.config.plans import check_plans
-
     with pytest.raises(ConfigError, match=says) as error:
-        job = resolve_job(f"sharding=fsdp world_size=2 {scheme} {words}".split())
-        check_plans(job.cases, job.cluster)
+        checked(f"sharding=fsdp world_size=2 {scheme} {words}")
     assert "\n" not in str(error.value)
