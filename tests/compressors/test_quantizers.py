@@ -30,6 +30,7 @@ QUANTIZERS = (
     "qsgd(bits=2,bucket=0)",
     "qsgd(bits=4,bucket=64,norm=max)",
     "qsgd(bucket=0,norm=max)",
+    "qsgd(bits=4,bucket=64,norm=max,nearest=True)",
 )
 EDGES = (1, 2, 7, 8, 9, 31, 32, 33, 1023, 1024, 1025)
 
@@ -189,6 +190,7 @@ def test_receivers_see_what_is_not_finite(spec: str, bad: float, numel: int) -> 
         ("qsgd(bits=3)", "bits must be 2, 4 or 8"),
         ("qsgd(bucket=100)", "multiple of 8"),
         ("qsgd(norm=l1)", "l2 or max"),
+        ("qsgd(bits=4,shared=True,nearest=True)", "drop shared, or nearest"),
         ("ef_signsgd(block=-8)", "multiple of 8"),
         ("terngrad(clip=-1)", "0 for no limit"),
     ],

@@ -56,8 +56,8 @@ def attach_sharded(
     found = groups_of(model)
     groups = [group for group in found if group.names]
     options = dict(options)
-    sums, compressor = options.pop("shards", None), options.pop("weights", None)
-    replicas, shards = _process_groups(groups if compressor is None else found)
+    sums, gathered_by = options.pop("shards", None), options.pop("weights", None)
+    replicas, shards = _process_groups(groups if gathered_by is None else found)
     optimizers = unwrapped(optimizer)
     check_held({name: p for group in groups for name, p in group.parameters()}, optimizers)
     if costs is not None and not schemes[scheme].profiled:
@@ -86,10 +86,10 @@ def attach_sharded(
             options = sums
         summed = ShardSum(groups, *_asked(optimizers, asked, options, True), Comm(shards, model_device(model)), exempt)
     weights = None
-    if compressor is not None:
+    if gathered_by is not None:
         if shards.size() == 1:
             raise ConfigError("the mesh has one shard, so no weights are gathered; leave weights out")
-        weights = weights_leg(found, compressor, Comm(shards, model_device(model)), exempt)
+        weights = weights_leg(found, gathered_by, Comm(shards, model_device(model)), exempt)
     first = between or summed
     assert first is not None
     notice_voting_zeros(model, first.given.get("compressor"), first.comm.rank)
