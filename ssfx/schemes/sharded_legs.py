@@ -13,6 +13,7 @@ from typing import Any
 from ssfx.collectives import Reducer, collectives
 from ssfx.compressors import Compressor, build
 from ssfx.compressors.cast import Cast
+from ssfx.compressors.fp8 import FP8
 from ssfx.compressors.quantizer import Quantizer
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
@@ -26,6 +27,8 @@ _WHOLE_GROUP_BYTES = 1 << 62
 OVER_SHARDS = ("reduce_scatter", "all_to_all")
 GATHERS = ("all_gather", "all_gather")
 """What carries the one message of a group where all of it is dense, and where some is compressed."""
+_WHOLE = (Cast, FP8, Quantizer)
+"""Compressors that send every element, whatever the shapes of tensors."""
 
 Specs = tuple[TensorSpec, ...]
 
@@ -96,10 +99,10 @@ def weights_plan(
 def check_weights(compressor: str) -> None:
     """Raise ConfigError for a compressor by which no weights are gathered."""
     built = build(compressor)
-    if built.vote or built.rounds > 1 or not isinstance(built, (Cast, Quantizer)):
+    if built.vote or built.rounds > 1 or not isinstance(built, _WHOLE):
         raise ConfigError(
             f"weights={compressor} leaves out weights, or agrees on something first, and every rank needs all of them; "
-            'use weights=bf16, weights="qsgd(bits=8,norm=max,nearest=True)", or leave weights out'
+            'use weights=bf16, weights=fp8, weights="qsgd(bits=8,norm=max,nearest=True)", or leave weights out'
         )
 
 
@@ -149,10 +152,10 @@ def _check_shard_sum(scheme: str, given: dict[str, Any], compressor: str | None,
     if compressor is None:
         return
     built = build(compressor)
-    if built.vote or built.rounds > 1 or not (isinstance(built, (Cast, Quantizer)) or _selects(built)):
+    if built.vote or built.rounds > 1 or not (isinstance(built, _WHOLE) or _selects(built)):
         raise ConfigError(
             f"compressor={compressor} does not sum over shards: its payload means nothing to a rank that has only its "
-            'chunk; use compressor=fp16, bf16, "qsgd(bits=8)" or "qsgd(bits=4,bucket=32,norm=max)"'
+            'chunk; use compressor=fp16, bf16, fp8, "qsgd(bits=8)" or "qsgd(bits=4,bucket=32,norm=max)"'
         )
     if built.sparse and memory in (None, "none"):
         raise ConfigError(

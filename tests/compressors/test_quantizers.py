@@ -31,6 +31,9 @@ QUANTIZERS = (
     "qsgd(bits=4,bucket=64,norm=max)",
     "qsgd(bucket=0,norm=max)",
     "qsgd(bits=4,bucket=64,norm=max,nearest=True)",
+    "fp8",
+    "fp8(bucket=64)",
+    "fp8(bucket=0)",
 )
 EDGES = (1, 2, 7, 8, 9, 31, 32, 33, 1023, 1024, 1025)
 

@@ -133,9 +133,10 @@ def test_sums_over_shards_come_close_and_resume(ranks: Run, shape: Any, options:
         ({}, 1),
         ({"scheme": "ddp_fp16", "compressor": "bf16"}, 0.51),
         ({"scheme": "fused_all", "compressor": "qsgd(bits=8)"}, 0.27),
+        ({"scheme": "fused_all", "compressor": "fp8"}, 0.27),
         (FLAT | {"scheme": "fused_all"}, 0.17),
     ],
-    ids=["ddp", "bf16", "8 bits", "4 bits"],
+    ids=["ddp", "bf16", "8 bits", "fp8", "4 bits"],
 )
 def test_what_torch_sends_between_shards_is_what_is_counted(
     ranks: Run, world: int, options: Options, share: float
