@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from ssfx.advice.cases import plan_of_shards, sharding_of
+from ssfx.advice.sharded_steps import Asked, plan_sharded
 from ssfx.compressors.memories import memories
 from ssfx.core import machine
 from ssfx.core.case import Case
@@ -21,7 +23,7 @@ from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
 from ssfx.schemes.online_planning import CutSearch
 from ssfx.schemes.search.measured_search import most_probes
-from ssfx.simulator.pricing.device_memory import device_memory
+from ssfx.simulator.pricing.device_memory import device_memory, sharded_memory
 
 
 def check_plans(cases: Sequence[Case], cluster: Cluster, *, searched: bool = True) -> None:
@@ -76,15 +78,21 @@ def without_room(cases: Sequence[Case], cluster: Cluster) -> list[str]:
     on = cluster.device if cluster.device in device_names() else sheet_named(next(iter(machine.gpus()), ""))
     if on is None:
         return []
-    settings = {(one.model, one.optimizer, one.precision, one.batch_size): one for one in cases if one.device == "cuda"}
+    settings = {
+        (one.model, one.optimizer, one.precision, one.batch_size, one.sharding, one.shards): one
+        for one in cases
+        if one.device == "cuda"
+    }
     found = []
     for case in settings.values():
         if is_shipped(case.model):
             profile = load_shipped(case.model)
-            plan = make_plan("ddp", profile, nominal_costs(replace(cluster, device=on)), {})
-            needed = device_memory(
-                profile, plan, on, optimizer=case.optimizer, precision=case.precision, batch_size=case.batch_size
-            )
+            how: dict[str, Any] = {"optimizer": case.optimizer, "precision": case.precision, "batch_size": case.batch_size}
+            if sharding := sharding_of(case):
+                needed = sharded_memory(profile, plan_sharded(profile, sharding, Asked(), Asked()), on, **how)
+            else:
+                plan = make_plan("ddp", profile, nominal_costs(replace(cluster, device=on)), {})
+                needed = device_memory(profile, plan, on, **how)
             if needed is not None and not needed.fits:
                 found.append(f"{case.model} on {on} {needed.text}")
     return found
@@ -100,7 +108,7 @@ def _density(case: Case) -> float:
 
 def _check_warmup(case: Case) -> None:
     scheme = schemes[case.scheme]
-    if scheme.profiled and case.world_size > 1:
+    if scheme.profiled and case.world_size > 1 and case.sharding == "none":
         online = scheme.online(case.plan_options)
         observed = online.observed_steps
         if online.search is not None:

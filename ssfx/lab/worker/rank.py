@@ -207,7 +207,8 @@ class Task:
 
 def _has_compressor(job: Mapping[str, Any]) -> bool:
     case = _case_in(Path(job["run_dir"]))
-    return case.compressor is not None or case.memory is not None  # schemes that choose compressors have a memory
+    # Schemes that choose compressors have a memory.
+    return any(spec is not None for spec in (case.compressor, case.memory, case.shard_compressor, case.weights))
 
 
 def _batch(text: str) -> dict[str, Any]:
