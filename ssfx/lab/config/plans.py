@@ -87,7 +87,11 @@ def without_room(cases: Sequence[Case], cluster: Cluster) -> list[str]:
     for case in settings.values():
         if is_shipped(case.model):
             profile = load_shipped(case.model)
-            how: dict[str, Any] = {"optimizer": case.optimizer, "precision": case.precision, "batch_size": case.batch_size}
+            how: dict[str, Any] = {
+                "optimizer": case.optimizer,
+                "precision": case.precision,
+                "batch_size": case.batch_size,
+            }
             if sharding := sharding_of(case):
                 needed = sharded_memory(profile, plan_sharded(profile, sharding, Asked(), Asked()), on, **how)
             else:
