@@ -17,7 +17,7 @@ HABITS = ["", "clip", "accumulated", "no sync", "no all-reduce", "checkpointed",
 
 @pytest.mark.parametrize(
     ("weights", "share", "error"),
-    [("bf16", 0.5, 2**-8), ("fp8", 0.3, 2**-4), (EIGHT, 0.3, 1 / 253), (RANDOM, 0.3, 1 / 126)],
+    [("bf16", 0.51, 2**-8), ("fp8", 0.3, 2**-4), (EIGHT, 0.3, 1 / 253), (RANDOM, 0.3, 1 / 126)],
 )
 @pytest.mark.parametrize(("world", "shape"), SHAPES)
 def test_a_gather_is_equal_everywhere_near_the_shards_and_as_long_as_planned(

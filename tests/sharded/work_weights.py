@@ -99,6 +99,7 @@ def evaluated(group: Any, rank: int, world: int, shape: Shape, options: Options)
     other.detach()
     with torch.no_grad():
         exact = float(loss_of(model, rank, 50))
+    model.reshard()
     return _distance(model, twin), low != exact
 
 
