@@ -20,6 +20,7 @@ from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import block_of
 from ssfx.runtime.trace import Tracer
+from ssfx.simulator.pricing.message_sizes import lane_load
 
 if TYPE_CHECKING:
     from ssfx.runtime.sharded.sync import ShardedSync
@@ -74,8 +75,8 @@ def exchange_options(case: Case) -> dict[str, Any]:
 class ShardedExchange:
     """The exchange of a sharded model as the training loop knows exchanges (`ssfx.lab.workloads.sync.Sync`).
 
-    Its times are inside forward and backward: torch gathers and sums there. `moved_bytes` are those of gathers and sums
-    in a step, as planned, by their names in NoExchange.
+    Its times are inside forward and backward: torch gathers and sums there. `planned` has, by their names in NoExchange,
+    the bytes of gathers and sums in a step, and the share of the elements that the sum which the scheme is about sends.
     """
 
     last = None
@@ -92,7 +93,9 @@ class ShardedExchange:
         if sharding.kind == "hsdp":
             found = replace(found, replicas=sync.plan)
         moved = volumes_of(found, passes=case.accumulate)
-        self.moved_bytes = {"contributed_bytes": moved.contributed, "sent_bytes": moved.sent}
+        lanes = [lane for _, lane in sync.plan.lanes()]
+        kept = sum(lane_load(sync.plan, lane).kept for lane in lanes) / sum(map(sync.plan.numel, lanes))
+        self.planned = {"contributed_bytes": moved.contributed, "sent_bytes": moved.sent, "achieved_density": kept}
         self.tracer = Tracer(False, 0)
         self.plan = sync.plan
         self._sync = sync

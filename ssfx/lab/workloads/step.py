@@ -154,13 +154,13 @@ class Stepper:
             return self._sync.last
         grads = [p.grad for p in self._model.parameters() if p.grad is not None]
         norm: Any = nn.utils.get_total_norm(grads)
-        moved: dict[str, float] = {}
+        planned: dict[str, float] = {}
         if isinstance(self._sync, ShardedExchange):
-            norm, moved = norm.full_tensor(), self._sync.moved_bytes
+            norm, planned = norm.full_tensor(), self._sync.planned
         finite = bool(torch.isfinite(norm))
         if not finite and self._scaler is None:
             self._optimizer.zero_grad()
-        return NoExchange(skipped=not finite, **moved)
+        return NoExchange(skipped=not finite, **planned)
 
     def _update(self) -> None:
         """Clip and apply the exchanged gradient, which is the average of all ranks; after a skip there is none."""
