@@ -51,12 +51,12 @@ def leg_plan(
     tensors: list[TensorSpec] = []
     buckets: list[Bucket] = []
     owner: list[int] = []
-    known: dict[Any, Plan] = {}
+    alike: dict[Any, Plan] = {}
     for number in range(len(groups) - 1, -1, -1):  # backward reaches the last group first
         if costs is None:
             whole = make_plan(scheme, profile_of(groups[number]), placeholder_costs(world_size), {**caps, **given})
         else:
-            whole = _by_costs(scheme, groups[number], costs, given, known)
+            whole = _by_costs(scheme, groups[number], costs, given, alike)
         part = exempt(whole)
         made = _one_message(part, *carriers) if carriers else part.buckets
         tensors += part.tensors

@@ -313,7 +313,7 @@ def test_weights_in_fewer_bits_are_gathered_in_fewer_bytes_and_take_compressors_
     (case,) = cases(f"{LLAMA} scheme=ddp sharding=fsdp weights={eight}")
     (other,) = cases(f"{LLAMA} scheme=ddp sharding=fsdp")
     more = memory_of(case, *simulate_case(case)).messages - memory_of(other, *simulate_case(other)).messages
-    assert 0 < more < 2**30
+    assert 0 < more < 2**31  # the root, with a table of a billion elements, is the largest group
 
 
 def test_exempt_kinds_are_dense_whether_a_model_is_shared_or_not() -> None:
@@ -324,7 +324,7 @@ def test_exempt_kinds_are_dense_whether_a_model_is_shared_or_not() -> None:
         vectors = {name for name in by_name if name.endswith(("bias", "norm.weight", "ln_f.weight"))}
         assert any("wte" in name for name in dense)
         assert vectors <= dense
-        assert len(dense) < len(by_name) / 1.5
+        assert all(len(by_name[name].shape) == 1 or "wte" in name or "wpe" in name for name in dense)
         (all_sent,) = steps(f"{GPT} {words}")
         assert not [s for _, lane in all_sent.plan.lanes() for s in lane.segments if s.dense]
 

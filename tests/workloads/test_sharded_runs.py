@@ -41,7 +41,7 @@ def test_a_sharded_run_is_that_of_the_whole_model(
             assert two["losses"][step] == pytest.approx(loss, rel=1e-4)
         for name, value in one["result"].metrics.items():
             assert two["result"].metrics[name] == pytest.approx(value, rel=1e-3, abs=1e-3)
-        assert two["sent"] > one["sent"] > 0  # gathers of weights come on top
+        assert two["sent"] >= one["sent"] > 0  # a gather and a sum over shards are an all-reduce, or more
 
 
 @pytest.mark.slow

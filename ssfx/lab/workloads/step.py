@@ -154,7 +154,7 @@ class Stepper:
             return self._sync.last
         grads = [p.grad for p in self._model.parameters() if p.grad is not None]
         norm: Any = nn.utils.get_total_norm(grads)
-        planned: dict[str, float] = {}
+        planned: dict[str, Any] = {}
         if isinstance(self._sync, ShardedExchange):
             norm, planned = norm.full_tensor(), self._sync.planned
         finite = bool(torch.isfinite(norm))

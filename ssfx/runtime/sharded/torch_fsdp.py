@@ -134,7 +134,9 @@ class ShardGroup:
 
     def gather_dtype(self) -> torch.dtype:
         """Return the dtype that weights are gathered in; ConfigError where torch gathers something else than shards."""
-        found = {self._raw.mp_policy.param_dtype or one.sharded_param.dtype for one in self._raw.fsdp_params}
+        found: set[torch.dtype] = {
+            self._raw.mp_policy.param_dtype or one.sharded_param.dtype for one in self._raw.fsdp_params
+        }
         if any(hasattr(local_shard(one.sharded_param), "fsdp_pre_all_gather") for one in self._raw.fsdp_params):
             why = "tensors that change themselves before they are gathered (fsdp_pre_all_gather)"
         elif self._raw.post_forward_mesh_info not in (None, self._native_info):
