@@ -75,8 +75,8 @@ def exchange_options(case: Case) -> dict[str, Any]:
 class ShardedExchange:
     """The exchange of a sharded model as the training loop knows exchanges (`ssfx.lab.workloads.sync.Sync`).
 
-    Its times are inside forward and backward: torch gathers and sums there. `planned` has, by their names in NoExchange,
-    the bytes of gathers and sums in a step, and the share of the elements that the sum which the scheme is about sends.
+    Its times are inside forward and backward: torch gathers and sums there. `planned` has, by names in NoExchange, the
+    bytes of gathers and sums in a step, and the share of the elements that travel in the sum which `scheme` is about.
     """
 
     last = None
