@@ -8,6 +8,7 @@ steps, in turns with them: forward, backward and step of the model that `fully_s
 exchanges of other sizes. What compressors take was recorded on such a machine earlier (`ssfx profile compressors`).
 Nothing is fitted to the steps. Times are medians over rounds of the slowest rank.
 
+With --hsdp every step is also printed as so many times the step in which nothing travels between replicas.
 Gloo holds up the training thread, so that this checks bytes, prices and order, but no overlap.
 """
 
@@ -139,6 +140,8 @@ def report(found: Mapping[str, Any], network: Network | None, shape: tuple[int, 
     guessed = predicted(found, mesh_of(found, network, shape), shape)
     alone_s = median(step[-1] for step in found["alone"])
     print(f"alone {1e3 * alone_s:.1f} ms, computing took {median(found['crowding']):.2f} times its CPU seconds")
+    if found["apart"]:
+        print(f"without the exchange between replicas {1e3 * median(found['apart']):.1f} ms")
     errors = []
     for name, times in found["steps"].items():
         took_s = median(times)
@@ -146,6 +149,7 @@ def report(found: Mapping[str, Any], network: Network | None, shape: tuple[int, 
         print(
             f"{name:28} measured {1e3 * took_s:7.1f} ms ({1e3 * min(times):.1f}-{1e3 * max(times):.1f})  "
             f"predicted {1e3 * guessed[name]:7.1f} ms  {errors[-1]:+.1%}"
+            + (f"  {took_s / median(found['apart']):.2f}x without replicas' exchange" if found["apart"] else "")
         )
     print(f"mean error {sum(map(abs, errors)) / len(errors):.1%}, worst {max(errors, key=abs):+.1%}")
 

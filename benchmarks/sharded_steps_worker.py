@@ -125,11 +125,12 @@ def main(request_file: str) -> None:
     # On a mesh of its own a rank exchanges nothing, and fully_shard's own code takes what it takes.
     alone = Variant(DeviceMesh("cpu", [rank]), None)
     variants = {name: Variant(mesh, options) for name, options in request["variants"].items()}
-    for one in (alone, *variants.values()):
+    apart = [Variant(mesh["shards"], None)] if replicas > 1 else []  # nothing travels between its replicas
+    for one in (alone, *apart, *variants.values()):
         for _ in range(WARM_STEPS):
             one.step()
     found: dict[str, Any] = {
-        "alone": [], "crowding": [], "steps": {name: [] for name in variants},
+        "alone": [], "apart": [], "crowding": [], "steps": {name: [] for name in variants},
         "exchanges": {leg: {name: {str(n): [] for n in request["sizes"]} for name in _primitives(group)}
                       for leg, group in groups.items()},
         "tensors": [[name, list(p.shape)] for name, p in alone.model.named_parameters()],
@@ -142,6 +143,9 @@ def main(request_file: str) -> None:
             took_s = alone.step()
             found["crowding"].append(took_s[-1] / (thread_time() - cpu_s))
             found["alone"].append(_slowest(took_s))
+            for one in apart:
+                dist.barrier()
+                found["apart"].append(_slowest(one.step())[-1])
             dist.barrier()
             found["steps"][name].append(_slowest(variants[name].step())[-1])
             for leg, group in groups.items():

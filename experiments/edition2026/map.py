@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NAME = "edition2026.map"
 TITLE = "where compression pays in 2026, by GPU and by bandwidth of the network"
 CLAIMS = ()
-NEEDS = {"experiment": "edition2026", "calibration": bool}
+NEEDS = {"experiment": "edition2026", "calibration": bool, "sharding": bool}
 NOTES = ("No paper's figure: what docs/edition2026.md says rests on it.",)
 
 GPUS = {

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ssfx.advice.sharded_steps import Asked, ShardedStep, plan_sharded, simulate_sharded
+from ssfx.advice.sharded_steps import Asked, Others, ShardedStep, plan_sharded, simulate_sharded
 from ssfx.compressors.memories import memories
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
 from ssfx.core.spec import name_of
-from ssfx.perf_model.mesh import mesh_on
+from ssfx.perf_model.mesh import Mesh, mesh_on
 from ssfx.perf_model.target import Target, target_of
-from ssfx.planning.sharding import DTYPES, Sharding
+from ssfx.planning.exempt import exempt_by_name, exempted
+from ssfx.planning.profile import Profile
+from ssfx.planning.sharding import DTYPES, ShardedPlan, Sharding
 from ssfx.schemes.make_plan import check_memory, make_plan
 from ssfx.simulator import SelectionStats, Simulated, simulate
 from ssfx.simulator.pricing.device_memory import DeviceMemory, device_memory, sharded_memory
@@ -94,22 +96,25 @@ def sharding_of(case: Case) -> Sharding | None:
 def _step(case: Case, target: Target, factor: float, selection: SelectionStats | None) -> Simulated:
     """Return the step with `factor` times the bandwidth of the network."""
     if sharding := sharding_of(case):
-        found = plan_sharded(target.profile, sharding, *asked_of(case))
         mesh = mesh_on(target.cluster, sharding.shards)
         mesh = mesh if factor == 1 else mesh.at_bandwidth(factor)
+        found = plan_of_shards(case, target.profile, sharding, mesh)
         return simulate_sharded(found, target.profile, mesh, selection=selection, accumulate=case.accumulate)
     system = target.system if factor == 1 else target.system.at_bandwidth(factor)
     costs = system.planning_costs(case.compressor, case.density)
     plan = make_plan(case.scheme, target.profile, costs, case.plan_options)
+    plan = exempted(plan, exempt_by_name(plan.tensors, case.exempt))
     if case.memory is not None:
         check_memory(plan, memories.build(case.memory))
     return simulate(plan, target.profile, system, selection=selection, accumulate=case.accumulate)
 
 
-def asked_of(case: Case) -> tuple[Asked, Asked]:
-    """Return what a case asks of the sum that its scheme is about, and of the one over shards beside replicas."""
+def plan_of_shards(case: Case, profile: Profile, sharding: Sharding, mesh: Mesh) -> ShardedPlan:
+    """Return the plans of a case whose model ranks share, made for `profile`; ConfigError for what attach refuses."""
     memory = None if case.memory == "none" else case.memory
-    return Asked(case.scheme, case.plan_options, memory), over_shards(case.shard_compressor)
+    asked = Asked(case.scheme, case.plan_options, memory)
+    others = Others(case.weights, case.exempt)
+    return plan_sharded(profile, sharding, asked, over_shards(case.shard_compressor), others, mesh)
 
 
 def over_shards(compressor: str | None) -> Asked:

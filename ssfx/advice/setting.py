@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from ssfx.advice.cases import over_shards
 from ssfx.advice.sending import recorded_spec
-from ssfx.advice.sharded_steps import Asked, ShardedStep, plan_sharded, simulate_sharded
+from ssfx.advice.sharded_steps import Asked, Others, ShardedStep, plan_sharded, simulate_sharded
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster import Cluster, Link
 from ssfx.perf_model.mesh import Mesh, mesh_on
 from ssfx.perf_model.timing_model import TimingModel
+from ssfx.planning.exempt import exempt_by_name, exempted
 from ssfx.planning.plan import Plan, Segment
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import Sharding
@@ -90,6 +91,8 @@ class Setting:
     """How ranks share the model; None: each has all of it."""
     shard_compressor: str | None = None
     """Of the sum over shards beside replicas; None: torch's own sum."""
+    others: Others = field(default_factory=Others)
+    """How weights of a sharded model are gathered, and the kinds that travel as they are, of whole models too."""
 
     @cached_property
     def system(self) -> TimingModel:
@@ -159,6 +162,8 @@ class Setting:
             return [{"compressor": "bf16"}]
         if scheme == "fused_all" and self.sharding is not None and self.sharding.kind == "fsdp":
             return [{"compressor": spec} for spec in OVER_SHARDS]
+        if schemes[scheme].chooses:  # no replica shares a node with another
+            return [{"quality": "normal", **({} if self.train_steps is None else {"train_steps": self.train_steps})}]
         return []
 
     @cached_property
@@ -169,7 +174,8 @@ class Setting:
     def _sharded_trial(self, sharding: Sharding, scheme: str, given: Mapping[str, Any]) -> Trial:
         options = {key: value for key, value in given.items() if key != WHOLE}
         sharding = replace(sharding, reshard_after_forward=sharding.reshard_after_forward and WHOLE not in given)
-        found = plan_sharded(self.profile, sharding, Asked(scheme, options), over_shards(self.shard_compressor))
+        sums = over_shards(self.shard_compressor)
+        found = plan_sharded(self.profile, sharding, Asked(scheme, options), sums, self.others, self._mesh)
         return Trial(scheme, given, simulate_sharded(found, self.profile, self._mesh))
 
     def trial(self, scheme: str, given: Mapping[str, Any]) -> Trial:
@@ -179,4 +185,5 @@ class Setting:
         compressor = given.get("compressor", schemes[scheme].compressor)
         costs = self.system.planning_costs(compressor, given.get("density"))
         plan = make_plan(scheme, self.profile, costs, dict(given))
+        plan = exempted(plan, exempt_by_name(plan.tensors, self.others.exempt))
         return Trial(scheme, given, simulate(plan, self.profile, self.system))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ssfx.core.lazy import numpy as np
 from ssfx.perf_model.mesh import Mesh
 from ssfx.perf_model.timing_model import TimingModel
+from ssfx.planning.exempt import exempt_by_name, exempted
 from ssfx.planning.plan import Lane, Plan
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import ShardedPlan, Sharding, Unit, units_of
-from ssfx.schemes.sharded_legs import check_leg, leg_plan
+from ssfx.schemes import schemes
+from ssfx.schemes.sharded_legs import OVER_SHARDS, check_leg, check_weights, leg_plan, weights_plan
 from ssfx.simulator.pricing.features import CALLS, NUMEL, PACKED, REST, compressed, plain
 from ssfx.simulator.pricing.message_sizes import plan_traffic
 from ssfx.simulator.pricing.plan_messages import Message, PlanMessages
@@ -37,6 +39,14 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Others:
+    """What is asked of a sharded model besides sums: the compressor of weights' gathers, and kinds sent as they are."""
+
+    weights: str | None = None
+    exempt: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class ShardedStep(Simulated):
     """One step of a sharded model; `plan` is that of the sum that the scheme is about."""
 
@@ -46,16 +56,20 @@ class ShardedStep(Simulated):
     @property
     def volumes(self) -> Volumes:
         """What a rank hands over and sends in gathers of weights and in both sums."""
-        found = self.sharded
-        contributed = sum(_gathered(found))
-        sent = (found.sharding.shards - 1) * contributed
-        for _, lane in found.shards.lanes():
-            contributed += handed_over(found.shards, lane)
-            sent += shard_traffic(found.shards, lane).sent_bytes
-        if found.replicas is not None:
-            between = self.selection.volumes(found.replicas)
-            contributed, sent = contributed + between.contributed, sent + between.sent
-        return Volumes(self.passes * contributed, self.passes * sent)
+        return volumes_of(self.sharded, self.selection, self.passes)
+
+
+def volumes_of(found: ShardedPlan, selection: SelectionStats | None = None, passes: int = 1) -> Volumes:
+    """Return what a rank hands over and sends in gathers of weights and in both sums, in a step of so many passes."""
+    contributed = sum(_gathered(found))
+    sent = (found.sharding.shards - 1) * contributed
+    for _, lane in found.shards.lanes():
+        contributed += handed_over(found.shards, lane)
+        sent += shard_traffic(found.shards, lane).sent_bytes
+    if found.replicas is not None:
+        between = (selection or SelectionStats()).volumes(found.replicas)
+        contributed, sent = contributed + between.contributed, sent + between.sent
+    return Volumes(passes * contributed, passes * sent)
 
 
 def sent_bytes(found: ShardedPlan, rank: int = 0) -> int:
@@ -67,27 +81,47 @@ def sent_bytes(found: ShardedPlan, rank: int = 0) -> int:
 
 def _gathered(found: ShardedPlan) -> list[int]:
     """Return what a rank brings to the gathers of each group's weights in a pass; the root is gathered once."""
-    again = found.sharding.reshard_after_forward
-    return [gathered_bytes(unit, found.sharding) * (2 if again and unit.name else 1) for unit in found.units]
+    twice = found.sharding.reshard_after_forward
+    sizes = zip(gathered_bytes(found), found.units, strict=True)
+    return [nbytes * (2 if twice and unit.name else 1) for nbytes, unit in sizes]
 
 
-def plan_sharded(profile: Profile, sharding: Sharding, asked: Asked, over_shards: Asked) -> ShardedPlan:
+def plan_sharded(
+    profile: Profile, sharding: Sharding, asked: Asked, over_shards: Asked, others: Others | None = None,
+    mesh: Mesh | None = None,
+) -> ShardedPlan:  # fmt: skip
     """Return the plans of a sharded model, as `ssfx.attach` makes them; ConfigError for what that refuses.
 
     `asked` is about the sum over replicas, or over shards where there are none; `over_shards` says how shards are
-    summed beside replicas.
+    summed beside replicas. A scheme that plans by costs takes those of `mesh` between replicas.
     """
+    others = others or Others()
     units = units_of(profile.tensors)
     shards = [unit.shards(sharding.shards, sharding.reduce_dtype) for unit in units]
+    names = exempt_by_name(profile.tensors, others.exempt)
+
+    def exempt(plan: Plan) -> Plan:
+        return exempted(plan, names)
+
     first = asked if sharding.kind == "fsdp" else over_shards
     check_leg(first.scheme, dict(first.given), first.memory, of_shards=True)
-    plan, owner = leg_plan(shards, first.scheme, dict(first.given), sharding.shards, of_shards=True)
-    keeps = first.memory not in (None, "none")
-    if sharding.kind == "fsdp":
-        return ShardedPlan(sharding, units, plan, None, tuple(owner), (), keeps)
-    check_leg(asked.scheme, dict(asked.given), asked.memory, of_shards=False)
-    between, of_replicas = leg_plan(shards, asked.scheme, dict(asked.given), sharding.replicas, of_shards=False)
-    return ShardedPlan(sharding, units, plan, between, tuple(owner), tuple(of_replicas), keeps)
+    plan, owner = leg_plan(
+        shards, first.scheme, dict(first.given), sharding.shards, carriers=OVER_SHARDS, exempt=exempt
+    )  # fmt: skip
+    found = ShardedPlan(sharding, units, plan, None, tuple(owner), (), first.memory not in (None, "none"))
+    if sharding.kind == "hsdp":
+        check_leg(asked.scheme, dict(asked.given), asked.memory, of_shards=False)
+        costs = None
+        if schemes[asked.scheme].profiled and mesh is not None and mesh.replicas is not None:
+            costs = mesh.replicas.planning_costs(asked.given.get("compressor"), asked.given.get("density"))
+        plan, owner = leg_plan(shards, asked.scheme, dict(asked.given), sharding.replicas, exempt=exempt, costs=costs)
+        found = replace(found, replicas=plan, of_replicas=tuple(owner))
+    if others.weights is not None:
+        check_weights(others.weights)
+        gathered = [unit.shards(sharding.shards, sharding.gather_dtype) for unit in units]
+        plan, owner = weights_plan(gathered, others.weights, sharding.shards, exempt)
+        found = replace(found, weights=plan, of_weights=tuple(owner))
+    return found
 
 
 def simulate_sharded(
@@ -114,10 +148,8 @@ def simulate_sharded(
             over_replicas[number] = _replica_sum(
                 [messages[i] for i in mine], found.units[number], found.sharding, mesh.replicas, native
             )
-    costs = [
-        UnitCosts(_gather(unit, found.sharding, inside), over_shards[number], over_replicas[number])
-        for number, unit in enumerate(found.units)
-    ]
+    gathers = _gathers(found, inside)
+    costs = [UnitCosts(*parts) for parts in zip(gathers, over_shards, over_replicas, strict=True)]
     system = mesh.shards
     over = system.overheads
     machine = Machine(over.fill_s_per_byte, over.lane_s, system.host_shares, mesh.apart)
@@ -142,9 +174,36 @@ def _by_group(plan: Plan, owner: Sequence[int], count: int, parts: Sequence[list
     return found
 
 
-def _gather(unit: Unit, sharding: Sharding, prices: Prices) -> Part:
-    nbytes = gathered_bytes(unit, sharding)
-    return _exchange(f"gather {unit.name or 'root'}", "all_gather", nbytes, prices, 0)
+def _gathers(found: ShardedPlan, prices: Prices) -> list[list[Part]]:
+    """Return one gather of each group's weights: torch's, or shards compressed, sent, and decoded rank by rank."""
+    gathers = [
+        [_exchange(f"gather {unit.name or 'root'}", "all_gather", nbytes, prices, 0)]
+        for unit, nbytes in zip(found.units, gathered_bytes(found), strict=True)
+    ]
+    if (plan := found.weights) is None:
+        return gathers
+    fill_s_per_byte = prices.system.overheads.fill_s_per_byte
+    for (bucket, _), lane in plan.lanes():
+        number = found.of_weights[bucket]
+        if is_native(lane):
+            continue
+        spec, table, packed = _call(plan, lane)
+        copied_s = fill_s_per_byte * 4 * float(table[NUMEL].sum())  # into one vector, and back into places
+        encode_s = float(prices.call_s(spec, packed.sum(axis=1, keepdims=True))[0]) + copied_s
+        decode_s = float(prices.decode_s(spec, "all_gather", packed).sum()) + plan.world_size * copied_s
+        name = found.units[number].name or "root"
+        gathers[number] = [
+            Part("compress", f"weights of {name}", encode_s), *gathers[number],
+            Part("decompress", f"weights of {name}", decode_s),
+        ]  # fmt: skip
+    return gathers
+
+
+def _call(plan: Plan, lane: Lane) -> tuple[str, Any, Any]:
+    """Return the compressor of a lane, the features of its segments, and those of the compressed ones."""
+    table = np.array([_features(plan, segment) for segment in lane.segments], dtype=float).T
+    spec = next(segment.compressor for segment in lane.segments if segment.compressor is not None)
+    return spec, table, table[:, table[CALLS] > 0]
 
 
 def _exchange(name: str, primitive: str, nbytes: int, prices: Prices, row: int) -> Part:
@@ -159,9 +218,7 @@ def _shard_sum(plan: Plan, lane: Lane, prices: Prices, row: int) -> list[Part]:
     if is_native(lane):
         return [_exchange("reduce_scatter", "reduce_scatter", nbytes, prices, row)]
     ranks = plan.world_size
-    table = np.array([_features(plan, segment) for segment in lane.segments], dtype=float).T
-    packed = table[:, table[CALLS] > 0]
-    spec = next(segment.compressor for segment in lane.segments if segment.compressor is not None)
+    spec, table, packed = _call(plan, lane)
     whole = ranks * packed.sum(axis=1, keepdims=True)
     over = prices.system.overheads
     encode_s = float(prices.call_s(spec, whole)[0]) + over.add_s * float(whole[PACKED, 0])

@@ -11,6 +11,7 @@ from ssfx.cli.terminal import print_table
 
 if TYPE_CHECKING:
     from ssfx.config.plans import Planned
+    from ssfx.perf_model.mesh import Mesh
     from ssfx.planning.plan import Plan
     from ssfx.planning.profile import Profile
     from ssfx.planning.sharding import ShardedPlan
@@ -25,6 +26,7 @@ def show_sharded(planned: Planned, as_json: bool, why: bool) -> None:
     from ssfx.advice.sharded_steps import Asked, plan_sharded
     from ssfx.config.plans import profile_of
     from ssfx.core.errors import ConfigError
+    from ssfx.perf_model.mesh import mesh_on
 
     if why:
         raise ConfigError("--why explains plans of scheme=auto, which plans no sharded model; drop it")
@@ -32,29 +34,29 @@ def show_sharded(planned: Planned, as_json: bool, why: bool) -> None:
     assert sharding is not None
     memory = None if parts.memory == "none" else parts.memory
     asked = Asked(parts.scheme, parts.plan_options, memory)
-    found = plan_sharded(profile, sharding, asked, over_shards(planned.shard_compressor))
+    mesh = mesh_on(planned.cluster, sharding.shards)
+    found = plan_sharded(profile, sharding, asked, over_shards(planned.shard_compressor), planned.others, mesh)
     if as_json:
         click.echo(found.plan.to_json())
         return
     click.secho(f"{parts.scheme} for {planned.model} on {planned.cluster.name}, {sharding.text}", bold=True)
-    _show_gathers(found)
+    _show_gathers(planned, found)
     _show_plan("sums over shards", found.shards)
     if found.replicas is not None:
         _show_plan("sums over replicas", found.replicas)
-    _show_time(planned, found, profile)
+    _show_time(planned, found, profile, mesh)
     click.echo(f"digest {found.plan.digest}")
 
 
-def _show_gathers(found: ShardedPlan) -> None:
+def _show_gathers(planned: Planned, found: ShardedPlan) -> None:
     from ssfx.simulator.pricing.shard_messages import gathered_bytes
 
-    sharding, units = found.sharding, found.units
-    largest = max(gathered_bytes(unit, sharding) for unit in units)
-    again = "again for backward" if sharding.reshard_after_forward else "once"
+    sizes = gathered_bytes(found)
+    again = "again for backward" if found.sharding.reshard_after_forward else "once"
+    by = found.sharding.gather_dtype if found.weights is None else planned.others.weights
     click.echo(
-        f"gathers of weights in {sharding.gather_dtype}: {len(units)} groups, {again}; a rank brings "
-        f"{bytes_text(sum(gathered_bytes(unit, sharding) for unit in units))} to one of all, {bytes_text(largest)} to "
-        "that of the largest"
+        f"gathers of weights in {by}: {len(sizes)} groups, {again}; a rank brings {bytes_text(sum(sizes))} to one of "
+        f"all, {bytes_text(max(sizes))} to that of the largest"
     )
 
 
@@ -66,15 +68,14 @@ def _show_plan(title: str, plan: Plan) -> None:
         click.echo(f"  and {len(rows) - _ROWS} more")
 
 
-def _show_time(planned: Planned, found: ShardedPlan, profile: Profile) -> None:
+def _show_time(planned: Planned, found: ShardedPlan, profile: Profile, mesh: Mesh) -> None:
     from ssfx.advice.sharded_steps import simulate_sharded
-    from ssfx.perf_model.mesh import mesh_on
     from ssfx.simulator.pricing.device_memory import sharded_memory
 
     needed = sharded_memory(profile, found, planned.cluster.device, precision=planned.precision)
     if needed:
         click.secho(f"memory: {needed.text}", fg=None if needed.fits else "yellow")
-    step = simulate_sharded(found, profile, mesh_on(planned.cluster, found.sharding.shards))
+    step = simulate_sharded(found, profile, mesh)
     volumes = step.volumes
     click.echo(
         f"bytes per rank and step, gathers too: {bytes_text(volumes.contributed)} handed over, "

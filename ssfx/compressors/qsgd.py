@@ -18,12 +18,14 @@ class QSGDOptions:
 
     `bucket` 0 is one norm for the whole segment. `norm`: l2, the Euclidean norm, or max, the largest magnitude.
     `shared`: the largest norm of all ranks is everybody's, so that an all-reduce can add the levels, a byte each.
+    `nearest`: to the nearest level instead of at random, for weights: half the variance, but not right on average.
     """
 
     bits: int = 8
     bucket: int = 512
     norm: str = "l2"
     shared: bool = False
+    nearest: bool = False
 
     def __post_init__(self) -> None:
         if self.bits not in (2, 4, 8):
@@ -31,6 +33,8 @@ class QSGDOptions:
         if self.norm not in ("l2", "max"):
             raise ValueError(f"norm must be l2 or max, got {self.norm}")
         check_block("bucket", self.bucket)
+        if self.shared and self.nearest:
+            raise ValueError("levels of all ranks' norms are rounded at random; drop shared, or nearest")
         if self.shared and self.bits == 8:
             raise ValueError("levels of 8 bits leave a byte no room for a sum; use shared=True with bits=2 or bits=4")
 
@@ -82,7 +86,8 @@ class QSGD(Quantizer):
         if options.shared:
             quantizers(batch.vector.device).agreed_levels(batch, options.top, options.bucket)
             return
-        quantizers(batch.vector.device).levels(batch, options.bits, options.bucket, options.norm == "max")
+        largest = options.norm == "max"
+        quantizers(batch.vector.device).levels(batch, options.bits, options.bucket, largest, options.nearest)
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * level * norm / s."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from ssfx.advice.ranking import Advice, advise
 from ssfx.advice.setting import Setting
+from ssfx.advice.sharded_steps import Others
 from ssfx.config.clusters import check_recorded, choice_at
 from ssfx.config.compose import compose
 from ssfx.config.iteration_time import KEY, split_words, timed_model
@@ -97,8 +98,9 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
     density = setting.density if settings.density is None else settings.density
     shared = shared_model(settings, cluster)
     return replace(
-        setting, density=density, train_steps=train_steps, sharding=shared, shard_compressor=settings.shard_compressor
-    )
+        setting, density=density, train_steps=train_steps, sharding=shared,
+        shard_compressor=settings.shard_compressor, others=Others(settings.weights, settings.exempt),
+    )  # fmt: skip
 
 
 def advise_on(profile: Profile, cluster: str = "local", batch_size: int = 0, **options: Any) -> Advice:

@@ -132,7 +132,7 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
     if not key or not text:
         raise ConfigError(f"{word!r} is not key=value; write for example density=0.05")
     functions = create_functions()
-    specs = key in (*WITH_SPECS, "shard_compressor")
+    specs = key in (*WITH_SPECS, "shard_compressor", "weights")
     for name in set(_CALL.findall(text)) - set(functions.definitions) if specs else ():
         functions.register(name, _spec_of(name))
     try:

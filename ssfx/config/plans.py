@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from ssfx.advice.sharded_steps import Others
 from ssfx.config.clusters import check_recorded
 from ssfx.config.components import Components, complete, components, on_nodes
 from ssfx.config.compose import chosen, compose, expanded
@@ -24,6 +25,7 @@ from ssfx.perf_model.plan_costs import costs_on, nominal_costs
 from ssfx.perf_model.saved_profiles import is_saved, saved_profile
 from ssfx.perf_model.shipped_profiles import load_shipped, profile_on
 from ssfx.planning.costs import Costs
+from ssfx.planning.exempt import exempt_by_name, exempted
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import Sharding
@@ -47,6 +49,8 @@ class Planned:
     """How the model is shared among ranks."""
     shard_compressor: str | None = None
     """Of the sum over shards beside replicas."""
+    others: Others = field(default_factory=Others)
+    """How weights of a sharded model are gathered, and the kinds that travel as they are, of whole models too."""
 
 
 def resolve_plan(words: Iterable[str]) -> Planned:
@@ -64,11 +68,11 @@ def resolve_plan(words: Iterable[str]) -> Planned:
     parts = components(config, settings.density, asked="density" in point)
     name, shared = config["model"]["name"], shared_model(settings, cluster)
     if shared is None:
-        return Planned(name, cluster.device, cluster, on_nodes(parts, cluster), iteration_ms, settings.precision)
-    parts = with_memory(parts, shared, asked=False)
+        parts = on_nodes(parts, cluster)
     return Planned(
-        name, cluster.device, cluster, parts, iteration_ms, settings.precision, shared, settings.shard_compressor
-    )
+        name, cluster.device, cluster, with_memory(parts, shared, asked=False), iteration_ms, settings.precision,
+        shared, settings.shard_compressor, Others(settings.weights, settings.exempt),
+    )  # fmt: skip
 
 
 def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
@@ -86,7 +90,8 @@ def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
         if schemes[planned.parts.scheme].profiled:
             raise
         found, costs = str(error), nominal_costs(planned.cluster)
-    return make_plan(planned.parts.scheme, profile, costs, planned.parts.plan_options), profile, found
+    plan = make_plan(planned.parts.scheme, profile, costs, planned.parts.plan_options)
+    return exempted(plan, exempt_by_name(plan.tensors, planned.others.exempt)), profile, found
 
 
 def profile_of(planned: Planned) -> Profile:

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from ssfx.core.case import Kind, ReduceDtype, Schedule
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.numbers import numeric
+from ssfx.planning.exempt import kinds_of
 
 MOST = {
     "batch_size": 10**7, "world_size": 10**6, "threads": 1024, "steps": 10**9, "repeats": 10**4, "seed": 2**32 - 1,
@@ -61,6 +62,8 @@ class Settings:
     reduce_dtype: ReduceDtype
     reshard_after_forward: bool
     shard_compressor: str | None
+    weights: str | None
+    exempt: tuple[str, ...]
 
     def __post_init__(self) -> None:
         for key in ("batch_size", "world_size", "threads", "steps", "repeats", "accumulate", "jobs", "shards"):
@@ -82,6 +85,7 @@ class Settings:
         if self.density is not None and not 0 < self.density <= 1:
             raise ConfigError(f"density is the kept fraction and must be in (0, 1], got {self.density:g}")
         self._check_schedule()
+        kinds_of(self.exempt)
         if self.evaluate_every and not self.evaluate:
             raise ConfigError(f"evaluate_every={self.evaluate_every} needs evaluate=true")
         if (self.target_metric is None) != (self.target_value is None):

@@ -12,8 +12,9 @@ from ssfx.core.errors import ConfigError
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.mesh import shards_of
 from ssfx.planning.sharding import DTYPES, Sharding
+from ssfx.schemes.sharded_legs import check_weights
 
-SHARDING_KEYS = ("sharding", "shards", "reduce_dtype", "reshard_after_forward", "shard_compressor")
+SHARDING_KEYS = ("sharding", "shards", "reduce_dtype", "reshard_after_forward", "shard_compressor", "weights", "exempt")
 
 
 def shared_model(settings: Settings, cluster: Cluster, engine: str = "simulate") -> Sharding | None:
@@ -25,10 +26,9 @@ def shared_model(settings: Settings, cluster: Cluster, engine: str = "simulate")
         _refuse_without(settings)
         return None
     if engine != "simulate":
-        raise ConfigError(
-            f"sharding={settings.sharding} is simulated, and engine={engine} trains whole models; use engine=simulate, "
-            "or ssfx.attach in a script of your own that calls fully_shard"
-        )
+        _refuse_training(settings)
+    if settings.weights is not None:
+        check_weights(settings.weights)
     if settings.shard_compressor is not None:
         if settings.sharding == "fsdp":
             raise ConfigError(
@@ -43,6 +43,18 @@ def shared_model(settings: Settings, cluster: Cluster, engine: str = "simulate")
     )  # fmt: skip
 
 
+def _refuse_training(settings: Settings) -> None:
+    """Raise ConfigError for the first key of a run that trains a whole model only."""
+    refused = {"trace": True, "time_compute_only": True, "precision": "fp16"}
+    for key, value in refused.items():
+        if getattr(settings, key) == value:
+            text = str(value).lower() if value is True else value
+            raise ConfigError(
+                f"{key}={text} is of runs that train whole models, and sharding={settings.sharding} shares one among "
+                f"ranks; {'use precision=bf16' if key == 'precision' else f'drop {key}'}"
+            )
+
+
 def _refuse_without(settings: Settings) -> None:
     """Raise ConfigError for the first key of sharded models that was given without sharding."""
     if settings.shards is not None:
@@ -54,6 +66,11 @@ def _refuse_without(settings: Settings) -> None:
         raise ConfigError(
             f"shard_compressor={settings.shard_compressor} sums over shards, and sharding=none has none; use "
             f"sharding=hsdp, or 'compressor={settings.shard_compressor}' with scheme=fused_all"
+        )
+    if settings.weights is not None:
+        raise ConfigError(
+            f"weights={settings.weights} gathers weights of sharded models, and sharding=none has none; use "
+            "sharding=fsdp, or drop weights"
         )
     if settings.reduce_dtype != "fp32":
         raise ConfigError(
@@ -75,10 +92,11 @@ def with_memory(parts: Components, shared: Sharding | None, *, asked: bool) -> C
 
 
 def of_case(settings: Settings, shared: Sharding | None) -> dict[str, Any]:
-    """Return the fields of a case that say how its model is shared."""
+    """Return the fields of a case that say how its model is shared, and what travels as it is."""
     if shared is None:
-        return {}
+        return {"exempt": settings.exempt}
     return {
+        "exempt": settings.exempt, "weights": settings.weights,
         "sharding": shared.kind, "shards": shared.shards, "reduce_dtype": settings.reduce_dtype,
         "reshard_after_forward": shared.reshard_after_forward, "shard_compressor": settings.shard_compressor,
     }  # fmt: skip

@@ -39,6 +39,8 @@ LATER_FIELDS: dict[str, Any] = {
     "reduce_dtype": "fp32",
     "reshard_after_forward": True,
     "shard_compressor": None,
+    "weights": None,
+    "exempt": (),
 }
 """Fields that came after the first committed rows, with the value that says nothing: then they are left out of a case's
 identity, so that a run without them is identified by what it always was."""
@@ -179,7 +181,7 @@ class Case:
     initial_weights: str = ""
     """Weights that training starts from, as the name of their folder and a digest of it; empty: random ones."""
     sharding: Kind = "none"
-    """How the model is shared among ranks, in virtual time: not, over all of them (fsdp), or with replicas (hsdp)."""
+    """How the model is shared among ranks: not, over all of them (fsdp), or with replicas (hsdp)."""
     shards: int = 0
     """Ranks that share a replica of the model; 0 without sharding."""
     reduce_dtype: ReduceDtype = "fp32"
@@ -188,10 +190,15 @@ class Case:
     """Whether the blocks of a sharded model are gathered again for backward."""
     shard_compressor: str | None = None
     """Spec of the compressor of the sum over shards, of sharding=hsdp; None: torch's own sum."""
+    weights: str | None = None
+    """Spec of the compressor by which weights of a sharded model are gathered; None: torch's own gather."""
+    exempt: tuple[str, ...] = ()
+    """Kinds of tensors that travel as they are; see ssfx.planning.exempt."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cluster", ClusterChoice.of(self.cluster))
         object.__setattr__(self, "milestones", tuple(float(one) for one in self.milestones))
+        object.__setattr__(self, "exempt", tuple(self.exempt))
         # 1 and 1.0 are equal but differ in JSON; equal cases must have equal ids.
         for name in ("density", "lr", "momentum", "weight_decay", "clip_norm", "lr_warmup", "target_value"):
             value = getattr(self, name)

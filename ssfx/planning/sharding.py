@@ -81,7 +81,8 @@ class Unit:
 class ShardedPlan:
     """The plans of the sums over shards and over replicas, None without any, and the number of each bucket's group.
 
-    keeps_whole: whether every rank keeps a residual of the whole model, for the sum over shards.
+    weights: the plan of the gathers of weights, None where they are torch's. keeps_whole: whether every rank keeps a
+    residual of the whole model, for the sum over shards.
     """
 
     sharding: Sharding
@@ -91,6 +92,8 @@ class ShardedPlan:
     of_shards: tuple[int, ...]
     of_replicas: tuple[int, ...]
     keeps_whole: bool = False
+    weights: Plan | None = None
+    of_weights: tuple[int, ...] = ()
 
     @property
     def plan(self) -> Plan:

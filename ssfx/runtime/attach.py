@@ -98,7 +98,7 @@ def attach(
 def attach_whole(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer], **options: Any
 ) -> Sync:
-    """As `attach`, for Lightning's adapter and workers: ConfigError for a model that `fully_shard` has wrapped."""
+    """As `attach`, for Lightning's adapter: ConfigError for a model that `fully_shard` has wrapped."""
     sync = attach(model, optimizer, **options)
     if isinstance(sync, Sync):
         return sync

@@ -19,6 +19,7 @@ from ssfx.compressors.memories.rates import Rates
 from ssfx.core.errors import ConfigError
 from ssfx.core.front_door import through
 from ssfx.planning.costs import Costs, placeholder_costs
+from ssfx.planning.exempt import exempted
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.runtime.agreement import attach_facts, check_agreed, load_facts, model_facts
@@ -27,7 +28,6 @@ from ssfx.runtime.covered import Covered
 from ssfx.runtime.ddp_habits import DdpHabits
 from ssfx.runtime.dropped import when_dropped
 from ssfx.runtime.exchange import Exchange, Slot
-from ssfx.runtime.exempt import exempted
 from ssfx.runtime.guards import Optimizers, ParameterWatch, refuse_inside_ddp
 from ssfx.runtime.online import parameter_names, registration_profile
 from ssfx.runtime.outcome import Outcome

@@ -7,34 +7,43 @@ shards; sums over shards are one message of a group to every rank, whatever mess
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ssfx.collectives import Reducer, collectives
 from ssfx.compressors import Compressor, build
 from ssfx.compressors.cast import Cast
+from ssfx.compressors.fp8 import FP8
 from ssfx.compressors.quantizer import Quantizer
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
-from ssfx.planning.costs import placeholder_costs
-from ssfx.planning.plan import Bucket, Lane, Plan, TensorSpec, launch_in_order
+from ssfx.planning.costs import Costs, placeholder_costs
+from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
 from ssfx.planning.profile import Profile
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
 
 _WHOLE_GROUP_BYTES = 1 << 62
+OVER_SHARDS = ("reduce_scatter", "all_to_all")
+GATHERS = ("all_gather", "all_gather")
+"""What carries the one message of a group where all of it is dense, and where some is compressed."""
+_WHOLE = (Cast, FP8, Quantizer)
+"""Compressors that send every element, whatever the shapes of tensors."""
 
 Specs = tuple[TensorSpec, ...]
 
 
 def leg_plan(
-    groups: Sequence[Specs], scheme: str, given: dict[str, Any], world_size: int, *, of_shards: bool,
-    exempt: Callable[[Plan], Plan] = lambda plan: plan,
+    groups: Sequence[Specs], scheme: str, given: dict[str, Any], world_size: int, *,
+    carriers: tuple[str, str] | None = None, exempt: Callable[[Plan], Plan] = lambda plan: plan,
+    costs: Costs | None = None,
 ) -> tuple[Plan, list[int]]:  # fmt: skip
     """Return the plan of a leg, and the number of the group of each of its buckets.
 
     `groups` hold the shards of a group each, in the order of modules. A scheme with byte caps sends a group as a whole
-    unless the caps are given: torch reduces it at once. `exempt` takes tensors out of the plan of a group.
+    unless the caps are given: torch reduces it at once. With `carriers` a group is one message. `exempt` takes tensors
+    out of the plan of a group. A scheme that plans by `costs` plans each group for itself, whose gradients torch hands
+    over all at once; equal groups get equal plans.
     """
     known = asdict(schemes[scheme].options(given))
     capped = {"first_bucket_bytes", "bucket_cap_bytes"} & known.keys()
@@ -42,10 +51,14 @@ def leg_plan(
     tensors: list[TensorSpec] = []
     buckets: list[Bucket] = []
     owner: list[int] = []
+    alike: dict[Any, Plan] = {}
     for number in range(len(groups) - 1, -1, -1):  # backward reaches the last group first
-        whole = make_plan(scheme, profile_of(groups[number]), placeholder_costs(world_size), {**caps, **given})
+        if costs is None:
+            whole = make_plan(scheme, profile_of(groups[number]), placeholder_costs(world_size), {**caps, **given})
+        else:
+            whole = _by_costs(scheme, groups[number], costs, given, alike)
         part = exempt(whole)
-        made = _one_message(part) if of_shards else part.buckets
+        made = _one_message(part, *carriers) if carriers else part.buckets
         tensors += part.tensors
         buckets += made
         owner += [number] * len(made)
@@ -53,11 +66,51 @@ def leg_plan(
     return Plan(scheme, world_size, tuple(tensors), tuple(buckets), order), owner
 
 
-def _one_message(part: Plan) -> Sequence[Bucket]:
+def _by_costs(scheme: str, group: Specs, costs: Costs, given: dict[str, Any], known: dict[Any, Plan]) -> Plan:
+    """Return the plan of a group, compressed where its gradients are; `known` are those of other groups."""
+    alike = tuple((spec.shape, spec.dtype) for spec in group)
+    if alike not in known:
+        plan = make_plan(scheme, profile_of(group), costs, given)
+        known[alike] = _with_lanes(
+            plan, lambda segment: replace(segment, placement="device"), plan.tensors
+        )  # fmt: skip
+    plan = known[alike]
+    names = {old.name: new.name for old, new in zip(plan.tensors, group, strict=True)}
+    return _with_lanes(
+        plan, lambda segment: replace(segment, tensors=tuple(names[name] for name in segment.tensors)), group
+    )  # fmt: skip
+
+
+def _with_lanes(plan: Plan, change: Callable[[Segment], Segment], tensors: Specs) -> Plan:
+    buckets = tuple(
+        Bucket(tuple(replace(lane, segments=tuple(map(change, lane.segments))) for lane in bucket.lanes))
+        for bucket in plan.buckets
+    )
+    return replace(plan, tensors=tensors, buckets=buckets)
+
+
+def weights_plan(
+    groups: Sequence[Specs], compressor: str, world_size: int, exempt: Callable[[Plan], Plan] = lambda plan: plan
+) -> tuple[Plan, list[int]]:
+    """Return the plan of the gathers of weights in a compressor's bits, and the number of the group of each bucket."""
+    return leg_plan(groups, "fused_all", {"compressor": compressor}, world_size, carriers=GATHERS, exempt=exempt)
+
+
+def check_weights(compressor: str) -> None:
+    """Raise ConfigError for a compressor by which no weights are gathered."""
+    built = build(compressor)
+    if built.vote or built.rounds > 1 or not isinstance(built, _WHOLE):
+        raise ConfigError(
+            f"weights={compressor} leaves out weights, or agrees on something first, and every rank needs all of them; "
+            'use weights=bf16, weights=fp8, weights="qsgd(bits=8,norm=max,nearest=True)", or leave weights out'
+        )
+
+
+def _one_message(part: Plan, plain: str, packed: str) -> Sequence[Bucket]:
     lanes = [lane for bucket in part.buckets for lane in bucket.lanes]
     segments = sorted((s for lane in lanes for s in lane.segments), key=lambda s: part.order[s.tensors[0]])
     dense = all(segment.dense for segment in segments)
-    bucket = Bucket((Lane("reduce_scatter" if dense else "all_to_all", tuple(segments)),))
+    bucket = Bucket((Lane(plain if dense else packed, tuple(segments)),))
     return [bucket] if segments else []
 
 
@@ -65,7 +118,9 @@ def check_leg(scheme: str, given: dict[str, Any], memory: str | None, *, of_shar
     """Raise ConfigError where a scheme cannot say how shards are summed, or would keep a whole model unasked."""
     entry = schemes[scheme]
     online = entry.online(given)
-    if entry.profiled:
+    if entry.profiled and not of_shards and entry.chooses:
+        _check_without_steps(scheme, given)
+    elif entry.profiled:
         nearest = "scheme=per_tensor" if of_shards else "scheme=topk, scheme=powersgd"
         raise ConfigError(
             f"scheme={entry.name} plans by ready times and costs, which are not measured under fully_shard; choose a "
@@ -75,6 +130,16 @@ def check_leg(scheme: str, given: dict[str, Any], memory: str | None, *, of_shar
         raise ConfigError("the density does not warm up under fully_shard; drop density_warmup")
     if of_shards:
         _check_shard_sum(scheme, given, online.compressor, memory)
+
+
+def _check_without_steps(scheme: str, given: dict[str, Any]) -> None:
+    """Raise ConfigError for an option about steps that are observed or timed before or after planning."""
+    for name in ("profile_iters", "trial_iters", "replan_above", "replan_after"):
+        if name in given:
+            raise ConfigError(
+                f"{name}={given[name]} has no effect under fully_shard, where scheme={scheme} plans every group once, "
+                f"by costs alone; drop {name}"
+            )
 
 
 def _check_shard_sum(scheme: str, given: dict[str, Any], compressor: str | None, memory: str | None) -> None:
@@ -87,12 +152,12 @@ def _check_shard_sum(scheme: str, given: dict[str, Any], compressor: str | None,
     if compressor is None:
         return
     built = build(compressor)
-    if built.vote or built.rounds > 1 or not (isinstance(built, (Cast, Quantizer)) or _selects(built)):
+    if built.vote or built.rounds > 1 or not (isinstance(built, _WHOLE) or _selects(built)):
         raise ConfigError(
             f"compressor={compressor} does not sum over shards: its payload means nothing to a rank that has only its "
-            'chunk; use compressor=fp16, bf16, "qsgd(bits=8)" or "qsgd(bits=4,bucket=32,norm=max)"'
+            'chunk; use compressor=fp16, bf16, fp8, "qsgd(bits=8)" or "qsgd(bits=4,bucket=32,norm=max)"'
         )
-    if built.sparse and memory is None:
+    if built.sparse and memory in (None, "none"):
         raise ConfigError(
             f"compressor={compressor} between shards keeps a residual of the whole model on every rank, which sharding "
             'is to save (8 bytes an element); use compressor="qsgd(bits=4,bucket=32,norm=max)", or '

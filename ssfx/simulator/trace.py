@@ -18,6 +18,7 @@ TRACKS: dict[Resource, str] = {
 
 SHARDED_TRACKS: dict[Resource, str] = {
     "replicas": "network of replicas", "reduce_stream": "sums over shards", "replica_stream": "sums over replicas",
+    "gather_stream": "gathers of weights",
 }  # fmt: skip
 """Those of sharded models, which other traces do not show."""
 

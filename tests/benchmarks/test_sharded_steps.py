@@ -19,7 +19,7 @@ def given(legs: tuple[str, ...], steps: Any) -> dict[str, Any]:
     tensors = [["embed", [512, 256]], *([f"blocks.{i}.w", [1024, 512]] for i in range(4)), ["head", [512, 256]]]
     return {
         "alone": [[1e-6, 3e-6, 4e-6]], "crowding": [1.0], "steps": {name: [1.0] for name in steps},
-        "exchanges": dict.fromkeys(legs, exchange), "tensors": tensors,
+        "exchanges": dict.fromkeys(legs, exchange), "tensors": tensors, "apart": [0.5] if "replicas" in legs else [],
     }  # fmt: skip
 
 
@@ -43,3 +43,4 @@ def test_replicas_come_on_top(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert "mean error" in said
     assert all(name in said for name in HSDP)
+    assert said.count("2.00x without replicas' exchange") == len(HSDP)

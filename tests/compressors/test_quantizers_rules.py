@@ -165,6 +165,17 @@ def test_clipping_never_cuts_below_the_mean() -> None:
     assert float(payload.scales) == pytest.approx(1.5 * float(spread.std(correction=0)), rel=1e-5)
 
 
+def test_the_nearest_level_is_off_by_half_a_level_at_most_whatever_the_step() -> None:
+    a = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    decoded = []
+    for step in (0, 1):
+        payload, ctx = encode("qsgd(bucket=0,norm=max,nearest=True)", a, 1.0, step=step)
+        decoded.append(decode("qsgd(bucket=0,norm=max,nearest=True)", payload, ctx, 1000))
+    assert torch.equal(*decoded)
+    half = float(a.abs().max()) / 127 / 2
+    assert 0.9 * half < float((decoded[0] - a).abs().max()) <= half * (1 + 1e-5)
+
+
 @pytest.mark.parametrize("spec", ["qsgd", "qsgd(bits=4)", "qsgd(bits=2)", "qsgd(norm=max)"])
 def test_one_element_alone_never_flips_its_sign(spec: str) -> None:
     """Rounding makes |a| / norm * s exceed s in many trials; without the limit 128 would become -128."""

@@ -9,6 +9,8 @@ from sharded import work
 from sharded.conftest import Run
 
 FOUR_BITS = {"scheme": "fused_all", "compressor": "qsgd(bits=4,bucket=32,norm=max)"}
+WEIGHTS = "qsgd(bits=8,norm=max,nearest=True)"
+NORMS, TABLES = ("vectors", "norms"), ("embeddings",)
 EIGHT_BITS = {"scheme": "per_tensor", "compressor": "qsgd(bits=8,norm=max)"}
 
 
@@ -39,6 +41,22 @@ def test_sums_over_shards_send_what_is_simulated(ranks: Run, world: int, options
     for sent, simulated, counted in ranks(work.simulated_beside_sent, world, (0, world), "", True, options):
         assert sent["reduce_scatter_single"] == 0
         assert sent["all_to_all_single"] == counted
+        assert sum(sent.values()) == simulated
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (2, 2)])
+@pytest.mark.parametrize("options", [{"weights": "bf16"}, {"weights": WEIGHTS}, {"weights": WEIGHTS, "exempt": NORMS}])
+def test_gathers_of_weights_send_what_is_simulated(ranks: Run, shape: Any, options: Any) -> None:
+    dense = ranks(work.simulated_beside_sent, 4, shape, "", True, {})
+    found = ranks(work.simulated_beside_sent, 4, shape, "", True, {"scheme": "ddp", **options})
+    for (sent, simulated, _), (whole, *_) in zip(found, dense, strict=True):
+        assert sum(sent.values()) == simulated
+        assert sent["all_gather_single"] < 0.6 * whole["all_gather_single"]
+
+
+@pytest.mark.parametrize("options", [{**EIGHT_BITS, "exempt": NORMS}, {**FOUR_BITS, "exempt": TABLES}])
+def test_exempt_kinds_send_what_is_simulated(ranks: Run, options: Any) -> None:
+    for sent, simulated, _ in ranks(work.simulated_beside_sent, 4, (0, 4), "", True, options):
         assert sum(sent.values()) == simulated
 
 

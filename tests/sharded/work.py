@@ -11,9 +11,10 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
 from sharded.models import adam, build, loss_of, mesh_of, shards_of
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
 import ssfx
-from ssfx.advice.sharded_steps import Asked, plan_sharded, sent_bytes
+from ssfx.advice.sharded_steps import Asked, Others, plan_sharded, sent_bytes
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.origin import Origin
 from ssfx.planning.plan import TensorSpec
@@ -32,7 +33,7 @@ def _step(model: Any, optimizer: Any, rank: int, step: int, habit: str) -> None:
     if habit == "checkpointed":
         for block in model.blocks:
             block.checkpointed = True
-    passes = 1 if habit in ("", "clip", "checkpointed", "compiled") else 3
+    passes = 1 if habit in ("", "clip", "checkpointed", "compiled", "undivided") else 3
     for part in range(passes):
         if habit == "no sync":
             model.set_requires_gradient_sync(part == passes - 1)
@@ -69,6 +70,11 @@ def beside_native(
     if habit == "compiled":
         for block in (*model.blocks, *twin.blocks):
             block.compile(backend="eager")
+    if habit == "undivided":
+        for part in (*model.modules(), *twin.modules()):
+            if isinstance(part, FSDPModule):
+                part.set_gradient_divide_factor(2.0)
+                part.set_force_sum_reduction_for_comms(True)  # gloo has no other sums with a factor
     mine, theirs = adam(model), adam(twin)
     sync = ssfx.attach(model, mine, **options)
     for step in range(4):
@@ -307,15 +313,12 @@ def changed_state(group: Any, rank: int, world: int, shape: Shape, options: Opti
     return ""
 
 
-def refused_late(group: Any, rank: int, world: int, shape: Shape, options: Options, what: str) -> str:
-    """Return the text of the error of a step in which a parameter of a group has no gradient, or is frozen."""
+def refused_late(group: Any, rank: int, world: int, shape: Shape, options: Options) -> str:
+    """Return the text of the error of a step in which a parameter of a group is frozen."""
     model = build(mesh_of(*shape))
     sync = ssfx.attach(model, adam(model), **options)
     try:
-        if what == "frozen later":
-            model.blocks[0].up.bias.requires_grad_(False)
-        else:
-            model.set_gradient_divide_factor(2.0)
+        model.blocks[0].up.bias.requires_grad_(False)
         loss_of(model, rank, 0).backward()
     except RunError as error:
         return str(error)
@@ -532,11 +535,11 @@ def _simulated_bytes(
         "bfloat16" if precision == "bf16 reduced" else "float32", resharded,
     )  # fmt: skip
     given = dict(options)
-    shard_sums = given.pop("shards", {})
+    shard_sums, others = given.pop("shards", {}), Others(given.pop("weights", None), given.pop("exempt", ()))
 
     def asked(one: Options) -> Asked:
         rest = {key: value for key, value in one.items() if key not in ("scheme", "memory")}
         return Asked(one.get("scheme", "ddp"), rest, one.get("memory"))
 
-    found = plan_sharded(profile, sharding, asked(given), asked(shard_sums))
+    found = plan_sharded(profile, sharding, asked(given), asked(shard_sums), others)
     return sent_bytes(found, rank)

@@ -19,7 +19,7 @@ from ssfx.core.origin import Origin
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import Sharding, block_of, shard_shape, units_of
-from ssfx.simulator.pricing.shard_messages import row_bytes, shard_traffic
+from ssfx.simulator.pricing.shard_messages import gathered_bytes, row_bytes, shard_traffic
 from ssfx.simulator.pricing.sharded_step import Machine, Part, ShardedLowering, UnitCosts
 from ssfx.simulator.pricing.task import Task
 from ssfx.simulator.trace import chrome_trace
@@ -92,7 +92,7 @@ def toy(blocks: int = 4, gather_s: float = 1.0, sum_s: float = 1.0, **machine: A
     profile = Profile("toy", tensors, gaps, float(blocks), Origin("nominal"))
     units = units_of(tensors)
     costs = [
-        UnitCosts(exchange(f"gather {unit.name}", gather_s), [exchange(f"sum {unit.name}", sum_s)], [])
+        UnitCosts([exchange(f"gather {unit.name}", gather_s)], [exchange(f"sum {unit.name}", sum_s)], [])
         for unit in units
     ]
     of = Machine(**{"copy_s_per_byte": 0.0, "lane_s": 0.0, "holds_up": False, "apart": False, **machine})
@@ -270,6 +270,9 @@ def test_a_residual_between_shards_is_of_the_whole_model_and_only_where_asked_fo
         ("sharding=fsdp world_size=1", "world_size=1 is one; use sharding=none"),
         ("memory=residual", "memory has no effect on a simulated step with sharding=none"),
         ("sharding=zero", "unknown sharding 'zero'"),
+        ("weights=bf16", "weights=bf16 gathers weights of sharded models, and sharding=none has none"),
+        ("sharding=fsdp weights=topk", "weights=topk leaves out weights"),
+        ("exempt=[bias]", "exempt='bias' is no kind of parameter; use vectors, embeddings, norms"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(words: str, says: str) -> None:
@@ -296,6 +299,37 @@ def test_both_sums_may_be_compressed() -> None:
     assert both.plan == plain.plan
 
 
+def test_weights_in_fewer_bits_are_gathered_in_fewer_bytes_and_take_compressors_time() -> None:
+    words, eight = f"{GPT} scheme=ddp sharding=fsdp", "qsgd(bits=8,norm=max,nearest=True)"
+    plain, half = steps(words)[0], steps(f"{words} weights=bf16")[0]
+    (low,) = steps(f"{words} weights={eight}")
+    assert gathered_bytes(half.sharded) == gathered_bytes(plain.sharded)  # they are bf16 as it is
+    for few, all_of_them in zip(gathered_bytes(low.sharded), gathered_bytes(plain.sharded), strict=True):
+        assert few < 0.52 * all_of_them
+    assert low.volumes.sent < plain.volumes.sent
+    streams = {task.stage for task in low.tasks if task.resource == "gather_stream"}
+    assert streams == {"compress", "decompress"}
+    assert not [task for task in plain.tasks if task.resource == "gather_stream"]
+    (case,) = cases(f"{LLAMA} scheme=ddp sharding=fsdp weights={eight}")
+    (other,) = cases(f"{LLAMA} scheme=ddp sharding=fsdp")
+    more = memory_of(case, *simulate_case(case)).messages - memory_of(other, *simulate_case(other)).messages
+    assert 0 < more < 2**31  # the root, with a table of a billion elements, is the largest group
+
+
+def test_exempt_kinds_are_dense_whether_a_model_is_shared_or_not() -> None:
+    for words in ("scheme=fused_all compressor=qsgd sharding=fsdp", "scheme=per_tensor density=0.01"):
+        kept, all_sent = (
+            simulate_case(cases(f"{GPT} {words}{more}")[0])[1] for more in (" exempt=[vectors,embeddings]", "")
+        )
+        dense = {name for _, lane in kept.plan.lanes() for s in lane.segments if s.dense for name in s.tensors}
+        by_name = {spec.name: spec for spec in kept.plan.tensors}
+        vectors = {name for name in by_name if name.endswith(("bias", "norm.weight", "ln_f.weight"))}
+        assert any("wte" in name for name in dense)
+        assert vectors <= dense
+        assert all(len(by_name[name].shape) == 1 or "wte" in name or "wpe" in name for name in dense)
+        assert not [s for _, lane in all_sent.plan.lanes() for s in lane.segments if s.dense]
+
+
 def test_a_plan_is_that_of_the_step() -> None:
     words = f"{GPT} sharding=hsdp scheme=topk density=0.01"
     planned = resolve_plan(words.split())
@@ -312,7 +346,7 @@ def test_models_that_are_not_sharded_keep_their_ids_and_times() -> None:
     words = "model=bert_large cluster=64gpu scheme=ddp,topk,powersgd,ssfusion_oi density=0.01"
     plain, said = cases(words), cases(f"{words} sharding=none")
     assert [case.run_id for case in plain] == [case.run_id for case in said]
-    old = ("sharding", "shards", "reduce_dtype", "reshard_after_forward", "shard_compressor")
+    old = ("sharding", "shards", "reduce_dtype", "reshard_after_forward", "shard_compressor", "weights", "exempt")
     for case in plain:
         assert all(getattr(case, name) == LATER_FIELDS[name] for name in old)  # so that no id holds them
         assert not isinstance(simulate_case(case)[1], ShardedStep)

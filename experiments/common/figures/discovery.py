@@ -40,7 +40,9 @@ class Figure:
     script: Path = Path()
 
     def shows(self, case: Case) -> bool:
-        """True when the figure needs runs like that of `case`."""
+        """True when the figure needs runs like that of `case`; of shared models only one that says so."""
+        if case.sharding != "none" and "sharding" not in self.needs:
+            return False
         return bool(self.needs) and all(_fits(getattr(case, field), value) for field, value in self.needs.items())
 
     def reads(self, experiment: str) -> bool:

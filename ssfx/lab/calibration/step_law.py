@@ -72,8 +72,15 @@ def step_laws(rows: Iterable[Row], label: Callable[[Row], str] | None = None) ->
 
 
 def long_rows(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows that tell a delay from a factor: of the experiment, long enough, with a curve."""
-    return [row for row in rows if row.case.experiment == EXPERIMENT and row.case.steps >= FEWEST_STEPS and row.curve]
+    """Return the rows that tell a delay from a factor: of the experiment, whole models, long enough, with a curve."""
+    return [
+        row
+        for row in rows
+        if row.case.experiment == EXPERIMENT
+        and row.case.sharding == "none"
+        and row.case.steps >= FEWEST_STEPS
+        and row.curve
+    ]
 
 
 def dense_runs(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:

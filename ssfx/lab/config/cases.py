@@ -139,7 +139,7 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
     shared = shared_model(settings, cluster, found.engine)
     parts = components(config, settings.density, asked="density" in point)
-    parts = with_memory(on_nodes(parts, cluster) if shared is None else parts, shared, asked=False)
+    parts = with_memory(on_nodes(parts, cluster) if shared is None else parts, shared, asked="memory" in found.axes)
     if found.engine not in ("simulate", "slurm"):
         check_here(cluster, settings.threads)
     check_recorded(point, cluster)

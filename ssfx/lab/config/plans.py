@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+from ssfx.advice.cases import plan_of_shards, sharding_of
+from ssfx.advice.sharded_steps import Asked, plan_sharded
 from ssfx.compressors.memories import memories
 from ssfx.core import machine
 from ssfx.core.case import Case
@@ -12,6 +15,7 @@ from ssfx.core.doing import doing
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.devices import device_names, sheet_named
+from ssfx.perf_model.mesh import mesh_on
 from ssfx.perf_model.plan_costs import nominal_costs
 from ssfx.perf_model.shipped_profiles import is_shipped, load_shipped
 from ssfx.perf_model.target import target_of
@@ -19,7 +23,7 @@ from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
 from ssfx.schemes.online_planning import CutSearch
 from ssfx.schemes.search.measured_search import most_probes
-from ssfx.simulator.pricing.device_memory import device_memory
+from ssfx.simulator.pricing.device_memory import device_memory, sharded_memory
 
 
 def check_plans(cases: Sequence[Case], cluster: Cluster, *, searched: bool = True) -> None:
@@ -40,8 +44,12 @@ def check_plans(cases: Sequence[Case], cluster: Cluster, *, searched: bool = Tru
             at_once = not schemes[case.scheme].profiled
             if _density(case) in left and is_shipped(case.model) and (searched or at_once):
                 with doing(f"planning {case.label}"):
-                    plan = make_plan(case.scheme, load_shipped(case.model), nominal_costs(cluster), case.plan_options)
-                if case.memory is not None:
+                    profile = load_shipped(case.model)
+                    if sharding := sharding_of(case):
+                        plan = plan_of_shards(case, profile, sharding, mesh_on(cluster, sharding.shards)).plan
+                    else:
+                        plan = make_plan(case.scheme, profile, nominal_costs(cluster), case.plan_options)
+                if case.memory is not None and case.sharding != "fsdp":
                     check_memory(plan, memories.build(case.memory))
                 left.remove(_density(case))
 
@@ -70,15 +78,25 @@ def without_room(cases: Sequence[Case], cluster: Cluster) -> list[str]:
     on = cluster.device if cluster.device in device_names() else sheet_named(next(iter(machine.gpus()), ""))
     if on is None:
         return []
-    settings = {(one.model, one.optimizer, one.precision, one.batch_size): one for one in cases if one.device == "cuda"}
+    settings = {
+        (one.model, one.optimizer, one.precision, one.batch_size, one.sharding, one.shards): one
+        for one in cases
+        if one.device == "cuda"
+    }
     found = []
     for case in settings.values():
         if is_shipped(case.model):
             profile = load_shipped(case.model)
-            plan = make_plan("ddp", profile, nominal_costs(replace(cluster, device=on)), {})
-            needed = device_memory(
-                profile, plan, on, optimizer=case.optimizer, precision=case.precision, batch_size=case.batch_size
-            )
+            how: dict[str, Any] = {
+                "optimizer": case.optimizer,
+                "precision": case.precision,
+                "batch_size": case.batch_size,
+            }
+            if sharding := sharding_of(case):
+                needed = sharded_memory(profile, plan_sharded(profile, sharding, Asked(), Asked()), on, **how)
+            else:
+                plan = make_plan("ddp", profile, nominal_costs(replace(cluster, device=on)), {})
+                needed = device_memory(profile, plan, on, **how)
             if needed is not None and not needed.fits:
                 found.append(f"{case.model} on {on} {needed.text}")
     return found
@@ -94,7 +112,7 @@ def _density(case: Case) -> float:
 
 def _check_warmup(case: Case) -> None:
     scheme = schemes[case.scheme]
-    if scheme.profiled and case.world_size > 1:
+    if scheme.profiled and case.world_size > 1 and case.sharding == "none":
         online = scheme.online(case.plan_options)
         observed = online.observed_steps
         if online.search is not None:

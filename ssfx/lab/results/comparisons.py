@@ -29,7 +29,8 @@ SCHEME_ORDER = (
 _SHARED = (
     "experiment", "cluster", "model", "dataset", "batch_size", "device", "precision", "optimizer", "lr", "momentum",
     "weight_decay", "clip_norm", "accumulate", "threads", "steps", "warmup_steps", "evaluate", "time_compute_only",
-    "initial_weights", "sharding", "shards", "reduce_dtype", "reshard_after_forward", "shard_compressor",
+    "initial_weights", "sharding", "shards", "reduce_dtype", "reshard_after_forward", "shard_compressor", "weights",
+    "exempt",
 )  # fmt: skip
 """Case fields in which all runs of one panel agree."""
 
@@ -215,6 +216,8 @@ _SETTING = (
     "accumulate",
     "sharding",
     "shards",
+    "weights",
+    "exempt",
 )
 
 

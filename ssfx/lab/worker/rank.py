@@ -40,8 +40,9 @@ from ssfx.lab.worker.faults import Injector
 from ssfx.lab.worker.heartbeat import Heartbeat
 from ssfx.lab.worker.stop import StopRequests
 from ssfx.lab.workloads.record import StepRecord
+from ssfx.lab.workloads.sharded import ShardedExchange
 from ssfx.lab.workloads.train import StoppedAtCheckpoint
-from ssfx.runtime.attach import attach_whole
+from ssfx.runtime.attach import attach
 from ssfx.runtime.sync import Sync
 
 COLLECTIVE_TIMEOUT_S = 60
@@ -92,7 +93,7 @@ class RankRun:
         faulthandler.register(signal.SIGUSR2, file=self._stacks)
         faulthandler.register(signal.SIGTERM, file=self._stacks, chain=True)
         self.case = _case_in(self.run_dir)
-        self._sync: Sync | None = None
+        self._sync: Sync | ShardedExchange | None = None
         self._handles: list[Any] = []
         self._inject = Injector(rank, self.run_dir, self.attempt_dir)
 
@@ -158,7 +159,8 @@ class RankRun:
 
     def _attach(self, model: Any, optimizer: Any, **options: Any) -> Any:
         """ssfx.attach, with the phases, the plan and the trace kept for this attempt."""
-        self._sync = attach_whole(model, optimizer, trace=self.case.trace, **options)
+        found = attach(model, optimizer, trace=self.case.trace, **options)
+        self._sync = found if isinstance(found, Sync) else ShardedExchange(found, model, self.case)
         self._handles = observe_phases(model, optimizer, self.set_phase)
         self._save_plan()
         return self._sync
@@ -204,7 +206,8 @@ class RankRun:
 
 def _has_compressor(job: Mapping[str, Any]) -> bool:
     case = _case_in(Path(job["run_dir"]))
-    return case.compressor is not None or case.memory is not None  # schemes that choose compressors have a memory
+    # Schemes that choose compressors have a memory.
+    return any(spec is not None for spec in (case.compressor, case.memory, case.shard_compressor, case.weights))
 
 
 def _batch(text: str) -> dict[str, Any]:

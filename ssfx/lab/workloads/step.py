@@ -19,6 +19,7 @@ from ssfx.lab.workloads.objective import cross_entropy
 from ssfx.lab.workloads.precision import forward_in
 from ssfx.lab.workloads.record import StepRecord
 from ssfx.lab.workloads.schedule import learning_rate
+from ssfx.lab.workloads.sharded import ShardedExchange
 from ssfx.lab.workloads.stream import Batches
 from ssfx.lab.workloads.sync import NoExchange, Stats, Sync
 
@@ -32,7 +33,8 @@ def make_optimizer(case: Case, model: nn.Module) -> torch.optim.Optimizer:
     """
     parameters, decay = _groups(case, model), case.weight_decay
     if case.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=case.lr, momentum=case.momentum, weight_decay=decay, fused=True)
+        kernel = {"fused": True} if case.sharding == "none" else {"foreach": True}  # torch fuses no SGD of shards
+        return torch.optim.SGD(parameters, lr=case.lr, momentum=case.momentum, weight_decay=decay, **kernel)
     betas = (case.momentum, 0.999)
     if case.optimizer == "adam":
         return torch.optim.Adam(parameters, lr=case.lr, betas=betas, weight_decay=decay, fused=True)
@@ -144,14 +146,21 @@ class Stepper:
         scaled.backward()
 
     def _exchanged(self) -> Stats:
-        """Return what the exchange did; a single rank decides here whether its gradient is good enough to use."""
+        """Return what the exchange did.
+
+        A single rank decides here whether its gradient is good enough to use, and so do ranks that share a model.
+        """
         if self._sync.last is not None:
             return self._sync.last
         grads = [p.grad for p in self._model.parameters() if p.grad is not None]
-        finite = bool(torch.isfinite(nn.utils.get_total_norm(grads)))
+        norm: Any = nn.utils.get_total_norm(grads)
+        planned: dict[str, Any] = {}
+        if isinstance(self._sync, ShardedExchange):
+            norm, planned = norm.full_tensor(), self._sync.planned
+        finite = bool(torch.isfinite(norm))
         if not finite and self._scaler is None:
             self._optimizer.zero_grad()
-        return NoExchange(skipped=not finite)
+        return NoExchange(skipped=not finite, **planned)
 
     def _update(self) -> None:
         """Clip and apply the exchanged gradient, which is the average of all ranks; after a skip there is none."""

@@ -25,6 +25,7 @@ from ssfx.lab.workloads.initial_weights import start_from
 from ssfx.lab.workloads.metrics.tally import QUALITY, Tally, quality_of
 from ssfx.lab.workloads.precision import AUTOCAST, set_precision
 from ssfx.lab.workloads.record import StepRecord
+from ssfx.lab.workloads.sharded import exchange_options, load_shards, local, shard, shards_in, whole
 from ssfx.lab.workloads.step import Stepper, make_optimizer
 from ssfx.lab.workloads.sync import Attach, Sync
 from ssfx.schemes import schemes
@@ -82,6 +83,8 @@ def train(
     notes = start_from(model, case.initial_weights) if case.initial_weights else ()
     model.to(device).train()
     torch.manual_seed(case.seed * case.world_size + rank)  # from here on ranks draw different dropout masks
+    if case.sharding != "none":
+        shard(case, model)
     optimizer = make_optimizer(case, model)
     scaler = torch.amp.GradScaler(case.device) if case.precision == "fp16" else None
     batches = data.train_loader(
@@ -89,9 +92,9 @@ def train(
     )
     sync = attach(
         model, optimizer, scheme=case.scheme, compressor=case.compressor, density=case.density, memory=case.memory,
-        scaler=scaler, seed=case.seed, **_with_steps(case),
+        scaler=scaler, seed=case.seed, **_with_steps(case), **exchange_options(case),
     )  # fmt: skip
-    parts = _State(model, optimizer, sync, scaler, device)
+    parts = _State(model, optimizer, sync, scaler, device, sharded=case.sharding != "none")
     checkpoints = None
     if device.type == "cpu":
         notes += prepare(model, AUTOCAST[case.precision])
@@ -152,7 +155,10 @@ class _State:
         sync: Sync,
         scaler: torch.amp.GradScaler | None,
         device: torch.device,
+        *,
+        sharded: bool,
     ) -> None:
+        self._model, self._optimizer, self._sharded = model, optimizer, sharded
         self._parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "sync": sync}
         if scaler is not None:
             self._parts["scaler"] = scaler
@@ -178,12 +184,16 @@ class _State:
         if self._device.type != "cpu":
             rng[self._device.type] = accelerator.random_state(self._device)
         counters = {"step": self.step, "skipped_steps": self.skipped_steps, "non_finite": self._non_finite}
-        return {**{name: part.state_dict() for name, part in self._parts.items()}, "rng": rng, "counters": counters}
+        states = {name: part.state_dict() for name, part in self._parts.items()}
+        return {**(shards_in(states) if self._sharded else states), "rng": rng, "counters": counters}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken."""
+        if self._sharded:
+            load_shards(self._model, self._optimizer, state)
         for name, part in self._parts.items():
-            part.load_state_dict(state[name])
+            if not self._sharded or name not in ("model", "optimizer"):
+                part.load_state_dict(state[name])
         torch.set_rng_state(state["rng"]["cpu"])
         if self._device.type != "cpu":
             accelerator.set_random_state(state["rng"][self._device.type], self._device)
@@ -297,7 +307,7 @@ def measure(case: Case, data: Dataset, model: nn.Module, sync: Sync, rank: int, 
     that of a collective that steers one (where there is one), and `union_density`, the fraction of elements of the
     averaged gradient that are not zero. Running statistics are averaged over ranks for the measurement alone.
     """
-    with averaged_buffers(model, case.world_size, group):
+    with averaged_buffers(model, case.world_size, group), whole(case, model):
         tally = data.tally(model, rank, case.world_size)
     total = _summed(tally | _exchange_state(model, sync), group)
     ranks = total.pop("ranks")
@@ -311,7 +321,7 @@ def measure(case: Case, data: Dataset, model: nn.Module, sync: Sync, rank: int, 
 def _exchange_state(model: nn.Module, sync: Sync) -> Tally:
     stats = sync.stats()
     known = {"error_norm": stats.get("residual_norm"), "threshold": stats.get("threshold")}
-    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    grads = [local(p.grad) for p in model.parameters() if p.grad is not None]
     elements = sum(grad.numel() for grad in grads)
     found: Tally = {name: float(value) for name, value in known.items() if value is not None}
     if elements:

@@ -11,10 +11,11 @@ from torch.distributed import get_process_group_ranks
 from ssfx.collectives.comm import Comm
 from ssfx.compressors.memories import Memory
 from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs
 from ssfx.runtime.ddp_habits import check_arguments
 from ssfx.runtime.guards import Optimizers, check_held, unwrapped
 from ssfx.runtime.setup import check_free, memory_of, model_device, notice_voting_zeros, scheme_options
-from ssfx.runtime.sharded.legs import Leg, ShardSum
+from ssfx.runtime.sharded.legs import Leg, ShardSum, weights_leg
 from ssfx.runtime.sharded.sync import ShardedSync
 from ssfx.runtime.sharded.torch_fsdp import ShardGroup, groups_of
 from ssfx.schemes import Scheme, schemes
@@ -22,7 +23,6 @@ from ssfx.schemes.sharded_legs import check_leg
 
 _REFUSED = {
     "process_group": "the mesh of fully_shard says which ranks exchange",
-    "costs": "schemes that plan by costs are not taken",
     "trace": "no timeline is kept",
 }
 
@@ -38,26 +38,31 @@ def attach_sharded(
     scaler: torch.amp.GradScaler | None,
     seed: int,
     exempt: frozenset[str],
+    costs: Costs | None,
     options: dict[str, Any],
     **others: Any,
 ) -> ShardedSync:
     """Exchange the model's gradients by `scheme` from now on; return the handle. See `ssfx.attach`.
 
     The scheme is that of the sum over replicas on a mesh of two dimensions, and of the sum over shards on a mesh of
-    one. `options["shards"]` says how shards are summed beside replicas: arguments of `attach`, by name. ConfigError for
-    a scheme that plans by costs, and for `others` that are not as default.
+    one. `options["shards"]` says how shards are summed beside replicas: arguments of `attach`, by name.
+    `options["weights"]` is the spec of a compressor by which weights are gathered. `costs` are those between replicas,
+    for scheme=auto. ConfigError for what cannot work, and for `others` that are not as default.
     """
     for name, value in others.items():
         if value not in (None, False):
             raise ConfigError(f"a model of fully_shard takes no {name}: {_REFUSED[name]}; leave {name} out")
     check_free(model)
-    groups = groups_of(model)
-    replicas, shards = _process_groups(groups)
+    found = groups_of(model)
+    groups = [group for group in found if group.names]
+    options = dict(options)
+    sums, gathered_by = options.pop("shards", None), options.pop("weights", None)
+    replicas, shards = _process_groups(groups if gathered_by is None else found)
     optimizers = unwrapped(optimizer)
     check_held({name: p for group in groups for name, p in group.parameters()}, optimizers)
-    options = dict(options)
+    if costs is not None and not schemes[scheme].profiled:
+        raise ConfigError(f"scheme={scheme} does not plan by costs; leave costs out, or use scheme=auto")
     asked = {"scheme": scheme, "compressor": compressor, "density": density, "memory": memory}
-    sums = options.pop("shards", None)
     if sums is not None and replicas is None:
         raise ConfigError(
             "fully_shard over a mesh of one dimension has one exchange, between shards, which scheme and compressor "
@@ -66,6 +71,8 @@ def attach_sharded(
     between = None
     if replicas is not None:
         between = Leg(groups, *_asked(optimizers, asked, options, False), Comm(replicas, model_device(model)), exempt)
+        if between.scheme.profiled:
+            between = between.with_costs(costs)
         options = {}
     summed = None
     if sums is not None or replicas is None:
@@ -78,10 +85,17 @@ def attach_sharded(
             asked = {key: sums.pop(key, "ddp" if key == "scheme" else None) for key in asked}
             options = sums
         summed = ShardSum(groups, *_asked(optimizers, asked, options, True), Comm(shards, model_device(model)), exempt)
+    weights = None
+    if gathered_by is not None:
+        if shards.size() == 1:
+            raise ConfigError("the mesh has one shard, so no weights are gathered; leave weights out")
+        weights = weights_leg(found, gathered_by, Comm(shards, model_device(model)), exempt)
     first = between or summed
     assert first is not None
     notice_voting_zeros(model, first.given.get("compressor"), first.comm.rank)
-    return ShardedSync(model, groups, optimizers, replicas=between, shards=summed, scaler=scaler, seed=seed)
+    return ShardedSync(
+        model, groups, optimizers, replicas=between, shards=summed, weights=weights, scaler=scaler, seed=seed
+    )
 
 
 def _asked(

@@ -36,9 +36,9 @@ class GroupExchange:
         self.open, self._finite = set(), None
 
     def reduce_scatter(
-        self, output: torch.Tensor, inputs: torch.Tensor, average: bool, natively: Callable[[], None], step: int
+        self, output: torch.Tensor, inputs: torch.Tensor, share: float, natively: Callable[[], None], step: int
     ) -> None:
-        """Fill `output`, this rank's shards, with the sum or average of the chunks that all ranks have for it."""
+        """Fill `output`, this rank's shards, with `share` of the sum of the chunks that all ranks have for it."""
         leg = self.shard_leg
         assert leg is not None
         self.group.views(output)
@@ -46,12 +46,12 @@ class GroupExchange:
             going_on: Collection[str] = self.group.names
         else:
             going_on = self._begin()
-        self._note(leg.reduce(output, inputs, average, natively, going_on, step))
+        self._note(leg.reduce(output, inputs, share, natively, going_on, step))
         if not self._lanes:
             self._end(output)
 
     def all_reduce(self, reduced: torch.Tensor) -> None:
-        """Turn the shard's sums in `reduced` into averages over the replicas, in place."""
+        """Turn the shard's sums in `reduced` into averages over the replicas, in place; into sums if torch divides."""
         views = self.group.views(reduced)
         if self.shard_leg is None:
             self._begin()
@@ -69,6 +69,8 @@ class GroupExchange:
             lane.decode({}, self._room)
             for name in lane.lane.tensors:
                 views[name].copy_(lane.result(name))
+        if self.group.divides_by is not None:
+            reduced.mul_(self.group.replicas.size())
         self._end(reduced)
 
     def stepped(self, held: Collection[int]) -> None:

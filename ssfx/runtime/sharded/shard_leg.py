@@ -19,9 +19,10 @@ from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Bucket, Lane, Plan
 from ssfx.runtime.lane_state import LaneState
 from ssfx.runtime.message import MessageLayout, Section
+from ssfx.runtime.sharded.places import places_of, runs_of
 from ssfx.runtime.sharded.torch_fsdp import ShardGroup
 from ssfx.runtime.store import Store
-from ssfx.simulator.pricing.shard_messages import row_bytes
+from ssfx.simulator.pricing.shard_messages import is_native, row_bytes
 
 
 def sent_to(name: str, rank: int) -> str:
@@ -58,14 +59,14 @@ class ShardLeg:
         self, group: ShardGroup, lane: Lane, plan: Plan, comm: Comm, store: Store, memory: Memory | None,
         seed: int, step: int,
     ) -> None:  # fmt: skip
-        self.native = all(segment.dense for segment in lane.segments)
+        self.native = is_native(lane)
         self._comm, self._memory, self._seed = comm, memory, seed
         self.numel = group.numel
         self._state: LaneState | None = None
         if self.native:
             return
         world = comm.world_size
-        self._lane, self._at = lane, _places(group)
+        self._lane, self._at = lane, places_of(group.shapes)
         self._shapes = [tuple(plan.by_name[name].shape for name in segment.tensors) for segment in lane.segments]
         whole = _to_all_ranks(plan, lane, world)
         (spec,) = {segment.compressor for segment in lane.segments if segment.compressor is not None}
@@ -108,7 +109,7 @@ class ShardLeg:
         self._out = buffers.decoded[: self.numel]
         new = self._state.new if self._state is not None else {"accumulated": buffers.vector[: self.vector_numel]}
         segments = len(self._lane.segments)
-        runs = {i: _runs([self._at[name] for name in self._lane.segments[i].tensors]) for i in self._packed}
+        runs = {i: runs_of([self._at[name] for name in self._lane.segments[i].tensors]) for i in self._packed}
         self._sources = [(i // segments, run) for i in self._parts for run in runs[i % segments]]
         parts = tuple(replace(part, pieces=_cut(part.lo, runs[i % segments])) for i, part in self._parts.items())
         self._batch = Batch(parts, self._layout.sections(self._message), new)
@@ -116,10 +117,13 @@ class ShardLeg:
         self._batch.rank, self._batch.world_size = self._comm.rank, self._comm.world_size
 
     def reduce(
-        self, output: torch.Tensor, inputs: torch.Tensor, average: bool, natively: Callable[[], None],
+        self, output: torch.Tensor, inputs: torch.Tensor, share: float, natively: Callable[[], None],
         going_on: Collection[str], step: int,
     ) -> torch.Tensor | None:  # fmt: skip
-        """Fill `output`; return whether all numbers sent and received are finite, None if nothing is kept of them."""
+        """Fill `output` with `share` of the sum.
+
+        Return whether all numbers sent and received are finite, None if nothing is kept of them.
+        """
         if self.native:
             self._comm.count("reduce_scatter", inputs)
             natively()
@@ -127,7 +131,7 @@ class ShardLeg:
         chunks = inputs.view(self._comm.world_size, -1)
         step = self._compress(chunks, going_on, step)
         received = self._comm.all_to_all(self._rows).wait()
-        self._decode(received, step, 1.0 / self._comm.world_size if average else 1.0)
+        self._decode(received, step, share)
         offset = 0
         for i in self._row.order:
             for name in self._lane.segments[i].tensors:
@@ -162,7 +166,7 @@ class ShardLeg:
             plain = whole.dense.of(self._message).view(self._comm.world_size, -1)
             names = [name for i in row.order if self._lane.segments[i].dense for name in self._lane.segments[i].tensors]
             offset = 0
-            for lo, hi in _runs([self._at[name] for name in names]):
+            for lo, hi in runs_of([self._at[name] for name in names]):
                 plain[:, offset : offset + hi - lo].copy_(chunks[:, lo:hi])
                 offset += hi - lo
         for kind in ("counts", "scales", "indices", "dense", "values", "codes"):
@@ -207,27 +211,6 @@ def _to_all_ranks(plan: Plan, lane: Lane, world: int) -> Plan:
         for segment in lane.segments
     )
     return Plan(plan.scheme, world, tensors, (Bucket((Lane(lane.collective, segments),)),), ((0, 0),))
-
-
-def _places(group: ShardGroup) -> dict[str, tuple[int, int]]:
-    """Return where every shard lies in the buffer of one rank."""
-    places, offset = {}, 0
-    for name, shape in group.shapes.items():
-        numel = torch.Size(shape).numel()
-        places[name] = (offset, offset + numel)
-        offset += numel
-    return places
-
-
-def _runs(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the same places with those that follow each other joined."""
-    runs: list[tuple[int, int]] = []
-    for lo, hi in places:
-        if runs and runs[-1][1] == lo:
-            runs[-1] = (runs[-1][0], hi)
-        else:
-            runs.append((lo, hi))
-    return runs
 
 
 def _cut(lo: int, runs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -21,10 +21,11 @@ from ssfx.runtime.make_lane import make_lane
 from ssfx.runtime.saved_state import STATE_FORMAT, plan_of_state
 from ssfx.runtime.setup import broadcast_model, claim_model, release_model
 from ssfx.runtime.sharded.group_exchange import GroupExchange
-from ssfx.runtime.sharded.legs import Leg, ShardSum
+from ssfx.runtime.sharded.legs import Leg, ShardSum, Weights
 from ssfx.runtime.sharded.resharding import Resharded
 from ssfx.runtime.sharded.shard_leg import Buffers, ShardLeg, sent_shapes
 from ssfx.runtime.sharded.torch_fsdp import ShardGroup
+from ssfx.runtime.sharded.weight_gather import WeightGather
 from ssfx.runtime.store import Store
 from ssfx.schemes.make_plan import check_memory
 from ssfx.schemes.sharded_legs import profile_of
@@ -35,9 +36,10 @@ from ssfx.simulator.pricing.shard_messages import shard_traffic
 class ShardedSync:
     """The exchange attached to a model of `fully_shard`; see `attach`.
 
-    Public: no_sync, stats, state_dict, load_state_dict, for_checkpoint, detach, plan, shard_plan. Names and shapes in
-    plans are those of this rank's shards, padded to the first shard's size. `plan` is that of the leg between replicas,
-    or between shards where there are no replicas. `shard_plan` is None where sums over shards are torch's.
+    Public: no_sync, stats, state_dict, load_state_dict, for_checkpoint, detach, plan, shard_plan, weights_plan. Names
+    and shapes in plans are those of this rank's shards, padded to the first shard's size. `plan` is that of the leg
+    between replicas, or between shards where there are no replicas. `shard_plan` is None where sums over shards are
+    torch's, and `weights_plan` where gathers of weights are.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class ShardedSync:
         *,
         replicas: Leg | None,
         shards: ShardSum | None,
+        weights: Weights | None,
         scaler: torch.amp.GradScaler | None,
         seed: int,
     ) -> None:
@@ -56,14 +59,17 @@ class ShardedSync:
         """How many steps of an optimizer took what was exchanged."""
         self.store, self.shard_store = Store(), Store()
         self._model, self._groups, self._replicas, self._shards = model, groups, replicas, shards
+        self._weights = weights
         first = replicas or shards
         assert first is not None
         self._first: Leg = first
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self.plan: Plan = first.plan
         self.shard_plan: Plan | None = shards.plan if shards is not None else None
+        self.weights_plan: Plan | None = weights.plan if weights is not None else None
         self._shapes = {spec.name: spec.shape for spec in self.plan.tensors}
         sums = {f"{key} of sums over shards": value for key, value in (shards.identity if shards else {}).items()}
+        sums |= {f"{key} of gathers of weights": value for key, value in (weights.identity if weights else {}).items()}
         for leg in self._legs():
             if leg.memory is not None and leg is replicas:
                 check_memory(leg.plan, leg.memory)
@@ -84,6 +90,12 @@ class ShardedSync:
                 one.group.replace_all_reduce(partial(self._all_reduce, number))
             if shards is not None:
                 one.group.replace_reduce_scatter(partial(self._reduce_scatter, number))
+        self._gathered_bytes: dict[int, int] = {}
+        if weights is not None:
+            for (bucket, _), lane in weights.plan.lanes():
+                number = weights.group_of_bucket[bucket]
+                gather = WeightGather(weights.groups[number], lane, weights.plan, weights.comm, seed)
+                weights.groups[number].replace_all_gather(partial(self._gather, number, gather))
         # Of all optimizers: a script may make another one later. Torch keeps what listens, so it must not keep this.
         listens = register_optimizer_step_post_hook(partial(_has_stepped, ref(self)))
         self._stop_listening = finalize(self, listens.remove)
@@ -95,6 +107,8 @@ class ShardedSync:
             legs.append(f"{self._replicas.scheme.name} between {self._replicas.comm.world_size} replicas of each shard")
         if self._shards is not None:
             legs.append(f"{self._shards.scheme.name} between {self._shards.comm.world_size} shards")
+        if self._weights is not None:
+            legs.append(f"weights gathered by {self._weights.given['compressor']}")
         lanes = sum(1 for _ in self.plan.lanes())
         return (
             f"<ssfx.ShardedSync: {' and '.join(legs)}; "
@@ -118,6 +132,7 @@ class ShardedSync:
 
         `sent_bytes` are of every collective that ssfx has replaced, and `planned_bytes` what the plans say of them;
         `shard_sent_bytes` and `planned_shard_bytes` are those of the sums over shards, where ssfx has replaced them.
+        `weight_sent_bytes` and `planned_weight_bytes` are of one gather of each group's weights, where ssfx gathers.
         `undone_exchanges`: a number was not finite. `kept_bytes`: memory of what is kept back, with its copy under way.
         """
         replica_bytes, shard_bytes = (sum(sent[leg] for sent in self._sent_bytes) for leg in (0, 1))
@@ -146,6 +161,12 @@ class ShardedSync:
         }
         if self._shards is not None:
             summary |= {"shard_sent_bytes": shard_bytes, "planned_shard_bytes": planned_shard}
+        if self._weights is not None:
+            plan, rank = self._weights.plan, self._weights.comm.rank
+            planned_weights = sum(shard_traffic(plan, lane, rank).sent_bytes for _, lane in plan.lanes())
+            summary |= {
+                "weight_sent_bytes": sum(self._gathered_bytes.values()), "planned_weight_bytes": planned_weights,
+            }  # fmt: skip
         kept = [(leg, store) for leg, store in self._stores() if leg.memory is not None and leg.memory.stateful]
         if kept:
             memory = [(store, leg.memory.buffers[0]) for leg, store in kept if leg.memory is not None]
@@ -182,7 +203,11 @@ class ShardedSync:
         mine = {"seed": self.seed, **self._place(), **self._first.identity}
         sent = sent_shapes(self.shard_plan) if self.shard_plan is not None else {}
         memory = next((leg.memory for leg in self._legs() if leg.memory is not None and leg.memory.stateful), None)
-        if plan_of_state(state, mine, self._shapes, memory, sent) != self.plan:
+        plan = plan_of_state(state, mine, self._shapes, memory, sent)
+        if plan != self.plan and self._replicas is not None and self._first.scheme.profiled:
+            self._first = self._replicas = self._replicas.holding(plan)
+            self.plan = plan
+        if plan != self.plan:
             raise ConfigError("this state was saved with other groups of fully_shard; wrap the same modules")
         for store, names in ((self.store, self._shapes.keys()), (self.shard_store, sent.keys())):
             kept = {name: held for name, held in state["memory"].items() if name in names}
@@ -206,8 +231,8 @@ class ShardedSync:
     def detach(self) -> None:
         """Torch's own exchange is back; what was kept back and not sent is lost."""
         self._stop_listening()
-        for one in self._exchanges:
-            one.group.restore()
+        for group in self._weights.groups if self._weights is not None else self._groups:
+            group.restore()
         release_model(self._model)
 
     # ---- one step ---------------------------------------------------------------------------------------------------
@@ -218,11 +243,21 @@ class ShardedSync:
             self._exchanges[number].all_reduce(reduced)
 
     def _reduce_scatter(
-        self, number: int, output: torch.Tensor, inputs: torch.Tensor, average: bool, natively: Callable[[], None]
+        self, number: int, output: torch.Tensor, inputs: torch.Tensor, share: float, natively: Callable[[], None]
     ) -> None:
         assert self._shards is not None
         with torch.no_grad(), self._counted(number, self._shards):
-            self._exchanges[number].reduce_scatter(output, inputs, average, natively, self.step)
+            self._exchanges[number].reduce_scatter(output, inputs, share, natively, self.step)
+
+    def _gather(
+        self, number: int, gather: WeightGather, output: torch.Tensor, inputs: torch.Tensor,
+        natively: Callable[[], None],
+    ) -> None:  # fmt: skip
+        assert self._weights is not None
+        before = self._weights.comm.sent.sent_bytes
+        with torch.no_grad():
+            gather.gather(output, inputs, natively, self.step)
+        self._gathered_bytes[number] = self._weights.comm.sent.sent_bytes - before
 
     @contextmanager
     def _counted(self, number: int, leg: Leg) -> Iterator[None]:
@@ -246,7 +281,7 @@ class ShardedSync:
                 one.stepped(held)
 
     def _legs(self) -> list[Leg]:
-        return [leg for leg in (self._replicas, self._shards) if leg is not None]
+        return [leg for leg in (self._replicas, self._shards, self._weights) if leg is not None]
 
     def _stores(self) -> list[tuple[Leg, Store]]:
         pairs = ((self._replicas, self.store), (self._shards, self.shard_store))
@@ -281,6 +316,7 @@ class ShardedSync:
         return {
             "world_size": comm.world_size, "rank": comm.rank, "shards": shards.size(), "shard": shards.rank(),
             "shard_sums": repr(self._shards.identity) if self._shards is not None else "torch",
+            **({"weights": repr(self._weights.identity)} if self._weights is not None else {}),
         }  # fmt: skip
 
 

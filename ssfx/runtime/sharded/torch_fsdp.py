@@ -3,6 +3,7 @@
 A group is what `fully_shard` gathers and reduces at once: the parameters of one wrapped module. On a mesh of two
 dimensions (HSDP) torch reduces a group's gradients over its shards, and then sums each shard over its replicas. ssfx
 replaces the first sum by a custom reduce-scatter, and the second by a hook, with a group of one rank for torch's sum.
+Gathers of weights are replaced by a custom all-gather.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
 from ssfx.core.errors import ConfigError, RunError
 
 Hook = Callable[[torch.Tensor], None]
-Reduce = Callable[[torch.Tensor, torch.Tensor, bool, Callable[[], None]], None]
-"""Fills the first tensor, this rank's shards, with the sum of the second over ranks; the average if the flag is True.
+Reduce = Callable[[torch.Tensor, torch.Tensor, float, Callable[[], None]], None]
+"""Fills the first tensor, this rank's shards, with the sum of the second over ranks times the number.
+
+The function makes torch do so itself.
+"""
+Gather = Callable[[torch.Tensor, torch.Tensor, Callable[[], None]], None]
+"""Fills the first tensor, the shards of all ranks, from the second, this rank's, which is a part of it.
 
 The function makes torch do so itself.
 """
 
 _GROUP = (
     "fsdp_params", "mesh_info", "mp_policy", "offload_policy", "gradient_divide_factor", "_all_reduce_hook",
-    "_reduce_scatter_comm", "_partial_reduce_output",
+    "_reduce_scatter_comm", "_partial_reduce_output", "_all_gather_comm", "post_forward_mesh_info",
 )  # fmt: skip
 _PARAM = ("sharded_param", "padded_sharded_param_size", "is_dtensor")
 _MESH = ("mesh", "shard_mesh_dim", "replicate_mesh_dim")
@@ -36,7 +42,7 @@ _alone: list[tuple[Any, Any]] = []
 
 
 def groups_of(model: torch.nn.Module) -> list[ShardGroup]:
-    """Return the groups of a model that have trainable parameters, in the order of its modules.
+    """Return the groups of a model, in the order of its modules; at least one has a trainable parameter.
 
     ConfigError where torch keeps them in another form, or where an exchange would be wrong: several groups in a module,
     tensor parallelism, parameters on the CPU or in no group.
@@ -57,15 +63,12 @@ def groups_of(model: torch.nn.Module) -> list[ShardGroup]:
                 f"module {name or 'root'} has several groups of parameters (shard_placement_fn with meshes of its own),"
                 " for which torch takes no exchange; wrap the modules of each mesh by a fully_shard of their own"
             )
-        for one in raw:
-            group = ShardGroup(part, name or "root", one, names)
-            if group.names:
-                groups.append(group)
+        groups += [ShardGroup(part, name or "root", one, names) for one in raw]
     taken = {name for group in groups for name in group.names}
     for name, p in model.named_parameters():
         if p.requires_grad and name.replace("_orig_mod.", "") not in taken:
             raise ConfigError(f"parameter {name} is in no fully_shard group; call fully_shard(model) on the root, too")
-    if not groups:
+    if not taken:
         raise ConfigError("the model has no trainable parameters")
     return groups
 
@@ -84,6 +87,8 @@ def _expected(owner: Any, *names: str) -> Any:
 class ShardGroup:
     """One group of `fully_shard`: names and padded shapes of its trainable shards, and the places to hook into.
 
+    `names` is empty where all parameters are frozen. `whole_shapes` are of frozen shards, too: torch gathers them.
+
     The buffer that torch reduces holds the shards one after the other, each padded to the size of the first rank's, so
     that shapes and offsets are the same on all ranks. Padding is zeros.
     """
@@ -93,6 +98,7 @@ class ShardGroup:
         self.name = name
         self._module, self._raw = module, raw
         self._native_info, self._native_comm = raw.mesh_info, raw._reduce_scatter_comm
+        self._native_gather = raw._all_gather_comm
         _expected(raw.mesh_info, *_MESH)
         self._members = []
         for one in raw.fsdp_params:
@@ -111,13 +117,11 @@ class ShardGroup:
                 self._members.append((names[id(one.sharded_param)], one))
         self.names = [member for member, _ in self._members]
         self.shapes = {member: tuple(one.padded_sharded_param_size) for member, one in self._members}
+        self.whole_shapes = {
+            names[id(one.sharded_param)]: tuple(one.padded_sharded_param_size) for one in raw.fsdp_params
+        }
         if isinstance(raw.offload_policy, CPUOffloadPolicy):
             raise ConfigError(f"group {name} keeps its shards on the CPU (CPUOffloadPolicy); leave offload_policy out")
-        if raw.gradient_divide_factor is not None:
-            raise ConfigError(
-                f"group {name} has a gradient_divide_factor, and ssfx always divides by the number of ranks; scale the "
-                "loss instead"
-            )
         if raw._all_reduce_hook is not None:
             raise ConfigError(f"group {name} has an all_reduce_hook already; leave it out, or train without ssfx")
 
@@ -128,6 +132,21 @@ class ShardGroup:
         dtype: torch.dtype = policy.reduce_dtype or policy.param_dtype or self._members[0][1].sharded_param.dtype
         return dtype
 
+    def gather_dtype(self) -> torch.dtype:
+        """Return the dtype that weights are gathered in; ConfigError where torch gathers something else than shards."""
+        found: set[torch.dtype] = {
+            self._raw.mp_policy.param_dtype or one.sharded_param.dtype for one in self._raw.fsdp_params
+        }
+        if any(hasattr(local_shard(one.sharded_param), "fsdp_pre_all_gather") for one in self._raw.fsdp_params):
+            why = "tensors that change themselves before they are gathered (fsdp_pre_all_gather)"
+        elif self._raw.post_forward_mesh_info not in (None, self._native_info):
+            why = "a mesh of its own after forward (reshard_after_forward is a number)"
+        elif len(found) > 1:
+            why = f"weights of several dtypes ({', '.join(sorted(map(str, found)))})"
+        else:
+            return found.pop()
+        raise ConfigError(f"group {self.name} has {why}, which torch's gathers alone take; leave weights out")
+
     @property
     def replicas(self) -> Any:
         """The process group of the ranks that hold this rank's shard; None on a mesh of one dimension."""
@@ -137,6 +156,12 @@ class ShardGroup:
     def shards(self) -> Any:
         """The process group over which the group is sharded; None where every rank holds all of it."""
         return self._native_info.shard_process_group if self._native_info.shard_mesh_dim is not None else None
+
+    @property
+    def divides_by(self) -> float | None:
+        """What sums are divided by (set_gradient_divide_factor); None: the number of ranks."""
+        factor: float | None = self._raw.gradient_divide_factor
+        return factor
 
     @property
     def accumulating(self) -> bool:
@@ -166,8 +191,6 @@ class ShardGroup:
                 f"{self.dtype}: a parameter had no gradient, or was frozen after attach; call "
                 "model.set_reduce_scatter_unused_params(True), or detach and attach again"
             )
-        if self._raw.gradient_divide_factor is not None:
-            raise RunError(f"group {self.name} got a gradient_divide_factor after attach; scale the loss instead")
         views, offset = {}, 0
         for name, shape in self.shapes.items():
             size = torch.Size(shape)
@@ -184,10 +207,18 @@ class ShardGroup:
 
     def replace_reduce_scatter(self, reduce: Reduce) -> None:
         """`reduce` sums over shards from now on, in the stream of torch's own reduce-scatter."""
-        self._module.set_custom_reduce_scatter(_ReduceScatter(reduce, self._native_comm))  # type: ignore[arg-type]
+        comm = _ReduceScatter(reduce, self._native_comm, lambda: self.divides_by)
+        self._module.set_custom_reduce_scatter(comm)  # type: ignore[arg-type]
+
+    def replace_all_gather(self, gather: Gather) -> None:
+        """`gather` collects weights from now on, in the stream of torch's own all-gather."""
+        self._module.set_custom_all_gather(_AllGather(gather, self._native_gather))  # type: ignore[arg-type]
 
     def restore(self) -> None:
-        """Torch's own exchange is back."""
+        """Torch's own exchange is back, and weights that are whole still are gathered anew."""
+        if self._raw._all_gather_comm is not self._native_gather:
+            self._raw._all_gather_comm = self._native_gather
+            self._module.reshard()
         self._raw.mesh_info = self._native_info
         self._raw._all_reduce_hook = None
         self._raw._reduce_scatter_comm = self._native_comm
@@ -196,8 +227,8 @@ class ShardGroup:
 class _ReduceScatter:
     """What torch asks of a custom reduce-scatter: memory, and the sum."""
 
-    def __init__(self, reduce: Reduce, native: Any) -> None:
-        self._reduce, self._native = reduce, native
+    def __init__(self, reduce: Reduce, native: Any, divides_by: Callable[[], float | None]) -> None:
+        self._reduce, self._native, self._divides_by = reduce, native, divides_by
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         made: torch.Tensor = self._native.allocate(size, dtype=dtype, device=device)
@@ -209,7 +240,29 @@ class _ReduceScatter:
         def natively() -> None:
             self._native(output_tensor=output_tensor, input_tensor=input_tensor, group=group, op=op)
 
-        self._reduce(output_tensor, input_tensor, op == dist.ReduceOp.AVG, natively)
+        divisor = group.size() if op == dist.ReduceOp.AVG else 1.0
+        if op not in (dist.ReduceOp.AVG, dist.ReduceOp.SUM):  # PREMUL_SUM, which does not tell its factor
+            divisor = self._divides_by() or 1.0
+        self._reduce(output_tensor, input_tensor, 1.0 / divisor, natively)
+
+
+class _AllGather:
+    """What torch asks of a custom all-gather: memory, and the gather."""
+
+    def __init__(self, gather: Gather, native: Any) -> None:
+        self._gather, self._native = gather, native
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        made: torch.Tensor = self._native.allocate(size, dtype=dtype, device=device)
+        return made
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, async_op: bool = False
+    ) -> None:
+        def natively() -> None:
+            self._native(output_tensor=output_tensor, input_tensor=input_tensor, group=group)
+
+        self._gather(output_tensor, input_tensor, natively)
 
 
 def local_shard(tensor: torch.Tensor) -> torch.Tensor:

@@ -186,7 +186,7 @@ def _legs_bytes(found: ShardedPlan) -> tuple[int, int]:
     """Return what is kept back for both sums, and their messages beside torch's own.
 
     Of a compressed sum over shards all groups share buffers: the gradients of the largest group and its shard in
-    float32, and its message three times.
+    float32, and its message three times. A gather of weights has its shard in float32 and every rank's message.
     """
     residuals = messages = 0
     packed = [lane for _, lane in found.shards.lanes() if not is_native(lane)]
@@ -194,6 +194,11 @@ def _legs_bytes(found: ShardedPlan) -> tuple[int, int]:
         numel = max(found.shards.numel(lane) for lane in packed)
         messages += 4 * numel * (found.shards.world_size + 1)
         messages += 3 * max(handed_over(found.shards, lane) for lane in packed)
+    if found.weights is not None:
+        messages += max(
+            4 * found.weights.numel(lane) + (1 + found.weights.world_size) * handed_over(found.weights, lane)
+            for _, lane in found.weights.lanes()
+        )
     if found.keeps_whole:
         residuals += sum(4 * MEMORY_SIDES * found.shards.numel(lane) * found.shards.world_size for lane in packed)
     if found.replicas is not None and any(not s.dense for _, lane in found.replicas.lanes() for s in lane.segments):

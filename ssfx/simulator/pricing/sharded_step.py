@@ -37,7 +37,7 @@ class Part:
 class UnitCosts:
     """What one group takes: a gather, the sum over shards and that over replicas, in seconds."""
 
-    gather: Part
+    gather: Sequence[Part]
     over_shards: Sequence[Part]
     over_replicas: Sequence[Part]
 
@@ -124,8 +124,10 @@ class ShardedLowering:
     # ---- one group --------------------------------------------------------------------------------------------------
 
     def _gather(self, number: int, after: tuple[int, ...]) -> int:
-        """Add the gather of a group's weights; return it."""
-        return self._exchange(self.costs[number].gather, "network", after)
+        """Add the gather of a group's weights; return its end."""
+        for part in self.costs[number].gather:
+            after = (self._part(part, after, "network", "gather_stream"),)
+        return after[0]
 
     def _copy_out(self, number: int, gather: int) -> int:
         nbytes = self.units[number].numel * ITEM_BYTES[self.sharding.gather_dtype]
@@ -138,21 +140,21 @@ class ShardedLowering:
         copied_s = self._copied_s(unit.numel * (read + written) / 2)
         done = self._device("other", f"copy in {name}", copied_s, self._in_message)
         for part in costs.over_shards:
-            done = self._part(part, done, "network", "reduce_stream")
+            done = self._part(part, (done,), "network", "reduce_stream")
         self._in_message = (done,)
         for part in costs.over_replicas:
-            done = self._part(part, done, "replicas" if self.machine.apart else "network", "replica_stream")
+            done = self._part(part, (done,), "replicas" if self.machine.apart else "network", "replica_stream")
         stream: Resource = "replica_stream" if self.sharding.replicas > 1 else "reduce_stream"
         shard_s = self._copied_s(unit.shard_numel(self.sharding.shards) * (written + 4) / 2)
-        done = self._part(Part("other", f"gradients of {name}", shard_s), done, "network", stream)
+        done = self._part(Part("other", f"gradients of {name}", shard_s), (done,), "network", stream)
         self._reduced.append(done)
 
-    def _part(self, part: Part, after: int, network: Resource, stream: Resource) -> int:
+    def _part(self, part: Part, after: tuple[int, ...], network: Resource, stream: Resource) -> int:
         if part.stage == "exchange":
-            return self._exchange(part, network, (after,))
+            return self._exchange(part, network, after)
         if self.machine.holds_up:
-            return self._device(part.stage, part.name, part.work_s, (after,))
-        return self._add(Task(part.stage, part.name, stream, part.work_s, part.demand, (after,)))
+            return self._device(part.stage, part.name, part.work_s, after)
+        return self._add(Task(part.stage, part.name, stream, part.work_s, part.demand, after))
 
     def _exchange(self, part: Part, network: Resource, after: tuple[int, ...]) -> int:
         if not self.machine.holds_up:

@@ -9,18 +9,18 @@ Stage = Literal[
     "forward", "backward", "compress", "to_host", "from_host", "exchange", "decompress", "step", "other"
 ]  # fmt: skip
 Resource = Literal[
-    "device", "host", "copy_out", "copy_in", "network", "replicas", "reduce_stream", "replica_stream"
+    "device", "host", "copy_out", "copy_in", "network", "replicas", "reduce_stream", "replica_stream", "gather_stream"
 ]  # fmt: skip
 
 STAGES: tuple[Stage, ...] = (
     "forward", "backward", "compress", "to_host", "from_host", "exchange", "decompress", "step", "other",
 )  # fmt: skip
 RESOURCES: tuple[Resource, ...] = (
-    "device", "host", "copy_out", "copy_in", "network", "replicas", "reduce_stream", "replica_stream",
+    "device", "host", "copy_out", "copy_in", "network", "replicas", "reduce_stream", "replica_stream", "gather_stream",
 )  # fmt: skip
 """Each starts its tasks in the order in which they were added to it; all but the network do one at a time. The last
-three are of sharded models: links between replicas that shards do not use, and the device's streams in which sums over
-shards and over replicas are compressed and decoded, beside backward."""
+four are of sharded models: links between replicas that shards do not use, and the device's streams in which sums
+over shards, over replicas and weights are compressed and decoded, beside forward and backward."""
 
 
 @dataclass(slots=True)

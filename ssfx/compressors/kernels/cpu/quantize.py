@@ -92,13 +92,13 @@ def ternary(batch: Batch, clip: float) -> None:
     _run_at_random(batch, _ternary, clip)
 
 
-def levels(batch: Batch, bits: int, bucket: int, largest: bool) -> None:
+def levels(batch: Batch, bits: int, bucket: int, largest: bool, nearest: bool = False) -> None:
     """Codes: signed levels of `bits` bits. Scales: each bucket's Euclidean norm, or its largest |a|; 0: one bucket.
 
-    8 bits are a two's complement byte, fewer are offset by the highest level.
+    8 bits are a two's complement byte, fewer are offset by the highest level. Rounded at random, or to the nearest.
     """
     top = (1 << bits - 1) - 1
-    _run_at_random(batch, _levels, bits, top, offset_of(bits), bucket, _LARGEST if largest else _EUCLIDEAN)
+    _run_at_random(batch, _levels, bits, top, offset_of(bits), bucket, _LARGEST if largest else _EUCLIDEAN, nearest)
 
 
 def agreed_levels(batch: Batch, top: int, bucket: int) -> None:
@@ -108,7 +108,7 @@ def agreed_levels(batch: Batch, top: int, bucket: int) -> None:
     payload = batch.payload
     _levels(
         table, batch.vector.numpy(), payload.first.numpy(), payload.values.numpy().view(np.uint8),
-        signed(batch.seed), batch.step, batch.rank, 8, top, 0, bucket, _GIVEN,
+        signed(batch.seed), batch.step, batch.rank, 8, top, 0, bucket, _GIVEN, False,
     )  # fmt: skip
 
 
@@ -271,7 +271,7 @@ def _per_unit(norm, top):  # type: ignore[no-untyped-def]
 
 @compiled()
 def _levels(  # type: ignore[no-untyped-def]
-    table, vector, scales, codes, seed, step, rank, bits, most, offset, bucket, kind
+    table, vector, scales, codes, seed, step, rank, bits, most, offset, bucket, kind, nearest
 ):
     waiting, noise, exact = np.empty(CHUNK, np.uint8), np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32)
     top, zero = np.int32(most), np.int32(offset)
@@ -297,7 +297,10 @@ def _levels(  # type: ignore[no-untyped-def]
                     in_steps(a[at:upto], _per_unit(norm, top), exact[at - start : upto - start])
                 at = upto
             made = codes[code + start : code + stop] if bits == 8 else waiting[: len(chunk)]
-            uniform(noise_key, start, noise[: len(chunk)])
+            if nearest:
+                noise[: len(chunk)] = np.float32(0.5)
+            else:
+                uniform(noise_key, start, noise[: len(chunk)])
             level_codes(chunk, exact, noise, top, zero, made)
             if bits < 8:
                 pack(made, bits, codes[code + start * bits // 8 :])

@@ -136,15 +136,15 @@ def norms(a: torch.Tensor, bucket: int, largest: bool, out: torch.Tensor) -> Non
     out.copy_(found.where(torch.isfinite(found), math.nan))
 
 
-def levels(batch: Batch, bits: int, bucket: int, largest: bool) -> None:
+def levels(batch: Batch, bits: int, bucket: int, largest: bool, nearest: bool = False) -> None:
     """Codes: signed levels of `bits` bits. Scales: each bucket's Euclidean norm, or its largest |a|; 0: one bucket.
 
-    8 bits are a two's complement byte, fewer are offset by the highest level.
+    8 bits are a two's complement byte, fewer are offset by the highest level. Rounded at random, or to the nearest.
     """
     top, offset = (1 << bits - 1) - 1, offset_of(bits)
     for a, payload, key in _segments(batch):
         norms(a, bucket, largest, payload.scales)
-        level = _levels(a, payload.scales, bucket, top, key)
+        level = _levels(a, payload.scales, bucket, top, None if nearest else key)
         payload.codes.copy_(pack((level.int() + offset) & 255, bits))
 
 
@@ -154,10 +154,11 @@ def agreed_levels(batch: Batch, top: int, bucket: int) -> None:
         payload.values.copy_(_levels(a, payload.first, bucket, top, key))
 
 
-def _levels(a: torch.Tensor, scales: torch.Tensor, bucket: int, top: int, key: int) -> torch.Tensor:
+def _levels(a: torch.Tensor, scales: torch.Tensor, bucket: int, top: int, key: int | None) -> torch.Tensor:
     finite, size = torch.isfinite(scales), bucket or a.numel()
     per_unit = per_unit_of(scales.where(finite, 0), top).repeat_interleave(size)[: a.numel()]
-    level = levels_of(a, per_unit, top, uniform(key, a.numel(), a.device))
+    noise = torch.full_like(a, 0.5) if key is None else uniform(key, a.numel(), a.device)
+    level = levels_of(a, per_unit, top, noise)
     return level.where(finite.repeat_interleave(size)[: a.numel()], 0)
 
 

@@ -1,0 +1,72 @@
+"""Tensors that travel as they are whatever the scheme: of a few kinds that are small and suffer most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ssfx.core.errors import ConfigError
+from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec
+
+KINDS = ("vectors", "embeddings", "norms")
+_TABLES = ("emb", "wte", "wpe")
+"""What is in the names of modules that are tables."""
+
+
+def kinds_of(asked: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the kinds in a sequence, or in a text with commas; ConfigError for another kind."""
+    kinds = tuple(kind.strip() for kind in (asked.split(",") if isinstance(asked, str) else asked))
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise ConfigError(f"exempt={unknown[0]!r} is no kind of parameter; use {', '.join(KINDS)}")
+    return kinds
+
+
+def exempt_by_name(tensors: Sequence[TensorSpec], kinds: Sequence[str]) -> frozenset[str]:
+    """Return the tensors of `kinds` where no modules are known.
+
+    A module whose `weight` is a vector is a norm; one whose name has emb, wte or wpe in it is an embedding.
+    """
+    owner = {spec.name: spec.name.rpartition(".") for spec in tensors}
+    vectors = {spec.name for spec in tensors if len(spec.shape) <= 1}
+    norms = {owner[name][0] for name in vectors if owner[name][2] == "weight"}
+    found: set[str] = vectors if "vectors" in kinds else set()
+    for name, (module, _, _) in owner.items():
+        table = any(word in module.rpartition(".")[2].lower() for word in _TABLES)
+        if (module in norms and "norms" in kinds) or (table and module not in norms and "embeddings" in kinds):
+            found = found | {name}
+    return frozenset(found)
+
+
+def exempted(plan: Plan, names: frozenset[str]) -> Plan:
+    """Return `plan` with the tensors `names`, where it compresses them, in a dense all-reduce after their lane."""
+    if not any(names.intersection(s.tensors) for _, lane in plan.lanes() for s in lane.segments if not s.dense):
+        return plan
+    buckets, places = [], {}
+    for number, bucket in enumerate(plan.buckets):
+        lanes: list[Lane] = []
+        for place, lane in enumerate(bucket.lanes):
+            first = len(lanes)
+            lanes += _without(lane, names, plan)
+            places[number, place] = [(number, k) for k in range(first, len(lanes))]
+        buckets.append(Bucket(tuple(lanes)))
+    order = [
+        (number, k)
+        for launched in plan.launch_order
+        for number, k in places[launched]
+        if plan.numel(buckets[number].lanes[k])
+    ]
+    return replace(plan, buckets=tuple(buckets), launch_order=tuple(order))
+
+
+def _without(lane: Lane, names: frozenset[str], plan: Plan) -> list[Lane]:
+    """Return the lane without `names`, if anything is left, and a dense lane of those that it compressed."""
+    segments, dense = [], []
+    for segment in lane.segments:
+        taken = [name for name in segment.tensors if name in names and not segment.dense]
+        dense += taken
+        if left := tuple(name for name in segment.tensors if name not in taken):
+            segments.append(replace(segment, tensors=left))
+    lanes = [replace(lane, segments=tuple(segments))] if segments else []
+    if dense:
+        lanes.append(Lane("all_reduce", (Segment(tuple(sorted(dense, key=plan.order.__getitem__))),)))
+    return lanes

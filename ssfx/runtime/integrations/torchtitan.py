@@ -1,0 +1,64 @@
+"""ssfx in torchtitan: a configuration registry of your own, whose trainers exchange by ssfx.
+
+    # my_runs/config_registry.py; then: python -m torchtitan.train --module my_runs --config llama3_8b
+    from torchtitan.models.llama3 import config_registry
+    from ssfx.runtime.integrations.torchtitan import with_ssfx
+
+    def llama3_8b():
+        return with_ssfx(config_registry.llama3_8b(), scheme="fused_all", compressor="qsgd(bits=8,norm=max)")
+
+Written for torchtitan 0.3, whose `Trainer.Config.build` makes a `Trainer` with `model_parts`, `optimizers` and
+`checkpointer.states`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any
+
+import tyro
+from torchtitan.trainer import Trainer
+
+from ssfx.core.errors import ConfigError
+from ssfx.runtime.attach import attach
+from ssfx.runtime.sharded.sync import ShardedSync
+
+
+class SsfxTrainer(Trainer):  # type: ignore[misc]
+    """A torchtitan trainer whose gradients, and weights if asked, travel by ssfx; `sync` is the handle.
+
+    What is kept back is in its checkpoints under "ssfx", where a residual is kept at all.
+    """
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(Trainer.Config):  # type: ignore[misc]
+        """torchtitan's own, with the arguments of `ssfx.attach`."""
+
+        ssfx: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
+
+    def __init__(self, config: Any) -> None:
+        if not config.training.disable_cuda_graphs:
+            raise ConfigError(
+                "ssfx counts and keeps what it sends in Python, which CUDA graphs do not run again; set "
+                "training.disable_cuda_graphs"
+            )
+        super().__init__(config)
+        if len(self.model_parts) > 1:
+            raise ConfigError(
+                "pipeline stages of one rank are several models, and ssfx exchanges one; set "
+                "parallelism.pipeline_parallel_degree=1"
+            )
+        self.sync = attach(self.model_parts[0], list(self.optimizers), **config.ssfx)
+        if config.checkpoint.enable and isinstance(self.sync, ShardedSync) and "kept_bytes" in self.sync.stats():
+            self.checkpointer.states["ssfx"] = self.sync.for_checkpoint()
+
+    def close(self) -> None:
+        """Torch's own exchange is back."""
+        self.sync.detach()
+        super().close()
+
+
+def with_ssfx(config: Any, **options: Any) -> Any:
+    """Return torchtitan's configuration of a trainer that exchanges by ssfx; `options` are those of `ssfx.attach`."""
+    kept = {one.name: getattr(config, one.name) for one in fields(config)}
+    return SsfxTrainer.Config(**kept, ssfx=options)
