@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.gaps import COMMAND as LONG_COMMAND
-from experiments.common.evaluation.gaps import LONG, Gap, Wanted, judged_gaps, judged_order, no_row, task_of, tasks
+from experiments.common.evaluation.gaps import (
+    COST,
+    LONG,
+    Gap,
+    Wanted,
+    judged_gaps,
+    judged_order,
+    no_row,
+    task_of,
+    tasks,
+)
 from experiments.common.evaluation.judging import number
 from experiments.common.evaluation.quality_panels import Panel, draw_quality
 from ssfx.core.rows import Row
@@ -57,7 +68,13 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         claims = {name: f"ssfusion.fig2.{panel}.fd{name.removesuffix(' %')}.{quality}" for name in stated}
         given = judged_gaps([task] if task else [], claims, stated, PER_TENSOR, paper)
         judged = {one.claim for one in given}
-        found += [*given, *(no_row(claim, [name]) for name, claim in claims.items() if claim not in judged)]
+        found += [*given, *(no_row(claim, [f"{name} of the tensors joined in place of {paper}"])
+                            for name, claim in claims.items() if claim not in judged)]  # fmt: skip
+    if task := task_of(every, PANELS["a"][0]):
+        own = [float(row.metrics["top1"] or 0.0) for row in task.methods[PER_TENSOR]]
+        why = f"the level of {task.words} in place of {PANELS['a'][2]}"
+        found.append(Verdict("ssfusion.fig2.a.per.acc", "not comparable", f"{100 * fmean(own):.1f} percent", "measured",
+                             "", why, COMMAND, COST))  # fmt: skip
     pairs: list[tuple[str, Gap, Wanted]] = []
     words = []
     for task in every:

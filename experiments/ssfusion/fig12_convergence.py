@@ -96,19 +96,21 @@ def judge(rows: list[Row]) -> list[Verdict]:
     every = [one for one in tasks(rows, method) if one.knows(DENSE_BASELINE)]
     found: list[Verdict] = []
     shown: list[Task] = []
-    for family, (_, word) in PANELS.items():
+    for family, (title, word) in PANELS.items():
         task = task_of(every, family)
         claims = {scheme: f"ssfusion.exp2.{word}.{_subject(scheme)}" for scheme in (OURS, *ORDERED)}
         given = judged_gaps([task] if task else [], claims, printed(family))
         judged = {one.claim for one in given}
         found += given
-        found += [no_row(claim, [scheme_name(one)]) for one, claim in claims.items() if claim not in judged]
+        small = "" if task else f" on a small {title.partition(' ')[2]}"
+        found += [no_row(claim, [scheme_name(one) + small]) for one, claim in claims.items() if claim not in judged]
         order = f"ssfusion.exp2.{word}.order"
         if task and task.knows(OURS):
             shown.append(task)
             found += [_level(f"ssfusion.exp2.{word}.dense", task), _order(order, task)]
         else:
-            found += [no_row(f"ssfusion.exp2.{word}.dense", ["dense training"]), no_row(order)]
+            missing = [f"dense training{small}", f"SSFusion{small}"]
+            found += [no_row(f"ssfusion.exp2.{word}.dense", missing[:1]), no_row(order, missing[1:])]
     if shown:
         found.append(_about_equal("ssfusion.headline.accuracy", shown))
         found.append(_beside("ssfusion.exp2.layerwise_equal", shown))

@@ -34,8 +34,8 @@ DENSITY = 0.01
 NOTES = (
     "ResNet-152 has all its 467 tensors at full size, on 8x8 digits instead of CIFAR-100 and with two workers instead "
     "of eight, from random weights. BERT-large has all its tensors but narrower ones: only the trend counts.",
-    "A small VGG, with 12 tensors, was trained for 2,000 steps on four workers: it shows what training does to the rate, "
-    "not how high it is.",
+    "A small VGG, with 12 tensors, was trained for 2,000 steps on four workers: it shows what training does to the "
+    "rate, not how high it is.",
     "A fusion degree of n percent: n percent of the tensors, counted from the output layer, are compressed jointly.",
 )
 

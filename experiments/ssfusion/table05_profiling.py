@@ -15,6 +15,7 @@ from experiments.common.evaluation.gaps import LONG
 from experiments.common.figures.tables import draw_table
 from ssfx.config.compose import compose
 from ssfx.core.rows import Row
+from ssfx.lab.calibration.step_law import FEWEST_STEPS
 from ssfx.lab.config.epochs import with_steps
 from ssfx.lab.results.comparisons import metric
 from ssfx.schemes import schemes
@@ -104,8 +105,8 @@ def lines(rows: Sequence[Row]) -> list[dict[str, Any]]:
             "ours": f"{one['percent']:.2g}", "observed": one["observed"], "steps": one["steps"],
             "profile_s": f"{one['profile_s']:.2g}", "plan_s": "not simulated", "source": "simulated",
         })  # fmt: skip
-    real = [row for row in rows if row.case.experiment == LONG and row.case.scheme == SCHEME]
-    real = [row for row in real if "profile_share" in row.metrics]
+    real = [row for row in rows if not row.case.calibration and row.case.steps >= FEWEST_STEPS]
+    real = [row for row in real if row.case.scheme == SCHEME and "profile_share" in row.metrics]
     for model in sorted({row.case.model for row in real}):
         runs = [row for row in real if row.case.model == model]
         middle = {key: median(metric(row, key) for row in runs) for key in ("profile_share", "profile_s", "plan_s")}

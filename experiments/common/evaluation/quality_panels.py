@@ -50,11 +50,17 @@ class Panel:
         """The rows that are drawn."""
         return [row for name in self.methods for row in (self.task.methods.get(name, ()) if self.task else ())]
 
+    @property
+    def against(self) -> str:
+        """The method that others are shown against: the baseline, or the first that has rows where it has none."""
+        known = self.task.methods if self.task else {}
+        return next((name for name in (self.baseline, *self.colours) if name in known), self.baseline)
+
     def relative(self, method: str) -> list[float]:
-        """Return the final quality of each run of a method over the mean of the baseline; empty without both."""
-        if self.task is None or self.baseline not in self.task.methods:
+        """Return the final quality of each run of a method over the mean of what it is shown against."""
+        if self.task is None or method not in self.task.methods:
             return []
-        middle = fmean(self.task.scores(self.baseline))
+        middle = fmean(self.task.scores(self.against))
         return [exp(value - middle) for value in self.task.scores(method)]
 
 
@@ -139,8 +145,8 @@ def _draw_curves(axis: Axes, panel: Panel) -> None:
 
 def _draw_finals(axis: Axes, panel: Panel, words: Callable[[str], str]) -> None:
     drawn: list[float] = [100.0]
-    if panel.rows and panel.task and panel.task.knows(panel.baseline):
-        half = panel.task.gap(panel.baseline, panel.baseline).half
+    if panel.rows and panel.task and panel.task.knows(panel.against):
+        half = panel.task.gap(panel.against, panel.against).half
         if half is not None:
             axis.axvspan(100 + 100 * expm1(-half), 100 + 100 * expm1(half), color="#ececec", zorder=0)
     absent = []
@@ -170,5 +176,5 @@ def _draw_finals(axis: Axes, panel: Panel, words: Callable[[str], str]) -> None:
         tick.set_color("black" if method in panel.task.methods else "#777777") if panel.task else None
     mark_names(axis)
     axis.set_ylim(len(names) - 0.4, -0.6)
-    axis.set_xlabel(f"final quality over {words(panel.baseline)} (%)")
+    axis.set_xlabel(f"final quality over {words(panel.against)} (%)")
     axis.grid(axis="x")
