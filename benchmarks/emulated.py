@@ -45,11 +45,13 @@ from ssfx.lab.results.manifest import code, describe, hardware, now, versions
 from ssfx.schemes import schemes
 
 LIMIT, BARRIER, DDP = "no communication", "barrier only", "torch DDP"
-REFERENCES = (LIMIT, BARRIER, DDP, f"{DDP} again", f"{DDP} fp16", f"{DDP} powersgd")
+HALF = f"{DDP} fp16"
+REFERENCES = (LIMIT, BARRIER, DDP, f"{DDP} again", HALF, f"{DDP} powersgd")
 MEASURES = ("step_s", "cpu_s", "compress_s", "decode_s", "wait_s", "sent_bytes")
 NEAREST_LIMIT = "limit_s"
 """What a step took without communication just before and after a visit, the mean of both."""
 DATASETS = {"resnet_tiny": "digits", "vgg_tiny": "digits", "lstm_tiny": "stdlib_text", "gpt2_tiny": "stdlib_text"}
+"""By model; a model of the user's own, FILE.py:NAME, trains on made-up samples."""
 NETWORKS = ("loopback", "1gbit", "100mbit")
 AUTO = ("ssfx auto", "ssfx auto(density=0.01)")
 SCHEMES = (
@@ -66,7 +68,8 @@ AUTO_GOALS = GOALS | {
 }  # fmt: skip
 """The same for scheme=auto."""
 SUMMARY = (
-    "model", "network", "workers", "scheme", "over the limit", "over torch DDP", "over the best", "goal", "verdict",
+    "model", "network", "workers", "scheme", "over the limit", "over torch DDP", "over its fp16 hook", "over the best",
+    "goal", "verdict",
 )  # fmt: skip
 POLL_S = 0.1
 
@@ -118,7 +121,7 @@ class Comparison:
         best, rest = self.ranked(slice(0, None, 2))[0], slice(1, None, 2)
         lines = []
         for variant in (best, *(one for one in AUTO if one in self.visits)):
-            cells = [variant, *(str(self.ratios(variant, to, rest)) for to in (LIMIT, DDP))]
+            cells = [variant, *(str(self.ratios(variant, to, rest)) for to in (LIMIT, DDP, HALF))]
             cells.append("" if variant == best else str(self.ratios(variant, best, rest)))
             goals = GOALS if variant == best else AUTO_GOALS
             lines.append([self.model, self.network, str(self.workers), *cells, *self._judged(variant, goals, rest)])
@@ -231,18 +234,22 @@ def network_of(name: str, workers: int) -> Network | None:
 
 
 def models_of(text: str) -> list[str]:
-    """Return the registered names of models that are called without "_tiny" here."""
+    """Return the names of models of which the registered ones are called without "_tiny" here."""
     short = {name.removesuffix("_tiny"): name for name in DATASETS}
     for name in text.split(","):
-        if name not in short:
+        if name not in short and ".py:" not in name:
             raise unknown("model", name, short)
-    return [short[name] for name in text.split(",")]
+    return [short.get(name, name) for name in text.split(",")]
 
 
 def options_of(arguments: list[str] | None) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="resnet,vgg,lstm,gpt2", help="comma list (default: %(default)s)")
+    larger = "benchmarks/larger_models.py"
+    parser.add_argument(
+        "--models", default=f"resnet,vgg,lstm,gpt2,{larger}:lstm,{larger}:gpt",
+        help="comma list of names and FILE.py:NAME (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--networks", default=",".join(NETWORKS), help="comma list (default: %(default)s)")
     parser.add_argument("--workers", default="2,4", help="comma list (default: %(default)s)")
     parser.add_argument(
@@ -289,14 +296,14 @@ def main() -> None:
             rates = measure(hosts) if hosts else None
             for model in models:
                 result = compared(model, workers, hosts, variants, options.rounds)
-                found = Comparison(model, name, workers, result["visits"])
+                found = Comparison(Path(model).name, name, workers, result["visits"])
                 kind = f"emulated, lines measured at {min(rates):.3g} Gbit/s" if rates else "measured"
                 about = f"{kind}, batch {result['batch_size']}, {result['gradient_bytes'] / 1e6:.1f} MB of gradients, "
                 console.print(table_of(found, about + f"{result['background_cores']:.1f} cores busy with other things"))
                 lines = found.summary()
                 for line in lines:
                     summary.add_row(*line, end_section=line == lines[-1])
-                asked = {"model": model, "network": name, "workers": workers, "measured_gbps": rates}
+                asked = {"model": found.model, "network": name, "workers": workers, "measured_gbps": rates}
                 about_run = {"origin": "emulated" if network else "measured", "date": now(), "summary": lines}
                 if options.json:
                     keep(options.json, asked | about_all | about_run | result)

@@ -30,6 +30,9 @@ QUANTIZERS = (
     "qsgd(bits=2,bucket=0)",
     "qsgd(bits=4,bucket=64,norm=max)",
     "qsgd(bucket=0,norm=max)",
+    "fp8",
+    "fp8(bucket=64)",
+    "fp8(bucket=0)",
 )
 EDGES = (1, 2, 7, 8, 9, 31, 32, 33, 1023, 1024, 1025)
 

@@ -17,7 +17,7 @@ from ssfx.compressors import build
 from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir, reference_dir
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import EXPERIMENT, StepLaw, is_dense, method, step_laws
+from ssfx.lab.calibration.step_law import EXPERIMENT, StepLaw, is_dense, method, step_laws, usual_memory
 from ssfx.lab.results.store import read_rows
 
 SOURCES = ("time_to_quality_local.jsonl", "method_quality_local.jsonl", "long_quality_local.jsonl")
@@ -38,7 +38,7 @@ WORDS = {
     ("ef_signsgd", "each"): "signs with error feedback",
     ("cltk", "each"): "the positions of one rank's top-k, summed",
     ("block_topk", "each"): "agreed blocks summed",
-    ("qsgd", "each"): "four bits an element",
+    ("fp8", "each"): "8-bit floats (fp8)",
     ("onebit", "each"): "one bit an element",
     ("acpsgd", "joint"): "low rank, factors in turns (ACP-SGD)",
     ("powersgd", "joint"): "low rank (PowerSGD)",
@@ -47,6 +47,8 @@ WORDS = {
     ("ok_topk", "joint"): "sparse regions (Ok-Topk) of several tensors",
 }
 """Words for a method by its compressor, or its reducer, and its compressor calls; others are called by their spec."""
+BITS = {2: "two", 4: "four", 8: "eight"}
+"""Words for the bits of qsgd."""
 
 
 def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
@@ -95,7 +97,7 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
 def _of(row: Row) -> Method | None:
     """Return the method that a row's scheme stands for; None where it has several, or a memory of its own."""
     case = row.case
-    if case.compressor is None or case.memory not in (None, "none", "residual"):
+    if case.compressor is None or not usual_memory(row):
         return None
     if case.scheme not in ("per_tensor", *WHOLE):
         return None
@@ -139,6 +141,8 @@ def _method(scheme: str, spec: str) -> dict[str, str]:
     collective = REDUCERS.get(scheme, "all_reduce" if build(spec).additive else "all_gather")
     name, _, options = spec.partition("(")
     words = WORDS.get((REDUCERS.get(scheme, name), calls), spec)
+    if name == "qsgd":
+        words = f"{BITS[build(spec).options.bits]} bits an element"
     rank = options.rstrip(")").removeprefix("rank=")
     return {"words": f"{words} of rank {rank}" if rank.isdigit() else words, "collective": collective, "calls": calls}
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, quantiles
 
+from ssfx.compressors import build
 from ssfx.core.curves import points
 from ssfx.core.rows import Row
 from ssfx.lab.workloads.metrics.tally import better
@@ -89,9 +90,19 @@ def method(row: Row) -> str:
     """Return what tells the methods of the rows apart, in a few words."""
     case = row.case
     parts = [case.scheme, *([case.compressor] if case.compressor and case.compressor != case.scheme else [])]
-    memory = f" memory={case.memory}" if case.memory not in (None, "none", "residual") else ""
+    memory = "" if usual_memory(row) else f" memory={case.memory}"
     options = "".join(f" {key}={value}" for key, value in sorted(case.scheme_options.items()))
     return "/".join(parts) + ("" if case.density is None else f"@{case.density:g}") + memory + options
+
+
+def usual_memory(row: Row) -> bool:
+    """Return whether errors were fed back where they may be, plainly, as a compressor's are unless somebody asks."""
+    case = row.case
+    if case.compressor is None:
+        return case.memory in (None, "none", "residual")
+    compressor = build(case.compressor)
+    feeds_back = compressor.error_feedback and not compressor.lossless
+    return case.memory in (None, "residual" if feeds_back else "none")
 
 
 @dataclass(frozen=True)
