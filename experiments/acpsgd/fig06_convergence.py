@@ -75,7 +75,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
 
 def method(row: Row) -> str:
     """Return what the paper calls a row's method, scheme=auto as it is, "" for others."""
-    plain = row.case.compressor in (None, row.case.scheme) and usual(row) and row.case.memory != "none"
+    plain = row.case.compressor in (None, row.case.scheme) and usual(row)
     return AUTO if row.case.scheme == AUTO else METHODS.get(row.case.scheme, "") if plain else ""
 
 

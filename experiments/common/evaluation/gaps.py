@@ -134,8 +134,8 @@ def task_of(found: Sequence[Task], word: str) -> Task | None:
 
 
 def usual(row: Row) -> bool:
-    """Return whether a run has the usual memory and no option of its scheme set."""
-    return row.case.memory in (None, "none", "residual") and not row.case.scheme_options
+    """Return whether a run feeds back errors where its compressor has them to be, and sets no option of its scheme."""
+    return step_law.usual_memory(row) and not row.case.scheme_options
 
 
 def log_quality(row: Row) -> float:
@@ -215,7 +215,8 @@ def trained(rows: Sequence[Row]) -> str:
 def t95(freedom: int) -> float:
     """Return the quantile of Student's t that leaves 5 % on both sides, by Cornish and Fisher's expansion."""
     z = NormalDist().inv_cdf(0.975)
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
 
 
 def _judged(claim: str, method: str, known: Task, printed: Mapping[str, float], dense: str, stands_for: str) -> Verdict:
