@@ -66,7 +66,9 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         "gap": "here, over FP32\n(95 % interval)",
         "seeds": "seeds",
     }
-    return draw_table(NAME, TITLE, columns, table, out, origin=origin(list(drawn.values())), used=list(drawn.values()))
+    return draw_table(
+        NAME, TITLE, columns, table, out, origin=origin(list(drawn.values()), "mean of"), used=list(drawn.values())
+    )
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:

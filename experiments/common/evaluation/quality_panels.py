@@ -41,9 +41,10 @@ class Panel:
 
     @property
     def methods(self) -> list[str]:
-        """The methods that have a line: all but scheme=auto where it has no row, because it is no paper's."""
-        known = self.task.methods if self.task else {}
-        return [name for name in self.colours if name in known or name != AUTO]
+        """The methods that have a line: all but scheme=auto without a row; without a task, those that are printed."""
+        if self.task is None:
+            return [name for name in self.colours if name in self.printed or name == self.baseline]
+        return [name for name in self.colours if name in self.task.methods or name != AUTO]
 
     @property
     def rows(self) -> list[Row]:
@@ -78,7 +79,7 @@ def draw_quality(
     import matplotlib.pyplot as plt
 
     with style():
-        heights = [0.6 + LINE_IN * max(len(panel.methods), 6 if panel.rows else 1) for panel in panels]
+        heights = [0.6 + LINE_IN * max(len(panel.methods), 6 if panel.rows else 2) for panel in panels]
         figure, grid = plt.subplots(
             len(panels), 2, figsize=(2 * COLUMN_IN, sum(heights) + 0.9), squeeze=False, height_ratios=heights,
             layout="constrained",
@@ -137,37 +138,47 @@ def _draw_curves(axis: Axes, panel: Panel) -> None:
             look = {"linewidth": 1.5 if bold else 0.8, "zorder": 3 if bold else 2}
             plot_points(axis, points, panel.colours[method], band=bold, **look)
     if name == "perplexity":
+        from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
         axis.set_yscale("log")
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.yaxis.set_minor_formatter(NullFormatter())
     axis.set_ylabel(QUALITY[name])
     axis.set_xlabel("optimizer steps")
     axis.grid()
 
 
 def _draw_finals(axis: Axes, panel: Panel, words: Callable[[str], str]) -> None:
+    if panel.task is None and not panel.printed:
+        axis.set_axis_off()
+        return
     drawn: list[float] = [100.0]
     if panel.rows and panel.task and panel.task.knows(panel.against):
         half = panel.task.gap(panel.against, panel.against).half
         if half is not None:
             axis.axvspan(100 + 100 * expm1(-half), 100 + 100 * expm1(half), color="#ececec", zorder=0)
     absent = []
+    printed = panel.printed if panel.against == panel.baseline else {}
     for y, method in enumerate(panel.methods):
         colour = panel.colours[method]
         values = [100 * value for value in panel.relative(method)]
         drawn += values
         if values:
-            axis.scatter(values, [y] * len(values), s=10, color=colour, linewidths=0, zorder=3, label="one run")
+            axis.scatter(values, [y] * len(values), s=10, color=colour, linewidths=0, zorder=3)
             axis.plot([fmean(values)] * 2, [y - 0.33, y + 0.33], color=colour, linewidth=2)
         else:
             absent.append(y)
-        if method in panel.printed:
-            drawn.append(100 * panel.printed[method])
+        if method in printed:
+            drawn.append(100 * printed[method])
             mark: dict[str, Any] = {"color": "black", "fillstyle": "none", "markersize": 4}
-            axis.plot([100 * panel.printed[method]], [y], "D", label="paper, over its own baseline", **mark)
+            axis.plot([100 * printed[method]], [y], "D", label="paper, over its own baseline", **mark)
     low, high = min(drawn), max(drawn)
     margin = 0.06 * max(high - low, 5.0)
     axis.set_xlim(low - margin, high + margin)
-    for y in absent:
-        taken = 100 * panel.printed.get(panel.methods[y], 0.0) < (low + high) / 2 and panel.methods[y] in panel.printed
+    axis.scatter([], [], s=10, color="#444444", linewidths=0, label="one run")
+    for y in absent if panel.task else ():
+        taken = panel.methods[y] in printed and 100 * printed[panel.methods[y]] < (low + high) / 2
         axis.text(0.98 if taken else 0.02, y, NO_ROW, ha="right" if taken else "left",
                   transform=axis.get_yaxis_transform(), **ABSENT)  # fmt: skip
     names = [LABEL if method == AUTO else words(method) for method in panel.methods]
