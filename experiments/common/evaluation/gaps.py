@@ -216,7 +216,7 @@ def t95(freedom: int) -> float:
     """Return the quantile of Student's t that leaves 5 % on both sides, by Cornish and Fisher's expansion."""
     z = NormalDist().inv_cdf(0.975)
     terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
+    return z + sum(term / float(freedom) ** power for power, term in enumerate(terms, 1))
 
 
 def _judged(claim: str, method: str, known: Task, printed: Mapping[str, float], dense: str, stands_for: str) -> Verdict:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.common.claims.verdicts import Verdict
-from experiments.common.evaluation.gaps import LONG, NO_ROW, Task, task_of, tasks, usual
+from experiments.common.evaluation.gaps import LONG, Task, task_of, tasks, usual
+from experiments.common.evaluation.quality_curves import NO_ROW
 from experiments.common.evaluation.row_steps import (
     NoRow,
     auto_at,

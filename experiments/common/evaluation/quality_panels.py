@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
-from experiments.common.evaluation.gaps import NO_ROW, Task, metric_of
-from experiments.common.evaluation.quality_curves import SCALE, median_points, plot_points
+from experiments.common.evaluation.gaps import Task, metric_of
+from experiments.common.evaluation.quality_curves import NO_ROW, SCALE, median_points, plot_points
 from experiments.common.figures.auto import AUTO, LABEL, budget_said, mark_names
 from experiments.common.figures.style import COLUMN_IN, frame, save, style
 from ssfx.core.rows import Row
