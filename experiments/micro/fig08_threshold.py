@@ -11,7 +11,7 @@ from experiments.common.evaluation.gaps import COST, LONG, no_row
 from experiments.common.evaluation.judging import complete, says
 from experiments.common.evaluation.micro_runs import ONE, follows, runs, scaled
 from experiments.common.evaluation.quality_curves import origin
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, caption_text, save, style
 from ssfx.core.rows import Row
 
 NAME = "micro.fig8"
@@ -43,7 +43,8 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         axis.set_title(own[0].case.model, loc="left", fontweight="bold")
         axis.legend()
         axis.grid()
-        figure.supxlabel(origin(own, "a line for each of"), x=0.01, ha="left", **ORIGIN_LINE)
+        said = caption_text([origin(own, "a line for each of")], figure.get_figwidth())
+        figure.supxlabel(said, x=0.01, ha="left", **ORIGIN_LINE)
         return save(figure, NAME, table, own, out)
 
 

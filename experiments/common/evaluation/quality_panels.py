@@ -118,8 +118,8 @@ def _origin(rows: Sequence[Row], panels: Sequence[Panel]) -> str:
     seeds = sorted({len(own) for panel in panels if panel.task for own in panel.task.methods.values()})
     number = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     return (
-        f"{kinds[:1].upper()}{kinds[1:]}: {steps} steps, {ranks} workers, {number} seeds; {SCALE}. Grey: not told from "
-        "the baseline by the noise of seeds (95 %)."
+        f"{kinds[:1].upper()}{kinds[1:]}: {steps} steps, {ranks} workers, {number} seeds; {SCALE}. Grey: gaps "
+        "that the noise of seeds hides (95 %)."
     )
 
 
