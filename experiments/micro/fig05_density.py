@@ -8,16 +8,17 @@ from statistics import fmean
 
 from experiments.common.claims.verdicts import Outcome, Verdict
 from experiments.common.evaluation.configured import workload
-from experiments.common.evaluation.gaps import LONG
+from experiments.common.evaluation.gaps import COMMAND as LONG_COMMAND
+from experiments.common.evaluation.gaps import COST, LONG, no_row
 from experiments.common.evaluation.judging import complete, held, number, says
-from experiments.common.evaluation.micro_runs import COLOURS, GROUP, METHODS, late, method, runs
-from experiments.common.evaluation.quality_curves import SCALE, curve, draw_curves, grouped
+from experiments.common.evaluation.micro_runs import COLOURS, DENSITY, GROUP, ONE, late, network, runs
+from experiments.common.evaluation.quality_curves import curve, draw_curves
 from ssfx.core.rows import Row
 
 NAME = "micro.fig5"
 TITLE = "Density over steps of four sparsifiers"
-NEEDS = {"experiment": ("micro_quality", LONG).__contains__, "calibration": ""}
-COMMAND = "ssfx run experiment=micro_quality"
+NEEDS = {"experiment": LONG, "calibration": ""}
+COMMAND = LONG_COMMAND
 
 BAND = 0.1
 """Relative difference within which a density counts as the one that was set."""
@@ -27,10 +28,8 @@ TRAINING_IMAGES, WORKERS = 50_000, 16
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Write the density that all workers sent together over steps, and the one that was set as a dashed line."""
-    set_to = {row.case.model: row.case.density or 0.0 for row in runs(rows, METHODS.values())}
-    return draw_curves(
-        NAME, shown(rows), COLOURS, "union_density", out, labels=("step", "density sent by all"), paper=set_to
-    )
+    own = runs(rows)
+    return draw_curves(NAME, network(own), own, COLOURS, "union_density", "density sent by all", out, set_to=DENSITY)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
@@ -44,30 +43,21 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         says("micro.fig5.drop", first <= number("micro.fig5.drop") <= last, f"{first:,} to {last:,} iterations",
              "150 epochs of 97 or 98 iterations: when the paper's learning rate decays (MI-04)", source="restated"),
     ]  # fmt: skip
-    for methods in shown(rows).values():
-        ratio = {name: late(runs) for name, runs in methods.items()}
-        if all(value is not None for value in ratio.values()) and {"Top-k", "MiCRO", "hard threshold"} <= set(ratio):
-            micro, topk, hard = (ratio[name] or 0.0 for name in ("MiCRO", "Top-k", "hard threshold"))
-            texts = {name: f"{value:.2f}x of what was set" for name, value in ratio.items()}
-            found += [
-                says(
-                    "micro.fig5.micro",
-                    abs(micro - 1) <= BAND,
-                    texts["MiCRO"],
-                    f"{SCALE}: {texts['MiCRO']}",
-                    source="measured",
-                ),
-                says(
-                    "micro.fig5.topk",
-                    1 < topk <= GROUP,
-                    texts["Top-k"],
-                    f"{GROUP} workers, {SCALE}: {texts['Top-k']}",
-                    source="measured",
-                ),
-                _hard(methods["hard threshold"], hard),
-            ]
-            break
-    return complete(NAME, found, COMMAND, cost="minutes on two cores")
+    own = runs(rows)
+    for claim, name, low, high in (
+        ("micro.fig5.micro", "MiCRO", 1 - BAND, 1 + BAND),
+        ("micro.fig5.topk", "Top-k", 1 + 1e-9, float(GROUP)),
+    ):
+        ratio = late(own.get(name, ()))
+        if ratio is None:
+            found.append(no_row(claim, [name]))
+        else:
+            text = f"{ratio:.2f}x of what was set"
+            found.append(says(claim, low <= ratio <= high, text, ONE, source="measured"))
+    hard = own.get("hard threshold", [])
+    ratio = late(hard)
+    found.append(no_row("micro.fig5.hard", ["hard threshold"]) if ratio is None else _hard(hard, ratio))
+    return complete(NAME, found, COMMAND, cost=COST)
 
 
 def _hard(rows: list[Row], ratio: float) -> Verdict:
@@ -80,9 +70,4 @@ def _hard(rows: list[Row], ratio: float) -> Verdict:
     above, always = ratio > 1 + BAND, rising == len(halves)
     outcome: Outcome = "agrees" if above and always else "partly" if above or always else "disagrees"
     text = f"{ratio:.2f}x of what was set; rises in {rising} of {len(halves)} runs"
-    return says("micro.fig5.hard", outcome, text, f"{SCALE}: {text}", source="measured")
-
-
-def shown(rows: list[Row]) -> dict[str, dict[str, list[Row]]]:
-    """Return model -> method -> rows on as many workers."""
-    return grouped(runs(rows, METHODS.values()), method)
+    return says("micro.fig5.hard", outcome, text, ONE, source="measured")

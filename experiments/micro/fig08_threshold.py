@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.common.claims.verdicts import Verdict
-from experiments.common.evaluation.gaps import LONG
+from experiments.common.evaluation.gaps import COMMAND as LONG_COMMAND
+from experiments.common.evaluation.gaps import COST, LONG, no_row
 from experiments.common.evaluation.judging import complete, says
-from experiments.common.evaluation.micro_runs import follows, method, runs, scaled
-from experiments.common.evaluation.quality_curves import SCALE, origin
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from experiments.common.evaluation.micro_runs import ONE, follows, runs, scaled
+from experiments.common.evaluation.quality_curves import origin
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, caption_text, save, style
 from ssfx.core.rows import Row
 
 NAME = "micro.fig8"
 TITLE = "Threshold and scaled error of MiCRO"
-NEEDS = {"experiment": ("micro_quality", LONG).__contains__, "calibration": ""}
-COMMAND = "ssfx run experiment=micro_quality"
+NEEDS = {"experiment": LONG, "calibration": ""}
+COMMAND = LONG_COMMAND
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
@@ -42,7 +43,8 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         axis.set_title(own[0].case.model, loc="left", fontweight="bold")
         axis.legend()
         axis.grid()
-        figure.supxlabel(origin(own), x=0.01, ha="left", **ORIGIN_LINE)
+        said = caption_text([origin(own, "a line for each of")], figure.get_figwidth())
+        figure.supxlabel(said, x=0.01, ha="left", **ORIGIN_LINE)
         return save(figure, NAME, table, own, out)
 
 
@@ -54,10 +56,12 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         found.append(says("micro.fig8.scale", "agrees", "applied in the figure", scale, source="restated"))
         ranks = [follows(row) for row in own]
         text = f"rank correlation {min(ranks):.2f} to {max(ranks):.2f}"
-        found.append(says("micro.fig8.track", min(ranks) > 0, text, f"{SCALE}: {text}", source="measured"))
-    return complete(NAME, found, COMMAND, cost="minutes on two cores")
+        found.append(says("micro.fig8.track", min(ranks) > 0, text, ONE, source="measured"))
+    else:
+        found = [no_row(f"{NAME}.{claim}", ["MiCRO"]) for claim in ("scale", "track")]
+    return complete(NAME, found, COMMAND, cost=COST)
 
 
 def chosen(rows: list[Row]) -> list[Row]:
-    """Return the rows of MiCRO that recorded thresholds and errors."""
-    return [row for row in runs(rows, {"MiCRO"}) if method(row) == "MiCRO" and scaled(row)[0]]
+    """Return the long runs of MiCRO that recorded thresholds and errors."""
+    return [row for row in runs(rows).get("MiCRO", ()) if scaled(row)[0]]

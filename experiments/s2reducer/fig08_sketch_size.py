@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.gaps import COMMAND as LONG_COMMAND
+from experiments.common.evaluation.gaps import LONG, Gap, Wanted, judged_order, no_row, task_of, tasks
 from experiments.common.evaluation.judging import complete, held, number
-from experiments.common.evaluation.quality_curves import compared, draw_curves, grouped, judged_order, quality, values
+from experiments.common.evaluation.quality_panels import Panel, draw_quality
 from experiments.common.evaluation.row_steps import judge_orders, values_by_calibration
+from experiments.common.evaluation.s2reducer_panels import LOSSLESS, sketched
 from experiments.common.evaluation.step_plots import Line, Lines, draw_panels
 from experiments.common.validation.published_s2reducer import timed
 from experiments.common.validation.published_steps import Steps, method
@@ -16,26 +19,24 @@ from ssfx.core.rows import Row
 
 NAME = "s2reducer.fig8"
 TITLE = "Quality by the size of the sketch"
-NEEDS = {"experiment": {"s2_ratio", "s2_sparse"}.__contains__}
-COMMAND = "ssfx run experiment=s2_ratio"
+NEEDS = {"experiment": (LONG, "s2_sparse").__contains__}
+COMMAND = LONG_COMMAND
 
 COLOURS = {"1": "#08306b", "0.5": "#2171b5", "0.25": "#6baed6", "0.1": "#e69f00", "0.05": "#d55e00"}
+PANELS = {"vgg": "VGG on CIFAR-10, paper: ResNet-50", "lstm": "LSTM on WikiText-2, paper: GNMT-8"}
+"""The word in the name of our network, and our title."""
 SWEPT = (0.05, 0.1, 0.25, 0.5, 1.0)
 SLIGHT = 0.1
 """A reduction of communication below this counts as slight."""
-DEFAULT = 0.5
-"""Of scheme s2reducer, which a case does not write down."""
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:
-    """Write quality over steps, a panel for each task and a line for each ratio lambda."""
-    trained = [row for row in rows if not row.case.calibration]
-    if not trained:
-        return draw_panels(NAME, [communication(rows)], rows, out)
-    rows = trained
-    colours = {f"lambda = {ratio}": colour for ratio, colour in COLOURS.items()}
-    panels = {model: dict(sorted(methods.items(), reverse=True)) for model, methods in grouped(rows, sketch).items()}
-    return draw_curves(NAME, panels, colours, quality, out)
+    """Write quality over steps and at the end by ratio lambda; without long runs, the time of communication by it."""
+    colours = {LOSSLESS: "#5f5f5f", **{f"lambda = {ratio}": colour for ratio, colour in COLOURS.items()}}
+    found = tasks(_long(rows), sketched)
+    panels = [Panel(title, task_of(found, word), colours, LOSSLESS) for word, title in PANELS.items()]
+    simulated = [row for row in rows if row.case.calibration]
+    return draw_quality(NAME, TITLE, panels, out) or draw_panels(NAME, [communication(rows)], simulated, out)
 
 
 def judge(rows: list[Row]) -> Sequence[Verdict]:
@@ -44,20 +45,17 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
         held("s2reducer.appB3.range", (SWEPT[0], SWEPT[-1]), tolerance=0.0),
         *judge_orders(rows, {"s2reducer.appB3.gain_slight": _slight}),
     ]
-    rows = [row for row in rows if not row.case.calibration]
-    best = f"lambda = {number('s2reducer.appB3.best'):g}"
-    pairs = []
-    for model, methods in grouped(rows, sketch).items():
-        metric = next((name for name in ("top1", "perplexity") if values(methods.get(best, []), name)), "")
-        if metric and {"lambda = 1", best, "lambda = 0.05"} <= set(methods):
-            own = {name: [(-1 if metric == "perplexity" else 1) * value for value in values(runs, metric)]
-                   for name, runs in methods.items()}  # fmt: skip
-            pairs += [
-                (f"{model} 0.5 over 1", *compared(own[best], own["lambda = 1"]), "equal"),
-                (f"{model} 0.5 over 0.05", *compared(own[best], own["lambda = 0.05"]), "above"),
-            ]
-    if pairs:
-        found.append(judged_order("s2reducer.appB3.best", pairs))
+    best, most, least = (f"lambda = {ratio:g}" for ratio in (number("s2reducer.appB3.best"), SWEPT[-1], SWEPT[0]))
+    known = [task for task in tasks(_long(rows), sketched) if task.knows(best, most, least)]
+    pairs: list[tuple[str, Gap, Wanted]] = []
+    for task in known:
+        pairs += [
+            (f"{task.model}: {best} over {most}", task.gap(best, most), "equal"),
+            (f"{task.model}: {best} over {least}", task.gap(best, least), "above"),
+        ]
+    claim = "s2reducer.appB3.best"
+    words = "; ".join(task.words for task in known)
+    found.append(judged_order(claim, pairs, words) if pairs else no_row(claim, [best, most, least]))
     return complete(NAME, found, COMMAND, cost="minutes on two cores")
 
 
@@ -82,7 +80,5 @@ def _slight(steps: Steps) -> tuple[bool, str]:
     return left > 1 - SLIGHT, f"{best / 2:g} leaves {100 * left:.0f} % of the communication of {best:g}, ResNet-50"
 
 
-def sketch(row: Row) -> str:
-    """Return the ratio of a row's sketch; those of several rows of hash functions are left out."""
-    options = row.case.scheme_options
-    return "" if "rows" in options else f"lambda = {float(options.get('ratio', DEFAULT)):g}"
+def _long(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row.case.experiment == LONG]

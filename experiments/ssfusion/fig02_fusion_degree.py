@@ -26,7 +26,7 @@ MODELS = {"resnet152_digits": "ResNet-152", "bert_large_narrow": "BERT-large"}
 """Models here that have every tensor of one of the paper's."""
 PANELS = {"resnet152_digits": "(a) ResNet-152", "bert_large_narrow": "(b) BERT-large, narrow"}
 NOTES = (
-    "The paper's other curve, quality by fusion degree, needs training runs to the end, of which there are none here.",
+    "The paper's other curve, quality by fusion degree, is drawn from long runs: `ssfx figures ssfusion.fig2.quality`.",
     "Our share is that of a step on two CPU ranks, the paper's that of training on eight V100S: levels do not compare.",
 )
 

@@ -10,16 +10,19 @@ from typing import Any
 
 from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.verdicts import Outcome, Verdict
+from experiments.common.evaluation.gaps import COMMAND as LONG_COMMAND
+from experiments.common.evaluation.gaps import LONG
 from experiments.common.figures.tables import draw_table
 from ssfx.config.compose import compose
 from ssfx.core.rows import Row
+from ssfx.lab.calibration.step_law import FEWEST_STEPS
 from ssfx.lab.config.epochs import with_steps
 from ssfx.lab.results.comparisons import metric
 from ssfx.schemes import schemes
 
 NAME = "ssfusion.table5"
 TITLE = "Table V: profiling time, share of the time of training"
-NEEDS = {"experiment": "profiling_overhead"}
+NEEDS = {"experiment": ("profiling_overhead", LONG).__contains__}
 COMMAND = "ssfx run experiment=profiling_overhead cluster=64gpu"
 COST = "seconds on one core"
 
@@ -39,7 +42,7 @@ SAID = (
 )
 NOTES = (
     "Measured: the steps that are observed and the planning (costs of exchange and compressor are measured, then the "
-    "plan is made), over all steps of the run; of a longer run the share is smaller in proportion.",
+    f"plan is made), over all steps of a long run ({LONG_COMMAND}); of a longer one the share is smaller.",
     f"Simulated: {SAID[0].lower()}{SAID[1:]} Observed steps exchange as dense DDP does.",
 )
 
@@ -53,7 +56,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         "model": "model", "paper": "paper\npercent", "ours": "ours\npercent", "observed": "observed\nsteps",
         "steps": "all\nsteps", "profile_s": "observed\nseconds", "plan_s": "planning\nseconds", "source": "source",
     }  # fmt: skip
-    origin = "Simulated: 64 A100, nominal times, epochs of the authors' scripts. Measured: small models, two ranks."
+    origin = "Simulated: 64 A100, nominal times, epochs of the authors' scripts. Measured: small models, four ranks."
     return draw_table(NAME, TITLE, columns, table, out, origin=origin, used=rows)
 
 
@@ -102,7 +105,8 @@ def lines(rows: Sequence[Row]) -> list[dict[str, Any]]:
             "ours": f"{one['percent']:.2g}", "observed": one["observed"], "steps": one["steps"],
             "profile_s": f"{one['profile_s']:.2g}", "plan_s": "not simulated", "source": "simulated",
         })  # fmt: skip
-    real = [row for row in rows if not row.case.calibration and "profile_share" in row.metrics]
+    real = [row for row in rows if not row.case.calibration and row.case.steps >= FEWEST_STEPS]
+    real = [row for row in real if row.case.scheme == SCHEME and "profile_share" in row.metrics]
     for model in sorted({row.case.model for row in real}):
         runs = [row for row in real if row.case.model == model]
         middle = {key: median(metric(row, key) for row in runs) for key in ("profile_share", "profile_s", "plan_s")}

@@ -8,7 +8,6 @@ from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.judging import complete, half_digit, held, says
 from experiments.common.evaluation.low_rank import compressed_buffers, dense_buffers, factors, of, share_below
-from experiments.common.evaluation.quality_curves import compared
 from experiments.common.evaluation.selection_example import WORKERS, build_up_without_common_part, run
 from experiments.common.evaluation.sketch_example import bias, linearity, relative_noise, wrong_blocks, zeros_skipped
 from experiments.common.evaluation.word_models import gnmt, lstm
@@ -81,9 +80,3 @@ def test_a_sketch_is_linear_and_unbiased_but_noisy() -> None:
     mean, error = bias()
     assert abs(mean) < 3 * error
     assert relative_noise(0.5) == pytest.approx(2.0, rel=0.2)  # one over lambda
-
-
-def test_equal_means_within_the_noise_of_seeds() -> None:
-    assert compared([0.9, 0.91, 0.92], [0.905, 0.915, 0.91])[0] == "equal"
-    assert compared([0.9, 0.91, 0.92], [0.5, 0.51, 0.52])[0] == "above"
-    assert compared([0.9], [0.5])[0] == "unknown"

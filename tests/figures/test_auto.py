@@ -27,9 +27,9 @@ SIMULATED = {
     "micro_clusters": ("micro.fig6",),
 }
 IN_TRAINING = {
-    "ssfusion.fig12": ("time_to_quality", ("ddp", "ssfusion_oi")),
-    "acpsgd.fig6": ("time_to_quality", ("ddp", "powersgd", "acpsgd")),
-    "micro.fig4": ("micro_quality", ("topk", "cltk", "micro")),
+    "ssfusion.fig12": ("ddp", "ssfusion_oi"),
+    "acpsgd.fig6": ("ddp", "powersgd", "acpsgd"),
+    "micro.fig4": ("topk", "cltk", "micro"),
 }
 HERE = ("ssfusion.fig11_here", "ssfusion.fig13_here")
 
@@ -85,19 +85,19 @@ def test_auto_is_not_beside_printed_times_unless_it_has_the_compressor_of_the_ot
     }  # fmt: skip
 
 
-def trained(experiment, scheme, seed, model="resnet_tiny", **changes):
-    """Return a row with a curve, as a short training run leaves it."""
+def trained(scheme, seed, model="resnet_tiny"):
+    """Return a row with a curve, as a long training run leaves it."""
     given = {"compressor": None, "density": 0.05, "memory": "residual"} if scheme == AUTO else {}
-    one = row(experiment=experiment, scheme=scheme, world_size=4, repeat=seed, model=model, **given, **changes)
+    given |= {"compressor": scheme} if scheme in ("powersgd", "acpsgd") else {}
+    one = row(experiment="long_quality", scheme=scheme, world_size=4, repeat=seed, model=model, steps=2000, **given)
     return replace(one, curve={"step": [10.0, 20.0], "top1": [0.5 + seed / 100, 0.8 + seed / 100]})
 
 
 @pytest.mark.parametrize("name", IN_TRAINING)
 def test_a_figure_of_quality_shows_runs_of_auto(name, tmp_path):
-    experiment, schemes = IN_TRAINING[name]
     figure = FIGURES[name]
-    before = figure.select([trained(experiment, scheme, seed) for scheme in schemes for seed in range(3)])
-    after = figure.select([*before, *(trained(experiment, AUTO, seed) for seed in range(2))])
+    before = figure.select([trained(scheme, seed) for scheme in IN_TRAINING[name] for seed in range(3)])
+    after = figure.select([*before, *(trained(AUTO, seed) for seed in range(2))])
     assert len(after) == len(before) + 2
     for shown, drawn in ((before, False), (after, True)):
         png, _, svg, data = figure.draw(shown, tmp_path)

@@ -1,99 +1,208 @@
-"""Gaps of quality to dense training on small networks: their sign and rank beside those that a paper prints.
+"""Gaps of quality between methods in long runs: which rows a method has, the noise of a seed, verdicts on claims.
 
-The level of a quality is of the paper's network and data. What a reduced scale can show is on which side of dense
-training a method ends, and whether the methods stand in the paper's order.
+The level of a quality is of the paper's network and data. What a reduced scale can show is on which side of another
+method a method ends, and whether the methods stand in the paper's order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import expm1, inf, log, sqrt
+from statistics import NormalDist, fmean, variance
+from typing import Literal
 
 from experiments.common.claims.verdicts import Outcome, Verdict
-from experiments.common.evaluation.quality_curves import SCALE, compared
+from experiments.common.evaluation.quality_curves import NO_ROW, SCALE
+from experiments.common.figures.auto import AUTO
+from ssfx.core.errors import RunError
 from ssfx.core.rows import Row
 from ssfx.lab.calibration import step_law
 
 LONG = step_law.EXPERIMENT
 """The experiment of long runs."""
+COMMAND = f"ssfx run experiment={LONG} data.root=DIR"
+COST = "1 to 4 minutes a run on two cores"
 EVEN = 0.005
 """Relative gap that a paper prints up to which it has no loss."""
+RESOLUTION = 0.04
+"""Half an interval up to which a gap within it counts as none: SSFusion calls 67.1 for 70.0 points about equal."""
 FEWEST = 2
 """Seeds of a method and of its baseline from which on a gap is judged."""
+FREEDOM = 6
+"""Degrees of freedom from which on the noise of a seed is known."""
+
+Score = Callable[[Row], float]
+Wanted = Literal["above", "below", "equal", "clearly above", "not below"]
 
 
 @dataclass(frozen=True)
-class Finals:
-    """Final quality of every seed by method, higher is better; `dense` is the baseline, `words` how long it trained."""
+class Gap:
+    """The log of one method's quality over another's, and half of its 95 % interval; None where noise is unknown."""
 
-    values: Mapping[str, Sequence[float]]
-    words: str
-    dense: str = "ddp"
+    mean: float
+    half: float | None
 
-    def knows(self, method: str) -> bool:
-        """Return whether method and baseline have enough seeds."""
-        return all(len(self.values.get(name, ())) >= FEWEST for name in (method, self.dense))
+    @property
+    def word(self) -> str:
+        """Return "above", "equal" or "below", "unknown" where the noise is."""
+        if self.half is None:
+            return "unknown"
+        return "equal" if abs(self.mean) <= self.half else "above" if self.mean > 0 else "below"
+
+    def holds(self, wanted: Wanted) -> bool | None:
+        """Return whether the gap is as a paper has it; None where the noise leaves that open.
+
+        "equal" asks for a noise that would not hide a gap of RESOLUTION; under such noise "clearly above" is refuted
+        by a gap within it. A gap that is merely "above" or "below" is refuted by the other sign alone.
+        """
+        fine = self.half is not None and self.half <= RESOLUTION
+        if self.word in ("unknown", "equal"):
+            return {"equal": True, "not below": True, "clearly above": False}.get(wanted) if fine else None
+        return self.word == wanted.removeprefix("clearly ") or (wanted == "not below" and self.word == "above")
+
+    def __str__(self) -> str:
+        if self.half is None:
+            return f"{100 * expm1(self.mean):+.1f} %, noise unknown"
+        low, high = (100 * expm1(self.mean + side * self.half) for side in (-1, 1))
+        return f"{100 * expm1(self.mean):+.1f} % ({low:+.1f} to {high:+.1f})"
 
 
-def judged_gaps(sets: Sequence[Finals], claims: Mapping[str, str], printed: Mapping[str, float]) -> list[Verdict]:
-    """Return a verdict on the claim of each method that some set knows; of several sets the first one counts.
+@dataclass(frozen=True)
+class Task:
+    """Long runs of one network: the rows of each method by what a figure calls it, dense training among them.
 
-    `claims`: method -> id; `printed`: method -> the paper's quality over that of its baseline. The sign holds where the
-    gap stands out of the noise of the seeds on the paper's side, or within it where the paper's is even; the rank among
-    the methods of the set holds where it is the paper's, ties within the noise. Agrees with both, partly with one,
-    disagrees with neither where one of them is clearly otherwise; where noise leaves both open the scale shows
-    nothing: not comparable.
+    `noise`: standard deviation over seeds of `score`, by default the log of quality, higher is better. It is pooled
+    over all methods that were run, shown or not, but those that did not train and scheme=auto; None with too few runs.
     """
-    found = []
-    for method, claim in claims.items():
-        if known := next((one for one in sets if one.knows(method) and method in printed), None):
-            found.append(_judged(claim, method, known, printed))
-    return found
+
+    model: str
+    methods: Mapping[str, Sequence[Row]]
+    noise: float | None
+    freedom: int
+    score: Score
+
+    def scores(self, method: str) -> list[float]:
+        """Return the score of every seed, none for a method without rows."""
+        return [self.score(row) for row in self.methods.get(method, ())]
+
+    def knows(self, *methods: str) -> bool:
+        """Return whether each of the methods has enough seeds."""
+        return all(len(self.methods.get(name, ())) >= FEWEST for name in methods)
+
+    def gap(self, one: str, other: str) -> Gap:
+        """Return the gap between two methods that both have rows."""
+        first, second = self.scores(one), self.scores(other)
+        mean = fmean(first) - fmean(second)
+        if self.noise is None or not self.knows(one, other):
+            return Gap(mean, None)
+        return Gap(mean, t95(self.freedom) * self.noise * sqrt(1 / len(first) + 1 / len(second)))
+
+    @property
+    def words(self) -> str:
+        """Return the network, and how long it trained on how many seeds at most."""
+        rows = [row for name, own in self.methods.items() if name != AUTO for row in own]
+        return f"{self.model}, {trained(rows)}"
 
 
-def _judged(claim: str, method: str, known: Finals, printed: Mapping[str, float]) -> Verdict:
-    gap = printed[method] - 1
-    wanted = "equal" if abs(gap) <= EVEN else "above" if gap > 0 else "below"
-    word, said = compared(known.values[method], known.values[known.dense])
-    others = [name for name in printed if name not in (method, known.dense) and known.knows(name)]
-    own = fmean(known.values[method])
-    rank = 1 + sum(fmean(known.values[name]) > own for name in others)
-    theirs = 1 + sum(printed[name] > printed[method] for name in others)
-    ties = [name for name in others if printed[name] == printed[method]]
-    words = [compared(known.values[name], known.values[method])[0] for name in others]
-    apart = any(word != "equal" for name, word in zip(others, words, strict=True) if name in ties)
-    first, last = 1 + words.count("above"), 1 + len(others) - words.count("below")
-    placed = bool(others) and theirs <= rank <= theirs + len(ties) and not apart
-    held = (word == wanted) + placed
-    against = (
-        word not in (wanted, "equal")
-        or apart
-        or last < theirs
-        or theirs + len(ties) < first
-        or (wanted == "equal" and word != "equal")
+def tasks(rows: Iterable[Row], label: Callable[[Row], str], score: Score | None = None) -> list[Task]:
+    """Return the tasks that rows are of, those of most steps first; `label` names a row's method, "" for none of them.
+
+    Rows of other networks, data, lengths, batches or machines are another task.
+    """
+    chosen = score or log_quality
+    found: dict[tuple[object, ...], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: (-row.case.steps, row.case.model, row.case.seed, row.run_id)):
+        case = row.case
+        key = case.model, case.dataset, case.steps, case.batch_size, row.origin.kind, row.origin.hardware
+        found.setdefault(key, []).append(row)
+    made = []
+    for own in found.values():
+        methods: dict[str, list[Row]] = {}
+        for row in own:
+            if name := label(row):
+                methods.setdefault(name, []).append(row)
+        if methods:
+            noise, freedom = _noise(own, chosen)
+            made.append(Task(own[0].case.model, methods, noise, freedom, chosen))
+    return made
+
+
+def task_of(found: Sequence[Task], word: str) -> Task | None:
+    """Return the longest task with the word in its network's name."""
+    return next((one for one in found if word in one.model), None)
+
+
+def usual(row: Row) -> bool:
+    """Return whether a run feeds back errors where its compressor has them to be, and sets no option of its scheme."""
+    return step_law.usual_memory(row) and not row.case.scheme_options
+
+
+def log_quality(row: Row) -> float:
+    """Return the log of a row's final quality, of the inverse where lower is better; RunError for one without."""
+    name = metric_of(row)
+    value = log(max(row.metrics[name] or 0.0, 1e-9))
+    return -value if name == "perplexity" else value
+
+
+def metric_of(row: Row) -> str:
+    """Return the metric of quality that a row has; RunError for one without."""
+    for name in ("f1", "top1", "perplexity"):
+        if row.metrics.get(name) is not None:
+            return name
+    raise RunError(
+        f"row {row.run_id} ({row.case.label}) has neither f1 nor top1 nor perplexity; run with evaluate=true"
     )
-    outcome: Outcome = (
-        "agrees" if held == 2 else "partly" if held else "disagrees" if against else "not comparable"
-    )  # fmt: skip
-    place = f"rank {rank} of {1 + len(others)}, the paper's {theirs}" if others else "no other method to rank it with"
-    reason = f"Reduced scale ({known.words}, {SCALE}): sign and rank of the gap, {wanted} in the paper, not its level."
-    return Verdict(claim, outcome, f"gap {said}, {word}; {place}", "measured", "", reason)
 
 
-def longest(rows: Sequence[Row], label: Callable[[Row], str], wanted: set[str]) -> list[Row]:
-    """Return the rows of long runs where these have FEWEST seeds of every method in `wanted`, else the other ones.
+def judged_gaps(
+    found: Sequence[Task], claims: Mapping[str, str], printed: Mapping[str, float], dense: str = "ddp",
+    stands_for: str = "",
+) -> list[Verdict]:  # fmt: skip
+    """Return a verdict on the claim of each method that some task knows; of several tasks the first one counts.
 
-    Of long runs, which have many methods, only those that `label` names are returned; it names them as the figure does.
+    `claims`: method -> id; `printed`: method -> the paper's quality over that of its baseline `dense`. The sign holds
+    where the gap stands out of the noise on the paper's side, or within it where the paper's is even; the rank among
+    the methods of the task holds where it is the paper's, ties within the noise. Agrees with both, partly with one,
+    disagrees with neither where one of them is clearly otherwise; where noise leaves both open, nothing is decided.
     """
-    long = [row for row in rows if row.case.experiment == LONG and label(row)]
-    enough: dict[str, dict[str, set[int]]] = {}
-    for row in long:
-        enough.setdefault(row.case.model, {}).setdefault(label(row), set()).add(row.case.seed)
-    good = {model for model, seeds in enough.items() if all(len(seeds.get(name, ())) >= FEWEST for name in wanted)}
-    if good:
-        return [row for row in long if row.case.model in good]
-    return [row for row in rows if row.case.experiment != LONG]
+    judged = []
+    for method, claim in claims.items():
+        if known := next((one for one in found if one.knows(method, dense) and method in printed), None):
+            judged.append(_judged(claim, method, known, printed, dense, stands_for))
+    return judged
+
+
+def judged_order(
+    claim: str, pairs: Sequence[tuple[str, Gap, Wanted]], words: str, missing: Sequence[str] = ()
+) -> Verdict:
+    """Return the verdict on an order of methods from pairs: (what is compared, the gap, what the paper has).
+
+    All pairs must hold; one that is refuted refutes the order. Where some hold and noise leaves the others open, it
+    holds partly; where it leaves all open, or `missing` methods have no rows, nothing is decided.
+    """
+    states = [gap.holds(wanted) for _, gap, wanted in pairs]
+    text = "; ".join(f"{what} {gap}" for what, gap, _ in pairs)
+    reason = f"Reduced scale ({words}; {SCALE})."
+    outcome: Outcome = "not comparable"
+    if False in states:
+        outcome = "disagrees"
+    elif missing:
+        reason += f" Not decided: {NO_ROW} of {', '.join(missing)}."
+    elif all(states):
+        outcome = "agrees"
+    elif any(states):
+        outcome = "partly"
+        reason += " The noise of seeds exceeds the other gaps."
+    else:
+        reason += " Not decided: the noise of seeds exceeds the gap."
+    return Verdict(claim, outcome, text, "measured", "", reason, COMMAND, COST)
+
+
+def no_row(claim: str, methods: Sequence[str] = ()) -> Verdict:
+    """Return the verdict on a claim about methods, or a network, that no long run has."""
+    of = f" of {', '.join(methods)}" if methods else ""
+    return Verdict(claim, "not attempted", "", "none", "", f"{NO_ROW}{of} yet: {COMMAND}", COMMAND, COST)
 
 
 def trained(rows: Sequence[Row]) -> str:
@@ -101,3 +210,51 @@ def trained(rows: Sequence[Row]) -> str:
     steps = sorted({row.case.steps for row in rows})
     said = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
     return f"{said} steps, {len({row.case.seed for row in rows})} seeds"
+
+
+def t95(freedom: int) -> float:
+    """Return the quantile of Student's t that leaves 5 % on both sides, by Cornish and Fisher's expansion."""
+    z = NormalDist().inv_cdf(0.975)
+    terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + sum(term / float(freedom) ** power for power, term in enumerate(terms, 1))
+
+
+def _judged(claim: str, method: str, known: Task, printed: Mapping[str, float], dense: str, stands_for: str) -> Verdict:
+    gap = printed[method] - 1
+    wanted: Wanted = "equal" if abs(gap) <= EVEN else "above" if gap > 0 else "below"
+    ours = known.gap(method, dense)
+    sign = ours.holds(wanted)
+    others = [name for name in printed if name not in (method, dense) and known.knows(name)]
+    own = fmean(known.scores(method))
+    rank = 1 + sum(fmean(known.scores(name)) > own for name in others)
+    theirs = 1 + sum(printed[name] > printed[method] for name in others)
+    ties = [name for name in others if printed[name] == printed[method]]
+    words = [known.gap(name, method).word for name in others]
+    apart = any(word not in ("equal", "unknown") for name, word in zip(others, words, strict=True) if name in ties)
+    first, last = 1 + words.count("above"), 1 + len(others) - words.count("below")
+    placed = bool(others) and theirs <= rank <= theirs + len(ties) and not apart
+    held = (sign is True) + placed
+    against = sign is False or apart or last < theirs or theirs + len(ties) < first
+    outcome: Outcome = (
+        "agrees" if held == 2 else "partly" if held else "disagrees" if against else "not comparable"
+    )  # fmt: skip
+    place = f"rank {rank} of {1 + len(others)}, the paper's {theirs}" if others else "no other method to rank it with"
+    instead = f" in place of {stands_for}" if stands_for else ""
+    reason = f"Reduced scale ({known.words}{instead}): sign and rank of the gap, {wanted} in the paper, not its level."
+    if outcome == "not comparable":
+        reason += " Not decided: the noise of seeds exceeds the gap."
+    return Verdict(claim, outcome, f"gap {ours}, {ours.word}; {place}", "measured", "", reason, COMMAND, COST)
+
+
+def _noise(rows: Sequence[Row], score: Score) -> tuple[float | None, int]:
+    """Return the standard deviation over seeds and its degrees of freedom, of methods with half of dense quality."""
+    seeds: dict[str, list[float]] = {}
+    dense = [score(row) for row in rows if step_law.is_dense(row)]
+    for row in (row for row in rows if row.case.scheme != AUTO):
+        seeds.setdefault(replace(row.case, seed=0, repeat=0).run_id, []).append(score(row))
+    floor = fmean(dense) - log(2) if dense else -inf
+    several = [values for values in seeds.values() if len(values) >= FEWEST and fmean(values) >= floor]
+    freedom = sum(len(values) - 1 for values in several)
+    if freedom < FREEDOM:
+        return None, freedom
+    return sqrt(sum((len(values) - 1) * variance(values) for values in several) / freedom), freedom

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.gaps import LONG, Task, task_of, tasks, usual
+from experiments.common.evaluation.quality_curves import NO_ROW
 from experiments.common.evaluation.row_steps import (
     NoRow,
     auto_at,
     by_calibration,
+    judge_predictions,
     prediction_bars,
     values_by_calibration,
 )
@@ -38,6 +42,10 @@ COLOURS = {
 }  # fmt: skip
 DENSE, PINK = "#000000", "#cc79a7"
 GPUS = (2, 4, 8)
+WAYS = {"fp32": "ddp", "layerwise": "per_tensor", "mergecomp": "mergecomp"}
+"""The paper's ways to exchange, and ours."""
+NETWORK, DENSITY = "vgg", 0.01
+"""In the name of our network that stands for ResNet50 where quality is measured; the paper's density of DGC."""
 NETWORKS = ("PCIe", "NVLink")
 
 
@@ -106,6 +114,42 @@ def convergence_panels(artifact: str, rows: Sequence[Row], compressor: str) -> l
     value = over(auto_at(at, **given), (merged, at))
     auto = Bar(f"{compressor}\nover {LABEL}", COLOUR, values_by_calibration(rows, value))
     return [replace(ratio, bars=[*ratio.bars, auto]), *others]
+
+
+def quality_task(rows: Iterable[Row], compressor: str) -> Task | None:
+    """Return the long runs of FP32, and of both ways to use a compressor."""
+    ways = {scheme: way for way, scheme in WAYS.items()}
+
+    def way(row: Row) -> str:
+        case = row.case
+        same = case.compressor in (None, compressor) and case.density in (None, DENSITY) and usual(row)
+        return ways.get(case.scheme, "") if same else ""
+
+    return task_of(tasks([row for row in rows if row.case.experiment == LONG], way), NETWORK)
+
+
+def judge_convergence(artifact: str, rows: Sequence[Row], compressor: str) -> list[Verdict]:
+    """Return verdicts on ratios of times to converge as ratios of iteration times, and what that takes for granted.
+
+    Curves by iteration are taken to coincide. A ratio that agrees says nothing where merged compression ends clearly
+    below what it is compared with.
+    """
+    task = quality_task(rows, compressor)
+    found = []
+    for one in judge_predictions(rows, [one for part in panels_of(artifact).values() for one in part]):
+        other = {f"{artifact}.base": "fp32", f"{artifact}.layer": "layerwise"}.get(one.claim)
+        if other is None:
+            found.append(one)
+        elif task is None or not task.knows("mergecomp", other):
+            said = f"curves by iteration are taken to coincide: {NO_ROW} of merged {compressor}"
+            found.append(replace(one, reason="; ".join(filter(None, (one.reason, said)))))
+        else:
+            gap = task.gap("mergecomp", other)
+            apart = one.outcome == "agrees" and gap.word == "below"
+            said = f"curves by iteration are taken to coincide: in {task.words} quality over {other} is {gap}"
+            reason = "; ".join(filter(None, (one.reason, said)))
+            found.append(replace(one, outcome="not comparable" if apart else one.outcome, reason=reason))
+    return found
 
 
 def draw_groups(name: str, title: str, rows: Sequence[Row], out: Path) -> list[Path]:

@@ -11,11 +11,15 @@ from experiments.common.evaluation.judging import absent
 from experiments.common.evaluation.row_steps import judge_predictions, prediction_bars, values_by_calibration
 from experiments.common.evaluation.step_plots import Bar, Bars, draw_panels
 from experiments.common.validation.published_s2reducer import ratios, timed
-from experiments.common.validation.published_steps import PaperStep, Prediction
+from experiments.common.validation.published_steps import PaperStep, Prediction, number
 from ssfx.core.rows import Row
 
 LABELS = {"s2reducer": "S2 Reducer", "allgather": "AllGather", "sparcml": "SparCML", "omnireduce": "OmniReduce"}
 COLOURS = {"s2reducer": "#0072b2", "allgather": "#d55e00", "sparcml": "#8e7cc3", "omnireduce": "#787878"}
+LOSSLESS = "AllGather"
+"""Of the same blocks: what a sketch estimates, it sums exactly."""
+RATIO = 0.5
+"""Lambda of scheme s2reducer, which a case does not write down."""
 GNMT = "GNMT is not simulated: the sizes that the paper prints fit no definition (S2-05)"
 
 
@@ -25,6 +29,18 @@ def bars(rows: Sequence[Row], part: Callable[[PaperStep], float]) -> list[Bar]:
         Bar(label, COLOURS[name], values_by_calibration(rows, lambda steps, name=name: part(steps.step(*timed(name)))))  # type: ignore[misc]
         for name, label in LABELS.items()
     ]
+
+
+def sketched(row: Row) -> str:
+    """Return how a run at the paper's rate summed its blocks: "lambda = 0.5", LOSSLESS, or "" for other runs."""
+    case = row.case
+    options = dict(case.scheme_options)
+    ratio = float(options.pop("ratio", RATIO))
+    if case.density != number("s2reducer.setup.rate") or options:
+        return ""
+    if case.scheme == "s2reducer":
+        return f"lambda = {ratio:g}"
+    return LOSSLESS if (case.scheme, case.compressor) == ("fused_all", "block_topk") else ""
 
 
 def draw_communication(name: str, rows: Sequence[Row], out: Path) -> list[Path]:

@@ -1,0 +1,191 @@
+"""Quality of methods in long runs, a panel a network: curves, and final quality beside what a paper prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, expm1
+from pathlib import Path
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any
+
+from experiments.common.evaluation.gaps import Task, metric_of
+from experiments.common.evaluation.quality_curves import NO_ROW, SCALE, median_points, plot_points
+from experiments.common.figures.auto import AUTO, LABEL, budget_said, mark_names
+from experiments.common.figures.style import COLUMN_IN, frame, save, style
+from ssfx.core.rows import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+QUALITY = {"f1": "F1", "top1": "top-1 accuracy", "perplexity": "perplexity"}
+LINE_IN = 0.19
+"""Height of the line of one method."""
+ABSENT: dict[str, Any] = {"va": "center", "fontsize": 6, "color": "#777777", "fontstyle": "italic"}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One network: its methods from top to bottom with their colours, and the one that the others are held against.
+
+    `task` is None where no long run is of that network. `printed` is what the paper prints for a method over the
+    baseline. Methods of `bold` have bands in the curves; without any all have.
+    """
+
+    title: str
+    task: Task | None
+    colours: Mapping[str, str]
+    baseline: str
+    printed: Mapping[str, float] = field(default_factory=dict)
+    bold: Collection[str] = ()
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods that have a line: all but scheme=auto without a row; without a task, those that are printed."""
+        if self.task is None:
+            return [name for name in self.colours if name in self.printed or name == self.baseline]
+        return [name for name in self.colours if name in self.task.methods or name != AUTO]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows that are drawn."""
+        return [row for name in self.methods for row in (self.task.methods.get(name, ()) if self.task else ())]
+
+    @property
+    def against(self) -> str:
+        """The method that others are shown against: the baseline, or the first that has rows where it has none."""
+        known = self.task.methods if self.task else {}
+        return next((name for name in (self.baseline, *self.colours) if name in known), self.baseline)
+
+    def relative(self, method: str) -> list[float]:
+        """Return the final quality of each run of a method over the mean of what it is shown against."""
+        if self.task is None or method not in self.task.methods:
+            return []
+        middle = fmean(self.task.scores(self.against))
+        return [exp(value - middle) for value in self.task.scores(method)]
+
+
+def draw_quality(
+    name: str, title: str, panels: Sequence[Panel], out: Path, words: Callable[[str], str] = str
+) -> list[Path]:
+    """Write every panel: curves on the left, final quality over the baseline's on the right.
+
+    A method without rows, and all of a panel without a task, are named with NO_ROW. `words` name a method.
+    Nothing is written where no panel has a method besides its baseline.
+    """
+    rows = [row for panel in panels for row in panel.rows]
+    if not any(set(panel.task.methods) & set(panel.methods) - {panel.baseline} for panel in panels if panel.task):
+        return []
+    import matplotlib.pyplot as plt
+
+    with style():
+        heights = [0.6 + LINE_IN * max(len(panel.methods), 6 if panel.rows else 2) for panel in panels]
+        figure, grid = plt.subplots(
+            len(panels), 2, figsize=(2 * COLUMN_IN, sum(heights) + 0.9), squeeze=False, height_ratios=heights,
+            layout="constrained",
+        )  # fmt: skip
+        for axes, panel in zip(grid, panels, strict=True):
+            axes[0].set_title(panel.title, loc="left", fontweight="bold")
+            _draw_curves(axes[0], panel)
+            _draw_finals(axes[1], panel, words)
+        frame(figure, title, "\n".join([_origin(rows, panels), *budget_said(rows)]), ncols=4)
+        return save(figure, name, [line for panel in panels for line in lines(panel)], rows, out)
+
+
+def lines(panel: Panel) -> list[dict[str, Any]]:
+    """Return one line of the table per method: its final quality, also over the baseline's, and the paper's."""
+    found = []
+    for method in panel.methods:
+        rows = panel.task.methods.get(method, ()) if panel.task else ()
+        line: dict[str, Any] = {"panel": panel.title, "method": method, "model": rows[0].case.model if rows else NO_ROW}
+        if rows:
+            name = metric_of(rows[0])
+            values = [float(row.metrics[name] or 0.0) for row in rows]
+            relative = panel.relative(method)
+            line |= {
+                "metric": name, "median": median(values), "lowest": min(values), "highest": max(values),
+                "runs": len(rows), "steps": rows[0].case.steps,
+                "over_baseline": fmean(relative) if relative else None,
+            }  # fmt: skip
+        found.append({**line, "paper_over_baseline": panel.printed.get(method)})
+    return found
+
+
+def _origin(rows: Sequence[Row], panels: Sequence[Panel]) -> str:
+    kinds = "; ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
+    steps = ", ".join(f"{steps:,}" for steps in sorted({row.case.steps for row in rows}))
+    ranks = ", ".join(map(str, sorted({row.case.world_size for row in rows})))
+    seeds = sorted({len(own) for panel in panels if panel.task for own in panel.task.methods.values()})
+    number = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    return (
+        f"{kinds[:1].upper()}{kinds[1:]}: {steps} steps, {ranks} workers, {number} seeds; {SCALE}. Grey: gaps "
+        "that the noise of seeds hides (95 %)."
+    )
+
+
+def _draw_curves(axis: Axes, panel: Panel) -> None:
+    """Draw the median over seeds of every method's quality, in the metric that its rows have."""
+    rows = panel.rows
+    if not rows:
+        axis.set_axis_off()
+        axis.text(0.02, 0.5, f"{NO_ROW} of this network", transform=axis.transAxes, **ABSENT)
+        return
+    name = metric_of(rows[0])
+    for method in panel.methods:
+        own = panel.task.methods.get(method, ()) if panel.task else ()
+        if points := median_points(own, name):
+            bold = not panel.bold or method in panel.bold
+            look = {"linewidth": 1.5 if bold else 0.8, "zorder": 3 if bold else 2}
+            plot_points(axis, points, panel.colours[method], band=bold, **look)
+    if name == "perplexity":
+        from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+        axis.set_yscale("log")
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.set_ylabel(QUALITY[name])
+    axis.set_xlabel("optimizer steps")
+    axis.grid()
+
+
+def _draw_finals(axis: Axes, panel: Panel, words: Callable[[str], str]) -> None:
+    if panel.task is None and not panel.printed:
+        axis.set_axis_off()
+        return
+    drawn: list[float] = [100.0]
+    if panel.rows and panel.task and panel.task.knows(panel.against):
+        half = panel.task.gap(panel.against, panel.against).half
+        if half is not None:
+            axis.axvspan(100 + 100 * expm1(-half), 100 + 100 * expm1(half), color="#ececec", zorder=0)
+    absent = []
+    printed = panel.printed if panel.against == panel.baseline else {}
+    for y, method in enumerate(panel.methods):
+        colour = panel.colours[method]
+        values = [100 * value for value in panel.relative(method)]
+        drawn += values
+        if values:
+            axis.scatter(values, [y] * len(values), s=10, color=colour, linewidths=0, zorder=3)
+            axis.plot([fmean(values)] * 2, [y - 0.33, y + 0.33], color=colour, linewidth=2)
+        else:
+            absent.append(y)
+        if method in printed:
+            drawn.append(100 * printed[method])
+            mark: dict[str, Any] = {"color": "black", "fillstyle": "none", "markersize": 4}
+            axis.plot([100 * printed[method]], [y], "D", label="paper, over its own baseline", **mark)
+    low, high = min(drawn), max(drawn)
+    margin = 0.06 * max(high - low, 5.0)
+    axis.set_xlim(low - margin, high + margin)
+    axis.scatter([], [], s=10, color="#444444", linewidths=0, label="one run")
+    for y in absent if panel.task else ():
+        taken = panel.methods[y] in printed and 100 * printed[panel.methods[y]] < (low + high) / 2
+        axis.text(0.98 if taken else 0.02, y, NO_ROW, ha="right" if taken else "left",
+                  transform=axis.get_yaxis_transform(), **ABSENT)  # fmt: skip
+    names = [LABEL if method == AUTO else words(method) for method in panel.methods]
+    axis.set_yticks(range(len(names)), names)
+    for tick, method in zip(axis.get_yticklabels(), panel.methods, strict=True):
+        tick.set_color("black" if method in panel.task.methods else "#777777") if panel.task else None
+    mark_names(axis)
+    axis.set_ylim(len(names) - 0.4, -0.6)
+    axis.set_xlabel(f"final quality over {words(panel.against)} (%)")
+    axis.grid(axis="x")

@@ -1,0 +1,247 @@
+"""Figures of quality from long runs: every verdict follows the rows, what has none says so, short runs do not count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evaluation.long_runs import long_row, others, seeds
+from evaluation.test_simulated_figures import simulated
+
+from experiments.common.figures.discovery import Figure, discover
+from ssfx.core.rows import Row
+
+FIGURES = discover()
+TEXT = "lstm_wikitext2_small"
+DGC: dict[str, Any] = {"compressor": "dgc", "density": 0.01, "memory": "residual"}
+BLOCKS: dict[str, Any] = {"compressor": "block_topk", "density": 0.03125, "memory": "residual"}
+SIGNS: dict[str, Any] = {"compressor": "ef_signsgd", "memory": "residual"}
+LOW_RANK: dict[str, Any] = {"compressor": "acpsgd", "memory": "residual"}
+QUALITY_FIGURES = (
+    "ssfusion.fig12", "ssfusion.fig5b", "ssfusion.fig2.quality", "acpsgd.fig6", "acpsgd.fig7", "mergecomp.table4",
+    "micro.fig2", "micro.fig4", "micro.fig5", "micro.fig7", "micro.fig8",
+)  # fmt: skip
+
+
+def judged(name: str, rows: list[Row]) -> dict[str, tuple[str, str]]:
+    """Return outcome and our words by claim, of nominal times where there are several verdicts."""
+    figure = FIGURES[name]
+    assert figure.judge is not None
+    return {
+        one.claim.removeprefix(f"{name.partition('.')[0]}."): (one.outcome, f"{one.ours} {one.reason}")
+        for one in figure.judge(figure.select(rows))
+        if one.calibration in ("", "nominal")
+    }
+
+
+def outcomes(name: str, rows: list[Row]) -> dict[str, str]:
+    return {claim: outcome for claim, (outcome, _) in judged(name, rows).items()}
+
+
+@pytest.mark.parametrize("name", QUALITY_FIGURES)
+def test_a_short_run_counts_for_nothing(name: str) -> None:
+    figure: Figure = FIGURES[name]
+    short = seeds("ddp", 0.5, experiment="time_to_quality", steps=100)
+    assert figure.select(short) == []
+    assert figure.command.startswith("ssfx run experiment=long_quality")
+
+
+def test_fig_12_names_what_has_no_long_row_and_follows_the_rest(tmp_path: Path) -> None:
+    rivals = {"ssfusion_oi": 0.489, "oktopk": 0.40, "spardl": 0.44, "omgs": 0.43, "cupcake": 0.435}
+
+    def rows(**changed: float) -> list[Row]:
+        found = [*others(), *seeds("ddp", 0.5)]
+        for scheme, quality in {**rivals, **changed}.items():
+            found += seeds(scheme, quality, **DGC)
+        return found
+
+    found = outcomes("ssfusion.fig12", rows())
+    assert found["exp2.vgg19.order"] == found["exp2.vgg19.ssfusion-oi"] == found["exp2.vgg19.oktopk"] == "agrees"
+    assert found["exp2.vgg19.dense"] == "not comparable"
+    assert found["headline.accuracy"] == "agrees"
+    assert {found[f"exp2.bert.{one}"] for one in ("order", "dense", "spardl")} == {"not attempted"}
+    beaten = outcomes("ssfusion.fig12", rows(omgs=0.6, ssfusion_oi=0.42))
+    assert beaten["exp2.vgg19.order"] == beaten["headline.accuracy"] == "disagrees"
+    assert beaten["exp2.vgg19.omgs"] == "disagrees"
+    without = [row for row in rows() if row.case.scheme != "cupcake"]
+    assert "no long row of Cupcake" in judged("ssfusion.fig12", without)["exp2.vgg19.order"][1]
+    FIGURES["ssfusion.fig12"].draw(FIGURES["ssfusion.fig12"].select(without), tmp_path)
+    table = (tmp_path / "ssfusion.fig12.csv").read_text()
+    assert "(b) VGG on CIFAR-10,cupcake,no long row" in table
+    assert "(d) BERT,ssfusion_oi,no long row" in table
+
+
+def test_fig_2_follows_the_degree() -> None:
+    def rows(twenty: float, every: float) -> list[Row]:
+        return [*others(), *seeds("per_tensor", 0.5, **DGC),
+                *seeds("fused_all", twenty, scheme_options={"fusion_degree": 20}, **DGC),
+                *seeds("fused_all", every, **DGC)]  # fmt: skip
+
+    falls = outcomes("ssfusion.fig2.quality", rows(0.45, 0.40))
+    assert (falls["fig2.a.fd20.acc"], falls["fig2.a.fd100.acc"], falls["fig2.mono.acc"]) == ("agrees",) * 3
+    assert falls["fig2.b.fd100.f1"] == "not attempted"
+    rises = outcomes("ssfusion.fig2.quality", rows(0.55, 0.60))
+    assert (rises["fig2.a.fd20.acc"], rises["fig2.a.fd100.acc"], rises["fig2.mono.acc"]) == ("disagrees",) * 3
+    flat = outcomes("ssfusion.fig2.quality", rows(0.5, 0.5))
+    assert flat["fig2.mono.acc"] == "partly"  # not rising holds, below tensors one by one is open
+
+
+def test_fig_5b_follows_its_gains() -> None:
+    def rows(model: str, selective: float, joint: float) -> list[Row]:
+        dense = 75.0 if model == TEXT else 0.5
+        given = {"model": model, **DGC}
+        return [*others(model, dense), *seeds("ddp", dense, model=model), *seeds("per_tensor", dense, **given),
+                *seeds("fused_all", joint, **given), *seeds("ssfusion_naive", selective, **given)]  # fmt: skip
+
+    good = outcomes("ssfusion.fig5b", [*rows("vgg_small_cifar10", 0.5, 0.4), *rows(TEXT, 75.0, 90.0)])
+    assert (good["fig5.resnet152.gain"], good["fig5.gpt2large.gain"]) == ("partly", "partly")  # a sign, nothing to rank
+    assert (good["fig5.acc_parity"], good["fig5.bertlarge.gain"]) == ("agrees", "not attempted")
+    bad = outcomes("ssfusion.fig5b", [*rows("vgg_small_cifar10", 0.4, 0.5), *rows(TEXT, 90.0, 75.0)])
+    assert set(bad.values()) == {"disagrees", "not attempted"}
+
+
+def test_acp_sgd_follows_its_gaps() -> None:
+    def rows(quality: float, without: float) -> list[Row]:
+        slow: dict[str, Any] = {"curve": {"top1": [0.1 * quality, 0.2, 0.3, quality]}}
+        given = LOW_RANK | {"scheme": "acpsgd"}
+        return [*others(), *seeds("ddp", 0.5), *seeds("powersgd", 0.5, compressor="powersgd", memory="residual"),
+                *seeds(quality=quality, **given, **slow), *seeds(quality=without, **{**given, "memory": "none"}),
+                *seeds(quality=without, **{**given, "compressor": "acpsgd(warm_start=False)"})]  # fmt: skip
+
+    close, far = (outcomes("acpsgd.fig6", rows(quality, 0.3)) for quality in (0.5, 0.3))
+    assert (close["fig6.vgg16"], far["fig6.vgg16"]) == (
+        "not comparable",
+        "disagrees",
+    )  # 0.5 points are finer than noise
+    assert (close["fig6.parity"], far["fig6.parity"]) == ("not comparable", "disagrees")
+    assert "no long row of ResNet" in judged("acpsgd.fig6", rows(0.5, 0.3))["fig6.parity"][1]
+    assert {claim: outcomes("acpsgd.fig7", rows(0.5, 0.3))[claim] for claim in ("fig7.ef", "fig7.reuse")} == {
+        "fig7.ef": "agrees", "fig7.reuse": "agrees",
+    }  # fmt: skip
+    assert set(outcomes("acpsgd.fig7", rows(0.5, 0.5)).values()) == {"disagrees"}  # nothing is missed
+    assert set(outcomes("acpsgd.fig7", seeds("ddp", 0.5)).values()) == {"not attempted"}
+
+
+def test_merging_keeps_accuracy_or_not() -> None:
+    def rows(merged: float) -> list[Row]:
+        found = [*others(), *seeds("ddp", 0.5)]
+        for compressor in (DGC, SIGNS):
+            found += [*seeds("per_tensor", 0.5, **compressor), *seeds("mergecomp", merged, **compressor)]
+        return found
+
+    kept = outcomes("mergecomp.table4", rows(0.5))
+    assert {kept[f"table4.{one}"] for one in ("preserve", "cifar10.layerwise", "imagenet.mergecomp")} == {"agrees"}
+    lost = outcomes("mergecomp.table4", rows(0.4))
+    assert {lost[f"table4.{one}"] for one in ("preserve", "cifar10.mergecomp", "imagenet.mergecomp")} == {"disagrees"}
+    half = [row for row in rows(0.5) if row.case.scheme != "mergecomp" or row.case.compressor == "dgc"]
+    assert "no long row of merged ef_signsgd" in judged("mergecomp.table4", half)["table4.preserve"][1]
+
+
+@pytest.mark.slow
+def test_times_to_converge_say_what_they_take_for_granted() -> None:
+    steps = simulated("mergecomp_clusters", "workload=resnet50_imagenet", "cluster.devices_per_node=4")
+    found = [*others(), *seeds("ddp", 0.5), *seeds("per_tensor", 0.5, **SIGNS)]
+    claim = "fig8.layer"
+    outcome, said = judged("mergecomp.fig8", [*steps, *found])[claim]
+    assert "no long row of merged ef_signsgd" in said
+    same = judged("mergecomp.fig8", [*steps, *found, *seeds("mergecomp", 0.5, **SIGNS)])[claim]
+    worse = judged("mergecomp.fig8", [*steps, *found, *seeds("mergecomp", 0.3, **SIGNS)])[claim]
+    assert same[0] == outcome
+    assert "quality over layerwise is" in same[1]
+    assert worse[0] == ("not comparable" if outcome == "agrees" else outcome)
+
+
+def sparsifiers(**curves: dict[str, list[float | None]]) -> list[Row]:
+    """Return two seeds of MiCRO's four sparsifiers with curves of their own."""
+    qualities = {"topk": 0.5, "cltk": 0.5, "hard_threshold": 0.5, "micro": 0.5}
+    return [
+        row
+        for scheme, quality in qualities.items()
+        for row in seeds(scheme, quality, curve=curves.get(scheme), compressor="topk", density=0.01, memory="residual")
+    ]
+
+
+def test_micro_follows_densities_errors_and_thresholds() -> None:
+    def rows(micro: float, topk: float, hard: list[float | None], errors: list[float | None]) -> list[Row]:
+        return sparsifiers(
+            micro={"union_density": [micro] * 4, "threshold": [1.0, 2.0, 3.0, 4.0], "error_norm": errors},
+            topk={"union_density": [topk] * 4, "error_norm": [2.0] * 4},
+            hard_threshold={"union_density": hard, "error_norm": errors},
+        )
+
+    rising: list[float | None] = [0.02, 0.03, 0.04, 0.05]
+    steady: list[float | None] = [1.0, 1.01, 1.02, 1.03]
+    good = rows(0.01, 0.03, rising, steady)
+    bad = rows(0.02, 0.01, rising[::-1], [5.0, 4.0, 3.0, 2.0])
+    for name, claims in (
+        ("micro.fig5", ("micro", "topk", "hard")),
+        ("micro.fig2", ("order",)),
+        ("micro.fig8", ("track",)),
+    ):
+        short = name.removeprefix("micro.")
+        assert {outcomes(name, good)[f"{short}.{claim}"] for claim in claims} == {"agrees"}
+        assert "agrees" not in {outcomes(name, bad)[f"{short}.{claim}"] for claim in claims}
+
+
+@pytest.mark.slow
+def test_micro_is_first_where_its_steps_times_its_step_are() -> None:
+    steps = simulated("micro_clusters")
+    early, late = ([value, 0.5, 0.5, 0.5] for value in (0.5, 0.1))
+    soon = sparsifiers(micro={"top1": early}, topk={"top1": late}, hard_threshold={"top1": late}, cltk={"top1": late})
+    found = outcomes("micro.fig4", [*others(), *soon, *steps])
+    assert (found["fig4.fastest"], found["fig4.hard"], found["fig4.accuracy"]) == ("agrees", "agrees", "agrees")
+    slow = sparsifiers(micro={"top1": [0.1, 0.1, 0.1, 0.5]}, topk={"top1": early}, hard_threshold={"top1": early},
+                       cltk={"top1": early})  # fmt: skip
+    found = outcomes("micro.fig4", [*others(), *slow, *steps])
+    assert found["fig4.fastest"] == "disagrees"
+
+
+def test_workers_end_alike_or_not() -> None:
+    def rows(eight: float) -> list[Row]:
+        given: dict[str, Any] = {"compressor": "topk", "density": 0.01, "memory": "residual"}
+        return [*others(), *(row for workers, quality in ((2, 0.5), (4, 0.5), (8, eight))
+                             for row in seeds("micro", quality, world_size=workers, **given))]  # fmt: skip
+
+    assert outcomes("micro.fig7", rows(0.5))["fig7.accuracy"] == "agrees"
+    assert outcomes("micro.fig7", rows(0.4))["fig7.accuracy"] == "disagrees"
+    assert "MiCRO on 8 workers" in judged("micro.fig7", rows(0.5)[:-2])["fig7.accuracy"][1]
+
+
+def test_a_sketch_keeps_accuracy_or_not() -> None:
+    def rows(sketch: float, coarse: float) -> list[Row]:
+        found = [*others(), *seeds("ddp", 0.5), *seeds("fused_all", 0.5, **BLOCKS)]
+        for ratio, quality in ((1.0, 0.5), (None, sketch), (0.05, coarse)):
+            found += seeds("s2reducer", quality, scheme_options={"ratio": ratio} if ratio else {}, **BLOCKS)
+        return found
+
+    assert outcomes("s2reducer.fig8", rows(0.5, 0.4))["appB3.best"] == "agrees"
+    assert outcomes("s2reducer.fig8", rows(0.4, 0.5))["appB3.best"] == "disagrees"
+    assert outcomes("s2reducer.fig3", rows(0.5, 0.4))["fig3.d.accuracy"] == "agrees"
+    lost = outcomes("s2reducer.fig3", rows(0.4, 0.4))
+    assert (lost["fig3.d.accuracy"], lost["headline.accuracy"]) == ("disagrees", "disagrees")
+    assert lost["fig3.parity"] == "not attempted"
+
+
+def test_table_5_measures_long_runs_of_ssfusion_alone() -> None:
+    figure = FIGURES["ssfusion.table5"]
+    rows = []
+    for scheme, share in (("ssfusion_oi", 0.01), ("auto", 0.3)):
+        one = long_row(scheme, 0.5)
+        one.metrics.update(profile_share=share, profile_s=0.5, plan_s=0.5, profiled_steps=5.0)  # type: ignore[attr-defined]
+        rows.append(one)
+    assert figure.finding(rows) == "observing and planning take 1 to 1 % of runs of 2000 steps (measured)"
+
+
+@pytest.mark.parametrize("name", [*QUALITY_FIGURES, "s2reducer.fig8"])
+def test_every_figure_is_drawn_from_some_of_its_rows(name: str, tmp_path: Path) -> None:
+    curves = {"union_density": [0.01] * 4, "error_norm": [1.0, 2.0, 3.0, 4.0], "threshold": [1.0, 2.0, 3.0, 4.0]}
+    rows = [*seeds("ddp", 0.5), *seeds("per_tensor", 0.45, **DGC), *seeds("fused_all", 0.4, **DGC),
+            *seeds("acpsgd", 0.4, **LOW_RANK), *seeds("fused_all", 0.45, **BLOCKS), *seeds("s2reducer", 0.4, **BLOCKS),
+            *seeds("micro", 0.4, curve=curves, compressor="topk", density=0.01, memory="residual"),
+            *seeds("hard_threshold", 0.4, curve=curves, compressor="hard_threshold", density=0.01, memory="residual"),
+            *seeds("acpsgd", 0.4, compressor="acpsgd", memory="none"), *others()]  # fmt: skip
+    figure = FIGURES[name]
+    assert figure.draw(figure.select(rows), tmp_path)
+    table = (tmp_path / f"{name}.csv").read_text()
+    assert "no long row" in table or name == "micro.fig8"
