@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from math import inf
@@ -36,8 +35,6 @@ def advise(overrides: tuple[str, ...], every: bool, evens: bool, sources: bool, 
 
     For example: ssfx advise model=bert_large cluster=64gpu density=0.01
     """
-    # Nothing here has linear algebra: numpy need not start a thread for every core, which a busy machine pays for.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ssfx.advice import advise as ranked
     from ssfx.advice import break_evens, sentences
     from ssfx.config.advice_question import by_quality, resolve_setting

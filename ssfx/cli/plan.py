@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import click
@@ -29,8 +28,6 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
 
     For example: ssfx plan model=bert_large cluster=64gpu scheme=auto density=0.01 --why
     """
-    # A plan has no linear algebra: numpy need not start a thread for every core, which a busy machine pays for.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ssfx.config.plans import plan_of, resolve_plan
 
     planned = resolve_plan(overrides)

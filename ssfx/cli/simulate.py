@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -48,8 +47,6 @@ def simulate(
 
     For example: ssfx simulate model=bert_large cluster=64gpu scheme=ddp,ssfusion_oi density=0.01 --why
     """
-    # A step has no linear algebra: numpy need not start a thread for every core, which a busy machine pays for.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ssfx.advice.cases import selection_of, simulate_case
     from ssfx.config.simulations import resolve_simulations
     from ssfx.simulator import why
