@@ -1,4 +1,4 @@
-"""The recipe for torchtitan, on a stand-in for it: exchanged by ssfx, and refused where torchtitan cannot be followed."""
+"""The recipe for torchtitan, on a stand-in for it: exchanged by ssfx, and refused where that cannot be."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from sharded.models import adam, build, loss_of, mesh_of
 
 
 class Trainer:
-    """Builds, trains and closes as torchtitan's: a sharded model whose sums torch does not divide, several optimizers."""
+    """Builds, trains and closes as torchtitan's: a sharded model whose sums torch does not divide."""
 
     @dataclass(kw_only=True, slots=True)
     class Config:
