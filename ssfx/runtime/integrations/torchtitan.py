@@ -5,10 +5,14 @@
     from ssfx.runtime.integrations.torchtitan import with_ssfx
 
     def llama3_8b():
-        return with_ssfx(config_registry.llama3_8b(), scheme="fused_all", compressor="qsgd(bits=8,norm=max)")
+        config = config_registry.llama3_8b()
+        config.training.disable_cuda_graphs = True
+        config.parallelism.spmd_backend = "partial_dtensor"
+        config.loss = config.loss.loss_fn
+        return with_ssfx(config, scheme="fused_all", compressor="qsgd(bits=8,norm=max)")
 
 Written for torchtitan 0.3, whose `Trainer.Config.build` makes a `Trainer` with `model_parts`, `optimizers` and
-`checkpointer.states`.
+`checkpointer.states`. The three lines before the last are explained where a trainer without them is refused.
 """
 
 from __future__ import annotations
@@ -37,17 +41,8 @@ class SsfxTrainer(Trainer):  # type: ignore[misc]
         ssfx: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
 
     def __init__(self, config: Any) -> None:
-        if not config.training.disable_cuda_graphs:
-            raise ConfigError(
-                "ssfx counts and keeps what it sends in Python, which CUDA graphs do not run again; set "
-                "training.disable_cuda_graphs"
-            )
+        _check(config)
         super().__init__(config)
-        if len(self.model_parts) > 1:
-            raise ConfigError(
-                "pipeline stages of one rank are several models, and ssfx exchanges one; set "
-                "parallelism.pipeline_parallel_degree=1"
-            )
         self.sync = attach(self.model_parts[0], list(self.optimizers), **config.ssfx)
         if config.checkpoint.enable and isinstance(self.sync, ShardedSync) and "kept_bytes" in self.sync.stats():
             self.checkpointer.states["ssfx"] = self.sync.for_checkpoint()
@@ -62,3 +57,24 @@ def with_ssfx(config: Any, **options: Any) -> Any:
     """Return torchtitan's configuration of a trainer that exchanges by ssfx; `options` are those of `ssfx.attach`."""
     kept = {one.name: getattr(config, one.name) for one in fields(config)}
     return SsfxTrainer.Config(**kept, ssfx=options)
+
+
+def _check(config: Any) -> None:
+    """Raise ConfigError for what torchtitan does that an exchange in Python cannot follow."""
+    if not config.training.disable_cuda_graphs:
+        raise ConfigError(
+            "CUDA graphs replay kernels without the Python that compresses; set training.disable_cuda_graphs"
+        )
+    if config.parallelism.spmd_backend != "partial_dtensor":
+        raise ConfigError(
+            f"parallelism.spmd_backend={config.parallelism.spmd_backend} splits parameters before fully_shard, which "
+            "ssfx does not exchange; use partial_dtensor"
+        )
+    if hasattr(config.loss, "loss_fn"):
+        raise ConfigError(
+            "a loss in chunks reduces the last group of fully_shard in parts; use config.loss = config.loss.loss_fn"
+        )
+    if config.parallelism.pipeline_parallel_degree > 1:
+        raise ConfigError(
+            "pipeline stages are several models, and ssfx exchanges one; set parallelism.pipeline_parallel_degree=1"
+        )
