@@ -30,7 +30,7 @@ def long_row(
     final = quality * (1 + NOISE * (seed - 0.5))
     start = 4 * final if metric == "perplexity" else final / 4
     way = [start + (final - start) * step / STEPS[-1] for step in STEPS]
-    own = {"step": list(map(float, STEPS)), metric: way, **(curve or {})}
+    own: dict[str, list[float | None]] = {"step": [*map(float, STEPS)], metric: [*way], **(curve or {})}
     origin = Origin("measured", "Invented CPU, 2 cores", "2026-01-01T00:00:00+00:00")
     return Row(what.run_id, what, {metric: final, "tensor_missing_rate": 0.0}, origin, {}, {}, {}, own)
 

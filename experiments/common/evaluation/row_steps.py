@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from experiments.common.claims.ledger import claims_by_id
-from experiments.common.claims.verdicts import Verdict
+from experiments.common.claims.verdicts import Outcome, Verdict
 from experiments.common.evaluation.judging import held, says
 from experiments.common.evaluation.step_plots import Bar, Bars
 from experiments.common.figures.auto import AUTO
@@ -171,7 +171,7 @@ def _slack(claim_id: str, stated: float) -> float:
     return slack / (abs(ours_as_stated(claim_id, stated)) or 1.0)
 
 
-Rule = Callable[[Steps], tuple[bool, str]]
+Rule = Callable[[Steps], tuple[Outcome | bool, str]]
 
 
 def judge_orders(rows: Sequence[Row], rules: dict[str, Rule]) -> list[Verdict]:

@@ -21,8 +21,12 @@ Every figure, table, algorithm and set-up of the papers: our figure, the command
 committed, and every claim about it with a verdict. [Experiments](experiments.md) has the settings and what the papers
 leave open. A claim *agrees* where our range lies inside the stated one, *partly* where they overlap, and *disagrees*
 where they do not. It is *not comparable* where our rows come from other conditions, and *not attempted* where nothing
-of ssfx speaks to it; then the last column says why. Simulated and real rows are never mixed, and no model of time was
-fitted to a claim. The claims are those of `experiments/<paper>/claims.json`, in our words.
+of ssfx speaks to it; then the last column says why. No model of time was fitted to a claim. Simulated and real rows are
+never mixed, but for times to a quality: measured steps times simulated seconds. The claims are those of
+`experiments/<paper>/claims.json`, in our words.
+
+Quality comes from trainings of 1,000 steps and more alone. Small networks cannot repeat a level, so sign and rank of a
+gap are judged, against the noise of seeds (95 %, pooled over all methods of a network). What that hides is not decided.
 
 None of these tables is typed: `make docs` writes them, and a test fails when the committed rows give others.
 `ssfx report` makes one page of the same with all figures, for a browser."""
