@@ -8,15 +8,15 @@ from ssfx.advice.screen import NEVER_SHARDED
 from ssfx.config.advice_question import resolve_setting
 
 WORDS = "model=llama3_8b cluster=aws_p5 precision=bf16 cluster.link=eth_10_tcp"
-NAMES = ("ddp", "ddp_fp16", "fused_all", "powersgd", "topk", "auto")
+NAMES = ("ddp", "ddp_fp16", "fused_all", "powersgd", "topk", "auto", "ssfusion_oi")
 
 
 def test_a_model_that_does_not_fit_whole_has_advice_in_shards() -> None:
     advice = advise(resolve_setting(f"{WORDS} sharding=hsdp reduce_dtype=bf16".split()), NAMES)
     titles = [one.trial.title for one in advice.entries]
     assert advice.dense.scheme == "ddp"
-    assert {"powersgd", "topk"} <= {one.scheme for one in advice.entries}
-    assert "auto" in dict(advice.left_out)
+    assert {"auto", "powersgd", "topk"} <= {one.scheme for one in advice.entries}
+    assert "ssfusion_oi" in dict(advice.left_out)
     assert advice.trust is None
     assert all(one.trust is None for one in advice.entries)
     needed = advice.setting.memory(advice.dense.trial)
@@ -50,3 +50,10 @@ def test_no_answer_says_that_all_stayed_dense_where_something_compresses() -> No
         advise(resolve_setting(["model=llama3_8b", "cluster=aws_p5", "precision=bf16", "sharding=hsdp"]), NAMES)
     )
     assert "No scheme that compresses is faster by these times" in fast.reason
+
+
+def test_weights_in_fewer_bits_are_part_of_every_answer() -> None:
+    words = f"{WORDS} sharding=fsdp"
+    plain, low = (resolve_setting(f"{words} {more}".split()).best("ddp") for more in ("", "weights=fp8"))
+    assert low.simulated.volumes.sent < plain.simulated.volumes.sent
+    assert low.iteration_s < plain.iteration_s
