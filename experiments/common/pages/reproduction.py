@@ -11,10 +11,12 @@ from experiments.common.claims.every_claim import verdicts
 from experiments.common.claims.ledger import Ledger, PaperClaim, ledgers
 from experiments.common.claims.summary import paper_says, papers
 from experiments.common.claims.verdicts import Verdict, headline
-from experiments.common.figures.discovery import Figure, discover, place
+from experiments.common.figures.discovery import Figure, discover, experiments_dir, place
 from experiments.common.pages.markdown import NOTE, code, table
 from experiments.common.pages.status_table import summary
 from ssfx.core.rows import Row
+
+IMAGES = experiments_dir().parent / "docs" / "img"
 
 INTRODUCTION = """\
 Every figure, table, algorithm and set-up of the papers: our figure, the command that makes its rows, the rows that are
@@ -96,7 +98,9 @@ def _figure(figure: Figure, rows: Sequence[Row], *, heading: bool = True) -> lis
     if figure.needs:
         parts.append(f"**Rows.** {obtained(chosen)}.")
     if chosen or not figure.needs:
-        parts.append(f"![{figure.title}](img/{figure.name}.png)")
+        # a figure of which only the baseline has rows draws nothing
+        if (IMAGES / f"{figure.name}.png").exists():
+            parts.append(f"![{figure.title}](img/{figure.name}.png)")
         parts.append(f"**What it shows.** {figure.finding(chosen)}.")
         parts += [" ".join(figure.notes)] if figure.notes else []
     return parts
