@@ -1,9 +1,11 @@
 """What holds for every test: torch, once a test module has imported it, uses one thread, as ranks do.
 
-What was run or measured in this checkout is not seen: results are elsewhere.
+What was run or measured in this checkout is not seen: results are elsewhere. Compiled kernels are where a user's are,
+even for tests that keep caches of data apart, since compiling takes seconds.
 Files whose tests take longest come first, so that test processes that share the files out end at about the same time.
 """
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +14,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 from processes import Started
+
+from ssfx.core.paths import cache_dir
 
 hypothesis.settings.register_profile(
     "ssfx", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -23,6 +27,8 @@ hypothesis.settings.load_profile("ssfx")
 def _results_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSFX_RESULTS", str(tmp_path_factory.mktemp("results")))
+        if "NUMBA_CACHE_DIR" not in os.environ:
+            patch.setenv("NUMBA_CACHE_DIR", str(cache_dir()))
         yield
 
 

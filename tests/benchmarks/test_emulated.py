@@ -123,7 +123,7 @@ def test_a_rank_that_fails_is_reported_with_what_it_said_and_nothing_is_left(emu
     assert started.left() == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_on_loopback_measures_every_variant(emulated, monkeypatch, tmp_path, capsys):
     arguments = ["--models", "vgg", "--networks", "loopback", "--workers", "2", "--rounds", "2"]
     file = tmp_path / "times.json"

@@ -221,6 +221,7 @@ def test_shipped_systems_can_be_read_and_say_where_they_come_from():
         assert system.origin.date
 
 
+@pytest.mark.nightly
 def test_ranks_measure_and_what_they_leave_is_a_system(results):
     found = calibration.calibrate_compressors(2, ["signsgd"], max_numel=2**10)
     assert isinstance(found, Calibrated)

@@ -23,7 +23,7 @@ from ssfx.perf_model.shipped_profiles import load_shipped
 from ssfx.perf_model.target import _on, _target_at
 
 SEED = 20261125
-MUTATIONS = 60
+MUTATIONS = 20
 """Of every kind of file."""
 SLOW, UNSEEN = " ...", "changes by hand cannot be seen"
 """How lines end that come with a result: what a slow machine is doing, and that a file has no digest."""

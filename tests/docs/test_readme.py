@@ -81,7 +81,7 @@ def test_a_benchmark_is_shown_with_the_machine_it_ran_on(tmp_path):
     assert "at most 0.3 cores" in lines[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_pictures_are_what_the_reference_rows_give():
     checked = check_all([], docs.reference_rows(), docs.IMAGES)
     expected = {path.with_suffix(ending).name for path in checked for ending in (".png", ".csv")}

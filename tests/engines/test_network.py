@@ -64,27 +64,24 @@ def test_what_is_read_of_the_kernel_are_the_addresses_that_are_listened_on():
         assert {str(address) for address in sockets_of(me)} >= {"127.0.0.1", "::"}
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["run", "scheme=ddp", "cluster=local", "world_size=2", "steps=100000", "workload=digits_resnet"],
-        ["profile", "network", "cluster=local", "world_size=2"],
-    ],
-    ids=lambda words: words[0],
-)
-def test_nothing_of_a_command_on_one_machine_listens_on_another_address_than_the_loopback(started, tmp_path, words):
+def offered(started) -> list[str]:
+    """Return the addresses at which others than this machine could reach what a test has started."""
+    listens = [address for process in started.left() if here(process) for address in sockets_of(process)]
+    return [str(address) for address in listens if not address.is_loopback]
+
+
+def test_nothing_that_measures_one_machine_listens_on_another_address_than_the_loopback(started, tmp_path):
+    words = ["profile", "network", "cluster=local", "world_size=2"]
     launcher = started.start(
         [sys.executable, "-c", MAIN, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "SSFX_RESULTS": str(tmp_path)},
     )  # fmt: skip
 
     def ranks_exchange() -> bool:
-        """Every rank has its sockets, and, where it says so, it trains."""
+        """Every rank has its sockets."""
         assert launcher.poll() is None, launcher.stderr.read()
-        found = [list(sockets_of(process)) for process in started.left()]
-        assert [str(address) for addresses in found for address in addresses if not address.is_loopback] == []
-        steps = [step for step, _ in phases(tmp_path / "runs", 2)]
-        return sum(map(bool, found)) >= 2 and (words[0] == "profile" or (len(steps) == 2 and min(steps) > 2))
+        assert offered(started) == []
+        return sum(any(sockets_of(process)) for process in started.left()) >= 2
 
     wait_until(ranks_exchange)
 
@@ -100,6 +97,7 @@ def held(store, started, tmp_path):
 
         def waits() -> bool:
             assert launcher.poll() is None, launcher.stderr.read()
+            assert offered(started) == []
             beats = phases(store.runs, case.world_size, f"attempt-{attempt}")
             return [step for step, _ in beats] == [2] * case.world_size
 
@@ -126,7 +124,8 @@ CLUSTERS = [
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_what_ranks_meet_under_is_random_and_seen_by_no_other_user(store, started, held, tmp_path, cluster):
     case, seen = make_case(cluster=cluster), set()
-    for attempt in (1, 2):
+    last = 2 if cluster == "local" else 1
+    for attempt in range(1, last + 1):
         launcher = held(case, attempt, DRIVE_ENGINE="netns" if cluster != "local" else "torchrun")
         (one,) = ids_of(started)
         assert re.fullmatch("[0-9a-f]{32}", one)
@@ -135,15 +134,13 @@ def test_what_ranks_meet_under_is_random_and_seen_by_no_other_user(store, starte
         lines = [" ".join(process.cmdline()) for process in started.left()]
         assert not [line for line in lines if one in line]
         assert not [line for line in lines if "rdzv-backend=c10d" in line and "store_type=file" not in line]
-        open_here = [address for process in started.left() if here(process) for address in sockets_of(process)]
-        assert all(address.is_loopback for address in open_here)
         assert (store.run_dir(case) / f"attempt-{attempt}" / TEMPORARY).stat().st_mode & 0o777 == 0o700
-        if attempt == 1:
+        if attempt < last:
             launcher.terminate()
         else:
             (tmp_path / "go on").touch()
         said = launcher.communicate(timeout=HANG_S)[1]
-        assert launcher.returncode == {1: 143, 2: 0}[attempt], said
+        assert launcher.returncode == (0 if attempt == last else 143), said
         assert not any(one in said for one in seen)
     files = [path for path in store.runs.parent.rglob("*") if path.is_file()]
     assert store.run_dir(case) / "row.json" in files

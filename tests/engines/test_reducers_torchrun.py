@@ -18,6 +18,7 @@ def sparse(scheme: str, **options: Any) -> Any:
     return make_case(scheme=scheme, compressor="topk", density=0.05, world_size=3, scheme_options=options)
 
 
+@pytest.mark.nightly
 def test_a_rank_killed_inside_a_reducer_is_named(store, monkeypatch):
     monkeypatch.setenv("FAKE_FAULT", "kill:1:3:3")
     with pytest.raises(RunError, match="rank 1 was killed by SIGKILL in exchange at step 3"):

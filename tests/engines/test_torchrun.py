@@ -165,17 +165,16 @@ def test_a_full_disk_is_named_although_no_report_can_be_written(store, monkeypat
         Torchrun(train=FAKE).run([make_case()], store, progress=False)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)], ids=str)
-def test_a_signal_to_the_launcher_ends_all_ranks(store, drive, started, tmp_path, number, code):
+def test_a_closed_terminal_ends_all_ranks(store, drive, started, tmp_path):
     case, temporary = make_case(steps=100_000), tmp_path / "tmp"
     temporary.mkdir()
     launcher = drive(case, FAKE_STEP_S="0.05", TMPDIR=str(temporary))
     wait_for_first_step(store, launcher)
-    launcher.send_signal(number)
-    assert launcher.wait(HANG_S) == code
+    launcher.send_signal(signal.SIGHUP)
+    assert launcher.wait(HANG_S) == 129
     assert started.left() == []
     assert store.status(case) == "half"
-    assert ("ssfx: ended by SIGHUP; finished runs are kept" in launcher.stderr.read()) is (number == signal.SIGHUP)
+    assert "ssfx: ended by SIGHUP; finished runs are kept" in launcher.stderr.read()
     assert not (store.run_dir(case) / "attempt-1" / TEMPORARY).exists()
     assert [
         path for path in temporary.iterdir() if not path.name.startswith("torchinductor_")

@@ -15,7 +15,7 @@ def make(*words, **environment):
 
 def test_make_alone_lists_every_target():
     listed = make().stdout
-    for target in ("figures", "demo", "test", "test-fast", "lint", "reference", "clean"):
+    for target in ("figures", "demo", "test", "test-all", "test-fast", "lint", "reference", "clean"):
         assert f"make {target} " in listed
 
 

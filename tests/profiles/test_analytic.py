@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from thinned import thinned
 from torch import Tensor, nn
 
 from ssfx.lab.workloads import analytic, models
@@ -131,10 +132,8 @@ def test_the_order_is_that_of_a_real_backward_pass(name: str) -> None:
         assert counted == order
 
 
-FAST = ("resnet_tiny", "lstm_tiny", "vgg19")
-
-
-@pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in COUNTABLE])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", thinned(sorted(COUNTABLE), every=6))
 def test_shipped_work_is_up_to_date(name: str) -> None:
     """FLOPs and order are the model's; how operators are cut into kernels may change a little with torch's version."""
     shipped, now = model_work(name), count_work(name)

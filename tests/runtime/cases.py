@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from plan.instances import affine_costs
 from plan.options import usual
 
@@ -34,6 +36,27 @@ def of_scheme(scheme: str, world: int, density: float = 0.05) -> Options:
     if scheme == "auto":  # the same; two lanes at least, of which one is compressed
         options["costs"] = affine_costs(world, beta=1e-5, encode=(1e-5, 0), decode=(1e-6, 0), host=(1e-5, 0))
     return options
+
+
+def in_turn(names: str, *lists: Sequence[Any]) -> pytest.MarkDecorator:
+    """Each value of the first list, with the values of the others in turn: all of them meet, not each with each.
+
+    What holds for a scheme on two ranks and for its neighbour on three depends little on which of them has which.
+    """
+    return pytest.mark.parametrize(names, turns(*lists), ids=ident)
+
+
+def turns(*lists: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Return what `in_turn` goes through."""
+    first, *others = lists
+    return [(value, *(other[n % len(other)] for other in others)) for n, value in enumerate(first)]
+
+
+def ident(value: Any) -> str:
+    """Return what a test is called by."""
+    if isinstance(value, tuple):
+        return "-".join(map(ident, value))
+    return name(value) if isinstance(value, dict) else str(value)
 
 
 def profiled(options: Options) -> bool:

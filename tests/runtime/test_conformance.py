@@ -6,14 +6,13 @@ import pytest
 import torch
 from plan.options import keeps_all
 from runtime import work
-from runtime.cases import BIASED, CASES, DENSE, SPARSE, THOROUGH, Options, name, of_scheme, profiled
+from runtime.cases import BIASED, CASES, DENSE, SPARSE, THOROUGH, Options, ident, in_turn, name, of_scheme, profiled
 from runtime.pool import Pool
 
-WORLDS = (2, pytest.param(3, marks=pytest.mark.slow))
+WORLDS = (2, 3)
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("scheme", [s for s in [*DENSE, *SPARSE] if keeps_all(s) is not None])
+@in_turn("scheme,world", [s for s in [*DENSE, *SPARSE] if keeps_all(s) is not None], WORLDS)
 def test_density_one_equals_ddp(pool: Pool, scheme: str, world: int) -> None:
     options = of_scheme(scheme, world, density=1.0)
     for kind in ("mlp", "tied"):
@@ -44,8 +43,7 @@ def test_compressors_that_keep_everything_give_the_dense_average(
     assert max(worst) < tolerance
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("options", [case for case in CASES if case["scheme"] not in BIASED], ids=name)
+@in_turn("options,world", [case for case in CASES if case["scheme"] not in BIASED], WORLDS)
 def test_mass_is_conserved(pool: Pool, world: int, options: Options) -> None:
     for violation, kept in pool.run(work.conserves_mass, world, options):
         assert violation < 1e-5
@@ -60,21 +58,21 @@ RESUMES = [
     if cut > 5 or not profiled(o)
 ]
 BAD = [
-    pytest.param(o, float(bad), marks=[] if bad == "nan" else [pytest.mark.slow])
+    (o, float(bad))
     for o in [*CASES, {"scheme": "ddp"}, {"scheme": "ddp", "compressor": "fp16"}]
     for bad in ("nan", "inf", "-inf")
     if bad == "nan" or o["scheme"] in THOROUGH  # any other scheme sees one kind of number that is not finite
 ]
 
 
-@pytest.mark.parametrize(("options", "cut"), RESUMES, ids=lambda v: name(v) if isinstance(v, dict) else str(v))
+@pytest.mark.parametrize(("options", "cut"), RESUMES, ids=ident)
 def test_a_resumed_run_equals_an_uninterrupted_one(pool: Pool, options: Options, cut: int) -> None:
     assert all(pool.run(work.resumes_exactly, 2, options, cut))
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize(("options", "bad"), BAD, ids=lambda v: name(v) if isinstance(v, dict) else str(v))
-def test_a_step_with_one_bad_number_leaves_no_trace(pool: Pool, world: int, bad: float, options: Options) -> None:
+@in_turn("case,world", BAD, WORLDS)
+def test_a_step_with_one_bad_number_leaves_no_trace(pool: Pool, case: tuple[Options, float], world: int) -> None:
+    options, bad = case
     reports = pool.run(work.rolls_back, world, options, bad)
     for report in reports:
         assert report["skipped"]
@@ -91,8 +89,7 @@ def test_accumulated_micro_steps_equal_one_step(pool: Pool, options: Options) ->
     assert max(pool.run(work.accumulates, 2, options)) < 2e-3
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("options", [*CASES, *(of_scheme(s, 2) for s in DENSE)], ids=name)
+@in_turn("options,world", [*CASES, *(of_scheme(s, 2) for s in DENSE)], WORLDS)
 def test_replicas_stay_equal_whatever_order_gradients_arrive_in(pool: Pool, world: int, options: Options) -> None:
     for work_function in (work.survives_disorder, work.rank_without_gradients):
         results = pool.run(work_function, world, options)

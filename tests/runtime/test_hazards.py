@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from runtime import work_hazards as work
-from runtime.cases import DENSE, SPARSE, name, of_scheme
+from runtime.cases import DENSE, SPARSE, in_turn, of_scheme
 from runtime.pool import Pool
 from runtime.test_queue import Lane, lanes, running
 
@@ -122,7 +122,6 @@ def test_a_parameter_unfrozen_later_is_exchanged_or_refused(pool: Pool) -> None:
     assert pool.run(work.unfrozen_later, 2) == [True, True]
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float64", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("options", [of_scheme(scheme, 2) for scheme in [*DENSE, *SPARSE]], ids=name)
+@in_turn("options,dtype", [of_scheme(scheme, 2) for scheme in [*DENSE, *SPARSE]], ("bfloat16", "float64"))
 def test_the_default_dtype_of_torch_changes_nothing(pool: Pool, options: dict[str, Any], dtype: str) -> None:
     assert pool.run(work.default_dtype, 2, options, dtype) == [True, True]

@@ -8,6 +8,7 @@ import pytest
 from runtime import work
 from runtime.pool import Pool
 from runtime.test_conformance import assert_same
+from thinned import thinned
 
 from ssfx.compressors import build, compressors
 from ssfx.compressors.memories import check_pair, memories
@@ -49,15 +50,17 @@ def test_every_compressor_is_in_some_pair() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", PAIRS, ids=name)
+@pytest.mark.parametrize("options", thinned(PAIRS), ids=name)
 def test_a_resumed_run_equals_an_uninterrupted_one(pool: Pool, options: Options) -> None:
     assert all(pool.run(work.resumes_exactly, 2, options, 3))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", PAIRS, ids=name)
+@pytest.mark.parametrize("options", thinned(PAIRS), ids=name)
 def test_a_step_with_one_bad_number_leaves_no_trace(pool: Pool, options: Options) -> None:
-    for report in pool.run(work.rolls_back, 2, options, float("nan")):
+    reports = pool.run(work.rolls_back, 2, options, float("nan"))
+    assert_same(reports[1]["weights"], reports[0]["weights"])
+    for report in reports:
         assert report["skipped"]
         assert report["memory_kept"]
         assert report["weights_kept"]
@@ -65,7 +68,7 @@ def test_a_step_with_one_bad_number_leaves_no_trace(pool: Pool, options: Options
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", PAIRS, ids=name)
+@pytest.mark.parametrize("options", thinned(PAIRS), ids=name)
 def test_replicas_stay_equal(pool: Pool, options: Options) -> None:
     results = pool.run(work.survives_disorder, 3, options)
     for weights in results[1:]:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from runtime import work_reduced as work
 from runtime import work_reduced_models as models
+from runtime.cases import in_turn, turns
 from runtime.pool import Pool
+from thinned import thinned
 
 Options = dict[str, Any]
 
@@ -88,7 +90,7 @@ def test_a_run_with_bad_steps_equals_the_run_without_them(pool: Pool, case: str)
 
 
 @pytest.mark.slow
-@cases()
+@pytest.mark.parametrize("case", thinned(CASES))
 def test_a_run_resumed_after_any_step_is_the_same(pool: Pool, case: str) -> None:
     first = 5 if case in PROFILED else 0  # before that, what is planned depends on measured times
     assert pool.run(work.resumes_anywhere, 3, CASES[case], range(first, 8)) == [[]] * 3
@@ -122,16 +124,13 @@ def test_what_any_compressor_selects_reaches_a_reducer_in_order(pool: Pool, case
             assert report["density"][0] == pytest.approx(report["density"][1])
 
 
-DTYPES = (
-    ["bfloat16", "float32"],
-    pytest.param(["float32", "float32"], marks=pytest.mark.slow),
-    pytest.param(["float16", "bfloat16"], marks=pytest.mark.slow),
-)
+DTYPES = (["bfloat16", "float32"], ["float32", "float32"], ["float16", "bfloat16"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtypes", DTYPES, ids="-".join)
-@cases(*BY_HAND)
+@pytest.mark.parametrize(
+    ("case", "dtypes"), thinned(turns([case for case in CASES if case not in BY_HAND], DTYPES), every=2)
+)
 def test_empty_tied_frozen_unused_and_mixed_parameters(pool: Pool, case: str, dtypes: list[str]) -> None:
     rounding = 1e-6 if set(dtypes) == {"float32"} else 1e-2
     for report in pool.run(models.odd, 3, CASES[case], dtypes):
@@ -141,8 +140,7 @@ def test_empty_tied_frozen_unused_and_mixed_parameters(pool: Pool, case: str, dt
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [3, pytest.param(5, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("lane", COLLECTIVES)
+@in_turn("lane,world", COLLECTIVES, (3, 5))
 def test_fewer_elements_than_ranks(pool: Pool, lane: str, world: int) -> None:
     options = {"scheme": "fused_all", "compressor": "topk", "density": 0.3, "lane": lane}
     for sizes in ([1], [1, 0, 1], [4, 1, 7]):
@@ -159,8 +157,7 @@ def test_a_model_of_one_element_is_dense(pool: Pool, case: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", ["none", "lr_scaled"])
-@cases(*DENSE)
+@in_turn("case,memory", [case for case in CASES if case not in DENSE], ("none", "lr_scaled"))
 def test_memories_with_a_learning_rate_that_changes(pool: Pool, case: str, memory: str) -> None:
     for report in pool.run(work.with_memory, 3, {**CASES[case], "memory": memory}):
         assert report["same"]

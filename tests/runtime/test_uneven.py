@@ -36,8 +36,9 @@ def line_of(process: Any) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["ddp", "topk", "oktopk"])
-@pytest.mark.parametrize("case", ["end", "raise", "detach", "drop"])
+@pytest.mark.parametrize(
+    ("scheme", "case"), [("ddp", "end"), ("topk", "raise"), ("oktopk", "detach"), ("topk", "drop"), ("oktopk", "end")]
+)
 def test_a_rank_that_leaves_is_named_by_those_who_wait_for_it(
     started: Started, tmp_path: Path, scheme: str, case: str
 ) -> None:
@@ -68,9 +69,11 @@ def test_the_rank_with_the_store_may_leave_first(started: Started) -> None:
     assert waiting.wait(HANG_S) == 0
 
 
+LOADS = [("ddp", "load at once"), ("topk", "load later"), ("oktopk", "load later")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["ddp", "topk", "oktopk"])
-@pytest.mark.parametrize("case", ["load at once", "load later"])
+@pytest.mark.parametrize(("scheme", "case"), LOADS)
 def test_a_state_loaded_on_one_rank_only_ends_every_rank(
     started: Started, tmp_path: Path, scheme: str, case: str
 ) -> None:

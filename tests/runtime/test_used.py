@@ -5,18 +5,15 @@ from __future__ import annotations
 import pytest
 from plan.options import keeps_all
 from runtime import work_used as work
-from runtime.cases import BIASED, DENSE, SPARSE, Options, name, of_scheme
+from runtime.cases import BIASED, DENSE, SPARSE, Options, in_turn, name, of_scheme
 from runtime.pool import Pool
 
 from ssfx.schemes import schemes
 
-WORLDS = (2, pytest.param(3, marks=pytest.mark.slow))
-SEEDS = (0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow))
 FEEDBACK = [scheme for scheme in SPARSE if scheme not in BIASED]
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("seed", "world"), [(0, 2), pytest.param(1, 3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scheme", ["ddp", *FEEDBACK])
 def test_what_is_applied_and_kept_is_what_was_stepped_with(pool: Pool, scheme: str, seed: int, world: int) -> None:
     options = of_scheme(scheme, world, density=0.1)
@@ -30,8 +27,7 @@ def test_what_is_applied_and_kept_is_what_was_stepped_with(pool: Pool, scheme: s
         assert max(kept for _, kept, _ in reports) > 0
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("scheme", [s for s in [*DENSE, *SPARSE] if keeps_all(s) is not None])
+@in_turn("scheme,world", [s for s in [*DENSE, *SPARSE] if keeps_all(s) is not None], (3, 2))
 def test_a_random_script_at_density_one_ends_where_ddp_does(pool: Pool, scheme: str, world: int) -> None:
     assert max(pool.run(work.follows_ddp, world, of_scheme(scheme, world, density=1.0), 5)) < 1e-5
 

@@ -6,17 +6,16 @@ import pytest
 import torch
 from plan.options import keeps_all
 from runtime import work
-from runtime.cases import BIASED, DENSE, SPARSE, name, of_scheme
+from runtime.cases import BIASED, DENSE, SPARSE, in_turn, name, of_scheme, turns
 from runtime.pool import Pool
+from thinned import thinned
 
 from ssfx.schemes import schemes
 
 EVERY = [s.name for s in schemes]
 
 
-def in_turn(names: list[str]) -> pytest.MarkDecorator:
-    """Each scheme in one of the large worlds: what holds in two and three depends little on how many more there are."""
-    return pytest.mark.parametrize(("scheme", "world"), [(name_, 4 + i % 2) for i, name_ in enumerate(names)])
+LARGE = (4, 5)
 
 
 @pytest.mark.parametrize("scheme", EVERY)
@@ -28,13 +27,13 @@ def test_one_worker_passes_its_gradients_through(pool: Pool, scheme: str) -> Non
 
 
 @pytest.mark.slow
-@in_turn([s for s in EVERY if keeps_all(s) is not None])
+@in_turn("scheme,world", [s for s in EVERY if keeps_all(s) is not None], LARGE)
 def test_density_one_equals_ddp(pool: Pool, scheme: str, world: int) -> None:
     assert max(pool.run(work.density_one_equals_ddp, world, "mlp", of_scheme(scheme, world, density=1.0))) < 2e-6
 
 
 @pytest.mark.slow
-@in_turn([s for s in SPARSE if s not in BIASED])
+@in_turn("scheme,world", [s for s in SPARSE if s not in BIASED], LARGE)
 def test_mass_is_conserved(pool: Pool, scheme: str, world: int) -> None:
     for violation, kept in pool.run(work.conserves_mass, world, of_scheme(scheme, world)):
         assert violation < 1e-5
@@ -42,7 +41,7 @@ def test_mass_is_conserved(pool: Pool, scheme: str, world: int) -> None:
 
 
 @pytest.mark.slow
-@in_turn(EVERY)
+@pytest.mark.parametrize(("scheme", "world"), thinned(turns(EVERY, LARGE)))
 def test_resume_rollback_accumulation_and_disorder(pool: Pool, scheme: str, world: int) -> None:
     options = of_scheme(scheme, world)
     assert all(pool.run(work.resumes_exactly, world, options, 7))
