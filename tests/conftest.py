@@ -47,10 +47,12 @@ def started(tmp_path: Path) -> Iterator[Started]:
 
 SECONDS = {"torchrun": 8.0, "slow": 1.0}
 """About what a test with such a mark takes; all others are quick."""
+MINUTES, MINUTES_S = ("test_real_slurm.py", "test_could_differ.py", "test_figures.py"), 200.0
+"""Files of which a single test takes minutes."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    file_s: Counter[Path] = Counter()
+    file_s: Counter[Path] = Counter({path: MINUTES_S for path in {item.path for item in items} if path.name in MINUTES})
     for item in items:
         file_s[item.path] += next((s for mark, s in SECONDS.items() if item.get_closest_marker(mark)), 0.05)
     items.sort(key=lambda item: -file_s[item.path])
