@@ -1,4 +1,4 @@
-"""Reducers: collectives that add up selected elements of a vector, and decide on the way which of them survive.
+"""Reducers: collectives that add up elements of a vector, and decide on the way what of them survives.
 
 A gather leaves the sum to the receivers and grows with the world size. A reducer has several phases, each rank works on
 a part of the vector, and elements that lose on the way go back into the memory of the rank that has them. Source: D-29,
@@ -17,6 +17,7 @@ from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm, Pending
+    from ssfx.compressors.base import Compressor
 
 State = dict[str, "torch.Tensor"]
 
@@ -29,7 +30,8 @@ class Reduction:
     many elements of the global result are aimed at (k). state: the reducer's own, changed in place; it is committed or
     forgotten with the step. indices (int64, ascending, unique) and values (float32): what the compressor selected and
     took out of `vector`; both empty when the reducer selects. bad: this rank's vector is not finite, and `vector` is to
-    be treated as zeros.
+    be treated as zeros. compressor: of a reducer that quantises. lane: a number that no other lane of the plan has.
+    keeps: what is left in `vector` is used.
     """
 
     vector: torch.Tensor
@@ -40,6 +42,9 @@ class Reduction:
     indices: torch.Tensor | None = None
     values: torch.Tensor | None = None
     bad: bool = False
+    compressor: Compressor | None = None
+    lane: int = 0
+    keeps: bool = True
 
 
 @dataclass(slots=True)
@@ -65,6 +70,8 @@ class Reducer(Collective):
     selects: ClassVar[bool] = False
     """It selects from the accumulated vector itself; `rules` names the compressors whose rule it follows."""
     rules: ClassVar[tuple[str, ...]] = ()
+    quantizes: ClassVar[bool] = False
+    """It sends every element, in the few bits of the compressor."""
     state_names: ClassVar[tuple[str, ...]] = ()
     """Names of the tensors of `initial_state`."""
     decodes_once: ClassVar[bool] = True

@@ -11,7 +11,7 @@ from ssfx.compressors.memories import Memory, memories
 from ssfx.planning.plan import Lane, Plan
 from ssfx.runtime.gather_lane import GatherLane, VariableGatherLane
 from ssfx.runtime.lane import LaneExecutor
-from ssfx.runtime.reduce_lane import ReduceLane, SelectingReduceLane
+from ssfx.runtime.reduce_lane import QuantizedReduceLane, ReduceLane, SelectingReduceLane
 from ssfx.runtime.store import Store
 from ssfx.runtime.sum_lane import DenseLane, SumLane
 
@@ -29,6 +29,7 @@ def make_lane(
     assert memory is not None
     if isinstance(collective, Reducer):
         reduce = SelectingReduceLane if collective.selects else ReduceLane
+        reduce = QuantizedReduceLane if collective.quantizes else reduce
         return reduce(lane, plan, comm, device, store, memory, collective, step)
     kind = SumLane if collective.additive_only else VariableGatherLane if collective.variable else GatherLane
     return kind(lane, plan, comm, device, store, lane_memory(lane, memory), memory, step)

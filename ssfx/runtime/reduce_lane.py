@@ -112,5 +112,18 @@ class SelectingReduceLane(ReduceLane):
         return [self.sent_elements() / self.kept] if self.kept < self.total else []
 
 
+class QuantizedReduceLane(SelectingReduceLane):
+    """As its base, where the reducer sends every element, quantised by the compressor of the lane."""
+
+    def _fill(self, work: Reduction) -> None:
+        """Say how to quantise; what is not finite shows in the scales."""
+        work.compressor, work.keeps = self.compressor, self.memory.stateful
+        work.lane = self.key.tensor_ids[self.lane.segments[0].tensors[0]]
+
+    def tensors_without_elements(self) -> int:
+        """Return 0: every tensor is sent."""
+        return 0
+
+
 def _accumulate(_: Compressor, batch: Batch) -> None:
     accumulate(batch)

@@ -1,0 +1,53 @@
+"""DDP in few bits: DDP's buckets in sums that stay quantised on their way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ssfx.compressors import build
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
+from ssfx.schemes.base import CompressOptions, scheme
+from ssfx.schemes.carrier import Carrier, dense_carrier
+from ssfx.schemes.ddp import ddp_buckets
+from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, plan_per_dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class DdpQuantizedOptions(CompressOptions):
+    """Caps in dense bytes: of the first bucket of each dtype, and of all later ones."""
+
+    compressor: str = "qsgd(norm=max)"
+    first_bucket_bytes: int = FIRST_BUCKET_BYTES
+    bucket_cap_bytes: int = BUCKET_CAP_BYTES
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.first_bucket_bytes < 1 or self.bucket_cap_bytes < 1:
+            raise ValueError("bucket caps must be at least 1 byte")
+
+
+@scheme(
+    "ddp_quantized",
+    summary="PyTorch DDP's buckets in 8 or 4 bits: quantised, summed in float32 by parts, quantised again",
+    source="Markov et al. 2022 (CGX); Wang et al. 2023 (ZeRO++), qgZ",
+    defaults=DdpQuantizedOptions(),
+    fusion_unit="bucket",
+    collectives=("quantized_all_reduce", "all_reduce"),
+    compressors="qsgd, fp8",
+)
+def plan_ddp_quantized(profile: Profile, costs: Costs, options: DdpQuantizedOptions) -> Plan:
+    """Return the plan with DDP's buckets; one rank alone keeps its gradient."""
+    if build(options.compressor).name not in ("qsgd", "fp8"):
+        raise ConfigError(
+            f"scheme=ddp_quantized with compressor={options.compressor}: it takes qsgd or fp8 only; drop the "
+            f"compressor, or choose scheme=per_tensor compressor={options.compressor}"
+        )
+    alone = costs.world_size == 1
+    carrier = dense_carrier("ddp_quantized") if alone else Carrier(options.compressor, 1.0, "quantized_all_reduce")
+    first, cap = options.first_bucket_bytes, options.bucket_cap_bytes
+    return plan_per_dtype(
+        "ddp_quantized", profile, costs.world_size, lambda part: ddp_buckets(part, carrier, first=first, cap=cap)
+    )
