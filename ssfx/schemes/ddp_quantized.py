@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
-from ssfx.planning.plan import Plan
+from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import CompressOptions, scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier
-from ssfx.schemes.ddp import ddp_buckets
-from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, plan_per_dtype
+from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups, plan_per_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +44,16 @@ def plan_ddp_quantized(profile: Profile, costs: Costs, options: DdpQuantizedOpti
             f"scheme=ddp_quantized with compressor={options.compressor}: it takes qsgd or fp8 only; drop the "
             f"compressor, or choose scheme=per_tensor compressor={options.compressor}"
         )
-    alone = costs.world_size == 1
-    carrier = dense_carrier("ddp_quantized") if alone else Carrier(options.compressor, 1.0, "quantized_all_reduce")
-    first, cap = options.first_bucket_bytes, options.bucket_cap_bytes
-    return plan_per_dtype(
-        "ddp_quantized", profile, costs.world_size, lambda part: ddp_buckets(part, carrier, first=first, cap=cap)
-    )
+    dense = dense_carrier("ddp_quantized")
+    carrier = Carrier(options.compressor, 1.0, "quantized_all_reduce") if costs.world_size > 1 else dense
+
+    def buckets(part: Profile) -> list[Bucket]:
+        tensors = part.tensors
+        groups = cap_groups([spec.nbytes for spec in tensors], options.first_bucket_bytes, options.bucket_cap_bytes)
+        made = []
+        for group in (tensors[at.start : at.stop] for at in groups):
+            filled = any(spec.numel for spec in group)
+            made.append(Bucket(((carrier if filled else dense).lane([group]),)))
+        return made
+
+    return plan_per_dtype("ddp_quantized", profile, costs.world_size, buckets)

@@ -116,6 +116,11 @@ def _check_reducer(scheme: str, collective: Reducer, lane: Lane) -> None:
                 f"scheme={scheme}: {collective.name} works on the device, so nothing can be placed on the host"
             )
         compressor = build(segment.compressor)
+        if collective.quantizes and (compressor.name not in collective.rules or compressor.additive):
+            raise ConfigError(
+                f"scheme={scheme} with compressor={segment.compressor}: {collective.name} takes "
+                f"{' or '.join(collective.rules)}, whose codes no other rank has to know; use compressor=qsgd"
+            )
         if collective.selects and compressor.name not in collective.rules:
             raise ConfigError(
                 f"scheme={scheme} with compressor={segment.compressor}: {collective.name} selects by itself; "

@@ -9,6 +9,7 @@ import torch
 
 from ssfx.collectives import Reducer, Reduction, Traffic, collectives
 from ssfx.collectives.comm import Comm
+from ssfx.compressors import build
 from ssfx.compressors.magnitude import top_k
 
 
@@ -34,10 +35,12 @@ def steps(
     kept: int,
     residual: list[list[float]] | None = None,
     state: dict[str, Any] | None = None,
+    compressor: str = "qsgd(norm=max)",
 ) -> list[Step]:
     """Feed grads[step][rank] through `spec` with plain error feedback; `state` replaces parts of the initial one.
 
-    Reducers that do not select get the `kept` largest elements of the accumulated gradient (fewer if it has fewer).
+    Reducers that do not select get the `kept` largest elements of the accumulated gradient (fewer if it has fewer),
+    and those that quantise a `compressor`.
     """
     reducer, comm = collectives.build(spec), Comm(group)
     assert isinstance(reducer, Reducer)
@@ -52,6 +55,8 @@ def steps(
         vector = kept_back + torch.tensor(rows[rank], dtype=torch.float32)
         work = Reduction(vector, kept, step, 0, own)
         work.bad = not bool(torch.isfinite(vector).all())
+        if reducer.quantizes:
+            work.compressor = build(compressor)
         if not reducer.selects:
             work.indices = top_k(vector, min(kept, numel))
             work.values = vector[work.indices]

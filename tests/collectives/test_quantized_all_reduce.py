@@ -1,0 +1,90 @@
+"""quantized_all_reduce: the sum of all ranks but for two roundings, of which nothing is lost, and what it costs."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from collectives import work_reducers
+from runtime import work
+from runtime.pool import Pool
+
+from ssfx.collectives import Load, collectives
+from ssfx.compressors import build
+from ssfx.core.errors import ConfigError
+from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec
+from ssfx.schemes.make_plan import check_capabilities
+
+SPECS = {
+    "qsgd(norm=max)": 1 / 127,
+    "qsgd(bits=4,bucket=32,norm=max)": 1 / 7,
+    "qsgd(norm=max,nearest=True)": 0.5 / 127,
+    "fp8": 2**-4,
+}
+"""Compressors, and the largest error of an element over the largest of its block."""
+
+
+def gradients(world: int, numel: int, steps: int, seed: int) -> list[list[list[float]]]:
+    rng = random.Random(seed)
+    return [[[rng.gauss(0, 1) for _ in range(numel)] for _ in range(world)] for _ in range(steps)]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
+@pytest.mark.parametrize("compressor", SPECS)
+def test_every_rank_has_the_sum_within_two_roundings_and_keeps_the_rest(
+    pool: Pool, compressor: str, world: int
+) -> None:
+    for numel in (1, 7, 64, 1500):  # fewer elements than ranks, fewer than a block, several blocks
+        grads = gradients(world, numel, 3, seed=numel)
+        reports = pool.run(work_reducers.steps, world, "quantized_all_reduce", grads, numel, None, None, compressor)
+        kept_back = torch.zeros(world, numel)
+        for step, rows in enumerate(zip(*reports, strict=True)):
+            brought = kept_back + torch.tensor(grads[step])
+            kept_back = torch.stack([row.residual for row in rows])
+            exact = brought.sum(0)
+            rounding = SPECS[compressor] * (brought.abs().amax(1).sum() + 2 * exact.abs().max()) + 1e-6
+            for row in rows:
+                assert torch.equal(row.total, rows[0].total)
+                assert row.counted == row.described
+                assert row.sent == numel
+                assert float((row.total - exact).abs().max()) <= float(rounding)
+            torch.testing.assert_close(rows[0].total + kept_back.sum(0), exact, rtol=0, atol=1e-5)
+
+
+def test_what_was_left_out_is_sent_later(pool: Pool) -> None:
+    """With gradients that do not change, the error of the mean is what is kept back at the end, over the steps."""
+    grads = [gradients(2, 40, 1, seed=3)[0]] * 100
+    reports = pool.run(work_reducers.steps, 2, "quantized_all_reduce", grads, 40)
+    exact = torch.tensor(grads[0]).sum(0)
+    totals = torch.stack([report.total for report in reports[0]])
+    assert float((totals[0] - exact).abs().max()) > 1e-3
+    assert float((totals.mean(0) - exact).abs().max()) < 1e-3
+
+
+def test_bytes_do_not_grow_with_the_world() -> None:
+    one, compressor = collectives.build("quantized_all_reduce"), build("qsgd(norm=max)")
+    numel = 1 << 20
+    nbytes = compressor.layout(numel, 1.0).nbytes
+    gathered = [collectives.build("all_gather").traffic(Load(numel, nbytes, numel, world)) for world in (2, 8, 64)]
+    summed = [one.traffic(Load(numel, nbytes, numel, world)) for world in (2, 8, 64)]
+    assert [traffic.sent_bytes / nbytes for traffic in summed] == pytest.approx([1, 1.75, 2 - 2 / 64], rel=0.01)
+    assert summed[0].sent_bytes == pytest.approx(gathered[0].sent_bytes, rel=0.01)
+    assert summed[2].sent_bytes < 0.04 * gathered[2].sent_bytes
+
+
+@pytest.mark.parametrize("memory", ["none", "residual"])
+@pytest.mark.parametrize("compressor", ["qsgd(norm=max)", "fp8"])
+def test_a_scheme_sends_what_is_planned_and_comes_close(pool: Pool, compressor: str, memory: str) -> None:
+    options = {"scheme": "ddp_quantized", "compressor": compressor, "memory": memory}
+    assert max(pool.run(work.density_one_equals_ddp, 3, "mlp", options)) < 0.02
+    for planned, reported, _ in pool.run(work.bytes_on_the_wire, 3, options):
+        assert planned == reported
+
+
+@pytest.mark.parametrize("compressor", ["topk", "fp16", "qsgd(bits=4,shared=True)"])
+def test_what_it_cannot_send_is_refused(compressor: str) -> None:
+    lane = Lane("quantized_all_reduce", (Segment(("a",), compressor),))
+    plan = Plan("by_hand", 2, (TensorSpec("a", (8,)),), (Bucket((lane,)),), ((0, 0),))
+    with pytest.raises(ConfigError, match="quantized_all_reduce takes qsgd or fp8"):
+        check_capabilities(plan)
