@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ssfx.collectives.base import Load, Phase, collectives
-from ssfx.collectives.primitives import split_sizes, split_starts, traffic
+from ssfx.collectives.hierarchical import node_size, sum_of_part
+from ssfx.collectives.primitives import Traffic, split_sizes, split_starts
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
 from ssfx.compressors.base import Compressor, Context, Layout, Payload
 from ssfx.compressors.batch import Batch, Part, Starts
@@ -19,17 +21,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QuantizedAllReduceOptions:
-    """No options: bits and blocks are the compressor's."""
+    """`ranks_per_node`: so many neighbours by rank share a node, and sum in float32 there first; 1: none do."""
+
+    ranks_per_node: int = 1
+
+    def __post_init__(self) -> None:
+        if self.ranks_per_node < 1:
+            raise ValueError(f"ranks_per_node must be at least 1, got {self.ranks_per_node}")
 
 
 @collectives.register(QuantizedAllReduceOptions())
 class QuantizedAllReduce(Reducer):
     """Scatter, reduce, gather: what a gather of quantised vectors is to many ranks, without growing with them.
 
-    The vector is cut into a part for every rank. Each rank quantises all parts and sends each to its owner, who adds
-    them up in float32 in the order of ranks, quantises the sum, and sends it to all. So an element is quantised twice,
-    and a rank sends twice what it quantises, whatever the number of ranks. What either quantisation leaves out stays
-    with the rank that left it out. Numbers that are not finite travel as scales that are not, so nobody waits for them.
+    Inside a node every rank sums a shard in float32, if nodes are known. The shard is cut into a part for each rank of
+    equal local index. All parts are quantised and sent to their owners, who add them up in float32 in the order of
+    ranks, quantise the sums, and send them to all. So an element is quantised twice, and twice the quantised vector
+    leaves a node, whatever the number of nodes. What a quantisation leaves out stays with the rank that left it out.
+    Numbers that are not finite travel as scales that are not, so nobody waits for them.
     """
 
     name = "quantized_all_reduce"
@@ -41,68 +50,137 @@ class QuantizedAllReduce(Reducer):
     options: QuantizedAllReduceOptions
 
     def phases(self, load: Load) -> tuple[Phase, ...]:
-        """Return two exchanges of the quantised vector, and the sum between them."""
-        part = load.numel / load.world_size
-        return (
-            Phase("all_to_all", load.nbytes),
-            Phase("decode", part),
-            Phase("encode", part),
-            Phase("all_gather", load.nbytes / load.world_size),
-        )
+        """Return the sum inside a node, two exchanges of the quantised shard, the sum between them, and the way back.
+
+        Quantising the vector and decoding the sum are the lane's.
+        """
+        p, size = load.world_size, node_size(self.options.ranks_per_node, load.world_size)
+        nodes, shard_bytes = p // size, load.nbytes / size
+        on_the_way = (Phase("decode", load.numel / size / p), Phase("encode", load.numel / p))
+        if size == 1:
+            return (Phase("all_to_all", load.nbytes), *on_the_way, Phase("all_gather", load.nbytes / p))
+        across = Phase("send", shard_bytes / nodes, times=nodes - 1)
+        inside = (Phase("send", 4 * load.numel / size, True, size - 1), Phase("send", shard_bytes, True, size - 1))
+        return (inside[0], *((across, *on_the_way, across) if nodes > 1 else on_the_way), inside[1])
 
     def reduce(self, work: Reduction, comm: Comm) -> Reduced:
-        """Return the quantised sum of the whole vector; what is left in `vector` is 0 unless `keeps`."""
+        """Return the quantised sum of the whole vector; what is left in `vector` means nothing unless `keeps`."""
         assert work.compressor is not None
-        compressor, vector, p, rank = work.compressor, work.vector, comm.world_size, comm.rank
-        sizes, starts = split_sizes(vector.numel(), p), split_starts(vector.numel(), p)
-        wire = _Wire(compressor, sizes[0])
-
-        def context(tensor_id: int, sender: int) -> Context:
-            return Context(work.step, tensor_id, sender, p, 1.0, work.seed)
-
-        parts = [wire.part(starts[r], sizes[r], 2 * p * work.lane + r, r) for r in range(p)]
-        leaving = wire.rows(p, vector.device)
-        _compressed(compressor, leaving, vector, parts, work, comm)
-        if work.keeps:
-            for row, part in zip(leaving, parts, strict=True):
-                own = vector[part.lo : part.hi]
-                compressor.decompress_add(wire.payload(row, part.numel), own, context(part.tensor_id, rank), -1.0)
-        arriving = comm.all_to_all(leaving).wait()
-        total = torch.zeros(sizes[rank], dtype=torch.float32, device=vector.device)
-        for sender, row in enumerate(arriving):
-            compressor.decompress_add(wire.payload(row, sizes[rank]), total, context(parts[rank].tensor_id, sender))
-
-        sums = wire.part(0, sizes[rank], (work.lane * 2 + 1) * p + rank, 0)
-        record = wire.rows(1, vector.device)
-        _compressed(compressor, record, total, [sums], work, comm)
-        if work.keeps:
-            compressor.decompress_add(wire.payload(record[0], sizes[rank]), total, context(sums.tensor_id, rank), -1.0)
-            vector[starts[rank] : starts[rank + 1]] += total
+        before, vector, p = comm.sent, work.vector, comm.world_size
+        size = node_size(self.options.ranks_per_node, p)
+        node, local = divmod(comm.rank, size)
+        inside, across = range(node * size, (node + 1) * size), range(local, p, size)
+        shards = split_starts(vector.numel(), size)
+        own = slice(shards[local], shards[local + 1])
+        if size > 1:
+            shard = sum_of_part(comm, inside, vector)
+            vector.zero_()  # what the node's other ranks sum is theirs
+            vector[own] = shard
+        records = _Parts(work, comm, across, local).summed(vector[own])
+        rows = {rank: torch.empty_like(records) for rank in inside if rank != comm.rank}
+        if size > 1:
+            sizes = split_sizes(vector.numel(), size)
+            for rank, room in rows.items():
+                rows[rank] = room.new_empty(len(across), _Wire(work.compressor, sizes[rank % size], len(across)).nbytes)
+            comm.swap(dict.fromkeys(rows, records), rows).wait()
+        rows[comm.rank] = records
         result = torch.zeros_like(vector)
-        for owner, row in enumerate(comm.all_gather(record[0]).wait()):
-            ctx = context((work.lane * 2 + 1) * p + owner, owner)
-            compressor.decompress_add(wire.payload(row, sizes[owner]), result[starts[owner] : starts[owner + 1]], ctx)
-        used = traffic("all_to_all", p * wire.nbytes, p, rank) + traffic("all_gather", wire.nbytes, p, rank)
+        for rank, row in sorted(rows.items()):
+            at = rank % size
+            _Parts(work, comm, range(at, p, size), at).add(row, result[shards[at] : shards[at + 1]])
+        used = Traffic(comm.sent.messages - before.messages, comm.sent.sent_bytes - before.sent_bytes)
         return Reduced(result, None, vector.numel(), used)
 
 
+class _Parts:
+    """The shard of one local index, in a part for each of the `ranks` that have it."""
+
+    def __init__(self, work: Reduction, comm: Comm, ranks: Sequence[int], shard: int) -> None:
+        assert work.compressor is not None
+        self._compressor, self._work, self._comm, self._ranks = work.compressor, work, comm, ranks
+        # Random numbers of a lane, a shard and a part are its own, before and after the sum.
+        self._first_id = 2 * comm.world_size * work.lane + shard
+
+    def summed(self, vector: torch.Tensor) -> torch.Tensor:
+        """Return the quantised sums of all parts, a row each; `vector` is left with what was not sent."""
+        comm, own = self._comm, self._ranks.index(self._comm.rank)
+        wire = _Wire(self._compressor, vector.numel(), len(self._ranks))
+        parts = [wire.part(number, self._id(rank)) for number, rank in enumerate(self._ranks)]
+        leaving = self._compressed(wire, vector, parts)
+        if self._work.keeps:
+            for row, part in zip(leaving, parts, strict=True):
+                self._decode(wire, row, vector[part.lo : part.hi], part.tensor_id, comm.rank, -1.0)
+        if len(self._ranks) == comm.world_size:
+            arriving = comm.all_to_all(leaving).wait()
+        else:
+            arriving = self._swapped(dict(zip(self._ranks, leaving, strict=True)), leaving[own])
+        total = torch.zeros(wire.sizes[own], dtype=torch.float32, device=vector.device)
+        for rank, row in zip(self._ranks, arriving, strict=True):
+            self._decode(wire, row, total, parts[own].tensor_id, rank)
+
+        sums = replace(wire.part(0, self._id(comm.rank, after=True)), hi=len(total), pieces=((0, len(total)),))
+        sums = replace(sums, layout=parts[own].layout)
+        record = self._compressed(wire, total, [sums])[0]
+        if self._work.keeps:
+            self._decode(wire, record, total, sums.tensor_id, comm.rank, -1.0)
+            vector[parts[own].lo : parts[own].hi] += total
+        if len(self._ranks) == comm.world_size:
+            return comm.all_gather(record).wait()
+        return self._swapped(dict.fromkeys(self._ranks, record), record)
+
+    def add(self, rows: torch.Tensor, out: torch.Tensor) -> None:
+        """Add the quantised sums of all parts to `out`."""
+        wire = _Wire(self._compressor, out.numel(), len(self._ranks))
+        for number, (rank, row) in enumerate(zip(self._ranks, rows, strict=True)):
+            part = out[wire.starts[number] : wire.starts[number + 1]]
+            self._decode(wire, row, part, self._id(rank, after=True), rank)
+
+    def _id(self, rank: int, *, after: bool = False) -> int:
+        return self._first_id + self._comm.world_size * after + rank
+
+    def _swapped(self, leaving: dict[int, torch.Tensor], own: torch.Tensor) -> torch.Tensor:
+        """Return what every rank sends to this one, a row each."""
+        rows = torch.empty(len(self._ranks), own.numel(), dtype=own.dtype, device=own.device)
+        rows[self._ranks.index(self._comm.rank)] = own
+        others = [rank for rank in self._ranks if rank != self._comm.rank]
+        arriving = {rank: rows[self._ranks.index(rank)] for rank in others}
+        self._comm.swap({rank: leaving[rank] for rank in others}, arriving).wait()
+        return rows
+
+    def _compressed(self, wire: _Wire, vector: torch.Tensor, parts: Sequence[Part]) -> torch.Tensor:
+        """Return parts of a vector, quantised in one call, a row each."""
+        work, comm = self._work, self._comm
+        rows = torch.zeros(len(parts), wire.nbytes, dtype=torch.uint8, device=vector.device)
+        payload = _payload(rows.view(-1).view(torch.float32), rows.view(-1))
+        batch = Batch(tuple(parts), payload, {"a": vector}, rank=comm.rank, world_size=comm.world_size)
+        batch.seed, batch.step = work.seed, work.step
+        self._compressor.compress_batch(batch)
+        return rows
+
+    def _decode(
+        self, wire: _Wire, row: torch.Tensor, out: torch.Tensor, tensor_id: int, sender: int, scale: float = 1.0
+    ) -> None:
+        if not out.numel():
+            return
+        ctx = Context(self._work.step, tensor_id, sender, self._comm.world_size, 1.0, self._work.seed)
+        self._compressor.decompress_add(wire.payload(row, out.numel()), out, ctx, scale)
+
+
 class _Wire:
-    """How a part travels: scales, then codes, in rows of the same length for all."""
+    """How the parts of a vector travel: scales, then codes, in rows of the same length for all."""
 
-    def __init__(self, compressor: Compressor, most: int) -> None:
+    def __init__(self, compressor: Compressor, numel: int, count: int) -> None:
         self._compressor = compressor
-        self._scale_bytes = 4 * compressor.layout(most, 1.0).scales
-        self.nbytes = self._scale_bytes + 4 * math.ceil(compressor.layout(most, 1.0).code_bytes / 4)
+        self.sizes, self.starts = split_sizes(numel, count), split_starts(numel, count)
+        largest = self._layout(self.sizes[0])
+        self._scale_bytes = 4 * largest.scales
+        self.nbytes = self._scale_bytes + 4 * math.ceil(largest.code_bytes / 4)
 
-    def rows(self, count: int, device: torch.device) -> torch.Tensor:
-        """Return room for so many parts."""
-        return torch.zeros(count, self.nbytes, dtype=torch.uint8, device=device)
-
-    def part(self, lo: int, numel: int, tensor_id: int, row: int) -> Part:
-        """Return the segment of `numel` elements from `lo`, which is written to a row."""
-        start = row * self.nbytes
-        at = Starts(scales=start // 4, codes=start + self._scale_bytes)
-        return Part(lo, lo + numel, self._layout(numel), 1.0, tensor_id, at, ((lo, lo + numel),))
+    def part(self, number: int, tensor_id: int) -> Part:
+        """Return a part of the vector, which is written to the row of its number."""
+        lo, hi, row = self.starts[number], self.starts[number + 1], number * self.nbytes
+        at = Starts(scales=row // 4, codes=row + self._scale_bytes)
+        return Part(lo, hi, self._layout(hi - lo), 1.0, tensor_id, at, ((lo, hi),))
 
     def payload(self, row: torch.Tensor, numel: int) -> Payload:
         """Return the views of a row that holds so many elements."""
@@ -115,14 +193,3 @@ class _Wire:
 
 def _payload(scales: torch.Tensor, codes: torch.Tensor) -> Payload:
     return replace(Payload.allocate(Layout(), codes.device), scales=scales, codes=codes)
-
-
-def _compressed(
-    compressor: Compressor, rows: torch.Tensor, vector: torch.Tensor, parts: list[Part], work: Reduction, comm: Comm
-) -> None:
-    """Fill `rows` with the parts of a vector in one call."""
-    payload = _payload(rows.view(-1).view(torch.float32), rows.view(-1))
-    batch = Batch(
-        tuple(parts), payload, {"a": vector}, rank=comm.rank, world_size=comm.world_size, seed=work.seed, step=work.step
-    )
-    compressor.compress_batch(batch)

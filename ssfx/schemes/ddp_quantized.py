@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ssfx.collectives.hierarchical import node_size
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
@@ -16,16 +17,23 @@ from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES
 
 @dataclass(frozen=True, kw_only=True)
 class DdpQuantizedOptions(CompressOptions):
-    """Caps in dense bytes: of the first bucket of each dtype, and of all later ones."""
+    """Caps in dense bytes: of the first bucket of each dtype, and of all later ones.
 
-    compressor: str = "qsgd(norm=max)"
+    `ranks_per_node`: neighbours by rank share a node, and sum in float32 there first; 0: none do. Commands put the
+    cluster's number of devices per node in its place where the cluster has several nodes.
+    """
+
+    compressor: str = "fp8"
     first_bucket_bytes: int = FIRST_BUCKET_BYTES
     bucket_cap_bytes: int = BUCKET_CAP_BYTES
+    ranks_per_node: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.first_bucket_bytes < 1 or self.bucket_cap_bytes < 1:
             raise ValueError("bucket caps must be at least 1 byte")
+        if self.ranks_per_node < 0:
+            raise ValueError(f"ranks_per_node must not be negative, got {self.ranks_per_node}")
 
 
 @scheme(
@@ -45,7 +53,9 @@ def plan_ddp_quantized(profile: Profile, costs: Costs, options: DdpQuantizedOpti
             f"compressor, or choose scheme=per_tensor compressor={options.compressor}"
         )
     dense = dense_carrier("ddp_quantized")
-    carrier = Carrier(options.compressor, 1.0, "quantized_all_reduce") if costs.world_size > 1 else dense
+    size = node_size(options.ranks_per_node or 1, costs.world_size)
+    collective = "quantized_all_reduce" if size == 1 else f"quantized_all_reduce(ranks_per_node={size})"
+    carrier = Carrier(options.compressor, 1.0, collective) if costs.world_size > 1 else dense
 
     def buckets(part: Profile) -> list[Bucket]:
         tensors = part.tensors

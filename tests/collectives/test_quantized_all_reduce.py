@@ -30,14 +30,15 @@ def gradients(world: int, numel: int, steps: int, seed: int) -> list[list[list[f
     return [[[rng.gauss(0, 1) for _ in range(numel)] for _ in range(world)] for _ in range(steps)]
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 5])
+@pytest.mark.parametrize(("world", "size"), [(1, 1), (2, 1), (3, 1), (5, 1), (4, 2), (6, 3), (2, 2)])
 @pytest.mark.parametrize("compressor", SPECS)
 def test_every_rank_has_the_sum_within_two_roundings_and_keeps_the_rest(
-    pool: Pool, compressor: str, world: int
+    pool: Pool, compressor: str, world: int, size: int
 ) -> None:
+    spec = f"quantized_all_reduce(ranks_per_node={size})"
     for numel in (1, 7, 64, 1500):  # fewer elements than ranks, fewer than a block, several blocks
         grads = gradients(world, numel, 3, seed=numel)
-        reports = pool.run(work_reducers.steps, world, "quantized_all_reduce", grads, numel, None, None, compressor)
+        reports = pool.run(work_reducers.steps, world, spec, grads, numel, None, None, compressor)
         kept_back = torch.zeros(world, numel)
         for step, rows in enumerate(zip(*reports, strict=True)):
             brought = kept_back + torch.tensor(grads[step])
@@ -60,6 +61,20 @@ def test_what_was_left_out_is_sent_later(pool: Pool) -> None:
     totals = torch.stack([report.total for report in reports[0]])
     assert float((totals[0] - exact).abs().max()) > 1e-3
     assert float((totals.mean(0) - exact).abs().max()) < 1e-3
+
+
+def test_between_nodes_a_rank_sends_its_share_of_what_a_node_does() -> None:
+    load = Load(1 << 20, (1 << 20) + 8192, 1 << 20, 32)
+    sent = {
+        size: sum(
+            phase.size * phase.times
+            for phase in collectives.build(f"quantized_all_reduce(ranks_per_node={size})").phases(load)
+            if phase.primitive == "send" and not phase.inside
+        )
+        for size in (4, 8)
+    }
+    assert sent[4] == pytest.approx(2 * load.nbytes / 4 * 7 / 8)
+    assert sent[8] == pytest.approx(2 * load.nbytes / 8 * 3 / 4)
 
 
 def test_bytes_do_not_grow_with_the_world() -> None:

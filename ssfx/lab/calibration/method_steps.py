@@ -24,8 +24,10 @@ from ssfx.lab.results.store import read_rows
 SOURCES = ("time_to_quality_local.jsonl", "method_quality_local.jsonl", "long_quality_local.jsonl")
 """Files of rows; one that is not there has none."""
 
-REDUCERS = {"micro": "micro", "spardl": "spar_reduce_scatter", "oktopk": "ok_topk"}
-"""Schemes whose plans are one reducer for the whole model, and its name."""
+REDUCERS = {
+    "micro": "micro", "spardl": "spar_reduce_scatter", "oktopk": "ok_topk", "ddp_quantized": "quantized_all_reduce"
+}  # fmt: skip
+"""Schemes whose plans are of one reducer, and its name."""
 WHOLE = ("fused_all", "ddp_fp16", "acpsgd", "powersgd", *REDUCERS)
 """Schemes that compress a message as a whole. Their runs, and those of per_tensor, are those of one method alone."""
 Method = tuple[str, str, float | None]
@@ -40,6 +42,7 @@ WORDS = {
     ("cltk", "each"): "the positions of one rank's top-k, summed",
     ("block_topk", "each"): "agreed blocks summed",
     ("fp8", "each"): "8-bit floats (fp8)",
+    ("quantized_all_reduce", "joint"): "8-bit floats (fp8)",
     ("onebit", "each"): "one bit an element",
     ("acpsgd", "joint"): "low rank, factors in turns (ACP-SGD)",
     ("powersgd", "joint"): "low rank (PowerSGD)",
@@ -144,6 +147,8 @@ def _method(scheme: str, spec: str) -> dict[str, str]:
     words = WORDS.get((REDUCERS.get(scheme, given.name), calls), spec)
     if given.name == "qsgd":
         words = f"{BITS[build(spec).options.bits]} bits an element"
+    if collective == "quantized_all_reduce":
+        words += ", quantised on the way"
     rank = given.options.get("rank", "") if len(given.options) == 1 else ""
     return {"words": f"{words} of rank {rank}" if rank else words, "collective": collective, "calls": calls}
 

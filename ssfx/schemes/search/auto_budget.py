@@ -19,6 +19,7 @@ USUAL_DENSITY = 0.01
 DENSE = Kind("dense", "all_reduce")
 HALF = Kind("in 16 bits", "all_reduce", "fp16")
 FOUR_BITS = "qsgd(bits=4,bucket=48,norm=max)"
+EIGHT_BITS = "qsgd(norm=max)"
 """Levels whose error may be fed back: buckets smaller than the square of their number."""
 PLAIN_BELOW = (1 << 10, 1 << 13, 1 << 16)
 """Sizes below which tensors may travel dense in the gather of others."""
@@ -116,6 +117,8 @@ def _of_every_element() -> Iterator[Kind]:
     yield Kind("low rank (PowerSGD)", "all_reduce", "powersgd")
     yield Kind("one bit an element", "all_gather", "onebit", 1.0, "each")
     yield Kind("four bits an element", "all_gather", FOUR_BITS, 1.0, "each")
+    yield Kind("four bits an element, quantised on the way", "quantized_all_reduce", FOUR_BITS)
+    yield Kind("eight bits an element, quantised on the way", "quantized_all_reduce", EIGHT_BITS)
 
 
 def _of_compressor(spec: str, density: float) -> Iterator[Kind]:
@@ -147,6 +150,9 @@ def _variants(kinds: tuple[Kind, ...], ranks_per_node: int) -> Iterator[Kind]:
         if ranks_per_node > 1 and kind.collective == "all_reduce":
             spec = f"hierarchical_all_reduce(ranks_per_node={ranks_per_node})"
             yield replace(kind, words=f"{kind.words}, inside nodes first", collective=spec)
+        if ranks_per_node > 1 and kind.collective == "quantized_all_reduce":
+            spec = f"quantized_all_reduce(ranks_per_node={ranks_per_node})"
+            yield replace(kind, words=f"{kind.words} between nodes", collective=spec)
 
 
 def _impossible(kind: Kind, costs: Costs) -> str:

@@ -31,7 +31,7 @@ _JOINT = ("fused_all", "cupcake", "mergecomp", "omgs", "topk", "gtopk", "oktopk"
 
 COLLECTIVES = (
     "a2a_ag", "all_gather", "all_gather_twice", "all_reduce", "gtopk", "hierarchical_all_reduce", "micro", "ok_topk",
-    "sparcml_rd", "sparcml_split", "spar_reduce_scatter",
+    "quantized_all_reduce", "sparcml_rd", "sparcml_split", "spar_reduce_scatter",
 )  # fmt: skip
 """All that plans of these schemes and of the search may use."""
 
@@ -114,7 +114,8 @@ def _selects_among(plan: Plan, lane: Lane) -> bool:
 
     if all(segment.dense for segment in lane.segments):
         return False
-    if isinstance(collectives.build(lane.collective), Reducer) and several(lane.tensors):
+    one = collectives.build(lane.collective)
+    if isinstance(one, Reducer) and not one.quantizes and several(lane.tensors):
         return True
     return any(
         segment.compressor is not None and several(segment.tensors) and chooses(segment.compressor)
