@@ -93,6 +93,7 @@ def test_one_shard_of_all_is_torch_bit_for_bit(ranks: Run, world: int, shape: tu
             {"scheme": "acpsgd", "compressor": "acpsgd(rank=1)"},
             {"scheme": "cltk", "density": 0.05},
             {"scheme": "oktopk", "density": 0.05},
+            {"scheme": "ddp_quantized"},
             {"scheme": "gtopk", "density": 0.05},
             {"scheme": "spardl", "density": 0.05},
             {"scheme": "signsgd", "compressor": "signsgd(zeros=abstain)"},
