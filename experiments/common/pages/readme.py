@@ -17,6 +17,7 @@ from experiments.common.pages.measured_gpu import steps_block as gpu_steps_block
 from experiments.common.pages.models import analytic_block, models_block
 from experiments.common.pages.options_page import options_page
 from experiments.common.pages.reproduction import reproduction_page
+from experiments.common.pages.sharded_quality import sharded_quality_block
 from experiments.common.pages.status_table import status_block
 from experiments.common.pages.step_law import step_law_block, time_to_target_block
 from experiments.common.validation.ground_truth import NAMES, load
@@ -38,6 +39,7 @@ PROFILES = ROOT / "docs" / "profiles.md"
 EDITION = ROOT / "docs" / "edition2026.md"
 AUTO = ROOT / "docs" / "auto.md"
 ADVISE = ROOT / "docs" / "advise.md"
+SHARDED = ROOT / "docs" / "sharded.md"
 REPRODUCTION = ROOT / "docs" / "reproduction.md"
 OPTIONS = ROOT / "docs" / "options.md"
 
@@ -101,6 +103,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
             "times": time_to_target_block(reference_rows()),
         },
         PROFILES: {"analytic": analytic_block()},
+        SHARDED: {"quality": sharded_quality_block(reference_rows())},
     }
 
 

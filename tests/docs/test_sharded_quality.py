@@ -1,0 +1,35 @@
+"""The table of docs/sharded.md about quality: gaps to dense runs of the same seeds, and bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp
+
+from figures.synthetic import row
+
+from experiments.common.pages.sharded_quality import sharded_quality_block
+
+
+def run(experiment, scheme, seed, perplexity, sent, **case):
+    made = row(model="lstm_tiny", scheme=scheme, experiment=experiment, repeat=seed)
+    metrics = {**made.metrics, "perplexity": perplexity, "sent_bytes": sent}
+    return replace(made, case=replace(made.case, **case), metrics=metrics)
+
+
+def test_each_seed_is_beside_the_dense_run_of_the_same_seed():
+    eight = {"compressor": "fp8", "weights": "fp8"}
+    rows = [
+        run("long_quality", "ddp", 0, exp(4), 400.0),
+        run("long_quality", "ddp", 1, exp(5), 400.0),
+        run("sharded_quality", "fused_all", 1, exp(5.05), 100.0, **eight),
+        run("sharded_quality", "fused_all", 0, exp(3.98), 100.0, **eight),
+        run("sharded_quality", "fused_all", 2, exp(3.98), 100.0, **eight),  # no dense run of this seed
+        run("sharded_quality", "ddp", 0, exp(4), 600.0),
+    ]
+    (line,) = sharded_quality_block(rows).splitlines()[2:]
+    assert line.startswith("| lstm_tiny | `fp8` | fp8 | 2 | ")
+    assert line.endswith(" | -0.50 %, +1.00 % | 0.25 |")
+
+
+def test_without_rows_the_command_is_named():
+    assert "ssfx run experiment=sharded_quality" in sharded_quality_block([])
