@@ -13,7 +13,8 @@ from experiments.common.pages.sharded_quality import sharded_quality_block
 def run(experiment, scheme, seed, perplexity, sent, **case):
     made = row(model="lstm_tiny", scheme=scheme, experiment=experiment, repeat=seed)
     metrics = {**made.metrics, "perplexity": perplexity, "sent_bytes": sent}
-    return replace(made, case=replace(made.case, **case), metrics=metrics)
+    changed = replace(made.case, **case)
+    return replace(made, run_id=changed.run_id, case=changed, metrics=metrics)
 
 
 def test_each_seed_is_beside_the_dense_run_of_the_same_seed():
