@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isinf
 
 from experiments.common.evaluation.set_ups import CheckedPlace, corrected, counted, needed_gbps, on_the_map, places
@@ -55,10 +55,28 @@ def edition_block(rows: Sequence[Row]) -> str:
         f"of them at or below {off.most_gbps:.3g} Gbit/s per GPU, for half of the models and GPUs at or below "
         f"{off.half_gbps:.3g}.",
         f"- By its times alone, with no error at all: {whole.known:,}.",
+        "- By method, by times alone: " + "; ".join(_by_method(found)) + ".",
     ]
     if sharded := sharded_sentence([row for row in rows if row.case.experiment == EXPERIMENT]):
         lines.append(f"- {sharded}.")
     return "\n".join(lines)
+
+
+METHODS = {
+    "powersgd": "low rank", "ssfusion_oi": "top-k of 1 %", "mergecomp": "4 bits gathered",
+    "ddp_quantized": "8 and 4 bits quantised on the way", "auto": "auto",
+}  # fmt: skip
+"""What the page calls the methods of the map, by scheme."""
+
+
+def _by_method(found: Sequence[CheckedPlace]) -> Iterator[str]:
+    for scheme, words in METHODS.items():
+        pairs = [(place, one) for place in found for one in place.methods if one.scheme == scheme]
+        faster = [(place, one) for place, one in pairs if one.compresses and one.iteration_s < place.dense_s]
+        known = sum(one.to_quality_s < place.dense_s for place, one in faster)
+        sure = sum(place.surely(one) for place, one in faster)
+        if pairs:
+            yield f"{words}, {len(faster):,} of {len(pairs):,} shorter, {known:,} to quality, {sure:,} surely"
 
 
 def bandwidth_block(rows: Sequence[Row]) -> str:

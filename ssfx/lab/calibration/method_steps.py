@@ -147,6 +147,8 @@ def _method(scheme: str, spec: str) -> dict[str, str]:
     words = WORDS.get((REDUCERS.get(scheme, given.name), calls), spec)
     if given.name == "qsgd":
         words = f"{BITS[build(spec).options.bits]} bits an element"
+    elif given.options and "rank" not in given.options and words != spec:
+        words += f" with {', '.join(f'{name}={value}' for name, value in given.options.items())}"
     if collective == "quantized_all_reduce":
         words += ", quantised on the way"
     rank = given.options.get("rank", "") if len(given.options) == 1 else ""
