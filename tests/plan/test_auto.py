@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations, pairwise, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plan.instances import affine_costs, make_profile, random_costs, random_instance, random_table
 from plan.test_prices import at, planned_s, random_system
@@ -446,6 +446,7 @@ def test_a_plan_says_what_it_rests_on() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6), options=st.sampled_from([{}, {"density": 0.05}, {"quality": "dense"}]))
+@example(seed=41593, options={"density": 0.05})  # a plan of SSFusion, which sends less where it sends tensors dense
 def test_plans_worth_trying_begin_with_the_best_and_have_dense_messages_among_them(
     seed: int, options: dict[str, object]
 ) -> None:
@@ -459,7 +460,11 @@ def test_plans_worth_trying_begin_with_the_best_and_have_dense_messages_among_th
     known = {(kind.compressor, kind.density) for kind in allowed.kinds} | {(None, 1.0)}
     limit_s = LATE * evaluate(best, profile, costs).total_s
     for plan in plans:
-        assert {(one.compressor, one.density) for _, lane in plan.lanes() for one in lane.segments} <= known
+        for one in (one for _, lane in plan.lanes() for one in lane.segments):
+            if not allowed.promises and one.density < options.get("density", 0):  # type: ignore[operator]
+                assert one.compressor in {compressor for compressor, _ in known}
+            else:
+                assert (one.compressor, one.density) in known
         whole = all(one.compressor in (None, "fp16") for _, lane in plan.lanes() for one in lane.segments)
         assert whole or evaluate(plan, profile, costs).total_s <= limit_s * (1 + 1e-9)
         assert "chosen" in dict(plan.notes)
