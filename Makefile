@@ -3,7 +3,7 @@
 # is how many processes test, each of which may start up to eight ranks.
 
 VENV ?= .venv
-WORKERS ?= 3
+WORKERS ?= 2
 SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -44,10 +44,10 @@ figures: $(INSTALLED) ## draw every figure, and results/figures/report.html with
 demo: $(INSTALLED) ## one short run of every scheme on this machine and its figures (about 3 minutes)
 	@$(BIN)/ssfx run experiment=throughput cluster=local preset=smoke workload=digits_resnet
 
-test: $(INSTALLED) ## the tests of every change (about 15 minutes)
+test: $(INSTALLED) ## the tests of every change (about half an hour)
 	@$(BIN)/python -m pytest $(SHARED) -m "not nightly"
 
-test-all: $(INSTALLED) ## every test: long products of cases whole, too (about half an hour)
+test-all: $(INSTALLED) ## every test: long products of cases whole, too (about 40 minutes)
 	@$(BIN)/python -m pytest $(SHARED)
 
 test-fast: $(INSTALLED) ## the tests that take seconds
