@@ -62,9 +62,10 @@ def test_16_bit_weights_and_sums_are_torch_bit_for_bit(ranks: Run, precision: st
         assert equal
 
 
+@pytest.mark.parametrize("habit", ["compiled", "compiled whole"])
 @pytest.mark.parametrize(("shape", "options"), [((2, 1), EVERYTHING), ((0, 2), FLAT_EVERYTHING)])
-def test_compiled_blocks_are_torch_bit_for_bit(ranks: Run, shape: Any, options: Options) -> None:
-    for distance, equal, _ in ranks(work.beside_native, 2, shape, "compiled", "", options):
+def test_compiled_blocks_and_models_are_torch_bit_for_bit(ranks: Run, shape: Any, options: Options, habit: str) -> None:
+    for distance, equal, _ in ranks(work.beside_native, 2, shape, habit, "", options):
         assert distance == 0
         assert equal
 

@@ -12,7 +12,7 @@ from sharded.conftest import Run
 EIGHT = "qsgd(bits=8,norm=max,nearest=True)"
 RANDOM = "qsgd(bits=8,bucket=64,norm=max)"
 SHAPES = [pytest.param(2, (0, 2), id="2"), pytest.param(4, (0, 4), id="4"), pytest.param(4, (2, 2), id="2x2")]
-HABITS = ["", "clip", "accumulated", "no sync", "no all-reduce", "checkpointed", "compiled"]
+HABITS = ["", "clip", "accumulated", "no sync", "no all-reduce", "checkpointed", "compiled", "compiled whole"]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def _step(model: Any, optimizer: Any, rank: int, step: int, habit: str) -> None:
     if habit == "checkpointed":
         for block in model.blocks:
             block.checkpointed = True
-    passes = 1 if habit in ("", "clip", "checkpointed", "compiled", "undivided") else 3
+    passes = 1 if habit in ("", "clip", "checkpointed", "compiled", "compiled whole", "undivided") else 3
     for part in range(passes):
         if habit == "no sync":
             model.set_requires_gradient_sync(part == passes - 1)
@@ -43,6 +43,14 @@ def _step(model: Any, optimizer: Any, rank: int, step: int, habit: str) -> None:
     if habit == "clip":
         nn.utils.clip_grad_norm_(model.parameters(), 0.5)
     optimizer.step()
+
+
+def compile_as(habit: str, *models: Any) -> None:
+    """Compile the blocks of models or the models as wholes, where the habit is that."""
+    for model in models:
+        parts = {"compiled": model.blocks, "compiled whole": [model]}.get(habit, [])
+        for part in parts:
+            part.compile(backend="eager")
 
 
 def _distance(a: nn.Module, b: nn.Module) -> float:
@@ -67,9 +75,7 @@ def beside_native(
     """Train with ssfx and without; return the largest difference of weights, whether replicas agree, and stats."""
     mesh = mesh_of(*shape)
     model, twin = build(mesh, precision), build(mesh, precision)
-    if habit == "compiled":
-        for block in (*model.blocks, *twin.blocks):
-            block.compile(backend="eager")
+    compile_as(habit, model, twin)
     if habit == "undivided":
         for part in (*model.modules(), *twin.modules()):
             if isinstance(part, FSDPModule):

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
 from sharded.models import Transformer, adam, build, loss_of, mesh_of, shards_of
-from sharded.work import Options, Shape, _distance, _equal_replicas, _step, counted
+from sharded.work import Options, Shape, _distance, _equal_replicas, _step, compile_as, counted
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 import ssfx
@@ -71,9 +71,7 @@ def trained(group: Any, rank: int, world: int, shape: Shape, habit: str, options
     """Train with fewer bits beside torch; return the distance of weights and whether replicas agree."""
     mesh = mesh_of(*shape)
     model, twin = build(mesh), build(mesh)
-    if habit == "compiled":
-        for block in (*model.blocks, *twin.blocks):
-            block.compile(backend="eager")
+    compile_as(habit, model, twin)
     mine, theirs = adam(model), adam(twin)
     sync = ssfx.attach(model, mine, **options)
     for step in range(4):
