@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ssfx.collectives.base import Load, Phase, collectives
 from ssfx.collectives.hierarchical import node_size, sum_of_part
-from ssfx.collectives.primitives import Traffic, split_sizes, split_starts
+from ssfx.collectives.primitives import Traffic, split_sizes, split_starts, to_peers, traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
 from ssfx.compressors.base import Compressor, Context, Layout, Payload
 from ssfx.compressors.batch import Batch, Part, Starts
@@ -66,30 +66,42 @@ class QuantizedAllReduce(Reducer):
     def reduce(self, work: Reduction, comm: Comm) -> Reduced:
         """Return the quantised sum of the whole vector; what is left in `vector` means nothing unless `keeps`."""
         assert work.compressor is not None
-        before, vector, p = comm.sent, work.vector, comm.world_size
+        vector, p = work.vector, comm.world_size
         size = node_size(self.options.ranks_per_node, p)
         node, local = divmod(comm.rank, size)
         inside, across = range(node * size, (node + 1) * size), range(local, p, size)
-        shards = split_starts(vector.numel(), size)
+        shards, sizes = split_starts(vector.numel(), size), split_sizes(vector.numel(), size)
         own = slice(shards[local], shards[local + 1])
         if size > 1:
             shard = sum_of_part(comm, inside, vector)
             vector.zero_()  # what the node's other ranks sum is theirs
             vector[own] = shard
         records = _Parts(work, comm, across, local).summed(vector[own])
-        rows = {rank: torch.empty_like(records) for rank in inside if rank != comm.rank}
+        row_bytes = [_Wire(work.compressor, numel, len(across)).nbytes for numel in sizes]
+        rows = {
+            rank: records.new_empty(len(across), nbytes)
+            for rank, nbytes in zip(inside, row_bytes, strict=True)
+            if rank != comm.rank
+        }
         if size > 1:
-            sizes = split_sizes(vector.numel(), size)
-            for rank, room in rows.items():
-                rows[rank] = room.new_empty(len(across), _Wire(work.compressor, sizes[rank % size], len(across)).nbytes)
             comm.swap(dict.fromkeys(rows, records), rows).wait()
         rows[comm.rank] = records
         result = torch.zeros_like(vector)
         for rank, row in sorted(rows.items()):
             at = rank % size
             _Parts(work, comm, range(at, p, size), at).add(row, result[shards[at] : shards[at + 1]])
-        used = Traffic(comm.sent.messages - before.messages, comm.sent.sent_bytes - before.sent_bytes)
-        return Reduced(result, None, vector.numel(), used)
+        return Reduced(result, None, vector.numel(), self._used(sizes, row_bytes[local], p, comm.rank))
+
+    @staticmethod
+    def _used(sizes: Sequence[int], row_bytes: int, world_size: int, rank: int) -> Traffic:
+        """Return what a rank sends whose parts are rows of so many bytes; `sizes` are those of a node's shards."""
+        nodes, local = world_size // len(sizes), rank % len(sizes)
+        if len(sizes) == 1:
+            exchanged = traffic("all_to_all", world_size * row_bytes, world_size, rank)
+            return exchanged + traffic("all_gather", row_bytes, world_size, rank)
+        across = to_peers([row_bytes] * nodes, rank // len(sizes))
+        inside = to_peers([4 * numel for numel in sizes], local) + to_peers([nodes * row_bytes] * len(sizes), local)
+        return across + across + inside
 
 
 class _Parts:

@@ -28,8 +28,8 @@ def make_lane(
         return DenseLane(lane, plan, comm, device, store, memory)
     assert memory is not None
     if isinstance(collective, Reducer):
-        reduce = SelectingReduceLane if collective.selects else ReduceLane
-        reduce = QuantizedReduceLane if collective.quantizes else reduce
+        selecting = QuantizedReduceLane if collective.quantizes else SelectingReduceLane
+        reduce = selecting if collective.selects else ReduceLane
         return reduce(lane, plan, comm, device, store, memory, collective, step)
     kind = SumLane if collective.additive_only else VariableGatherLane if collective.variable else GatherLane
     return kind(lane, plan, comm, device, store, lane_memory(lane, memory), memory, step)

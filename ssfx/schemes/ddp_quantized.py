@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ssfx.collectives.hierarchical import node_size
-from ssfx.compressors import build
-from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
@@ -47,11 +45,6 @@ class DdpQuantizedOptions(CompressOptions):
 )
 def plan_ddp_quantized(profile: Profile, costs: Costs, options: DdpQuantizedOptions) -> Plan:
     """Return the plan with DDP's buckets; one rank alone keeps its gradient."""
-    if build(options.compressor).name not in ("qsgd", "fp8"):
-        raise ConfigError(
-            f"scheme=ddp_quantized with compressor={options.compressor}: it takes qsgd or fp8 only; drop the "
-            f"compressor, or choose scheme=per_tensor compressor={options.compressor}"
-        )
     dense = dense_carrier("ddp_quantized")
     size = node_size(options.ranks_per_node or 1, costs.world_size)
     collective = "quantized_all_reduce" if size == 1 else f"quantized_all_reduce(ranks_per_node={size})"

@@ -119,7 +119,8 @@ def _check_reducer(scheme: str, collective: Reducer, lane: Lane) -> None:
         if collective.quantizes and (compressor.name not in collective.rules or compressor.additive):
             raise ConfigError(
                 f"scheme={scheme} with compressor={segment.compressor}: {collective.name} takes "
-                f"{' or '.join(collective.rules)}, whose codes no other rank has to know; use compressor=qsgd"
+                f"{' or '.join(collective.rules)}, each rank for itself; use compressor={collective.rules[-1]}, or "
+                f"scheme=per_tensor compressor={segment.compressor}"
             )
         if collective.selects and compressor.name not in collective.rules:
             raise ConfigError(

@@ -55,7 +55,9 @@ def edition_block(rows: Sequence[Row]) -> str:
         f"of them at or below {off.most_gbps:.3g} Gbit/s per GPU, for half of the models and GPUs at or below "
         f"{off.half_gbps:.3g}.",
         f"- By its times alone, with no error at all: {whole.known:,}.",
-        "- By method, by times alone: " + "; ".join(_by_method(found)) + ".",
+        "- By method, set-ups with a shorter step, of them with a shorter time to quality, and surely so: "
+        + "; ".join(_by_method(found))
+        + ".",
     ]
     if sharded := sharded_sentence([row for row in rows if row.case.experiment == EXPERIMENT]):
         lines.append(f"- {sharded}.")
@@ -76,7 +78,7 @@ def _by_method(found: Sequence[CheckedPlace]) -> Iterator[str]:
         known = sum(one.to_quality_s < place.dense_s for place, one in faster)
         sure = sum(place.surely(one) for place, one in faster)
         if pairs:
-            yield f"{words}, {len(faster):,} of {len(pairs):,} shorter, {known:,} to quality, {sure:,} surely"
+            yield f"{words} {len(faster):,}, {known:,} and {sure:,} of {len(pairs):,}"
 
 
 def bandwidth_block(rows: Sequence[Row]) -> str:
