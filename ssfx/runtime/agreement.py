@@ -26,15 +26,20 @@ def check_agreed(comm: Comm, facts: Facts, advice: str) -> None:
     """
     text = json.dumps(dict(facts)).encode()
     digest = int(hashlib.sha256(text).hexdigest()[:15], 16)
-    mine = torch.tensor([digest, len(text)], dtype=torch.int64, device=comm.device)
-    digests, lengths = comm.all_gather(mine).wait().t().tolist()
-    if len(set(digests)) == 1:
-        return
+    mine = torch.tensor([digest], dtype=torch.int64, device=comm.device)
+    if len(set(comm.all_gather(mine).wait().view(-1).tolist())) > 1:
+        raise ConfigError(f"{difference(gather_facts(comm, facts))}; {advice}")
+
+
+def gather_facts(comm: Comm, facts: Facts) -> list[dict[str, str]]:
+    """Return the facts of every rank, by rank."""
+    text = torch.frombuffer(bytearray(json.dumps(dict(facts)).encode()), dtype=torch.uint8)
+    length = torch.tensor([text.numel()], dtype=torch.int64, device=comm.device)
+    lengths = comm.all_gather(length).wait().view(-1).tolist()
     padded = torch.zeros(max(lengths), dtype=torch.uint8, device=comm.device)
-    padded[: len(text)] = torch.tensor(list(text), dtype=torch.uint8)
-    rows = comm.all_gather(padded).wait().cpu().tolist()
-    everyone = [json.loads(bytes(row[:length])) for row, length in zip(rows, lengths, strict=True)]
-    raise ConfigError(f"{difference(everyone)}; {advice}")
+    padded[: text.numel()] = text
+    rows = comm.all_gather(padded).wait().cpu()
+    return [json.loads(row[:length].numpy().tobytes()) for row, length in zip(rows, lengths, strict=True)]
 
 
 def difference(everyone: Sequence[Facts]) -> str:

@@ -43,6 +43,7 @@ def attach(
     seed: int = 0,
     trace: bool = False,
     exempt: str | Sequence[str] = (),
+    broadcast_buffers: bool = True,
     **options: Any,
 ) -> Sync | ShardedSync:
     """Exchange the model's gradients by `scheme` at the end of every backward pass from now on; return the handle.
@@ -55,7 +56,8 @@ def attach(
     `scaler`: pass the GradScaler if you use one, so that residuals follow its scale. `costs`: planning input for
     profiled schemes; None measures it when planning. `process_group`: None makes one of all ranks for the exchange
     alone; a group that is given must not be used by anything else during backward. `exempt`: kinds of parameters that
-    travel as they are whatever the scheme, "vectors", "embeddings" or "norms". A model that `fully_shard` has wrapped
+    travel as they are whatever the scheme, "vectors", "embeddings" or "norms". `broadcast_buffers`: after every
+    exchange all ranks have rank 0's buffers where they changed, as with DDP. A model that `fully_shard` has wrapped
     exchanges between replicas of shards, or between shards, and returns a ShardedSync. Raises ConfigError when the
     combination cannot work.
     """
@@ -68,7 +70,7 @@ def attach(
         return attach_sharded(
             model, optimizer, scheme=scheme, compressor=compressor, density=density, memory=memory, scaler=scaler,
             seed=seed, exempt=exempt_names(model, exempt), options=options, process_group=process_group, costs=costs,
-            trace=trace,
+            trace=trace, broadcast_buffers=broadcast_buffers,
         )  # fmt: skip
     check_model(model)
     optimizers = unwrapped(optimizer)
@@ -92,6 +94,7 @@ def attach(
         seed=seed,
         trace=trace,
         exempt=exempt_names(model, exempt),
+        broadcast_buffers=broadcast_buffers,
     )
 
 

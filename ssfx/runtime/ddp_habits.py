@@ -20,7 +20,6 @@ ARGUMENTS = {
     "device_ids": "the exchange is on the parameters' device",
     "output_device": "the exchange is on the parameters' device",
     "dim": "the batch is split by the script",
-    "broadcast_buffers": "buffers are made equal once, when attaching",
     "init_sync": "parameters and buffers are always made equal when attaching",
     "bucket_cap_mb": "scheme=ddp has bucket_cap_bytes, other schemes group gradients themselves",
     "gradient_as_bucket_view": "gradients have memory of their own",

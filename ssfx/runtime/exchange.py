@@ -7,7 +7,7 @@ worker's thread, and exchanges of several phases run in the queue's.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from time import perf_counter
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
@@ -19,9 +19,9 @@ from ssfx.compressors.memories import Memory
 from ssfx.core import accelerator, machine
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
-from ssfx.runtime.averages import Averages
 from ssfx.runtime.lane import LaneExecutor, Room, StepKey
 from ssfx.runtime.make_lane import make_lane
+from ssfx.runtime.members import Members, listen
 from ssfx.runtime.offload import HostWorker
 from ssfx.runtime.queue import ExchangeQueue
 from ssfx.runtime.stats import StepStats, Stopwatch
@@ -34,19 +34,22 @@ _SETTLING_STEPS = 3
 class Slot:
     """One parameter and where its gradient goes under the plan in use."""
 
-    __slots__ = ("__weakref__", "dense", "handle", "host", "index", "lane", "name", "param", "segment", "waiting")
+    __slots__ = (
+        "__weakref__", "dense", "dtype", "handle", "host", "index", "lane", "name", "param", "segment", "waiting"
+    )  # fmt: skip
 
     def __init__(self, name: str, param: torch.nn.Parameter) -> None:
         self.name = name
         self.param = param
-        self.lane: LaneExecutor | None = None  # None: the tensor is empty and in no message
+        self.lane: LaneExecutor | None = None  # None: the tensor is empty, or frozen on all ranks since attach
+        self.dtype = param.dtype
         self.index = self.segment = 0
         self.dense = self.host = self.waiting = False
         self.handle: Any = None
 
     def listen(self, hook: Callable[[torch.Tensor], None]) -> Any:
         """Call `hook` whenever autograd has added to the gradient; return the handle that removes it."""
-        self.handle = self.param.register_post_accumulate_grad_hook(hook)
+        self.handle = listen(self.param, hook)
         return self.handle
 
     def heard_last(self) -> bool:
@@ -61,12 +64,11 @@ class Exchange:
     _under_way: ClassVar[WeakValueDictionary[Any, Exchange]] = WeakValueDictionary()
     """The exchange that has begun and not ended, by process group."""
 
-    def __init__(
-        self, comm: Comm, params: dict[str, torch.nn.Parameter], memory: Memory | None, store: Store, tracer: Tracer
-    ) -> None:
+    def __init__(self, comm: Comm, members: Members, memory: Memory | None, store: Store, tracer: Tracer) -> None:
         self.comm = comm
         self.memory = memory
-        self.slots = {name: Slot(name, param) for name, param in params.items()}
+        self._members = members
+        self.slots = {name: Slot(name, param) for name, param in members.params.items()}
         self.lanes: list[LaneExecutor] = []
         self._store = store
         self._tracer = tracer
@@ -76,18 +78,25 @@ class Exchange:
         self.host = HostWorker(comm.device, self.queue.fail)
         self._lock = threading.Lock()
         self._hosted: dict[tuple[int, int], dict[str, torch.Tensor | None]] = {}
-        self._params = params
-        self._tensor_ids = {name: i for i, name in enumerate(sorted(params))}
-        self.averages = Averages(params, self._of_zeros)
         self._momenta: dict[str, torch.Tensor] = {}
         """Momentum of tensors that were sent dense, as this step left it."""
         self._resting: set[str] = set()
 
-    def take_in(self, params: dict[str, torch.nn.Parameter]) -> None:
-        """Know parameters that were frozen until now; install a plan that has them next."""
-        self.slots.update({name: Slot(name, param) for name, param in params.items()})
-        self._params.update(params)
-        self._tensor_ids = {name: i for i, name in enumerate(sorted(self.slots))}
+    def replace(self, came: dict[str, torch.nn.Parameter]) -> list[Slot]:
+        """Know weights that came after attach, or took the place of others; return their slots.
+
+        Until the next plan, a weight of another shape is in no message, and zeros are sent for the one before it.
+        """
+        fresh = [Slot(name, param) for name, param in came.items()]
+        for slot in fresh:
+            old = self.slots.get(slot.name)
+            self.slots[slot.name] = slot
+            if old is not None and old.param.shape == slot.param.shape:
+                slot.lane, slot.index, slot.segment = old.lane, old.index, old.segment
+                slot.dense, slot.host, slot.dtype = old.dense, old.host, old.dtype
+                for slots in (self._active, *self._of_lane):
+                    slots[:] = [slot if one is old else one for one in slots]
+        return fresh
 
     def install(self, plan: Plan, step: int, *, for_a_while: bool = False) -> None:
         """Use `plan` from the next step on, which is number `step`; memory moves over by parameter name.
@@ -99,6 +108,8 @@ class Exchange:
         self._room = Room(self.comm.device)
         self.lanes = []
         self.queue.begin([])
+        for name in self.slots.keys() - self._members.params.keys() - plan.by_name.keys():
+            del self.slots[name]
         for slot in self.slots.values():
             slot.lane = None  # so that each old lane's buffers go as soon as the new ones hold its memory
         if not for_a_while:
@@ -112,15 +123,18 @@ class Exchange:
                     slot = self.slots[name]
                     slot.lane, slot.index, slot.segment = executor, index, segment
                     slot.dense, slot.host = spec.dense, spec.placement == "host"
+                    slot.dtype = getattr(torch, plan.by_name[name].dtype)
+        self._tensor_ids = {name: i for i, name in enumerate(sorted(plan.by_name))}
         self._active = [slot for slot in self.slots.values() if slot.lane is not None]
-        self._members = [[slot for slot in self._active if slot.lane is lane] for lane in self.lanes]
+        self._of_lane = [[slot for slot in self._active if slot.lane is lane] for lane in self.lanes]
         self._contributed = sum(lane.nbytes for lane in self.lanes)
 
-    def begin(self, step: int, seed: int, going_on: Collection[str] = ()) -> None:
+    def begin(self, step: int, seed: int, going_on: Collection[str] = (), *, alarm: bool = False) -> None:
         """Start a step: nothing has arrived yet, and what the last one left uncommitted is forgotten.
 
         But not that of the tensors in `going_on`, whose averages are in `.grad` and are exchanged again with what is
-        added to them. ConfigError while another exchange uses the process group and a thread issues messages of either:
+        added to them. `alarm`: NaN is sent, so that no rank takes this exchange for right (see `members`). ConfigError
+        while another exchange uses the process group and a thread issues messages of either:
         they would be taken for the other's.
         """
         other = self._under_way.setdefault(self.comm.group, self)
@@ -142,6 +156,7 @@ class Exchange:
             lane.begin(key, going_on)
         for slot in self._active:
             slot.waiting = True
+        self._alarm = alarm
         self._hosted = {}
         self._segments_left = [len(lane.lane.segments) for lane in self.lanes]
         self._events: list[list[torch.Event]] = [[] for _ in self.lanes]
@@ -172,11 +187,23 @@ class Exchange:
         slot.waiting = False
         self.queue.poll()
         grad = slot.param.grad
-        if slot.name in self._resting:
+        if grad is not None:
+            if grad.layout is not torch.strided:
+                raise ConfigError(
+                    f"parameter {slot.name} has a {grad.layout} gradient; build its layer with sparse=False"
+                )
+            if grad.requires_grad:
+                grad = grad.detach()  # of backward(create_graph=True)
+            if grad.dtype is not slot.dtype and not self._members.arrived(slot.name, grad):
+                self._alarm, grad = True, grad.to(slot.dtype)
+        if self._alarm and slot.param.numel():
+            self._alarm, grad = (
+                False,
+                torch.full(slot.param.shape, float("nan"), dtype=slot.dtype, device=self.comm.device),
+            )
+        elif slot.name in self._resting:
             lane.resting.add(slot.name)
             grad = None
-        if grad is not None and grad.layout is not torch.strided:
-            raise ConfigError(f"parameter {slot.name} has a {grad.layout} gradient; build its layer with sparse=False")
         if slot.host:
             self._arrive_on_host(slot, lane, grad)
             return
@@ -229,13 +256,12 @@ class Exchange:
         """Fill in what did not arrive, wait, and write the averages if every exchanged number is finite on all ranks.
 
         Returns whether it was. If not, gradients are left to the caller. What did not arrive counts as zeros, or as
-        what micro-steps under no_sync left in `.grad`; a parameter that is frozen rests, with its gradient and its
-        memory as they are. The memory is that of before the step until `commit`.
+        what micro-steps under no_sync left in `.grad`; a parameter that is frozen on all ranks rests, with its gradient
+        and its memory as they are. The memory is that of before the step until `commit`.
         """
+        self._resting |= self._members.resting
         for slot in self._active:
             if slot.waiting:
-                if not slot.param.requires_grad:
-                    self._resting.add(slot.name)
                 self.arrive(slot)
         with self._watch.time("wait"):
             self.queue.drain()
@@ -255,15 +281,30 @@ class Exchange:
         """Return the parameters whose averages the step that just finished wrote."""
         return {slot.name for slot in self._active} - self._resting
 
-    def _of_zeros(self, names: Collection[str]) -> set[str]:
-        """Return those of `names` whose averages the last step wrote as zeros, before another one begins."""
-        zeros: set[str] = set()
+    def averages(self, names: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield names and averages of the last step, before another one begins; each is valid until the next one."""
         with torch.no_grad():
-            for lane, slots in zip(self.lanes, self._members, strict=True):
-                if mine := [slot.name for slot in slots if slot.name in names]:
+            for lane, slots in zip(self.lanes, self._of_lane, strict=True):
+                mine = [slot.name for slot in slots if slot.name in names]
+                if mine:
                     lane.decode({}, self._room)
-                    zeros.update(name for name in mine if not lane.result(name).any())
-        return zeros
+                for name in mine:
+                    yield name, lane.result(name)
+
+    def of_zeros(self, names: Collection[str]) -> set[str]:
+        """Return those of `names` whose averages the last step wrote as zeros, before another one begins."""
+        return {name for name, average in self.averages(names) if not average.any()}
+
+    def restore(self, name: str, where: torch.Tensor | None) -> None:
+        """Elements of one weight that are not committed yet are kept as before the step (all of them for None)."""
+        slot = self.slots[name]
+        if slot.lane is not None and where is not None:
+            slot.lane.restore(name, where.reshape(-1))
+        if where is None:
+            self._momenta.pop(name, None)
+        elif (momentum := self._momenta.get(name)) is not None:
+            before = self._store.get(name, "momentum")
+            momentum[where] = 0.0 if before is None else before.view(momentum.shape)[where]
 
     def commit(self, names: Collection[str]) -> None:
         """Make what the last step kept back of `names` the committed memory; that of others stays as before it."""
@@ -284,7 +325,7 @@ class Exchange:
         }
         grads: list[torch.Tensor] = []
         results: list[torch.Tensor] = []
-        for lane, slots in zip(self.lanes, self._members, strict=True):
+        for lane, slots in zip(self.lanes, self._of_lane, strict=True):
             written = lane.decode(arrived, self._room)
             for slot in slots:
                 if slot.name in written or slot.name in self._resting:
@@ -296,14 +337,13 @@ class Exchange:
                 if param.grad is not None:
                     grads.append(param.grad)
                     results.append(result)
-                elif param.requires_grad:
-                    param.grad = result.to(param.dtype, copy=True)
+                else:
+                    param.grad = result.to(slot.dtype, copy=True)
             if lane.in_room and grads:
                 torch._foreach_copy_(grads, results)
                 grads, results = [], []
         if grads:
             torch._foreach_copy_(grads, results)
-        self.averages.note(slot.name for slot in self._active if slot.name not in self._resting)
 
     def _momentum(self, name: str, like: torch.Tensor) -> torch.Tensor:
         before = self._momenta.get(name, self._store.get(name, "momentum"))

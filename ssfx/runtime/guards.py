@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-from weakref import finalize
 
 import torch
-from torch.nn.modules import module as torch_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -118,51 +116,6 @@ def refuse_inside_ddp(_module: torch.nn.Module, _inputs: Any) -> None:
             "twice; train the bare module, or sync.detach() first (Hugging Face's Trainer: "
             "ssfx.runtime.integrations.hf.SsfxCallback)"
         )
-
-
-class ParameterWatch:
-    """Notices parameters that a model gets after attach; a comparison of two numbers a step where none was made.
-
-    Torch calls back whenever any module gets a parameter or a module, so that the model's own need not be gone through
-    in every step.
-    """
-
-    _registrations = 0
-
-    def __init__(self, model: torch.nn.Module, exchanged: Callable[[], Sequence[torch.nn.Parameter]]) -> None:
-        self._model = model
-        self._exchanged = exchanged
-        self._seen = ParameterWatch._registrations
-        handles = [
-            torch_module.register_module_parameter_registration_hook(_count),
-            torch_module.register_module_module_registration_hook(_count),
-        ]
-        self._stop = finalize(self, _remove, handles)  # torch keeps them for all modules, whoever drops this
-
-    def check(self) -> None:
-        """Raise ConfigError naming trainable parameters that the exchange does not know."""
-        if self._seen == ParameterWatch._registrations:
-            return
-        ids = {id(p) for p in self._exchanged()}
-        new = [name for name, p in self._model.named_parameters() if p.requires_grad and id(p) not in ids]
-        if new:
-            raise ConfigError(
-                f"{_names(new)} came after attach and would never be exchanged; detach and attach again on every rank"
-            )
-        self._seen = ParameterWatch._registrations
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._stop()
-
-
-def _remove(handles: Sequence[Any]) -> None:
-    for handle in handles:
-        handle.remove()
-
-
-def _count(*_: object) -> None:
-    ParameterWatch._registrations += 1
 
 
 def _names(names: Sequence[str]) -> str:

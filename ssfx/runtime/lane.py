@@ -138,6 +138,10 @@ class LaneExecutor(ABC):
     def commit(self, names: Collection[str]) -> None:
         """Make what this step left of the tensors `names` the committed memory; `names` may hold other lanes', too."""
 
+    def restore(self, name: str, where: torch.Tensor) -> None:
+        """The uncommitted memory of elements of one tensor (flat, bool) is as before this step, if the lane has one."""
+        return None
+
     @abstractmethod
     def decode(self, grads: Mapping[str, torch.Tensor], room: Room) -> Collection[str]:
         """Turn what was received into averaged gradients, in `room` where the message itself cannot hold them.

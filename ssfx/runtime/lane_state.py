@@ -130,6 +130,15 @@ class LaneState:
             _copy(self.compressor_new[i], self.compressor_old[i])
             self._pieces(i, part, members[i])
 
+    def restore(self, segment: int, name: str, where: torch.Tensor) -> None:
+        """Elements of one tensor (flat, bool) of this step's memory are as in the committed one."""
+        host, part = self._host.get(segment), self._parts[segment]
+        start, new, old = (part.lo, host.new, host.old) if host else (0, self.new, self.old)
+        lo, hi = part.pieces[self._names[segment].index(name)]
+        for buffer in old:
+            there = new[buffer][lo - start : hi - start]
+            there.copy_(torch.where(where.to(there.device), old[buffer][lo - start : hi - start], there))
+
     def squares(self, buffer: str) -> float:
         """Return the squared norm of what this step left in `buffer`, committed or not; 0 without such a memory."""
         if not self._memory.stateful or buffer not in self.new:

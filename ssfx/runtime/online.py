@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from statistics import median
 from time import perf_counter
@@ -32,11 +32,14 @@ def parameter_names(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return dict(named)
 
 
-def registration_profile(params: dict[str, torch.nn.Parameter]) -> Profile:
-    """Return a profile in reversed registration order with no times: what is known before the first backward."""
+def registration_profile(params: dict[str, torch.nn.Parameter], dtypes: Mapping[str, str]) -> Profile:
+    """Return a profile in reversed registration order with no times: what is known before the first backward.
+
+    `dtypes` are those of gradients, by name.
+    """
     specs = []
     for name, p in reversed(params.items()):
-        dtype = str(p.dtype).removeprefix("torch.")
+        dtype = dtypes[name]
         if dtype not in ITEM_BYTES:
             raise ConfigError(f"parameter {name} has dtype {dtype}; gradients may be {', '.join(ITEM_BYTES)}")
         specs.append(TensorSpec(name, tuple(p.shape), dtype))

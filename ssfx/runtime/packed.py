@@ -217,6 +217,11 @@ class PackedLane(LaneExecutor):
         self._carried.commit(names)
         self.state.commit(names)
 
+    def restore(self, name: str, where: torch.Tensor) -> None:
+        """Elements of one tensor are kept as before this step."""
+        if name in self._segment_of and name not in self._plain:
+            self.state.restore(self._segment_of[name], name, where)
+
     def kept_squares(self, buffer: str) -> float:
         """Return the squared norm of what this step left in a memory's buffer, committed or not."""
         return self.state.squares(buffer)

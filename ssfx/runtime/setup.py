@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -21,7 +21,8 @@ from ssfx.schemes import Scheme
 
 _log = logging.getLogger("ssfx")
 _WARM_SHAPE = (8, 8)
-_attached: WeakSet[torch.nn.Module] = WeakSet()
+_attached: WeakKeyDictionary[torch.nn.Module, Callable[[], Iterable[torch.nn.Parameter]] | None] = WeakKeyDictionary()
+"""Models with an exchange, and what returns the parameters that it covers; None: all of the model's."""
 
 
 def model_device(model: torch.nn.Module) -> torch.device:
@@ -35,31 +36,38 @@ def model_device(model: torch.nn.Module) -> torch.device:
 
 
 def check_model(model: torch.nn.Module) -> None:
-    """Refuse what is no bare module, and models that already exchange gradients."""
+    """Refuse what is no bare module, and weights that are exchanged already."""
     check_module(model)
     check_free(model)
 
 
 def check_free(model: torch.nn.Module) -> None:
-    """Raise ConfigError if an exchange is attached to `model`."""
+    """Raise ConfigError if an exchange is attached to `model`, or to another one that has a weight of it."""
     if model in _attached:
         raise ConfigError("this model has an exchange attached already; detach() that one first")
+    taken = {id(p) for p in attached_parameters()}
+    for name, p in model.named_parameters():
+        if p.requires_grad and id(p) in taken:
+            raise ConfigError(
+                f"parameter {name} is in another model that has an exchange attached, and would be averaged twice; "
+                "attach once, to a ModuleList of both models"
+            )
 
 
-def claim_model(model: torch.nn.Module) -> None:
-    """Note that an exchange is attached to `model`."""
-    _attached.add(model)
+def claim_model(model: torch.nn.Module, covered: Callable[[], Iterable[torch.nn.Parameter]] | None = None) -> None:
+    """Note that an exchange is attached to `model`, for all its parameters or those that `covered` returns."""
+    _attached[model] = covered
 
 
 def release_model(model: torch.nn.Module) -> None:
     """Note that `model` is free again."""
-    _attached.discard(model)
+    _attached.pop(model, None)
 
 
 def attached_parameters() -> Iterator[torch.nn.Parameter]:
-    """Yield the parameters of all models to which an exchange is attached."""
-    for model in list(_attached):
-        yield from model.parameters()
+    """Yield the parameters of all models to which an exchange is attached, as far as it covers them."""
+    for model, covered in list(_attached.items()):
+        yield from model.parameters() if covered is None else covered()
 
 
 def choose_memory(compressor: str | None, memory: str | None, optimizers: Optimizers) -> Memory | None:
@@ -113,8 +121,13 @@ def notice_voting_zeros(model: torch.nn.Module, compressor: str | None, rank: in
 
 def broadcast_model(model: torch.nn.Module, comm: Comm, source: int = 0, others: Sequence[torch.Tensor] = ()) -> None:
     """Make parameters and buffers of all ranks equal to those of rank `source`, as torch DDP does, and `others`."""
+    broadcast_tensors((*model.parameters(), *model.buffers(), *others), comm, source)
+
+
+def broadcast_tensors(tensors: Sequence[torch.Tensor], comm: Comm, source: int = 0) -> None:
+    """Make tensors of all ranks, of the same shapes everywhere, equal to those of rank `source`."""
     with torch.no_grad():
-        for tensor in (*model.parameters(), *model.buffers(), *others):
+        for tensor in tensors:
             if tensor.numel():
                 written = _written_once(tensor.detach())
                 whole = written.resolve_conj().resolve_neg().contiguous()

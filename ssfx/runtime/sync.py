@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
@@ -24,13 +24,15 @@ from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.runtime.agreement import attach_facts, check_agreed, load_facts, model_facts
 from ssfx.runtime.backward import BackwardPass, nested
-from ssfx.runtime.covered import Covered
+from ssfx.runtime.buffers import Buffers
+from ssfx.runtime.commit import Commit
 from ssfx.runtime.ddp_habits import DdpHabits
 from ssfx.runtime.dropped import when_dropped
 from ssfx.runtime.exchange import Exchange, Slot
-from ssfx.runtime.guards import Optimizers, ParameterWatch, refuse_inside_ddp
-from ssfx.runtime.online import parameter_names, registration_profile
-from ssfx.runtime.outcome import Outcome
+from ssfx.runtime.guards import Optimizers, refuse_inside_ddp
+from ssfx.runtime.members import Agreed, Members
+from ssfx.runtime.online import registration_profile
+from ssfx.runtime.optimizer_hooks import OptimizerHooks
 from ssfx.runtime.peers import Peers
 from ssfx.runtime.planner import Planner
 from ssfx.runtime.process_group import LoneRank
@@ -38,6 +40,7 @@ from ssfx.runtime.saved_state import STATE_FORMAT, identity, plan_of_state
 from ssfx.runtime.setup import (
     attached_parameters,
     broadcast_model,
+    broadcast_tensors,
     check_momentum,
     claim_model,
     release_model,
@@ -59,7 +62,10 @@ _log = logging.getLogger("ssfx")
 
 
 class Sync(Uneven):
-    """The exchange attached to a model; see `attach`. Public: no_sync, synchronize, stats, state_dict, detach, plan."""
+    """The exchange attached to a model; see `attach`.
+
+    Public: no_sync, synchronize, discard, join, stats, state_dict, load_state_dict, detach, plan.
+    """
 
     def __init__(
         self,
@@ -75,6 +81,7 @@ class Sync(Uneven):
         seed: int,
         trace: bool,
         exempt: frozenset[str] = frozenset(),
+        broadcast_buffers: bool = True,
     ) -> None:
         super().__init__()
         self.comm = comm
@@ -90,15 +97,21 @@ class Sync(Uneven):
         self.store = Store()
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self._model = model
-        self._params = parameter_names(model)
+        self._members = Members(model)
+        self._params = self._members.exchanged
         self._rates: Rates | None = None
         if memory is not None and memory.follows_rate:
             self._rates = Rates(optimizers, self._params, partial(self.store.get, buffer=memory.buffers[0]))
-        self._frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
-        self._base = registration_profile(self._params)
+        self._base = registration_profile(self._params, self._members.dtypes)
         self._backward = BackwardPass()
         self._enabled = True
+        self._heard = False
+        """A backward pass has reached this rank since the last exchange."""
         self._open = False
+        self._going_on: set[str] = set()
+        self._cancelled: set[str] = set()
+        self._late = False
+        """Weights came that no exchange was heard of yet, when an optimizer was about to step."""
         self._exchanged = False
         self._stepped: set[int] = set()
         """Optimizers that have stepped since the last exchange, by id."""
@@ -117,8 +130,9 @@ class Sync(Uneven):
             self._alone = LoneRank(self._params.values(), optimizers, comm.group)
             self._habits = DdpHabits(model, self.no_sync)
             return
-        self._exchange = Exchange(comm, self._params, memory, self.store, self.tracer)
-        self._outcome = Outcome(self._exchange, self._params, self._rates, speaks=comm.rank == 0)
+        self._exchange = Exchange(comm, self._members, memory, self.store, self.tracer)
+        self._commit = Commit(self._exchange, self._params, self._rates, speaks=comm.rank == 0)
+        self._buffers = Buffers(model, comm) if broadcast_buffers else None
         if memory is not None:
             for spec in self.scheme.online(given).compressors(placeholder_costs(comm.world_size)):
                 warm_up(build(spec), memory, comm.device, comm.world_size)
@@ -127,11 +141,10 @@ class Sync(Uneven):
             self._listen(slot)
         for optimizer in optimizers:
             self._hook_optimizer(optimizer)
-        self._covered = Covered(
-            optimizers, self._params.values(), attached_parameters, self._take_up, self._outcome.stepped
+        self._optimizer_hooks = OptimizerHooks(
+            optimizers, self._ids_now, attached_parameters, self._take_up, self._commit.stepped
         )
-        self._handles.append(model.register_forward_pre_hook(hook(refuse_inside_ddp, keeps=self)))
-        self._watch = ParameterWatch(model, lambda: [*self._params.values(), *self._frozen.values()])
+        self._handles.append(model.register_forward_pre_hook(hook(self._before_forward, keeps=self)))
         self._habits = DdpHabits(model, self.no_sync)
         claim_model(model)
         self._dropped = when_dropped(self, self._exchange, self._peers)
@@ -188,13 +201,33 @@ class Sync(Uneven):
         """Exchange what is in `.grad` now; needed only if no backward pass outside `no_sync` did it."""
         if self.comm.world_size == 1:
             return
-        self._begin()
-        self._finish()
+        if self._begin():
+            self._finish()
+
+    def discard(self, parameter: torch.nn.Parameter, where: torch.Tensor | None = None) -> None:
+        """Set a gradient to zero, and forget what the latest exchange kept back of it, before the optimizer steps.
+
+        `where` (bool, in the parameter's shape or one that broadcasts to it) names elements, such as rows of an
+        embedding that a mask leaves out; None is all of them. A whole `.grad` that a script sets to zeros or None
+        itself needs no call.
+        """
+        name = next((name for name, p in self._params.items() if p is parameter), None)
+        if name is None:
+            raise ConfigError("discard takes a parameter of the attached model whose gradient is exchanged")
+        if parameter.grad is None:
+            return
+        if where is None:
+            parameter.grad.zero_()
+        else:
+            where = where.to(parameter.device).expand(parameter.shape)
+            parameter.grad.masked_fill_(where, 0.0)
+        if self.comm.world_size > 1:
+            self._commit.discard(name, where)
 
     @property
     def optimizers(self) -> Optimizers:
         """The optimizers that step what is exchanged, in the order in which they were made known."""
-        return self._covered.known
+        return self._optimizer_hooks.known
 
     def broadcast_from(self, rank: int, others: Sequence[torch.Tensor] = ()) -> None:
         """Give all ranks the parameters and buffers of `rank`, and `others`, of which all have as many."""
@@ -204,7 +237,7 @@ class Sync(Uneven):
         """Return what the exchange did so far: step counts, the plan, the latest step's bytes and densities."""
         summary: dict[str, float | int | str | None] = {
             "steps": self.step, "skipped_steps": self.skipped_steps,
-            "discarded_exchanges": self._outcome.discarded if self.comm.world_size > 1 else 0,
+            "discarded_exchanges": self._commit.discarded if self.comm.world_size > 1 else 0,
             "scheme": self.plan.scheme, "plan": self.plan.digest, "lanes": sum(1 for _ in self.plan.lanes()),
         }  # fmt: skip
         if self.memory is not None and self.memory.stateful:
@@ -229,6 +262,8 @@ class Sync(Uneven):
 
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's state: memory by parameter name, the plan in use, counters; save one file per rank."""
+        if self.comm.world_size > 1:
+            self._commit.look_at_weights()
         return {
             "format": STATE_FORMAT,
             "world_size": self.comm.world_size,
@@ -257,7 +292,7 @@ class Sync(Uneven):
                 plan = self._plan_of(state)
                 facts |= load_facts(state, plan)
         if self.comm.world_size > 1:
-            self._outcome.forget()
+            self._commit.forget()
         self.store.load_state_dict(state["memory"], self.comm.device)
         self.step, self.skipped_steps = state["step"], state["skipped_steps"]
         self.store.loss_scale = state["scale"]
@@ -275,7 +310,7 @@ class Sync(Uneven):
             **identity(self.scheme, self.given, self.memory, self._exempt),
         }  # fmt: skip
         shapes = {spec.name: spec.shape for spec in self._base.tensors}
-        frozen = {name: tuple(p.shape) for name, p in self._frozen.items()}
+        frozen = {name: tuple(p.shape) for name, p in self._members.params.items() if name not in self._params}
         plan = plan_of_state(state, mine, shapes, self.memory, frozen)
         if self._rates is not None and state["rates"] is None:
             raise ConfigError(
@@ -289,10 +324,10 @@ class Sync(Uneven):
             handle.remove()
         self._handles = []
         self._planner.close()
+        self._members.close()
         if self.comm.world_size > 1:
             self._dropped.detach()
-            self._watch.close()
-            self._covered.close()
+            self._optimizer_hooks.close()
             self._exchange.close()
             self._peers.close("has detached")
             self.comm.release()
@@ -309,7 +344,7 @@ class Sync(Uneven):
 
     def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
         self.plan = plan = exempted(plan, self._exempt)
-        self._outcome.when_settled(partial(self._put, plan, for_a_while=for_a_while))  # the old plan's lanes hold it
+        self._commit.when_settled(partial(self._put, plan, for_a_while=for_a_while))  # the old plan's lanes hold it
 
     def _put(self, plan: Plan, *, for_a_while: bool) -> None:
         if self.last is not None:
@@ -319,18 +354,32 @@ class Sync(Uneven):
     # ---- one step ---------------------------------------------------------------------------------------------------
 
     def _listen(self, slot: Slot) -> None:
-        if slot.param.requires_grad:
-            # Torch keeps what listens to a parameter where Python's garbage collection does not see it.
-            self._handles.append(slot.listen(partial(_arrived, ref(self), ref(slot))))
-        else:
-            self._frozen[slot.name] = slot.param  # it was trained in the run that is resumed; see `_thaw`
+        # Torch keeps what listens to a parameter where Python's garbage collection does not see it.
+        self._handles.append(slot.listen(partial(_arrived, ref(self), ref(slot))))
+
+    def _refresh(self) -> bool:
+        """Listen to weights that came to the model since the last look; return whether there are any."""
+        fresh = self._exchange.replace(came) if (came := self._members.refresh()) else []
+        for slot in fresh:
+            self._listen(slot)
+        return bool(fresh)
+
+    def _ids_now(self) -> set[int]:
+        self._late = self._refresh() or self._late
+        return self._members.ids
+
+    def _before_forward(self, module: torch.nn.Module, inputs: Any) -> None:
+        refuse_inside_ddp(module, inputs)
+        if not torch.compiler.is_compiling():
+            self._refresh()
 
     def _hook(self, slot: Slot) -> None:
         if not self._open:
-            self._outcome.look(slot.name)
+            self._commit.look(slot.name)
+        self._heard = True
         if not self._enabled or (not self._open and self._habits.accumulates):
             self._exchanged = self._exchanged and self._open
-            self._outcome.added_to(slot.name)
+            self._commit.added_to(slot.name)
             return
         observer, kept_back = self._planner.observer, self._planner.kept_back
         if observer is not None:
@@ -347,19 +396,28 @@ class Sync(Uneven):
         if observer is not None:
             observer.hook_took(perf_counter() - began)
 
-    def _begin(self) -> None:
-        self._watch.check()
+    def _begin(self) -> bool:
+        """Start an exchange; return False where no rank has a gradient, and there is none."""
+        self._refresh()
         self._habits.look()
         self.take_part()
-        going_on = self._outcome.settle()
-        if thawed := [name for name, p in self._frozen.items() if p.requires_grad]:
-            self._thaw(thawed)
-        self._open, self._exchanged = True, False
+        members = self._members
+        members.idle = not (self._heard or self.ended_here) and self._commit.idle(self._params.values())
+        alarm = members.news()
+        if members.watching and members.heard(self.comm, mine=alarm):
+            self._commit.settle(end=True)
+            if self._agree().idle:
+                self._exchanged = True
+                return False
+            alarm = False
+        self._going_on = self._commit.settle()
+        self._open, self._exchanged, self._late = True, False, False
         self._backward.begin()
         self.store.follow(self.scaler.get_scale() if self.scaler is not None else 1.0)
         if self._rates is not None:
             self._rates.begin()
-        self._exchange.begin(self.step, self.seed, going_on)
+        self._exchange.begin(self.step, self.seed, self._going_on, alarm=alarm)
+        return True
 
     def _end_of_graph(self) -> None:
         # A graph nested in the backward pass ends before gradients of the outer one have arrived.
@@ -369,20 +427,65 @@ class Sync(Uneven):
     def _finish(self) -> None:
         """End of backward: the averaged gradients are in `.grad`, or the step is undone on every rank."""
         with torch.no_grad():
-            finite = self._exchange.finish()
-            self._outcome.begin(self._exchange.exchanged() if finite else set())
-            if not finite:
+            finite, idle = self._exchange.finish(), False
+            if not finite and self._members.heard(self.comm, mine=self._members.news()):
+                finite, idle = self._again()
+            if finite and self.divides_by_active:
+                exchanged = self._exchange.exchanged()
+                grads = [p.grad for name, p in self._params.items() if name in exchanged and p.grad is not None]
+                torch._foreach_mul_(grads, self.share_of_active())
+            if not idle:
+                self._commit.begin(self._exchange.exchanged() if finite else set())
+            if not (finite or idle):
                 self.skipped_steps += 1
                 if (why := undo(self._params, self.scaler, self.skipped_steps, self.comm.rank)) is not None:
                     _log.warning("step %d was undone on every rank (%d so far): %s", self.step, self.skipped_steps, why)
-        self._open, self._exchanged = False, True
+            if self._buffers is not None:
+                self._buffers.broadcast()
+        self._open, self._exchanged, self._heard = False, True, False
         self._stepped.clear()
+        self._peers.exchanges += 1
+        if idle:
+            return
         self.last = self._exchange.stats(skipped=not finite)
         self.step += 1
         began = perf_counter()
         if self._planner.end_step(self.last) and self.scheme.profiled:
             self.last.plan_s = perf_counter() - began
-        self._peers.exchanges += 1
+
+    def _again(self) -> tuple[bool, bool]:
+        """Agree with the other ranks and exchange once more; return whether it is finite, and whether none has any."""
+        if self._going_on:
+            raise ConfigError(
+                "weights were added, frozen or thawed while averaged gradients of an earlier backward pass were still "
+                "in .grad; call optimizer.zero_grad() or optimizer.step() before that"
+            )
+        if self._agree().idle:
+            return False, True
+        self._exchange.begin(self.step, self.seed)
+        return self._exchange.finish(), False
+
+    def _agree(self) -> Agreed:
+        """All ranks know what all of them train, and have a plan for it."""
+        before = dict(self._params), {spec.name: spec.dtype for spec in self._base.tensors}
+        agreed = self._members.agree(self.comm)
+        if agreed.came:
+            names = [name for name in agreed.came if name in self._params]
+            broadcast_tensors([self._params[name] for name in names], self.comm)
+            if self.comm.rank == 0:
+                _log.info("exchanged from now on: %s", ", ".join(names))
+        if (dict(self._params), agreed.trained) != before:
+            self._plan_anew(before[0])
+        return agreed
+
+    def _plan_anew(self, before: Mapping[str, torch.nn.Parameter]) -> None:
+        self._base = registration_profile(self._params, self._members.dtypes)
+        if self._rates is not None:
+            self._rates.know({name: p for name, p in self._params.items() if before.get(name) is not p})
+        costs = self._planner.costs
+        self._planner.close()
+        self._planner = self._planner_with(costs)
+        self._install(self._planner.first_plan())
 
     def _take_up(self, optimizer: torch.optim.Optimizer) -> None:
         """Treat an optimizer that was made after attach as one that was given, from its first step on."""
@@ -394,8 +497,8 @@ class Sync(Uneven):
         self._hook_optimizer(optimizer)
 
     def _hook_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        self._handles.append(optimizer.register_step_pre_hook(self._before_optimizer))
-        self._handles.append(optimizer.register_step_post_hook(self._after_optimizer))
+        self._handles.append(optimizer.register_step_pre_hook(torch.compiler.disable(self._before_optimizer)))
+        self._handles.append(optimizer.register_step_post_hook(torch.compiler.disable(self._after_optimizer)))
 
     def _before_optimizer(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch._C._current_graph_task_id() != -1:
@@ -404,40 +507,16 @@ class Sync(Uneven):
                 "exchanged; step after loss.backward() instead of in a hook"
             )
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer again
-        missed = not self._exchanged or id(optimizer) in self._stepped
+        missed = not self._exchanged or id(optimizer) in self._stepped or self._refresh() or self._late
         if missed and closure is None:  # a closure has its own backward
             self.synchronize()  # no hook fired on this rank; the others are waiting for it
-        self._outcome.in_closure = closure is not None
+        self._commit.in_closure = closure is not None
+        self._cancelled = self._commit.cancelled(optimizer) if closure is None else set()
 
     def _after_optimizer(self, optimizer: Any, *_: Any) -> None:
         self._stepped.add(id(optimizer))
-        self._outcome.in_closure = False
-        self._outcome.stepped(optimizer)
-
-    def _thaw(self, names: Sequence[str]) -> None:
-        """Exchange parameters that were frozen until now, by a plan that is made anew, as after attach."""
-        held = {id(p) for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]}
-        thawed = {name: p for name in names if id(p := self._frozen[name]) in held}
-        for name in names:
-            del self._frozen[name]
-            if name not in thawed:
-                _log.warning("parameter %s was unfrozen and no optimizer holds it; it is not exchanged", name)
-        if new := {name: p for name, p in thawed.items() if name not in self._params}:
-            self._take_in(new)
-        for name in thawed:
-            self._listen(self._exchange.slots[name])
-
-    def _take_in(self, params: dict[str, torch.nn.Parameter]) -> None:
-        self._exchange.take_in(params)
-        self._covered.cover(params.values())
-        self._base = registration_profile(self._params)
-        check_agreed(self.comm, {"parameters": ", ".join(self._params)}, "unfreeze the same parameters on every rank")
-        if self._rates is not None:
-            self._rates.know(params)
-        costs = self._planner.costs
-        self._planner.close()
-        self._planner = self._planner_with(costs)
-        self._install(self._planner.first_plan())
+        self._commit.in_closure = False
+        self._commit.stepped(optimizer, self._cancelled)
 
 
 def _arrived(sync: ref[Sync], slot: ref[Slot], _param: torch.Tensor) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
+from ssfx.core.errors import ConfigError
 from ssfx.runtime.agreement import check_agreed, optimizer_facts
 
 if TYPE_CHECKING:
@@ -24,18 +25,35 @@ class Uneven(Joinable):
     def __init__(self) -> None:
         super().__init__()
         self.ended_here = False
+        self.divides_by_active = False
 
-    def join(self: Any) -> AbstractContextManager[Any]:
-        """Return the context for a loop whose number of batches differs by rank; see `join_hook`."""
-        return Join([self]) if self.comm.world_size > 1 else nullcontext()
+    def join(
+        self: Any, divide_by_initial_world_size: bool = True, enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> AbstractContextManager[Any]:  # fmt: skip
+        """Return the context for a loop whose number of batches differs by rank; arguments as of DDP's `join`."""
+        if self.comm.world_size == 1:
+            return nullcontext()
+        return Join(
+            [self], enable, throw_on_early_termination, divide_by_initial_world_size=divide_by_initial_world_size
+        )
 
-    def join_hook(self: Any, **_: Any) -> JoinHook:
+    def join_hook(self: Any, **arguments: Any) -> JoinHook:
         """Return what a rank does that has no more batches: it exchanges zeros and steps until all ranks are done.
 
-        Averages are over all ranks as before. In the end every rank has the parameters, buffers and optimizer states
-        of the last one that trained; ConfigError if optimizers are set differently then.
+        Averages are over all ranks as before, or, with `divide_by_initial_world_size=False`, over those that still
+        train. In the end every rank has the parameters, buffers and optimizer states of the last one that trained;
+        ConfigError if optimizers are set differently then, and for arguments that DDP's `join` does not have.
         """
+        if unknown := arguments.keys() - {"divide_by_initial_world_size"}:
+            raise ConfigError(f"join takes no {', '.join(sorted(unknown))}; it takes divide_by_initial_world_size")
+        self.divides_by_active = not arguments.get("divide_by_initial_world_size", True)
         return _Joined(self)
+
+    def share_of_active(self: Any) -> float:
+        """Return what averages over all ranks are multiplied by to be averages over the ranks that still train."""
+        active = torch.tensor([0.0 if self.ended_here else 1.0], device=self.comm.device)
+        return float(self.comm.world_size / self.comm.all_reduce(active).wait())
 
     @property
     def join_device(self: Any) -> torch.device:
@@ -73,7 +91,7 @@ class _Joined(JoinHook):
     def post_hook(self, is_last_joiner: bool) -> None:
         """All ranks have what the last one has that trained."""
         sync = self._sync
-        sync.ended_here = False
+        sync.ended_here = sync.divides_by_active = False
         comm, optimizers = sync.comm, sync.optimizers
         source = torch.tensor([comm.rank if is_last_joiner else -1], device=comm.device)
         comm.all_reduce(source, op="max").wait()

@@ -33,6 +33,7 @@ from ssfx.planning.costs import Costs, Curve, Overheads, ring_exchange
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.runtime.exchange import Exchange
+from ssfx.runtime.members import Members
 from ssfx.runtime.offload import HostWorker
 from ssfx.runtime.store import Store
 from ssfx.runtime.sync import Sync
@@ -156,7 +157,7 @@ def _exchange(comm: Comm, params: dict[str, torch.nn.Parameter], variant: Varian
     costs = Costs(comm.world_size, free, free, free, ring_exchange(comm.world_size, 1e-4, 1e-9), _ORIGIN)
     sparse = variant == "sparse"
     memory = memories.build("residual") if sparse else None
-    exchange = Exchange(comm, params, memory, Store(), Tracer(False, comm.rank))
+    exchange = Exchange(comm, Members(torch.nn.ParameterDict(params)), memory, Store(), Tracer(False, comm.rank))
     scheme, options = (
         ("fused_all", {"compressor": "topk", "density": 0.01}) if sparse else ("ssgd", {"variant": variant})
     )

@@ -24,6 +24,7 @@ from ssfx.schemes.sharded_legs import check_leg
 _REFUSED = {
     "process_group": "the mesh of fully_shard says which ranks exchange",
     "trace": "no timeline is kept",
+    "broadcast_buffers": "buffers are made equal once, when attaching",
 }
 
 
@@ -50,7 +51,7 @@ def attach_sharded(
     for scheme=auto. ConfigError for what cannot work, and for `others` that are not as default.
     """
     for name, value in others.items():
-        if value not in (None, False):
+        if value not in (None, name == "broadcast_buffers"):
             raise ConfigError(f"a model of fully_shard takes no {name}: {_REFUSED[name]}; leave {name} out")
     check_free(model)
     found = groups_of(model)

@@ -27,8 +27,8 @@ class GroupExchange:
         self._going_on: set[str] = set()
         """Parameters whose averages were still in `.grad` when the latest exchange began."""
         self._finite: torch.Tensor | None = None
-        self._moved: torch.Tensor | int = 0
-        """How many averages of the latest exchange were not zero."""
+        self._largest: torch.Tensor | None = None
+        """The largest average of each parameter in the latest exchange, in the order of the group's names."""
 
     def install(self, lanes: Sequence[LaneExecutor], shard_leg: ShardLeg | None, room: Room, key: StepKey) -> None:
         """Exchange by `lanes` and `shard_leg` from now on, from the memory that they were made with."""
@@ -98,7 +98,8 @@ class GroupExchange:
             self._finite = finite if self._finite is None else finite & self._finite
 
     def _end(self, averages: torch.Tensor) -> None:
-        self._moved = averages.count_nonzero()
+        views = self.group.views(averages)
+        self._largest = torch.stack(torch._foreach_norm([views[name] for name in self.group.names], float("inf")))
         self.open = set(self.group.names)
 
     def _settle(self) -> set[str]:
@@ -106,10 +107,25 @@ class GroupExchange:
 
         Averages that are gone, or were all set to zeros, were thrown away: their memory is as before that exchange.
         """
-        there = {name: p.grad for name, p in self.group.parameters() if name in self.open and p.grad is not None}
-        if there and bool(self._moved) and not any(bool(local_shard(grad).count_nonzero()) for grad in there.values()):
-            there = {}
+        there = {name for name, p in self.group.parameters() if name in self.open and p.grad is not None}
+        there -= self._zeroed(there)
         if self.open and not there:
             self.discarded += 1
         self.open = set()
-        return set(there)
+        return there
+
+    def look_for_cancelled(self, held: Collection[int]) -> None:
+        """Before an optimizer steps with the parameters of these ids: what a script has set to zeros is not kept."""
+        if self.open:
+            self.open -= self._zeroed({n for n, p in self.group.parameters() if n in self.open and id(p) in held})
+
+    def _zeroed(self, names: Collection[str]) -> set[str]:
+        """Return those of `names` whose averages were no zeros, and whose gradients are."""
+        grads = {n: local_shard(p.grad) for n, p in self.group.parameters() if n in names and p.grad is not None}
+        if not grads or self._largest is None:
+            return set()
+        now = dict(
+            zip(grads, torch.stack(torch._foreach_norm(list(grads.values()), float("inf"))).tolist(), strict=True)
+        )
+        written = dict(zip(self.group.names, self._largest.tolist(), strict=True))
+        return {name for name, value in now.items() if value == 0.0 and written[name] != 0.0}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from weakref import finalize, ref
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.distributed.tensor import DTensor
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ssfx.collectives import collectives
 from ssfx.core.errors import ConfigError
@@ -18,8 +19,9 @@ from ssfx.runtime.agreement import check_agreed, optimizer_facts, scaler_fact
 from ssfx.runtime.guards import Optimizers
 from ssfx.runtime.lane import Room, StepKey
 from ssfx.runtime.make_lane import make_lane
+from ssfx.runtime.optimizer_hooks import OptimizerHooks
 from ssfx.runtime.saved_state import STATE_FORMAT, plan_of_state
-from ssfx.runtime.setup import broadcast_model, claim_model, release_model
+from ssfx.runtime.setup import attached_parameters, broadcast_model, claim_model, release_model
 from ssfx.runtime.sharded.group_exchange import GroupExchange
 from ssfx.runtime.sharded.legs import Leg, ShardSum, Weights
 from ssfx.runtime.sharded.resharding import Resharded
@@ -97,9 +99,14 @@ class ShardedSync:
                 gather = WeightGather(weights.groups[number], lane, weights.plan, weights.comm, seed)
                 weights.groups[number].replace_all_gather(partial(self._gather, number, gather))
         # Of all optimizers: a script may make another one later. Torch keeps what listens, so it must not keep this.
-        listens = register_optimizer_step_post_hook(partial(_has_stepped, ref(self)))
-        self._stop_listening = finalize(self, listens.remove)
-        claim_model(model)
+        listens = (
+            register_optimizer_step_pre_hook(torch.compiler.disable(partial(_steps, ref(self)))),
+            register_optimizer_step_post_hook(torch.compiler.disable(partial(_has_stepped, ref(self)))),
+        )
+        self._stop_listening = finalize(self, _remove, listens)
+        claim_model(model, partial(_sharded, ref(model)))
+        ids = partial(_ids, ref(model))
+        self._optimizer_hooks = OptimizerHooks(optimizers, ids, attached_parameters, _nothing, _nothing)
 
     def __repr__(self) -> str:
         legs = []
@@ -231,6 +238,7 @@ class ShardedSync:
     def detach(self) -> None:
         """Torch's own exchange is back; what was kept back and not sent is lost."""
         self._stop_listening()
+        self._optimizer_hooks.close()
         for group in self._weights.groups if self._weights is not None else self._groups:
             group.restore()
         release_model(self._model)
@@ -268,6 +276,11 @@ class ShardedSync:
         before = leg.comm.sent.sent_bytes
         yield
         self._sent_bytes[number][leg is self._shards] = leg.comm.sent.sent_bytes - before
+
+    def _steps(self, optimizer: torch.optim.Optimizer) -> None:
+        held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
+        for one in self._exchanges:
+            one.look_for_cancelled(held)
 
     def _stepped(self, optimizer: torch.optim.Optimizer) -> None:
         skipped = getattr(optimizer, "found_inf", None)  # a fused optimizer decides by itself what GradScaler found
@@ -320,8 +333,35 @@ class ShardedSync:
         }  # fmt: skip
 
 
+def _steps(sync: ref[ShardedSync], optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Tell an exchange that an optimizer, of its own parameters or of others, is about to step."""
+    there = sync()
+    if there is not None:
+        there._steps(optimizer)
+
+
 def _has_stepped(sync: ref[ShardedSync], optimizer: torch.optim.Optimizer, *_: Any) -> None:
     """Tell an exchange that an optimizer, of its own parameters or of others, has stepped."""
     there = sync()
     if there is not None:
         there._stepped(optimizer)
+
+
+def _remove(handles: Iterable[Any]) -> None:
+    for handle in handles:
+        handle.remove()
+
+
+def _sharded(model: ref[torch.nn.Module]) -> list[torch.nn.Parameter]:
+    """Return the parameters that `fully_shard` has sharded: torch or ssfx sums their gradients."""
+    there = model()
+    return [p for p in there.parameters() if isinstance(p, DTensor)] if there is not None else []
+
+
+def _ids(model: ref[torch.nn.Module]) -> set[int]:
+    there = model()
+    return {id(p) for p in there.parameters()} if there is not None else set()
+
+
+def _nothing(_: torch.optim.Optimizer) -> None:
+    """A sharded exchange takes up any optimizer as it comes."""

@@ -7,7 +7,7 @@ apart between ranks. And an optimizer that is made after `attach` holds the mode
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary, WeakSet, ref
 
@@ -19,44 +19,45 @@ from ssfx.core.errors import ConfigError
 _log = logging.getLogger("ssfx")
 
 
-class Covered:
+class OptimizerHooks:
     """The optimizers of an exchange: those given to `attach`, and later ones, from their first step on.
 
-    `params` are exchanged. `everywhere` returns the parameters of all attached models, those of this one included.
+    `ids` returns the ids of the model's parameters. `everywhere` returns the parameters of all attached models that are
+    exchanged once they have a gradient, those of this one included.
     `take_up` is called with an optimizer that was made later, before its first step. What steps inside the step of
     a known optimizer (SAM's inner one) is part of that; `used` is called with it when it has.
     """
 
-    _all: ClassVar[WeakSet[Covered]] = WeakSet()
+    _all: ClassVar[WeakSet[OptimizerHooks]] = WeakSet()
     _listening: ClassVar[tuple[Any, ...]] = ()
 
     def __init__(
         self,
         given: Iterable[torch.optim.Optimizer],
-        params: Iterable[torch.nn.Parameter],
+        ids: Callable[[], Collection[int]],
         everywhere: Callable[[], Iterable[torch.nn.Parameter]],
         take_up: Callable[[torch.optim.Optimizer], None],
         used: Callable[[torch.optim.Optimizer], None],
     ) -> None:
-        self._ids = {id(p) for p in params}
-        self._everywhere, self._take_up, self._used = everywhere, take_up, used
+        self._ids_now, self._everywhere, self._take_up, self._used = ids, everywhere, take_up, used
         self._known = [ref(optimizer) for optimizer in given]
         self._sizes: WeakKeyDictionary[torch.optim.Optimizer, list[int]] = WeakKeyDictionary()
         """How many parameters each group of an optimizer had when it was looked through."""
         self._foreign: WeakKeyDictionary[torch.optim.Optimizer, list[torch.nn.Parameter]] = WeakKeyDictionary()
         self._stepping: torch.optim.Optimizer | None = None
-        Covered._all.add(self)
-        if not Covered._listening:
-            Covered._listening = (register_optimizer_step_pre_hook(_begins), register_optimizer_step_post_hook(_ended))
+        OptimizerHooks._all.add(self)
+        if not OptimizerHooks._listening:
+            # torch.compile of a step must not look into these.
+            begins, ended = torch.compiler.disable(_begins), torch.compiler.disable(_ended)
+            OptimizerHooks._listening = (
+                register_optimizer_step_pre_hook(begins),
+                register_optimizer_step_post_hook(ended),
+            )
 
     @property
     def known(self) -> tuple[torch.optim.Optimizer, ...]:
         """The optimizers that still exist, in the order in which they were made known."""
         return tuple(optimizer for made in self._known if (optimizer := made()) is not None)
-
-    def cover(self, params: Iterable[torch.nn.Parameter]) -> None:
-        """Note that more parameters are exchanged."""
-        self._ids.update(id(p) for p in params)
 
     def begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Note that a step begins; ConfigError if it would move a parameter that nobody exchanges."""
@@ -64,7 +65,8 @@ class Covered:
             return
         sizes = [len(group["params"]) for group in optimizer.param_groups]
         if not any(made() is optimizer for made in self._known):
-            if not any(id(p) in self._ids for group in optimizer.param_groups for p in group["params"]):
+            ids = self._ids_now()
+            if not any(id(p) in ids for group in optimizer.param_groups for p in group["params"]):
                 return
             self._known.append(ref(optimizer))
             self._take_up(optimizer)
@@ -85,14 +87,14 @@ class Covered:
 
     def close(self) -> None:
         """Stop listening."""
-        Covered._all.discard(self)
-        if not Covered._all:
-            for handle in Covered._listening:
+        OptimizerHooks._all.discard(self)
+        if not OptimizerHooks._all:
+            for handle in OptimizerHooks._listening:
                 handle.remove()
-            Covered._listening = ()
+            OptimizerHooks._listening = ()
 
     def _not_exchanged(self, optimizer: torch.optim.Optimizer) -> list[tuple[str, torch.nn.Parameter]]:
-        exchanged = {id(p) for p in self._everywhere()}.union(*(exchange._ids for exchange in Covered._all))
+        exchanged = {id(p) for p in self._everywhere()}
         missing = []
         for number, group in enumerate(optimizer.param_groups):
             names = group.get("param_names") or [""] * len(group["params"])
@@ -112,15 +114,15 @@ class Covered:
         raise ConfigError(
             f"{type(optimizer).__name__} steps parameters of no attached model ({'; '.join(moved[:3])}{more}), which "
             "would differ between ranks; attach a ModuleList of the model and the module that has them (a loss with "
-            "weights?), or give them an optimizer that attach does not get"
+            "weights? adapters that came after fully_shard?), or give them an optimizer that attach does not get"
         )
 
 
 def _begins(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    for exchange in list(Covered._all):
+    for exchange in list(OptimizerHooks._all):
         exchange.begins(optimizer)
 
 
 def _ended(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    for exchange in list(Covered._all):
+    for exchange in list(OptimizerHooks._all):
         exchange.ended(optimizer)
