@@ -161,7 +161,7 @@ def counting(path: str) -> Iterator[Counter]:
     settled = (lambda _active: False) if path == GPU else threshold.settled
     changes = {"kernels": lambda _device: kernels, "quantizers": lambda _device: codes, "settled": settled}
     if path == GPU:
-        changes |= {"surely_within": lambda _exact, _bound: False, "say_cut": lambda _exact, _bound: None}
+        changes |= {"surely_within": lambda _exact, _bound: False, "count_cut": lambda _exact, _bound: None}
     with ExitStack() as stack:
         modules = [info.name for info in pkgutil.iter_modules(ssfx.compressors.__path__, "ssfx.compressors.")]
         for module in map(importlib.import_module, [*modules, "ssfx.compressors.kernels.narrow"]):

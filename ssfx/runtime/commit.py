@@ -43,11 +43,13 @@ class Commit:
         self._written: dict[str, tuple[ref[torch.Tensor], int]] = {}
         """The gradients that the exchange wrote, with their version counts."""
         self._versions: dict[str, int] = {}
+        self._masked: set[str] = set()
+        """Parts of their averages were cancelled by `discard`; zeros that are left are no sign that all was."""
         self._probe = Probe(params)
 
     def begin(self, names: set[str]) -> None:
         """The averages of `names` are in `.grad` now."""
-        self.open, self._looked_in = names, None
+        self.open, self._looked_in, self._masked = names, None, set()
         self._written = {
             name: (ref(grad), grad._version) for name in names if (grad := self._params[name].grad) is not None
         }
@@ -71,9 +73,9 @@ class Commit:
             self._written[name] = (ref(grad), grad._version)
 
     def idle(self, params: Iterable[torch.nn.Parameter]) -> bool:
-        """Return whether no gradient is there but averages that the latest exchange wrote."""
-        ids = {id(self._params[name]) for name in self._written if name in self._params and self._changes(name) == 0}
-        return all(p.grad is None or id(p) in ids for p in params)
+        """Return whether no gradient is there but averages that the latest exchange wrote, and zeros."""
+        written = {id(self._params[name]) for name in self._written.keys() & self._params if not self._changes(name)}
+        return not any(p.grad is not None and id(p) not in written and bool(p.grad.count_nonzero()) for p in params)
 
     def cancelled(self, optimizer: torch.optim.Optimizer) -> set[str]:
         """Return the open parameters of an optimizer that is about to step whose averages a script has cancelled."""
@@ -136,6 +138,7 @@ class Commit:
         """Elements of an average were cancelled by the script (all where `where` is None): none of them is kept."""
         if name in self.open:
             self._exchange.restore(name, where)
+            self._masked.add(name)
             if where is None:
                 self.open.discard(name)
 
@@ -167,11 +170,12 @@ class Commit:
         """Return those of `names` whose averages are zeros now, and were changed to zeros.
 
         An average that was written as zeros, since nothing of it was selected, stays zeros when a script scales all
-        gradients. It counts as cancelled if it was changed otherwise than all gradients that are no zeros.
+        gradients. It counts as cancelled if it was changed otherwise than all gradients that are no zeros, or all are
+        zeros and not all were written as zeros.
         """
-        left = [name for name in names if name != arriving and self._params[name].grad is not None]
+        left = [name for name in self.open if name != arriving and self._params[name].grad is not None]
         changes = {name: self._changes(name) for name in left}
-        changed = [name for name in left if changes[name] != 0]
+        changed = [name for name in left if changes[name] != 0 and name not in self._masked]
         if not changed:
             return set()
         grads = [grad.detach() for name in changed if (grad := self._params[name].grad) is not None]
@@ -181,7 +185,11 @@ class Commit:
             return set()
         as_written = self._exchange.of_zeros(zeros)
         others = {changes[name] for name in left if name not in zeros}
-        return {name for name in zeros if name not in as_written or (others and changes[name] not in others)}
+        if others:
+            alike = {name for name in as_written if changes[name] in others}
+        else:
+            alike = as_written if zeros == as_written else set()
+        return (zeros - alike).intersection(names)
 
     def _gone(self, arriving: str | None) -> set[str]:
         """Return the open parameters whose average is in `.grad` no more: there is none, or it was changed to zeros.
@@ -205,7 +213,9 @@ class Commit:
             return touched  # no average in sight: the version counts alone speak
         if sum(seen.values()) >= 0:
             return set()  # nothing moved, or up the gradient
-        return {name for name in names if seen.get(name, -1.0) != 0}
+        moved = {name for name, move in seen.items() if move}
+        unseen = set(names) - seen.keys()
+        return moved | (unseen & touched if moved & touched else unseen)
 
 
 class Probe:

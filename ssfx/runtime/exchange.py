@@ -76,6 +76,8 @@ class Exchange:
         self._watch = Stopwatch(comm.device, tracer)
         self.queue = ExchangeQueue(comm.device)
         self.host = HostWorker(comm.device, self.queue.fail)
+        self.cut_values = 0
+        """Finite values of this rank so far that were beyond what 16-bit messages hold; a GPU's are not counted."""
         self._lock = threading.Lock()
         self._hosted: dict[tuple[int, int], dict[str, torch.Tensor | None]] = {}
         self._momenta: dict[str, torch.Tensor] = {}
@@ -269,6 +271,7 @@ class Exchange:
             for index, lane in enumerate(self.lanes):
                 received += lane.finish()
                 self.queue.ended(index)
+                self.cut_values, lane.cut_values = self.cut_values + lane.cut_values, 0
         self._not_under_way()
         self._sent_bytes = self.comm.sent.sent_bytes - self._sent_before
         with self._watch.time("decompress"):

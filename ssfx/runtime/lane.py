@@ -87,6 +87,8 @@ class LaneExecutor(ABC):
         self.missing: list[int] = []
         self.pending: Pending | None = None
         self.nbytes = 0
+        self.cut_values = 0
+        """Values of this rank so far that were beyond what 16 bits hold."""
         self.resting: set[str] = set()
         """Frozen tensors of this step: they count as zeros, and what is kept of them is neither sent nor changed."""
 

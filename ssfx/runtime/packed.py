@@ -13,6 +13,7 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import Compressor, Context, Payload, build
 from ssfx.compressors.batch import Batch, Part, compress, propose
+from ssfx.compressors.kernels.narrow import cut_values
 from ssfx.compressors.memories import Memory
 from ssfx.core import accelerator
 from ssfx.planning.plan import Lane, Plan
@@ -159,15 +160,19 @@ class PackedLane(LaneExecutor):
         batch.new, batch.old, batch.memory = self.state.new, self.state.source, self.memory
         batch.grads = [self._grads.pop(name) for name in group.names]
         self._key(batch, group.segments)
+        before = cut_values()
         self._call(self.compressor, batch)
+        self.cut_values += cut_values() - before
 
     def agree(self) -> None:
         """Where the compressor has two rounds: combine what all ranks propose, then compress with it."""
         for section in self._proposed:
             assert self.compressor is not None
             self.comm.all_reduce(section, op=self.compressor.combine).wait()
+            before = cut_values()
             for batch in {id(group): group.batch for group in self._groups.values()}.values():
                 compress(self.compressor, batch)
+            self.cut_values += cut_values() - before
 
     def _key(self, batch: Batch, segments: list[int]) -> None:
         batch.states = [self.state.compressor_new[i] for i in segments]

@@ -7,6 +7,7 @@ chosen, and the error of one step with its budget. Both are sums over ranks, so 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
@@ -158,13 +159,15 @@ class KeptBack:
 
     def end_step(self) -> bool:
         """Close a step; return whether it was measured."""
-        measured = self.due
-        if measured:
-            self.squares = (self._kept_squares(self._buffer), self._whole)
-            self.restart()
-        else:
+        if not self.due:
             self._steps += 1
-        return measured
+            return False
+        squares = (self._kept_squares(self._buffer), self._whole)
+        self.restart()
+        if not all(map(math.isfinite, squares)):
+            return False  # the step was undone
+        self.squares = squares
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run goes on with; between steps only."""

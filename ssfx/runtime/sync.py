@@ -14,6 +14,7 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
+from ssfx.compressors.kernels.narrow import CUT
 from ssfx.compressors.memories import Memory
 from ssfx.compressors.memories.rates import Rates
 from ssfx.core.errors import ConfigError
@@ -110,6 +111,9 @@ class Sync(Uneven):
         self._open = False
         self._going_on: set[str] = set()
         self._cancelled: set[str] = set()
+        self._said_cut = False
+        self._came: list[str] = []
+        """Weights that are to be made equal on all ranks once the backward pass has ended."""
         self._late = False
         """Weights came that no exchange was heard of yet, when an optimizer was about to step."""
         self._exchanged = False
@@ -238,6 +242,7 @@ class Sync(Uneven):
         summary: dict[str, float | int | str | None] = {
             "steps": self.step, "skipped_steps": self.skipped_steps,
             "discarded_exchanges": self._commit.discarded if self.comm.world_size > 1 else 0,
+            "cut_values": self._exchange.cut_values if self.comm.world_size > 1 else 0,
             "scheme": self.plan.scheme, "plan": self.plan.digest, "lanes": sum(1 for _ in self.plan.lanes()),
         }  # fmt: skip
         if self.memory is not None and self.memory.stateful:
@@ -407,6 +412,7 @@ class Sync(Uneven):
         if members.watching and members.heard(self.comm, mine=alarm):
             self._commit.settle(end=True)
             if self._agree().idle:
+                self._make_equal()
                 self._exchanged = True
                 return False
             alarm = False
@@ -430,6 +436,7 @@ class Sync(Uneven):
             finite, idle = self._exchange.finish(), False
             if not finite and self._members.heard(self.comm, mine=self._members.news()):
                 finite, idle = self._again()
+            self._make_equal()
             if finite and self.divides_by_active:
                 exchanged = self._exchange.exchanged()
                 grads = [p.grad for name, p in self._params.items() if name in exchanged and p.grad is not None]
@@ -442,6 +449,14 @@ class Sync(Uneven):
                     _log.warning("step %d was undone on every rank (%d so far): %s", self.step, self.skipped_steps, why)
             if self._buffers is not None:
                 self._buffers.broadcast()
+        if self._exchange.cut_values and not self._said_cut:
+            self._said_cut = True
+            kept = self.memory is not None and self.memory.stateful
+            _log.warning(
+                "%d values beyond %g were cut to what float16 holds, and the rest is %s; clip gradients, or send "
+                "bfloat16 or float32 (sync.stats()['cut_values'] counts them)",
+                self._exchange.cut_values, CUT, "sent in later steps" if kept else "lost, since nothing is kept back",
+            )  # fmt: skip
         self._open, self._exchanged, self._heard = False, True, False
         self._stepped.clear()
         self._peers.exchanges += 1
@@ -469,14 +484,18 @@ class Sync(Uneven):
         """All ranks know what all of them train, and have a plan for it."""
         before = dict(self._params), {spec.name: spec.dtype for spec in self._base.tensors}
         agreed = self._members.agree(self.comm)
-        if agreed.came:
-            names = [name for name in agreed.came if name in self._params]
-            broadcast_tensors([self._params[name] for name in names], self.comm)
-            if self.comm.rank == 0:
-                _log.info("exchanged from now on: %s", ", ".join(names))
+        self._came += [name for name in agreed.came if name in self._params]
         if (dict(self._params), agreed.trained) != before:
             self._plan_anew(before[0])
         return agreed
+
+    def _make_equal(self) -> None:
+        """Weights that came to the model have rank 0's values on all ranks; not inside backward, which needs theirs."""
+        if self._came:
+            broadcast_tensors([self._params[name] for name in self._came], self.comm)
+            if self.comm.rank == 0:
+                _log.info("exchanged from now on: %s", ", ".join(self._came))
+            self._came = []
 
     def _plan_anew(self, before: Mapping[str, torch.nn.Parameter]) -> None:
         self._base = registration_profile(self._params, self._members.dtypes)

@@ -27,6 +27,17 @@ def test_what_is_applied_and_kept_is_what_was_stepped_with(pool: Pool, scheme: s
         assert max(kept for _, kept, _ in reports) > 0
 
 
+@pytest.mark.parametrize(
+    "seed", [*range(100, 108), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(108, 200))]
+)
+def test_ten_random_scripts_keep_what_they_do_not_apply(pool: Pool, seed: int) -> None:
+    options = [of_scheme("topk", 2, density=0.1), of_scheme("per_tensor", 2, density=0.1)][seed % 2]
+    for reports in (pool.run(work.keeps_mass, 2, options, 10 * seed + number) for number in range(10)):
+        for violation, _, agree in reports:
+            assert violation < 2e-5
+            assert agree
+
+
 @in_turn("scheme,world", [s for s in [*DENSE, *SPARSE] if keeps_all(s) is not None], (3, 2))
 def test_a_random_script_at_density_one_ends_where_ddp_does(pool: Pool, scheme: str, world: int) -> None:
     assert max(pool.run(work.follows_ddp, world, of_scheme(scheme, world, density=1.0), 5)) < 1e-5
@@ -67,9 +78,17 @@ def test_undone_steps_are_said_at_the_first_and_the_tenth_with_the_reason(pool: 
     ],
     ids=name,
 )
-def test_a_finite_gradient_beyond_16_bits_is_cut_and_the_rest_kept(pool: Pool, options: Options, size: float) -> None:
-    for skipped, first, share in pool.run(work.large_values, 2, options, size):
+def test_a_finite_gradient_beyond_16_bits_is_cut_counted_and_the_rest_kept(
+    pool: Pool, options: Options, size: float
+) -> None:
+    for skipped, first, share, cut, said in pool.run(work.large_values, 2, options, size):
         assert skipped == 0
         assert first == pytest.approx(65440, rel=1e-3)
-        if options["scheme"] != "ddp_fp16":  # it has no memory
+        assert cut > 0
+        assert len([line for line in said if "were cut" in line]) == 1  # in every attach, not in every process
+        if options["scheme"] == "ddp_fp16":  # it has no memory
+            assert share < 0.7
+            assert any("is lost" in line for line in said)
+        else:
             assert share == pytest.approx(1, rel=1e-3)
+            assert any("is sent in later steps" in line for line in said)

@@ -18,6 +18,11 @@ from ssfx.core.errors import ConfigError
 
 Options = dict[str, Any]
 RATE = 0.5
+KINDS = [
+    "plain", "plain", "other", "skip", "twice", "micro", "freeze", "bad", "save", "spike", "by hand", "by hand",
+    "cancel", "rows", "idle", "new optimizer", "assign", "freeze here",
+]  # fmt: skip
+"""What a random script does next; about half of it is what few scripts do."""
 
 
 class Halves(nn.Module):
@@ -93,7 +98,7 @@ class Script:
     def turn(self, feedback: bool) -> None:
         """One thing that scripts do; only what leaves no gradient of this rank alone behind."""
         half, other = self.draw.choice(["ab", "ba"])
-        kind = self.draw.choice(["plain", "plain", "other", "skip", "twice", "micro", "freeze", "bad", "save", "spike"])
+        kind = self.draw.choice(KINDS)
         if kind == "plain":
             self.backward()
             self.step(half)
@@ -137,6 +142,63 @@ class Script:
             self.forget(half)
             self.step(half)
             self.step(other)
+        elif kind == "by hand":
+            self.backward()
+            counted = self.draw.random() < 0.5
+            self.step_by_hand(half, counted)
+            if counted and self.draw.random() < 0.5:
+                self.zero(other)
+            else:
+                self.step(other)
+        elif kind == "cancel":
+            self.backward()
+            self.cancel(half)
+            self.step(half)
+            self.step(other)
+        elif kind == "rows":
+            self.backward()
+            name = f"{half}.0.weight"
+            rows = torch.arange(self.model.get_parameter(name).shape[0])[:, None] % 3 == 0
+            self.sync.discard(self.model.get_parameter(name), rows)
+            self.window[name].masked_fill_(rows, 0.0)
+            self.step(half)
+            self.step(other)
+        elif kind == "idle":
+            self.step(half)
+        elif kind == "new optimizer":
+            self.optimizers[half] = torch.optim.SGD(self.parts[half].parameters(), RATE)
+        elif kind == "assign":
+            self.model.load_state_dict({key: v.clone() for key, v in self.model.state_dict().items()}, assign=True)
+            self.optimizers = {name: torch.optim.SGD(part.parameters(), RATE) for name, part in self.parts.items()}
+        elif kind == "freeze here":
+            frozen = self.draw.randrange(2) == self.rank
+            self.parts[half].requires_grad_(not frozen)
+            self.backward()
+            self.step(half)
+            self.step(other)
+            self.parts[half].requires_grad_(True)
+
+    def step_by_hand(self, half: str, counted: bool) -> None:
+        """Weights are moved by the script itself, in a way that torch counts or in one that it does not."""
+        for name, p in self.model.named_parameters():
+            if name.startswith(half) and p.grad is not None:
+                before = p.detach().clone()
+                (p.detach() if counted else p.data).add_(p.grad, alpha=-RATE)
+                self.moved[name] += (before - p.detach()) / RATE
+                self.used[name] += self.window[name]
+        self.zero(half)
+
+    def cancel(self, half: str) -> None:
+        """Gradients are set to zero in place, or replaced by zeros, and the optimizer steps."""
+        how = self.draw.choice(["zero_", "mul_", "new", "none"])
+        for p in self.parts[half].parameters():
+            if how == "none" or p.grad is None:
+                p.grad = None
+            elif how == "new":
+                p.grad = torch.zeros_like(p)
+            else:
+                p.grad.zero_() if how == "zero_" else p.grad.mul_(0.0)
+        self.forget(half)
 
 
 def keeps_mass(group: Any, rank: int, world: int, options: Options, seed: int) -> tuple[float, float, bool]:
@@ -149,8 +211,9 @@ def keeps_mass(group: Any, rank: int, world: int, options: Options, seed: int) -
     for _ in range(25):
         script.turn(feedback=True)
     worst = kept = 0.0
+    memory = sync.state_dict()["memory"]
     for name, p in model.named_parameters():
-        residual = sync.store.state_dict().get(name, {}).get("residual", torch.zeros_like(p))
+        residual = memory.get(name, {}).get("residual", torch.zeros_like(p))
         balance = script.used[name] - residual
         dist.all_reduce(balance, group=group)
         scale = float(balance.abs().max()) + 1.0
@@ -185,13 +248,29 @@ def follows_ddp(group: Any, rank: int, world: int, options: Options, seed: int) 
 
 def _turn_of_ddp(script: Script) -> None:
     half, other = script.draw.choice(["ab", "ba"])
-    kind = script.draw.choice(["plain", "other", "skip", "twice", "micro"])
+    kind = script.draw.choice(["plain", "other", "skip", "twice", "micro", "idle", "cancel", "by hand", "freeze here"])
+    if kind == "idle":
+        script.step(half)
+        return
+    if kind == "freeze here":
+        script.parts[half].requires_grad_(script.rank != 1)
+        script.backward()
+        script.parts[half].requires_grad_(True)
+        script.step(half)
+        script.step(other)
+        return
     if kind == "micro":
         with script.sync.no_sync():
             script.backward()
     script.backward()
     if kind == "twice":
         script.backward()
+    if kind == "cancel":
+        script.cancel(half)
+    if kind == "by hand":
+        script.step_by_hand(half, script.draw.random() < 0.5)
+        script.zero(other)
+        return
     (script.zero if kind == "skip" else script.step)(half)
     (script.zero if kind in ("skip", "other") else script.step)(other)
 
@@ -280,8 +359,13 @@ def undone_steps(group: Any, rank: int, world: int) -> tuple[int, list[str]]:
     return skipped, heard.lines
 
 
-def large_values(group: Any, rank: int, world: int, options: Options, size: float) -> tuple[int, float, float]:
-    """Every gradient is `size`; return steps undone, what the first one moved, and applied + kept over the sum."""
+def large_values(
+    group: Any, rank: int, world: int, options: Options, size: float
+) -> tuple[int, float, float, int, list[str]]:
+    """Every gradient is `size`; return steps undone, what the first one moved, applied + kept over the sum, what is
+    counted as cut, and what is said."""
+    heard = _Lines()
+    logging.getLogger("ssfx").addHandler(heard)
     model = nn.Linear(4, 8, bias=False)
     nn.init.zeros_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), 1.0)
@@ -297,6 +381,7 @@ def large_values(group: Any, rank: int, world: int, options: Options, size: floa
     total = world * model.weight.detach().double()
     kept = -residual.double()
     dist.all_reduce(kept, group=group)
-    skipped = sync.skipped_steps
+    skipped, cut = sync.skipped_steps, sync.stats()["cut_values"]
     sync.detach()
-    return skipped, first, float(((total + kept) / (4 * world * size)).mean())
+    logging.getLogger("ssfx").removeHandler(heard)
+    return skipped, first, float(((total + kept) / (4 * world * size)).mean()), cut, heard.lines

@@ -6,8 +6,7 @@ the step.
 
 from __future__ import annotations
 
-import logging
-from functools import cache
+import threading
 from typing import TYPE_CHECKING
 
 from ssfx.core import accelerator
@@ -16,7 +15,7 @@ from ssfx.core.lazy import torch
 if TYPE_CHECKING:
     from ssfx.wire.batch import Batch
 
-_log = logging.getLogger("ssfx")
+_counted = threading.local()
 CUT = 65440.0
 """The largest finite value that travels: two steps below the largest float16, so that sums of rounded shares fit."""
 
@@ -29,7 +28,7 @@ def narrow(values: torch.Tensor, exact: torch.Tensor, ranks: int = 1, divisor: f
     torch.div(exact, divisor, out=values) if divisor != 1 else values.copy_(exact)
     bound = CUT / ranks
     if values.dtype == torch.float16 and not surely_within(exact, bound * divisor):
-        say_cut(exact, bound * divisor)
+        count_cut(exact, bound * divisor)
         values.clamp_(-bound, bound)
         torch.add(values, exact, alpha=0.0, out=values)  # 0 * infinity is NaN
 
@@ -41,15 +40,15 @@ def surely_within(exact: torch.Tensor, bound: float) -> bool:
     return not bool(torch.linalg.vector_norm(exact, float("inf")) > bound)
 
 
-def say_cut(exact: torch.Tensor, bound: float) -> None:
-    """Say once that a finite value is above `bound`, if the host knows."""
-    if not accelerator.queued(exact.device) and bool(((exact.abs() > bound) & exact.isfinite()).any()):
-        _say_once()
+def count_cut(exact: torch.Tensor, bound: float) -> None:
+    """Count finite values above `bound` for `cut_values`, if the host knows."""
+    if not accelerator.queued(exact.device):
+        _counted.values = cut_values() + int(((exact.abs() > bound) & exact.isfinite()).sum())
 
 
-@cache
-def _say_once() -> None:
-    _log.warning("values beyond %g are cut to what float16 holds; clip gradients, or send bfloat16 or float32", CUT)
+def cut_values() -> int:
+    """Return how many values this thread has cut so far; those of a GPU are not counted."""
+    return getattr(_counted, "values", 0)
 
 
 def round_values(batch: Batch, values: torch.Tensor, ranks: int = 1) -> None:
