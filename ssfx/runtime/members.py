@@ -151,7 +151,11 @@ class Members:
 
 def trainable_kinds(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """Return the weights that can have a gradient, frozen ones too, by name without the prefix of torch.compile."""
-    return {name.replace("_orig_mod.", ""): p for name, p in model.named_parameters() if p.is_floating_point()}
+    return {name.replace("_orig_mod.", ""): p for name, p in model.named_parameters() if _may_have_gradient(p)}
+
+
+def _may_have_gradient(param: torch.nn.Parameter) -> bool:
+    return param.is_floating_point() or param.is_complex()
 
 
 def listen(param: torch.nn.Parameter, hook: Any) -> Any:

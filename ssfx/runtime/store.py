@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import torch
 
@@ -43,6 +43,15 @@ class Store:
         state = self._buffers.get(name, {})
         for buffer in [buffer for buffer in state if buffer.startswith(prefix)]:
             del state[buffer]
+
+    def rename(self, name: str, new_name: str) -> None:
+        """What was kept of a parameter is kept under another name."""
+        if name in self._buffers:
+            self._buffers[new_name] = self._buffers.pop(name)
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Forget all buffers of other parameters."""
+        self._buffers = {name: state for name, state in self._buffers.items() if name in names}
 
     def follow(self, loss_scale: float) -> None:
         """Bring what memories keep to the loss scale of the gradients to come (D-19)."""

@@ -501,6 +501,11 @@ class Sync(Uneven):
         self._base = registration_profile(self._params, self._members.dtypes)
         if self._rates is not None:
             self._rates.know({name: p for name, p in self._params.items() if before.get(name) is not p})
+        names = {id(p): name for name, p in before.items()}
+        for name, p in self._params.items():
+            if name not in before and (old := names.get(id(p))) is not None:
+                self.store.rename(old, name)  # the module that holds it was put into another one
+        self.store.keep_only(self._members.params)
         costs = self._planner.costs
         self._planner.close()
         self._planner = self._planner_with(costs)

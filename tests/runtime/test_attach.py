@@ -191,7 +191,6 @@ def test_a_model_with_nothing_to_train_is_refused() -> None:
         ("optimizer of a part", ["does not hold parameter", "list"]),
         ("no optimizer", ["torch.optim.Optimizer"]),
         ("no module", ["torch.nn.Module"]),
-        ("parameters added later", ["extra.weight", "extra.bias", "attach again"]),
         ("no state", ["state_dict()"]),
         ("state of another format", ["format 99"]),
         ("state with a damaged plan", ["plan"]),

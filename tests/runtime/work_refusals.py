@@ -108,19 +108,6 @@ def _no_module(group: Any, rank: int) -> None:
     ssfx.attach(list(build("mlp").parameters()), sgd(build("mlp").parameters()), process_group=group)  # type: ignore[arg-type]
 
 
-def _grown(group: Any, rank: int) -> None:
-    model = build("mlp")
-    optimizer = sgd(model.parameters())
-    sync = ssfx.attach(model, optimizer, process_group=group)
-    try:
-        loss_of(model, rank, 0, "mlp").backward()
-        model.extra = nn.Linear(3, 3)
-        optimizer.add_param_group({"params": list(model.extra.parameters())})
-        loss_of(model, rank, 1, "mlp").backward()
-    finally:
-        sync.detach()
-
-
 def _own_state(change: Callable[[dict[str, Any]], None]) -> Callable[[Any, int], None]:
     def load(group: Any, rank: int) -> None:
         model = build("mlp")
@@ -153,7 +140,6 @@ REFUSED: dict[str, Callable[[Any, int], None]] = {
     "optimizer of a part": _half_an_optimizer,
     "no optimizer": _no_optimizer,
     "no module": _no_module,
-    "parameters added later": _grown,
     "no state": _own_state(dict.clear),
     "state of another format": _own_state(lambda s: s.update(format=99)),
     "state with a damaged plan": _own_state(lambda s: s.update(plan="{")),

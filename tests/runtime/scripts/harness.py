@@ -51,7 +51,8 @@ class Books:
 
     def keep(self, name: str, param: nn.Parameter) -> None:
         """Note the gradients of a parameter from now on; a model that was read again goes on under the old name."""
-        if param in self._names:
+        if param in self._names:  # its module may have been put into another one: one account, two names
+            self.used[name], self.applied[name] = (sums[self._names[param]] for sums in (self.used, self.applied))
             return
         zeros = torch.zeros_like(param, dtype=torch.float32, requires_grad=False)
         self.used.setdefault(name, zeros.clone())
@@ -71,6 +72,11 @@ class Books:
             for each in self._params:
                 self._look(each)
         self._window[name] += grad.detach()
+
+    def cancelled(self, param: nn.Parameter) -> None:
+        """Note that the gradient of a parameter was set to zeros."""
+        if param in self._names:
+            self._window[self._names[param]].zero_()
 
     def cleared(self, optimizer: torch.optim.Optimizer) -> None:
         """Note that the gradients of an optimizer were thrown away."""
@@ -138,6 +144,14 @@ class Run:
                 self.books.cleared(optimizer)
 
             optimizer.zero_grad = clears  # type: ignore[method-assign]
+
+    def follow(self, optimizer: torch.optim.Optimizer) -> None:
+        """Keep books on weights that came to the models, and on the optimizer that was made of them."""
+        if self.options is not None:
+            for label, model in self.models.items():
+                for each, param in model.named_parameters():
+                    self.books.keep(f"{label}/{each}", param)
+            self.note(optimizer)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self.books.stepped(optimizer, 1.0 if self.scaler is None else self.scaler.get_scale())

@@ -65,16 +65,6 @@ def hooks_after_the_exchange(run: Run) -> None:
         optimizer.step()
 
 
-def tied_to_a_new_parameter(run: Run) -> None:
-    """The vocabulary grows after the exchange began: both take a weight that nobody exchanges."""
-    model = Language()
-    optimizer = torch.optim.SGD(model.parameters(), RATE)
-    net = run.wrap(model, optimizer)
-    model.embed.weight = model.head.weight = nn.Parameter(torch.randn(12, 12))
-    optimizer.add_param_group({"params": [model.embed.weight]})
-    _train(run, net, optimizer)
-
-
 def loss_left_out(run: Run) -> None:
     """The optimizer holds the weights of a metric-learning loss, which no attached model has."""
     model, loss = network(), Proxies()
@@ -97,6 +87,26 @@ def two_models_on_one_group(run: Run) -> None:
     second[2](first(second[:2](run.batch(0)[0]))).sum().backward()
 
 
+def two_models_with_one_weight(run: Run) -> None:
+    """An actor and a critic with one trunk are attached each."""
+    actor, critic = network(), network()
+    critic[0] = actor[0]
+    assert run.options is not None
+    for part in (actor, critic):
+        optimizer = torch.optim.SGD(part.parameters(), RATE)
+        run.syncs[str(len(run.syncs))] = ssfx.attach(part, optimizer, process_group=run.group, **run.options)
+
+
+def a_weight_on_one_rank(run: Run) -> None:
+    """A weight comes to the model of one rank alone."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), RATE)
+    net = run.wrap(model, optimizer)
+    if run.rank == 1:
+        model[2].extra = nn.Parameter(torch.zeros(3))
+    functional.mse_loss(net(run.batch(0)[0]), run.batch(0)[1]).backward()
+
+
 def an_optimizer_left_out(run: Run) -> None:
     """Only one of two optimizers is given."""
     model = Halves()
@@ -105,7 +115,8 @@ def an_optimizer_left_out(run: Run) -> None:
 
 FOLLOWS = {"tied": tied_to_what_is_exchanged, "hooks": hooks_after_the_exchange}
 REFUSED: dict[str, tuple[Callable[[Run], None], tuple[str, ...]]] = {
-    "new weight": (tied_to_a_new_parameter, ("embed.weight", "came after attach", "attach again")),
+    "shared weight": (two_models_with_one_weight, ("0.weight", "another model", "ModuleList")),
+    "lost on one rank": (a_weight_on_one_rank, ("2.extra", "rank 0", "every rank")),
     "loss left out": (loss_left_out, ("shape (5, 4)", "ModuleList")),
     "one group": (two_models_on_one_group, ("one process group", "without process_group")),
     "optimizer left out": (an_optimizer_left_out, ("does not hold", "b.0.weight", "as a list")),
