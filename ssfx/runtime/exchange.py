@@ -72,8 +72,8 @@ class Exchange:
         self._tracer = tracer
         self._queued = accelerator.queued(comm.device)
         self._watch = Stopwatch(comm.device, tracer)
-        self.queue = ExchangeQueue(comm.device)
-        self.host = HostWorker(comm.device, self.queue.fail)
+        self.queue = ExchangeQueue(comm.device, serial=comm.serial)
+        self.host = HostWorker(comm.device, self.queue.fail, serial=comm.serial)
         self._lock = threading.Lock()
         self._hosted: dict[tuple[int, int], dict[str, torch.Tensor | None]] = {}
         self._params = params

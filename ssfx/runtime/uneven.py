@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
+from ssfx.core.errors import ConfigError
 from ssfx.runtime.agreement import check_agreed, optimizer_facts
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Uneven(Joinable):
         Averages are over all ranks as before. In the end every rank has the parameters, buffers and optimizer states
         of the last one that trained; ConfigError if optimizers are set differently then.
         """
+        if self.comm.serial:
+            raise ConfigError("join() needs real ranks; give all virtual ranks as many batches")
         return _Joined(self)
 
     @property
