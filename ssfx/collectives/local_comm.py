@@ -62,10 +62,13 @@ class _Meeting:
 
 
 class _Work:
-    """What is waited for: `done` says whether it is there, `missing` which ranks are waited for."""
+    """What is waited for: `done` says whether it is there, `missing` which ranks are waited for; `land` takes it in."""
 
-    def __init__(self, comm: LocalComm, done: Callable[[], bool], missing: Callable[[], list[int]], what: str) -> None:
-        self._comm, self._done, self._missing, self._what = comm, done, missing, what
+    def __init__(
+        self, comm: LocalComm, what: str, done: Callable[[], bool], missing: Callable[[], list[int]],
+        land: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._comm, self._what, self._done, self._missing, self._land = comm, what, done, missing, land
 
     def is_completed(self) -> bool:
         return self._done()
@@ -73,6 +76,7 @@ class _Work:
     def wait(self) -> None:
         comm = self._comm
         comm.world.turns.wait(comm.rank, self._done, lambda: comm.look(), self._why)
+        self._land()
 
     def _why(self) -> str:
         missing, turns = self._missing(), self._comm.world.turns
@@ -156,8 +160,14 @@ class LocalComm(Comm):
                     raise RunError(f"rank 0 issued {first}, and rank {rank} {other} in its place")
             with torch.no_grad():
                 meeting.results = exchange(tensors)
-        work = _Work(self, lambda: meeting.results is not None, meeting.missing, what)
-        return Pending(work, tensor, lambda _: meeting.results[self.rank])  # type: ignore[index]
+        pending = Pending(None, tensor)
+
+        def land() -> None:
+            assert meeting.results is not None
+            pending.result = meeting.results[self.rank]
+
+        pending.work = _Work(self, what, lambda: meeting.results is not None, meeting.missing, land)
+        return pending
 
     def _swap(self, sends: Mapping[int, torch.Tensor], receives: Mapping[int, torch.Tensor]) -> Pending:
         mail = self.world.mail
@@ -175,7 +185,7 @@ class LocalComm(Comm):
         def missing() -> list[int]:
             return [key[1] for key in coming if key not in mail]
 
-        def land(nothing: torch.Tensor) -> torch.Tensor:
+        def land() -> None:
             for key, room in coming.items():
                 message, target = _bytes(mail.pop(key)), _bytes(room)
                 if message.numel() > target.numel():
@@ -183,10 +193,9 @@ class LocalComm(Comm):
                     raise RunError(f"rank {key[1]} sent {sizes}")
                 target[: message.numel()].copy_(message)
             coming.clear()
-            return nothing
 
-        work = _Work(self, lambda: not missing(), missing, "a message")
-        return Pending(work, torch.empty(0, dtype=torch.float32), land)
+        work = _Work(self, "a message", lambda: not missing(), missing, land)
+        return Pending(work, torch.empty(0, dtype=torch.float32))
 
 
 class LocalNotes(Notes):

@@ -17,6 +17,7 @@ from ssfx.collectives.comm import Comm
 from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
+from ssfx.planning.profile import Profile
 from ssfx.runtime.ddp_habits import check_arguments
 from ssfx.runtime.exempt import exempt_names
 from ssfx.runtime.guards import check_held, is_sharded, unwrapped
@@ -42,6 +43,7 @@ def attach(
     process_group: Any = None,
     comm: Comm | None = None,
     costs: Costs | None = None,
+    profile: Profile | None = None,
     seed: int = 0,
     trace: bool = False,
     exempt: str | Sequence[str] = (),
@@ -55,12 +57,13 @@ def attach(
     `compressor` and `memory` are specs such as "topk" or "dgc(value_dtype=float16)"; None takes the scheme's default,
     and residual error feedback.
     `scaler`: pass the GradScaler if you use one, so that residuals follow its scale. `costs`: planning input for
-    profiled schemes; None measures it when planning. `process_group`: None makes one of all ranks for the exchange
-    alone; a group that is given must not be used by anything else during backward. `comm`: that of a virtual rank,
-    instead of a process group; see `virtual_ranks`. `exempt`: kinds of parameters that travel as they are whatever the
-    scheme, "vectors", "embeddings" or "norms". A model that `fully_shard` has wrapped
-    exchanges between replicas of shards, or between shards, and returns a ShardedSync. Raises ConfigError when the
-    combination cannot work.
+    profiled schemes; None measures it when planning. `profile`: the same, with which every scheme plans at once and
+    nothing is observed, timed or tried; profiled ones need `costs`, too. `process_group`: None makes one of all ranks
+    for the exchange alone; a group that is given must not be used by anything else during backward. `comm`: that of a
+    virtual rank, instead of a process group; see `virtual_ranks`. `exempt`: kinds of parameters that travel as they are
+    whatever the scheme, "vectors", "embeddings" or "norms". A model that `fully_shard` has wrapped exchanges between
+    replicas of shards, or between shards, and returns a ShardedSync. Raises ConfigError when the combination cannot
+    work.
     """
     if comm is None:
         check_group(process_group)
@@ -81,6 +84,8 @@ def attach(
     check_held(parameter_names(model), optimizers)
     entry = schemes[scheme]
     check_arguments(options)
+    if profile is not None and costs is None and entry.profiled:
+        raise ConfigError(f"{scheme} plans from costs, too; give costs= beside profile=")
     given = scheme_options(compressor, density, options)
     spec = entry.online(given).compressor
     device = model_device(model)
@@ -96,6 +101,7 @@ def attach(
         scaler=scaler,
         comm=comm,
         costs=costs,
+        profile=profile,
         seed=seed,
         trace=trace,
         exempt=exempt_names(model, exempt),
