@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from docs.markdown import python_blocks
 from runtime import work_virtual
 from runtime.cases import CASES, DENSE, Options, ident, of_scheme, turns
 from runtime.models import build, loss_of
@@ -162,3 +164,19 @@ def test_a_profile_of_another_model_is_refused() -> None:
         ssfx.virtual_ranks(train, 2)
     with pytest.raises(ConfigError, match="at least one rank"):
         ssfx.virtual_ranks(train, 0)
+
+
+def test_the_example_of_the_page_works_as_printed() -> None:
+    page = Path(__file__).parents[2] / "docs" / "attach.md"
+    (example,) = (block for block in python_blocks(page) if block.startswith("# virtual ranks\n"))
+    names: dict[str, Any] = {}
+    exec(example, names)
+    first = torch.nn.functional.mse_loss(torch.zeros(1), torch.tensor([20.0]) ** 0.5).item()  # of a model that says 0
+    assert len(names["losses"]) == 8
+    assert max(names["losses"]) < first / 2
+
+
+def test_sharded_models_need_real_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssfx.runtime.attach.is_sharded", lambda model: True)
+    with pytest.raises(ConfigError, match="virtual ranks exchange gradients of whole models"):
+        ssfx.virtual_ranks(lambda rank, comm: attached(comm), 2)
