@@ -1,6 +1,6 @@
 """Virtual ranks: the time of a step of P ranks over that of P passes of the model alone, for every scheme.
 
-    python benchmarks/virtual.py [--model resnet_tiny] [--ranks 2,4,8] [--batch 4] [--steps 8] [--device cpu] [--scheme A,B]
+    python benchmarks/virtual.py [--model resnet_tiny] [--ranks 2,4,8] [--batch 4] [--steps 8] [--scheme A,B]
 
 That weights, losses and residuals equal those of real ranks is what tests/runtime/test_virtual_ranks.py checks. Times
 are medians of one rank's steps, in which all others have their turns; passes alone take turns with them, so that a

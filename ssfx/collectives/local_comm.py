@@ -29,6 +29,8 @@ class World:
         self.device = device if device is not None else torch.device("cpu")
         self.turns = Turns(size, self.device)
         self.notes: dict[str, str] = {}
+        self.object: Any = None
+        """What rank 0 shares."""
         self.channels = [0] * size
         """How many Comms of a model each rank has asked for."""
         self.meetings: dict[tuple[int, int], _Meeting] = {}
@@ -110,6 +112,19 @@ class LocalComm(Comm):
         """Return a Comm of the same ranks, for the exchange of one model; all ranks ask in one order."""
         self.world.channels[self.rank] += 1
         return LocalComm(self.world, self.rank, device, self.world.channels[self.rank])
+
+    def meet(self) -> None:
+        """Return once all ranks are here; nothing is exchanged or counted."""
+        self._meet("a meeting", torch.empty(0), lambda tensors: tensors).wait()
+
+    def shared(self, own: Any) -> Any:
+        """Return rank 0's `own` on all ranks, the very same object."""
+        if self.rank == 0:
+            self.world.object = own
+        self.meet()
+        found = self.world.object
+        self.meet()
+        return found
 
     def _all_reduce(self, tensor: torch.Tensor, op: str) -> Pending:
         def reduce(tensors: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -48,7 +48,12 @@ def test_eight_real_ranks_are_equalled_in_every_bit(eight: Pool, options: Option
 
 def assert_equal(pool: Any, options: Options, world: int) -> None:
     options = {**options, **({"costs": of_scheme(options["scheme"], world)["costs"]} if "costs" in options else {})}
-    real, virtual = pool.run(work_virtual.on_gloo, world, options), work_virtual.virtual(world, options)
+    real = pool.run(work_virtual.on_gloo, world, options)
+    for share in (False, True):  # of the weights
+        assert_same(real, work_virtual.virtual(world, options, share=share))
+
+
+def assert_same(real: list[dict[str, Any]], virtual: list[dict[str, Any]]) -> None:
     for rank, (one, other) in enumerate(zip(real, virtual, strict=True)):
         for what, value in one.items():
             if isinstance(value, dict):
@@ -180,3 +185,50 @@ def test_sharded_models_need_real_ranks(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("ssfx.runtime.attach.is_sharded", lambda model: True)
     with pytest.raises(ConfigError, match="virtual ranks exchange gradients of whole models"):
         ssfx.virtual_ranks(lambda rank, comm: attached(comm), 2)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+def test_shared_weights_and_optimizer_state_are_in_memory_once(kind: Any) -> None:
+    def train(rank: int, comm: Comm) -> tuple[list[int], int, list[torch.Tensor]]:
+        model = build("tied")
+        optimizer = kind(model.parameters(), lr=0.1, fused=True)
+        if comm.world_size == 3:
+            ssfx.share_weights(model, optimizer, comm)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        ssfx.attach(model, optimizer, comm=comm, scheme="oktopk", density=0.1)
+        for step in range(3):
+            optimizer.zero_grad()
+            loss_of(model, 0, step, "tied").backward()
+            optimizer.step()
+            schedule.step()
+        return [p.data_ptr() for p in model.parameters()], len(optimizer.state), [*model.parameters()]
+
+    (places, states, weights), *others = ssfx.virtual_ranks(train, 3)
+    assert all(other[0] == places for other in others)
+    assert [len(places) > 0, states > 0 or kind is torch.optim.SGD] == [True, True]
+    assert [other[1] for other in others] == [0, 0]
+    with torch.no_grad():  # ranks that all see the same batches are one rank, but for rounding
+        (alone,) = ssfx.virtual_ranks(train, 1)
+        assert all(a.shape == b.shape and bool(torch.isfinite(a).all()) for a, b in zip(weights, alone[2], strict=True))
+
+
+def with_closure(rank: int, comm: Comm) -> None:
+    model = build("mlp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ssfx.share_weights(model, optimizer, comm)
+    optimizer.step(lambda: 0.0)
+
+
+def after_a_schedule(rank: int, comm: Comm) -> None:
+    model = build("mlp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    ssfx.share_weights(model, optimizer, comm)
+
+
+@pytest.mark.parametrize(
+    ("train", "says"), [(with_closure, "cannot step with a closure"), (after_a_schedule, "share weights before that")]
+)
+def test_what_shared_weights_cannot_do_is_refused(train: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        ssfx.virtual_ranks(train, 2)

@@ -23,9 +23,9 @@ def on_gloo(group: Any, rank: int, world: int, options: Options) -> dict[str, An
     return trained(rank, world, options, process_group=group)
 
 
-def virtual(world: int, options: Options) -> list[dict[str, Any]]:
+def virtual(world: int, options: Options, *, share: bool = False) -> list[dict[str, Any]]:
     def train(rank: int, comm: Comm) -> dict[str, Any]:
-        return trained(rank, world, options, comm=comm)
+        return trained(rank, world, options, share=share, comm=comm)
 
     return ssfx.virtual_ranks(train, world)
 
@@ -38,12 +38,14 @@ def network() -> nn.Module:
     )  # fmt: skip
 
 
-def trained(rank: int, world: int, options: Options, **where: Any) -> dict[str, Any]:
+def trained(rank: int, world: int, options: Options, *, share: bool = False, **where: Any) -> dict[str, Any]:
     """Train some steps; return all that must be equal on real and virtual ranks."""
     model = network()
     memory = options.get("memory")
     momentum = 0.0 if memory is not None and memories.build(memory).forbids_optimizer_momentum else 0.9
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+    if share:
+        ssfx.share_weights(model, optimizer, where["comm"])
     given = {"costs": costs_for(world), **options}
     if profiled(options):
         base = registration_profile(parameter_names(model))

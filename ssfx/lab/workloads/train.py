@@ -31,6 +31,7 @@ from ssfx.lab.workloads.record import StepRecord
 from ssfx.lab.workloads.sharded import exchange_options, load_shards, local, shard, shards_in, whole
 from ssfx.lab.workloads.step import Stepper, make_optimizer
 from ssfx.lab.workloads.sync import Attach, Sync
+from ssfx.runtime.shared_weights import share_weights
 from ssfx.schemes import schemes
 
 MAX_NON_FINITE = 3
@@ -91,6 +92,8 @@ def train(
     if case.sharding != "none":
         shard(case, model)
     optimizer = make_optimizer(case, model)
+    if comm is not None:
+        share_weights(model, optimizer, comm)
     scaler = torch.amp.GradScaler(case.device) if case.precision == "fp16" else None
     batches = data.train_loader(
         rank, case.world_size, case.batch_size, case.seed, device=case.device, workers=case.data_workers
