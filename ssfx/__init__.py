@@ -10,10 +10,12 @@ if TYPE_CHECKING:
     from ssfx.advice import Advice as Advice
     from ssfx.config.advice_question import advise_on
     from ssfx.runtime.attach import attach
+    from ssfx.runtime.shared_weights import share_weights
     from ssfx.runtime.sync import Sync
+    from ssfx.runtime.virtual_ranks import virtual_ranks
 
 __version__ = "0.2.0"
-__all__ = ["Sync", "__version__", "advise_on", "attach"]
+__all__ = ["Sync", "__version__", "advise_on", "attach", "share_weights", "virtual_ranks"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,6 +24,14 @@ def __getattr__(name: str) -> Any:
         from ssfx.runtime import attach
 
         return getattr(attach, name)
+    if name == "share_weights":
+        from ssfx.runtime.shared_weights import share_weights
+
+        return share_weights
+    if name == "virtual_ranks":
+        from ssfx.runtime.virtual_ranks import virtual_ranks
+
+        return virtual_ranks
     if name == "advise_on":
         from ssfx.config.advice_question import advise_on
 

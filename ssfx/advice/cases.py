@@ -11,6 +11,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.core.spec import name_of
 from ssfx.perf_model.mesh import Mesh, mesh_on
 from ssfx.perf_model.target import Target, target_of
+from ssfx.planning.costs import Costs
 from ssfx.planning.exempt import exempt_by_name, exempted
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import DTYPES, ShardedPlan, Sharding
@@ -56,13 +57,24 @@ def simulate_case(case: Case, selection: SelectionStats | None = None) -> tuple[
 
     The scheme plans by the costs of the very system that then executes the plan, and without knowing the `selection`.
     """
+    target = _calibrated(case)
+    return target, _step(case, target, 1.0, selection)
+
+
+def _calibrated(case: Case) -> Target:
     target = target_of(case)
     if case.calibration != target.calibration:
         raise ConfigError(
             f"{case.label} on {case.cluster} is a case of calibration {case.calibration or 'none'}, here is "
-            f"{target.calibration}; resolve it again with ssfx run engine=simulate"
+            f"{target.calibration}; resolve it again with the same words"
         )
-    return target, _step(case, target, 1.0, selection)
+    return target
+
+
+def planning_inputs(case: Case) -> tuple[Profile, Costs]:
+    """Return what the plan of a case with a calibration is made from; ConfigError where that is no longer here."""
+    target = _calibrated(case)
+    return target.profile, target.system.planning_costs(case.compressor, case.density)
 
 
 def sensitivity(case: Case, target: Target, factors: Sequence[float] = (0.5, 2.0)) -> tuple[float, ...]:

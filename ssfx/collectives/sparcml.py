@@ -19,7 +19,6 @@ from ssfx.collectives.base import Load, Phase, collectives, merging
 from ssfx.collectives.pairs import BAD, PAIR_BYTES, pack, poisoned, unpack
 from ssfx.collectives.primitives import Traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
-from ssfx.core import accelerator
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
@@ -139,25 +138,20 @@ def concatenated(parts: Sequence[Stream]) -> Stream:
     return Stream.of(size, torch.cat(indices), torch.cat(values))
 
 
-def counts_apart(device: torch.device) -> bool:
-    """Return whether the transport of `device` must know the length of a message before it is received: NCCL's must."""
-    return accelerator.queued(device)
-
-
 class Post:
     """Exchanges streams, whose lengths only the sender knows, and describes what that sent."""
 
     def __init__(self, comm: Comm) -> None:
         self._comm = comm
         self.rank, self.world_size = comm.rank, comm.world_size
-        self._apart = counts_apart(comm.device)
+        self._apart = not comm.takes_shorter
         self.used = Traffic(0, 0)
 
     def swap(self, sends: Mapping[int, Stream], receives: Mapping[int, int]) -> dict[int, Stream]:
         """Send a stream to each rank of `sends`; return those of the ranks of `receives`, by the size of the vector.
 
-        Gloo takes a message that is shorter than the room for it. Elsewhere the counts travel first, as messages of
-        their own; the bytes are the same.
+        Where a message must not be shorter than the room for it, the counts travel first, as messages of their own; the
+        bytes are the same.
         """
         leaving = {rank: stream.message() for rank, stream in sends.items()}
         # No stream is longer than a count and the dense vector.

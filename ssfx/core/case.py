@@ -41,6 +41,8 @@ LATER_FIELDS: dict[str, Any] = {
     "shard_compressor": None,
     "weights": None,
     "exempt": (),
+    "virtual": "",
+    "ranks": 0,
 }
 """Fields that came after the first committed rows, with the value that says nothing: then they are left out of a case's
 identity, so that a run without them is identified by what it always was."""
@@ -194,6 +196,10 @@ class Case:
     """Spec of the compressor by which weights of a sharded model are gathered; None: torch's own gather."""
     exempt: tuple[str, ...] = ()
     """Kinds of tensors that travel as they are; see ssfx.planning.exempt."""
+    virtual: Literal["", "cpu", "cuda"] = ""
+    """Where virtual ranks take turns in one process, whose times are simulated; empty: a process for each rank."""
+    ranks: int = 0
+    """Virtual ranks that train in place of `world_size`; 0: as many."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cluster", ClusterChoice.of(self.cluster))
@@ -224,7 +230,23 @@ class Case:
         density = f"@{self.density:g}" if self.density is not None else ""
         compressor = f"/{self.compressor}{density}" if self.compressor is not None else ""
         sharded = "" if self.sharding == "none" else f" {self.sharding} of {self.shards}"
-        return f"{self.model}/{self.scheme}{compressor} x{self.world_size}{sharded}"
+        virtual = f", {self.trained_ranks} virtual" if self.virtual else ""
+        return f"{self.model}/{self.scheme}{compressor} x{self.world_size}{sharded}{virtual}"
+
+    @property
+    def trained_ranks(self) -> int:
+        """The number of ranks that compute gradients."""
+        return self.ranks or self.world_size
+
+    @property
+    def processes(self) -> int:
+        """The number of processes that train."""
+        return 1 if self.virtual else self.world_size
+
+    @property
+    def trains_on(self) -> Device:
+        """What these processes compute on: "cpu" or "cuda"."""
+        return self.virtual or self.device
 
     @property
     def costs(self) -> str:

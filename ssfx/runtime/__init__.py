@@ -1,1 +1,1 @@
-"""The real executor: a plan on real gradients over torch.distributed."""
+"""The real executor: a plan on real gradients."""

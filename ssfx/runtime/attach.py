@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ssfx.collectives.comm import Comm
+from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
+from ssfx.planning.profile import Profile
 from ssfx.runtime.ddp_habits import check_arguments
 from ssfx.runtime.exempt import exempt_names
 from ssfx.runtime.guards import check_held, is_sharded, unwrapped
@@ -39,7 +41,9 @@ def attach(
     memory: str | None = None,
     scaler: torch.amp.GradScaler | None = None,
     process_group: Any = None,
+    comm: Comm | None = None,
     costs: Costs | None = None,
+    profile: Profile | None = None,
     seed: int = 0,
     trace: bool = False,
     exempt: str | Sequence[str] = (),
@@ -54,15 +58,19 @@ def attach(
     `compressor` and `memory` are specs such as "topk" or "dgc(value_dtype=float16)"; None takes the scheme's default,
     and residual error feedback.
     `scaler`: pass the GradScaler if you use one, so that residuals follow its scale. `costs`: planning input for
-    profiled schemes; None measures it when planning. `process_group`: None makes one of all ranks for the exchange
-    alone; a group that is given must not be used by anything else during backward. `exempt`: kinds of parameters that
-    travel as they are whatever the scheme, "vectors", "embeddings" or "norms". `broadcast_buffers`: after every
-    exchange all ranks have rank 0's buffers where they changed, as with DDP. A model that `fully_shard` has wrapped
-    exchanges between replicas of shards, or between shards, and returns a ShardedSync. Raises ConfigError when the
-    combination cannot work.
+    profiled schemes; None measures it when planning. `profile`: the same, with which every scheme plans at once and
+    nothing is observed, timed or tried; profiled ones need `costs`, too. `process_group`: None makes one of all ranks
+    for the exchange alone; a group that is given must not be used by anything else during backward. `comm`: that of a
+    virtual rank, instead of a process group; see `virtual_ranks`. `exempt`: kinds of parameters that travel as they are
+    whatever the scheme, "vectors", "embeddings" or "norms". `broadcast_buffers`: after every exchange all ranks have
+    rank 0's buffers where they changed, as with DDP. A model that `fully_shard` has wrapped exchanges between replicas
+    of shards, or between shards, and returns a ShardedSync. Raises ConfigError when the combination cannot work.
     """
-    check_group(process_group)
+    if comm is None:
+        check_group(process_group)
     if is_sharded(model):
+        if comm is not None:
+            raise ConfigError("virtual ranks exchange gradients of whole models; train sharded ones by torchrun")
         from ssfx.runtime.sharded.attach_sharded import (
             attach_sharded,  # late: most programs never load torch's fully_shard
         )
@@ -77,9 +85,12 @@ def attach(
     check_held(parameter_names(model), optimizers)
     entry = schemes[scheme]
     check_arguments(options)
+    if profile is not None and costs is None and entry.profiled:
+        raise ConfigError(f"{scheme} plans from costs, too; give costs= beside profile=")
     given = scheme_options(compressor, density, options)
     spec = entry.online(given).compressor
-    comm = Comm(process_group, model_device(model))
+    device = model_device(model)
+    comm = comm.of_model(device) if comm is not None else TorchComm(process_group, device)
     if comm.world_size > 1:
         notice_voting_zeros(model, spec, comm.rank)
     return Sync(
@@ -91,6 +102,7 @@ def attach(
         scaler=scaler,
         comm=comm,
         costs=costs,
+        profile=profile,
         seed=seed,
         trace=trace,
         exempt=exempt_names(model, exempt),

@@ -74,8 +74,8 @@ class Exchange:
         self._tracer = tracer
         self._queued = accelerator.queued(comm.device)
         self._watch = Stopwatch(comm.device, tracer)
-        self.queue = ExchangeQueue(comm.device)
-        self.host = HostWorker(comm.device, self.queue.fail)
+        self.queue = ExchangeQueue(comm.device, serial=comm.serial)
+        self.host = HostWorker(comm.device, self.queue.fail, serial=comm.serial)
         self.cut_values = 0
         """Finite values of this rank so far that were beyond what 16-bit messages hold; a GPU's are not counted."""
         self._lock = threading.Lock()

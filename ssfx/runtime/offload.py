@@ -19,20 +19,26 @@ from ssfx.core import accelerator
 
 
 class HostWorker:
-    """One thread that compresses in the order of submission and hands errors to `on_error`."""
+    """One thread that compresses in the order of submission and hands errors to `on_error`; `serial`: the caller's."""
 
-    def __init__(self, device: torch.device, on_error: Callable[[BaseException], None]) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ssfx-host")
+    def __init__(
+        self, device: torch.device, on_error: Callable[[BaseException], None], *, serial: bool = False
+    ) -> None:
+        self._pool = None if serial else ThreadPoolExecutor(max_workers=1, thread_name_prefix="ssfx-host")
         self._on_error = on_error
         self.stream = accelerator.stream(device)
 
     def submit(self, work: Callable[[], None]) -> None:
         """Run `work` after everything submitted before it."""
-        self._pool.submit(work).add_done_callback(self._note)
+        if self._pool is None:
+            work()
+        else:
+            self._pool.submit(work).add_done_callback(self._note)
 
     def close(self, wait: bool = True) -> None:
         """Stop after the jobs under way, and `wait` for that."""
-        self._pool.shutdown(wait=wait)
+        if self._pool is not None:
+            self._pool.shutdown(wait=wait)
 
     def _note(self, future: Future[None]) -> None:
         error = future.exception()

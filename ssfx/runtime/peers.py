@@ -1,7 +1,7 @@
 """What ranks of an exchange tell each other outside of it: that they have left, that they load a state.
 
 A rank that waits in an exchange for another one that will never come would wait for the transport's time-out, half an
-hour by default. Notes lie in the store in which the ranks met; who waits for a second looks there.
+hour by default. Who waits for a second looks whether there is a note.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ from typing import Any, ClassVar
 from uuid import uuid4
 from weakref import WeakSet
 
-from torch.distributed import distributed_c10d
-
 from ssfx.collectives.comm import Comm
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.runtime.agreement import difference
 from ssfx.runtime.online import agree
 
-_POLL_S = 0.02
 _REFUSED = "refused"
 _LOAD_ADVICE = "load on every rank what that rank saved after the same step"
 
@@ -42,7 +39,7 @@ class Peers:
         self._comm = comm
         self._loads = 0
         self._left = False
-        self._store: Any = distributed_c10d._get_default_store()
+        self._notes = comm.notes
         self._name = f"ssfx/{agree(comm, lambda: uuid4().hex)}"
         self._process = os.getpid()
         if not Peers._all:
@@ -83,7 +80,7 @@ class Peers:
             self._left = True
             note = {"rank": self._comm.rank, "why": why, "exchanges": self.exchanges}
             self._write(f"left/{self._comm.rank}", note)
-            self._store.compare_set(f"{self._name}/left", "", json.dumps(note))
+            self._notes.write_first(f"{self._name}/left", json.dumps(note))
 
     def close(self, why: str) -> None:
         """Leave for good."""
@@ -96,7 +93,7 @@ class Peers:
         """Return, once every rank is here, if the facts that they put in are the same.
 
         ConfigError on all ranks if they are not, or if one of them could not read its state. RunError if a rank goes on
-        training instead, or does not come before the store's time-out.
+        training instead, or does not come before the patience of its notes.
         """
         self._loads += 1
         note = f"load{self._loads}"
@@ -116,29 +113,21 @@ class Peers:
             raise ConfigError(f"the states that ranks load do not go together: {text}; {_LOAD_ADVICE}")
 
     def _wait_for(self, key: str, rank: int) -> dict[str, Any]:
-        end = time.monotonic() + self._store.timeout.total_seconds()
+        end = time.monotonic() + self._notes.patience_s
         while (note := self._read(key)) is None:
             if (left := self._note_of(rank)) is not None:
                 raise RunError(f"rank {rank} {left['why']}, and rank {self._comm.rank} loads a state; {_LOAD_ADVICE}")
             if time.monotonic() > end:
                 raise RunError(f"rank {rank} did not call load_state_dict; {_LOAD_ADVICE}")
-            time.sleep(_POLL_S)
+            self._notes.pause()
         return note
 
     def _write(self, key: str, note: dict[str, Any]) -> None:
-        self._store.set(f"{self._name}/{key}", json.dumps(note))
+        self._notes.write(f"{self._name}/{key}", json.dumps(note))
 
     def _read(self, key: str) -> dict[str, Any] | None:
-        key = f"{self._name}/{key}"
-        try:
-            if not self._store.check([key]):
-                return None
-            note: dict[str, Any] = json.loads(self._store.get(key))
-        except RuntimeError as error:  # torch's DistError is one
-            first = str(error).splitlines()[0]
-            raise RunError(
-                f"the store where the ranks met is gone, and with it rank 0 or the launcher ({first})"
-            ) from None
+        text = self._notes.read(f"{self._name}/{key}")
+        note: dict[str, Any] | None = json.loads(text) if text is not None else None
         return note
 
 

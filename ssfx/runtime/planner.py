@@ -15,6 +15,7 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import warmup_density
 from ssfx.compressors.memories import Memory
+from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
@@ -40,9 +41,11 @@ class Planner:
     def __init__(
         self, comm: Comm, model: torch.nn.Module, scheme: Scheme, given: dict[str, Any], memory: Memory | None,
         store: Store, base: Profile, costs: Costs | None, install: Callable[..., None],
-        kept_squares: Callable[[str], float],
+        kept_squares: Callable[[str], float], profile: Profile | None = None,
     ) -> None:  # fmt: skip
-        self.profile = base
+        self.profile = base if profile is None else _of_model(profile, base)
+        self._profile_given = profile is not None
+        """Nothing is observed, timed or tried then: all plans are made from that profile."""
         self.costs = costs
         self.observer: Observer | None = None
         """Records gradients as they arrive while a scheme observes them."""
@@ -64,11 +67,15 @@ class Planner:
             self.kept_back = KeptBack(store, memory.buffers[0], every, kept_squares)
         self._observe()
         if limits is not None:
-            self.watch, self._clock = PlanWatch(comm, self._limits_of, given), StepClock(model)
+            self.watch = PlanWatch(comm, self._limits_of, given)
+            self._clock = None if self._profile_given else StepClock(model)
 
     def first_plan(self) -> Plan:
         """Return the plan to begin with: dense for schemes that have to observe gradients before they plan."""
         costs = placeholder_costs(self._comm.world_size)
+        if self._profile_given:
+            self.costs = self.costs or costs
+            return self._agreed(self._given_at(0))[0]
         if self._scheme.profiled:
             return make_plan("ddp", self._base, costs)
         return make_plan(self._scheme.name, self._base, costs, self._given_at(0))
@@ -95,6 +102,10 @@ class Planner:
             stats.kept_back = self.kept_back.share
         if self.watch is not None:
             if self.watch.end_step(seconds, self.kept_back.squares if self.kept_back is not None else (0.0, 0.0)):
+                if self._profile_given:
+                    self._plan_with(self.watch.given)
+                    self._hold_to(None)
+                    return True
                 self._observe()
         elif self.tuner is not None and not self.tuner.finished and self.tuner.end_step():
             self._plan_with(self.tuner.options(self._given))
@@ -121,7 +132,7 @@ class Planner:
     # ---- planning ---------------------------------------------------------------------------------------------------
 
     def _observe(self) -> None:
-        if self._online.observed_steps:
+        if self._online.observed_steps and not self._profile_given:
             names = [spec.name for spec in reversed(self._base.tensors)]
             self.observer = Observer(self._model, names, self._comm.device, self._online.observed_steps)
 
@@ -154,6 +165,12 @@ class Planner:
 
         There is nothing to try in what is left of a run that is too short for it; the plan's notes say so.
         """
+        plans = self._agreed(given, timed)
+        self._install(plans[0], for_a_while=len(plans) > 1)
+        return plans
+
+    def _agreed(self, given: dict[str, Any], timed: int = 0) -> list[Plan]:
+        """Return the plans that rank 0 makes, on every rank."""
         costs = self.costs
         assert costs is not None
 
@@ -174,7 +191,6 @@ class Planner:
             check_same(self._comm, plan.digest, "the plan")
             if self._memory is not None:
                 check_memory(plan, self._memory)  # measured costs may have brought in a reducer
-        self._install(plans[0], for_a_while=len(plans) > 1)
         return plans
 
     def _try(self, trial: PlanTrial, seconds: float) -> bool:
@@ -234,6 +250,16 @@ class Planner:
         if self.watch is not None and state.get("plan_watch") is not None:
             self.watch.load_state_dict(state["plan_watch"])
         self._trial = PlanTrial.resumed(self._comm, state["trial"]) if state.get("trial") is not None else None
+
+
+def _of_model(profile: Profile, base: Profile) -> Profile:
+    """Return `profile`; ConfigError unless it has the tensors of `base`, in whatever order."""
+    mine, given = ({(spec.name, spec.shape) for spec in one.tensors} for one in (base, profile))
+    if mine != given:
+        name, shape = min(mine ^ given)
+        where = "the model has and the profile has not" if (name, shape) in mine else "the profile has, not the model"
+        raise ConfigError(f"profile= is of another model: parameter {name} of shape {shape} {where}")
+    return profile
 
 
 STAGES = 4

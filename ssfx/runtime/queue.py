@@ -34,8 +34,10 @@ class ExchangeQueue:
     of `poll` or `ended`, and stays 0 on a GPU, where `comm_s` reads events instead.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._stream = accelerator.stream(device)
+    def __init__(self, device: torch.device, *, serial: bool = False) -> None:
+        self._serial = serial
+        """True where the thread that makes a lane ready works through its phases, too, on its own stream."""
+        self._stream = None if serial else accelerator.stream(device)
         self._condition = threading.Condition()
         self._lanes: Sequence[LaneExecutor] = ()
         self._ready: list[Sequence[torch.Event] | None] = []
@@ -132,7 +134,7 @@ class ExchangeQueue:
     def _pump(self) -> None:
         """Issue what can be issued; the lock is held."""
         while not self._busy and self._issuable():
-            if self._lanes[self._next].blocking:
+            if self._lanes[self._next].blocking and not self._serial:
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, name="ssfx-exchange", daemon=True)
                     self._thread.start()
@@ -177,6 +179,8 @@ class ExchangeQueue:
         lane = self._lanes[index]
         self.spans[index][0] = perf_counter()
         if self._stream is None:
+            for event in self._ready[index] or ():
+                event.wait()
             lane.start()
             self._under_way.append(index)
             return

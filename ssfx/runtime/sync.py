@@ -79,6 +79,7 @@ class Sync(Uneven):
         scaler: torch.amp.GradScaler | None,
         comm: Comm,
         costs: Costs | None,
+        profile: Profile | None = None,
         seed: int,
         trace: bool,
         exempt: frozenset[str] = frozenset(),
@@ -127,7 +128,7 @@ class Sync(Uneven):
             self._agree_on_model(costs is not None, optimizers)
             self._peers = Peers(comm)
             comm.look = self._peers.look
-        self._planner = self._planner_with(costs)
+        self._planner = self._planner_with(costs, profile)
         self.plan: Plan = self._planner.first_plan()
         if comm.world_size == 1:
             claim_model(model)
@@ -341,10 +342,10 @@ class Sync(Uneven):
         self._habits.close()
         release_model(self._model)
 
-    def _planner_with(self, costs: Costs | None) -> Planner:
+    def _planner_with(self, costs: Costs | None, profile: Profile | None = None) -> Planner:
         return Planner(
             self.comm, self._model, self.scheme, self.given, self.memory, self.store, self._base, costs, self._install,
-            lambda buffer: self._exchange.kept_squares(buffer),
+            lambda buffer: self._exchange.kept_squares(buffer), profile,
         )  # fmt: skip
 
     def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:

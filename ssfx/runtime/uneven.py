@@ -45,6 +45,8 @@ class Uneven(Joinable):
         train. In the end every rank has the parameters, buffers and optimizer states of the last one that trained;
         ConfigError if optimizers are set differently then, and for arguments that DDP's `join` does not have.
         """
+        if self.comm.serial:
+            raise ConfigError("join() needs real ranks; give all virtual ranks as many batches")
         if unknown := arguments.keys() - {"divide_by_initial_world_size"}:
             raise ConfigError(f"join takes no {', '.join(sorted(unknown))}; it takes divide_by_initial_world_size")
         self.divides_by_active = not arguments.get("divide_by_initial_world_size", True)

@@ -10,7 +10,7 @@ import torch
 from calibration import work_gpu as work
 
 from ssfx.cli import main
-from ssfx.collectives.comm import Comm
+from ssfx.collectives.torch_comm import TorchComm
 from ssfx.compressors.kernels.cpu import backend as cpu
 from ssfx.core import accelerator, machine
 from ssfx.core.case import ClusterChoice
@@ -36,7 +36,7 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
 def in_this_process(name: str, what: PartRun, kind: str, ranks: int, sizes: Any, limit_s: float) -> Any:
     """Do parts of one rank; those of several have a made-up result."""
     if ranks == 1:
-        return asdict(what.do(Comm(), sizes))
+        return asdict(what.do(TorchComm(), sizes))
     return {"said": "made up", "problems": [], "data": {"tables": [TABLE]} if name == "exchanges" else {}}
 
 
@@ -63,7 +63,7 @@ def test_a_kernel_that_is_wrong_is_told_and_the_others_are_compared(monkeypatch:
             batch.payload.values[0] += 1
 
     monkeypatch.setattr(cpu, "select", wrong)
-    found = check_kernels(Comm(), work.SMALL)
+    found = check_kernels(TorchComm(), work.SMALL)
     assert len(found.problems) == 3
     assert found.problems[0].startswith("topk(value_dtype=float16) with memory none: RunError: values differ at 1 of ")
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 from unittest.mock import patch
 
-from ssfx.collectives.comm import Comm
+from ssfx.collectives.torch_comm import TorchComm
 from ssfx.lab.calibration import measure, measure_exchange
 from ssfx.lab.calibration.measure import overhead_times
 from ssfx.lab.calibration.measure_compressors import codec_points
@@ -20,13 +20,13 @@ def exchanges(group: Any, rank: int, world: int) -> list[dict[str, Any]]:
     undisturbed = patch.object(measure_exchange._Backward, "_pass_s", lambda self, span: 0.0)
     limits = patch.multiple(measure_exchange, LONGEST_S=math.inf, _BUDGET_S=0.02, _MOST_UNDER_COMPUTE=5)
     with undisturbed, limits:
-        return [asdict(point) for point in exchange_points(Comm(group), 64, PRIMITIVES)]
+        return [asdict(point) for point in exchange_points(TorchComm(group), 64, PRIMITIVES)]
 
 
 def codecs(group: Any, rank: int, world: int, names: list[str]) -> dict[str, Any]:
-    return {name: asdict(codec_points(name, 0.01, Comm(group), max_numel=2**10)) for name in names}
+    return {name: asdict(codec_points(name, 0.01, TorchComm(group), max_numel=2**10)) for name in names}
 
 
 def overheads(group: Any, rank: int, world: int) -> dict[str, float]:
     with patch.multiple(measure, _MANY=12, _STEPS=3, _PASSES=3, _JOBS=3):
-        return asdict(overhead_times(Comm(group)))
+        return asdict(overhead_times(TorchComm(group)))

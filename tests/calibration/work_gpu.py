@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import torch
 
-from ssfx.collectives.comm import Comm
+from ssfx.collectives.torch_comm import TorchComm
 from ssfx.lab.calibration import gpu_parts
 from ssfx.lab.calibration.gpu_parts import PARTS, Sizes
 
@@ -19,7 +19,7 @@ SMALL = Sizes(
 
 
 def part(group: Any, rank: int, world: int, name: str) -> dict[str, Any]:
-    return asdict(PARTS[name].do(Comm(group), SMALL))
+    return asdict(PARTS[name].do(TorchComm(group), SMALL))
 
 
 def schemes_with_drift(group: Any, rank: int, world: int) -> dict[str, Any]:
@@ -31,4 +31,4 @@ def schemes_with_drift(group: Any, rank: int, world: int) -> dict[str, Any]:
         return weights.nextafter(weights + 1) if rank == 1 else weights
 
     with patch.object(gpu_parts, "_trained", drifting):
-        return asdict(PARTS["schemes"].do(Comm(group), SMALL))
+        return asdict(PARTS["schemes"].do(TorchComm(group), SMALL))

@@ -9,7 +9,7 @@ import torch
 from collectives import work_hierarchical, work_reducers, work_through_host
 from runtime.pool import Pool
 
-from ssfx.collectives.comm import _through_host
+from ssfx.collectives.torch_comm import _through_host
 
 
 def rows(world: int, numel: int) -> list[list[float]]:

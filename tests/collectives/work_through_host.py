@@ -8,7 +8,7 @@ import pytest
 import torch
 from collectives import work_hierarchical, work_reducers
 
-from ssfx.collectives.comm import Comm
+from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core import accelerator
 
 
@@ -32,7 +32,7 @@ def one_swap(group: Any, rank: int, world: int) -> tuple[torch.Tensor, torch.Ten
     """Return what the other rank sent, before and after the wait, and whether gloo got the tensor to fill itself."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(accelerator, "host_reads", lambda device: False)
-        comm = Comm(group)
+        comm = TorchComm(group)
         posted: list[int] = []
         operation = comm._dist.P2POp
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core.files import write_atomic
 from ssfx.lab.workloads.checkpoint import Checkpoints
 from ssfx.lab.workloads.record import StepRecord
@@ -26,7 +27,7 @@ def train(case, on_step, attach, *, checkpoint_dir):
     sync = attach(model, optimizer, scheme="ddp")
     pause_s = float(os.environ.get("FAKE_STEP_S", "0"))
     hold = Path(os.environ.get("FAKE_HOLD", os.devnull).format(run=case.run_id))
-    ranks = {"rank": dist.get_rank(), "world_size": case.world_size, "group": dist.group.WORLD}
+    ranks = {"rank": dist.get_rank(), "world_size": case.world_size, "comm": TorchComm(dist.group.WORLD)}
     checkpoints = Checkpoints(checkpoint_dir, {"run": case.run_id}, **ranks)
     first = checkpoints.load().step
     for step in range(first, case.steps):

@@ -12,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssfx.collectives.comm import Comm, Pending
+from ssfx.collectives.comm import Pending
+from ssfx.collectives.torch_comm import TorchComm
 from ssfx.runtime.queue import ExchangeQueue
 
 
@@ -24,7 +25,7 @@ class Lane:
     ) -> None:
         self.number, self._issued, self._start, self.blocking = number, issued, start, blocking
         self.pending: Pending | None = None
-        self.comm = Comm()
+        self.comm = TorchComm()
 
     def start(self) -> None:
         self._start()

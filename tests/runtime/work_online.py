@@ -10,7 +10,7 @@ from runtime.models import build, loss_of
 from torch import nn
 
 import ssfx
-from ssfx.collectives.comm import Comm
+from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
@@ -29,7 +29,7 @@ def profile_of(group: Any, rank: int, world: int, records: list[list[dict[str, f
     observer.forward_s = [0.5] * len(records[rank])
     assert observer.complete
     observer.close()
-    return observer.profile(registration_profile(params), Comm(group))
+    return observer.profile(registration_profile(params), TorchComm(group))
 
 
 def observed(group: Any, rank: int, world: int) -> tuple[list[dict[str, float]], list[str], int]:
@@ -44,7 +44,7 @@ def observed(group: Any, rank: int, world: int) -> tuple[list[dict[str, float]],
         loss_of(model, rank, step).backward()
         observer.end_step()
     observer.close()
-    profile = observer.profile(registration_profile(params), Comm(group))
+    profile = observer.profile(registration_profile(params), TorchComm(group))
     return (
         observer.records,
         [s.name for s in profile.tensors],
@@ -62,21 +62,21 @@ def agreed(group: Any, rank: int, world: int, failure: str) -> str:
         return {"made by": rank}
 
     try:
-        return str(agree(Comm(group), make))
+        return str(agree(TorchComm(group), make))
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 
 
 def differing(group: Any, rank: int, world: int, digests: list[str]) -> str:
     try:
-        check_same(Comm(group), digests[rank], "the plan")
+        check_same(TorchComm(group), digests[rank], "the plan")
     except ConfigError as error:
         return str(error)
     return ""
 
 
 def costs(group: Any, rank: int, world: int, compressor: str) -> Costs:
-    return calibrate(Comm(group), CPU, compressor, 0.05, 5000)
+    return calibrate(TorchComm(group), CPU, compressor, 0.05, 5000)
 
 
 def replanned(group: Any, rank: int, world: int) -> tuple[list[str], list[str], str]:

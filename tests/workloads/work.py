@@ -10,6 +10,7 @@ import torch
 from workloads.fakes import make_case
 
 import ssfx
+from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core.errors import RunError
 from ssfx.lab.workloads.checkpoint import Checkpoints
 from ssfx.lab.workloads.record import StepRecord
@@ -24,13 +25,13 @@ def average(group: Any, rank: int, world: int) -> tuple[list[float], list[float]
     model = torch.nn.BatchNorm1d(2)
     assert model.running_mean is not None
     model.running_mean.fill_(float(rank))
-    with averaged_buffers(model, world, group):
+    with averaged_buffers(model, world, TorchComm(group)):
         inside = model.running_mean.tolist()
     return inside, model.running_mean.tolist()
 
 
 def save_and_load(group: Any, rank: int, world: int, folder: str) -> tuple[int, int, tuple[str, ...]]:
-    checkpoints = Checkpoints(Path(folder), {}, rank=rank, world_size=world, group=group)
+    checkpoints = Checkpoints(Path(folder), {}, rank=rank, world_size=world, comm=TorchComm(group))
     for step in (1, 2, 3):
         checkpoints.save(step, {"mine": 10 * step + rank})
     torch.distributed.barrier(group)
@@ -45,7 +46,7 @@ def save_and_load(group: Any, rank: int, world: int, folder: str) -> tuple[int, 
 def save_on_all_ranks(group: Any, rank: int, world: int, folder: str, numel: int, of_rank_1: str = "") -> str:
     """Return why the checkpoint of step 4 cannot be written; rank 1 may have a folder of its own for it."""
     directory = Path(of_rank_1 if rank and of_rank_1 else folder)
-    checkpoints = Checkpoints(directory, {}, rank=rank, world_size=world, group=group)
+    checkpoints = Checkpoints(directory, {}, rank=rank, world_size=world, comm=TorchComm(group))
     try:
         checkpoints.save(4, {"weights": torch.zeros(numel)})
     except RunError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from ssfx.collectives.comm import Comm
+from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core import accelerator
 from ssfx.lab.calibration.gpu_parts import PARTS, Sizes, one_line
 from ssfx.lab.calibration.measure import COLLECTIVE_TIMEOUT_S, end_with_launcher
@@ -34,7 +34,7 @@ def main(request_file: str) -> None:
             "gloo" if shared else accelerator.transport(kind), init_method=f"file://{folder / 'store'}",
             rank=rank, world_size=world, timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
         )  # fmt: skip
-    comm = Comm(dist.group.WORLD if world > 1 else None, where)
+    comm = TorchComm(dist.group.WORLD if world > 1 else None, where)
     found = PARTS[request["part"]].do(comm, Sizes(**request["sizes"]))
     if world > 1:
         everyone: list[list[str] | None] = [None] * world

@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 
 from ssfx.collectives.comm import Comm, Pending
+from ssfx.collectives.torch_comm import TorchComm
 from ssfx.compressors.memories import memories
 from ssfx.core import machine
 from ssfx.core.origin import Origin
@@ -55,7 +56,7 @@ def main(request_file: str) -> None:
         "gloo", init_method=store, rank=rank, world_size=int(os.environ["WORLD_SIZE"]),
         timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
     )  # fmt: skip
-    comm = Comm()
+    comm = TorchComm()
     comm.all_reduce(torch.zeros(1, dtype=torch.float32)).wait()  # from here on all compute at the same time
     found: dict[str, Any] = {}
     if "max_bytes" in request:
@@ -96,7 +97,7 @@ Variant = Literal["fused", "per_tensor", "sparse"]
 """Everything in one dense message, every tensor in its own, or everything in one message of selected elements."""
 
 
-class _Silent(Comm):
+class _Silent(TorchComm):
     """Ranks that are always of one mind: a sum is there when it is asked for."""
 
     def all_reduce(self, tensor: torch.Tensor, *, op: str = "sum") -> Pending:

@@ -138,7 +138,7 @@ def _work(job: Job, store: Store, asked: RunOptions) -> list[Path]:
     from ssfx.lab.config.plans import check_plans, check_simulations, without_room
     from ssfx.lab.engines import engines
 
-    if job.engine != "simulate":
+    if job.engine not in ("simulate", "virtual"):
         # What only lists or prints answers at once; plans that take a search are checked when runs start.
         check_plans(job.cases, job.cluster, searched=not (asked.printed or asked.dry_run))
     states = {case.run_id: store.status(case) for case in job.cases}
@@ -148,13 +148,13 @@ def _work(job: Job, store: Store, asked: RunOptions) -> list[Path]:
     failed = f", {counts['failed']} failed" if counts["failed"] else ""
     click.echo(f"{_how(job)}: {len(job.cases)} runs, {counts['finished']} finished{failed}, {len(todo)} to do")
     _explain(job, todo)
-    for line in without_room(todo, job.cluster) if job.engine != "simulate" else ():
+    for line in without_room(todo, job.cluster) if job.engine not in ("simulate", "virtual") else ():
         say(f"beware: {line}", fg="yellow")
     if asked.printed:
         print_scripts(job, todo, store)
         return []
     if asked.dry_run:
-        if job.engine == "simulate":
+        if job.engine in ("simulate", "virtual"):
             check_simulations(job.cases)
         for case in job.cases:
             click.echo(f"{case.run_id}  {states[case.run_id]:8}  {case.label}  seed {case.seed} repeat {case.repeat}")
@@ -272,7 +272,13 @@ def _rests_on(target: Target) -> str:
 def _explain(job: Job, todo: Sequence[Case]) -> None:
     """Say what the summary line cannot: the preset or the clusters, and what compressor and density apply to."""
     if job.targets:
-        say(f"experiment={job.experiment} engine={job.engine}: one step in virtual time, nothing is trained")
+        if job.engine == "virtual":
+            ranks = "/".join(sorted({str(case.trained_ranks) for case in job.cases}, key=int))
+            where = " and ".join(sorted({case.virtual for case in job.cases}))
+            what = f"preset={job.preset}: {ranks} ranks take turns in one process ({where}), times are simulated"
+        else:
+            what = "one step in virtual time, nothing is trained"
+        say(f"experiment={job.experiment} engine={job.engine}: {what}")
         whole = [target for target in job.targets if target.cluster.world_size > 1] or job.targets
         for text in dict.fromkeys(map(_rests_on, whole)):
             say(text)

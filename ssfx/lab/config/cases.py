@@ -23,6 +23,7 @@ from ssfx.core.slurm_site import PREFIX, Site
 from ssfx.lab.config.data_keys import with_own_data, without_data_keys
 from ssfx.lab.config.epochs import with_recipe, with_steps
 from ssfx.lab.config.here import check_here, check_jobs, engine_of
+from ssfx.lab.config.virtual_keys import check_virtual, split_ranks, virtual_case
 from ssfx.lab.results.wandb_mirror import Mirror
 from ssfx.lab.workloads import check_case, dataset_spec, models
 from ssfx.lab.workloads.initial_weights import named_weights
@@ -64,6 +65,7 @@ def resolve_job(words: Iterable[str]) -> Job:
 
     Repeats are the outer loop, so that whatever disturbs the machine for a while hits all schemes alike.
     """
+    words, ranks = split_ranks(words)
     request = with_recipe(with_own_data(read(without_data_keys(words))))
     said = {key: request.pop(key) for key in list(request) if key.startswith(f"cluster.{PREFIX}")}
     for key in ("preset", "wandb", "wandb_project", "wandb_tags", "stall_timeout_s", "jobs"):
@@ -76,17 +78,17 @@ def resolve_job(words: Iterable[str]) -> Job:
                 "simulate or advise"
             )
     found = grid(request)
-    virtual = found.engine == "simulate"
-    if virtual:
+    simulates, virtual = found.engine == "simulate", found.engine == "virtual"
+    if simulates:
         check_keys([*request, "model.path"] if weights_folder() else request)
     for key in found.axes:
-        if key.startswith("cluster.") and not virtual:
+        if key.startswith("cluster.") and not simulates and not virtual:
             _check_described(key, found.engine)
     points, baselines, without_density = completed(found.points)
-    resolved = [_resolve(point, found) for point in points]
+    resolved = [_resolve(point, found, ranks) for point in points]
     config, cluster, shared, _ = resolved[0]
     site = _site(said, config, found.engine)
-    repeats = 1 if virtual else max(settings.repeats for _, _, settings, _ in resolved)
+    repeats = 1 if simulates else max(settings.repeats for _, _, settings, _ in resolved)
     found_cases: dict[str, tuple[Case, dict[str, Any]]] = {}
     for repeat in range(repeats):
         for composed, _, settings, case in resolved:
@@ -95,7 +97,7 @@ def resolve_job(words: Iterable[str]) -> Job:
                 found_cases.setdefault(one.run_id, (one, composed))
     cases = tuple(case for case, _ in found_cases.values())
     check_jobs(cases, shared.jobs, found.engine)
-    targets = tuple({case.calibration: target_of(case) for case in cases if virtual}.values())
+    targets = tuple({case.calibration: target_of(case) for case in cases if simulates or virtual}.values())
     return Job(
         found.experiment, config["preset"]["name"], found.engine,
         Mirror(shared.wandb, results_dir() / "wandb", shared.wandb_project, shared.wandb_tags),
@@ -133,14 +135,18 @@ def _check_described(key: str, engine: str) -> None:
     raise ConfigError(f"{key} describes another cluster than the one that is here; drop it, or add engine=simulate")
 
 
-def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settings, Case]:
+def _resolve(point: Point, found: Grid, ranks: int) -> tuple[dict[str, Any], Cluster, Settings, Case]:
     config = with_steps(compose(point))
     settings = Settings.of(config)
-    cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
+    virtual = found.engine == "virtual"
+    if virtual:
+        check_virtual(settings)
+    # The device of virtual ranks is here, that of their cluster is the cluster's.
+    cluster = cluster_of(config["cluster"], settings.world_size, "auto" if virtual else settings.device)
     shared = shared_model(settings, cluster, found.engine)
     parts = components(config, settings.density, asked="density" in point)
     parts = with_memory(on_nodes(parts, cluster) if shared is None else parts, shared, asked="memory" in found.axes)
-    if found.engine not in ("simulate", "slurm"):
+    if found.engine not in ("simulate", "slurm", "virtual"):
         check_here(cluster, settings.threads)
     check_recorded(point, cluster)
     case = Case(
@@ -185,7 +191,10 @@ def _resolve(point: Point, found: Grid) -> tuple[dict[str, Any], Cluster, Settin
     )
     if found.engine == "simulate":
         case = simulated(case)
-    check_case(case)
+    elif virtual:
+        case = virtual_case(case, cluster, settings.device, ranks)
+    else:
+        check_case(case)
     return config, cluster, settings, case
 
 

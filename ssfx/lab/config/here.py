@@ -69,7 +69,7 @@ def engine_of(name: str, clusters: Sequence[str]) -> str:
 
     if name != "auto" and name not in engines:
         raise unknown("engine", name, ["auto", *engines.names()])
-    if name == "simulate":
+    if name in ("simulate", "virtual"):
         return name
     if name == "slurm":
         for cluster in clusters:

@@ -32,7 +32,7 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
     """
     results = job.results()
     first = results[0]
-    whole, *other_ranks = (_records(job, rank) for rank in range(job.case.world_size))
+    whole, *other_ranks = (_records(job, rank) for rank in range(job.case.trained_ranks))
     timed, note = _timed(job.case, whole)
     records, *others = ([each[step] for step in timed] for each in (whole, *other_ranks))
     metrics = {

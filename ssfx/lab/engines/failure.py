@@ -77,7 +77,7 @@ def diagnose(job: Job, exit_code: int, ended: Collection[int] = ()) -> Failure:
         return Failure(None, "setup", 0, f"torchrun was killed by {_signal(exit_code)}")
     codes, errors = _exit_codes(job), _errors(job)
     own = {rank: error for rank, error in errors.items() if not is_peer_error(error[1])}
-    silent = [rank for rank in range(job.case.world_size) if rank not in errors]
+    silent = [rank for rank in range(job.case.trained_ranks) if rank not in errors]
     stopped = [rank for rank in silent if rank in ended or codes.get(rank) in (-signal.SIGTERM, 0)]
     gone = [rank for rank in silent if rank not in stopped]
     killed = [rank for rank in gone if codes.get(rank, 0) < 0]

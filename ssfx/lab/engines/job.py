@@ -41,32 +41,32 @@ class Job:
 
     def done(self) -> bool:
         """True when every rank has left its result."""
-        return all(self._file("result", rank).exists() for rank in range(self.case.world_size))
+        return all(self._file("result", rank).exists() for rank in range(self.case.trained_ranks))
 
     def stopped_at(self) -> int | None:
         """Return the step after which all ranks have stopped at a checkpoint; None when they have not."""
-        paths = [self._file("stopped", rank) for rank in range(self.case.world_size)]
+        paths = [self._file("stopped", rank) for rank in range(self.case.trained_ranks)]
         if not all(path.exists() for path in paths):
             return None
         return max(read(path, lambda text: int(loads(text)["step"])) for path in paths)
 
     def results(self) -> list[dict[str, Any]]:
         """Return the results of all ranks, in rank order."""
-        return [read(self._file("result", rank), rank_result) for rank in range(self.case.world_size)]
+        return [read(self._file("result", rank), rank_result) for rank in range(self.case.trained_ranks)]
 
     def failures(self) -> dict[int, dict[str, Any]]:
         """Return time and error of the failure reports by rank; one that cannot be read says so."""
-        paths = {rank: self._file("failure", rank) for rank in range(self.case.world_size)}
+        paths = {rank: self._file("failure", rank) for rank in range(self.case.trained_ranks)}
         return {rank: _failure(path) for rank, path in paths.items() if path.exists()}
 
     def beats(self) -> dict[int, Beat]:
         """Return the latest heartbeats by rank; ranks that have not begun are absent."""
-        beats = {rank: read_beat(self.attempt_dir, rank) for rank in range(self.case.world_size)}
+        beats = {rank: read_beat(self.attempt_dir, rank) for rank in range(self.case.trained_ranks)}
         return {rank: beat for rank, beat in beats.items() if beat is not None}
 
     def progress(self) -> tuple[object, ...]:
         """Return something that changes whenever any rank makes progress."""
-        logs = (self.attempt_dir / f"rank{rank}.jsonl" for rank in range(self.case.world_size))
+        logs = (self.attempt_dir / f"rank{rank}.jsonl" for rank in range(self.case.trained_ranks))
         return (self.beats(), [log.stat().st_size if log.exists() else 0 for log in logs])
 
     def new_records(self) -> list[dict[str, Any]]:

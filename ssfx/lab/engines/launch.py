@@ -173,7 +173,7 @@ class Launch:
                 self._fail(job, self._diagnose(job, codes))
             beats = job.beats()
             if self._on_wait is not None:
-                self._on_wait(job, waits_for(beats, job.case.world_size))
+                self._on_wait(job, waits_for(beats, job.case.trained_ranks))
             self._remember([beat.pid for beat in beats.values()])
             if any(code is not None and code < 0 for code in codes):
                 ending = time.monotonic() - 1.0  # a torchrun that was killed will not notice anything
@@ -187,7 +187,7 @@ class Launch:
             now = job.progress()
             if now != seen:
                 seen, since = now, time.monotonic()
-            quiet = len(beats) < job.case.world_size or any(beat.phase in QUIET for beat in beats.values())
+            quiet = len(beats) < job.case.trained_ranks or any(beat.phase in QUIET for beat in beats.values())
             limit = self._patience.quiet_s if quiet else self._patience.stall_s
             if time.monotonic() - since > limit:
                 failure = diagnose_stall(job, limit)

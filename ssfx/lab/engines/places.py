@@ -43,23 +43,23 @@ def places(case: Case, jobs: int) -> list[Place]:
     if jobs == 1:
         return [Place()]
     cores = len(machine.own_cores())
-    needed = case.world_size * case.threads if case.device == "cpu" else 1
+    needed = case.processes * case.threads if case.trains_on == "cpu" else 1
     if jobs * needed > cores:
-        ranks = f"of {case.world_size} ranks with {case.threads} thread(s) each" if case.device == "cpu" else ""
+        ranks = f"of {case.processes} ranks with {case.threads} thread(s) each" if case.trains_on == "cpu" else ""
         raise ConfigError(
             f"jobs={jobs} cases {ranks} need {jobs * needed} cores, and {cores} are here; "
             f"use jobs={max(1, cores // needed)}"
         )
     shares = machine.core_shares(jobs)
-    if case.device == "cpu":
+    if case.trains_on == "cpu":
         return [Place(tuple(share)) for share in shares]
     gpus = machine.visible_gpus()
-    if jobs * case.world_size > len(gpus):
+    if jobs * case.processes > len(gpus):
         raise ConfigError(
-            f"jobs={jobs} cases of {case.world_size} ranks need {jobs * case.world_size} GPUs, and {len(gpus)} are "
-            f"here; use jobs={max(1, len(gpus) // case.world_size)}"
+            f"jobs={jobs} cases of {case.processes} ranks need {jobs * case.processes} GPUs, and {len(gpus)} are "
+            f"here; use jobs={max(1, len(gpus) // case.processes)}"
         )
-    parts = [gpus[n * case.world_size : (n + 1) * case.world_size] for n in range(jobs)]
+    parts = [gpus[n * case.processes : (n + 1) * case.processes] for n in range(jobs)]
     return [
         Place(tuple(share), {"CUDA_VISIBLE_DEVICES": ",".join(part)}) for share, part in zip(shares, parts, strict=True)
     ]
@@ -67,5 +67,5 @@ def places(case: Case, jobs: int) -> list[Place]:
 
 def check_room(cases: Iterable[Case], jobs: int) -> None:
     """Raise ConfigError when `jobs` of the cases cannot run at the same time without sharing cores or GPUs."""
-    for case in {(case.device, case.world_size, case.threads): case for case in cases}.values():
+    for case in {(case.trains_on, case.processes, case.threads): case for case in cases}.values():
         places(case, jobs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ctypes import CDLL
 from dataclasses import asdict
 from functools import partial
@@ -116,13 +116,14 @@ def _end_with_parent() -> None:
 def _compute(started_with: dict[str, object], case: Case) -> Computed:
     with doing(f"planning and simulating {case.label}"):
         target, step = simulate_case(case)
-    return _row(case, target, step, started_with), step if case.trace else None
+    return row_of(case, target, step, started_with), step if case.trace else None
 
 
-def _row(case: Case, target: Target, step: Simulated, started_with: dict[str, object]) -> Row:
+def row_of(case: Case, target: Target, step: Simulated, started_with: Mapping[str, object]) -> Row:
+    """Return the row of a case whose step was simulated on `target`; `started_with`: what `manifest.code` said."""
     profile, system = target.profile, target.system
     manifest: dict[str, Any] = {
-        "code": started_with,
+        "code": dict(started_with),
         "versions": versions(),
         "exit_reason": "finished",
         "plan_digest": step.plan.digest,

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -51,18 +51,13 @@ WAIT_S = 0.05
 
 def main(batch_file: str) -> None:
     """Run every case of the batch on this rank; end the process with code 1 at the first failure."""
-    batch = read(Path(batch_file), _batch)
+    batch = read_batch(batch_file)
     rank = int(os.environ["RANK"])
-    _die_with_launcher()
+    die_with_launcher()
     task = RankRun(batch["jobs"][0], rank)
     try:
         _join(task.case, batch["store"])
-        if task.case.device == "cpu" and any(_has_compressor(job) for job in batch["jobs"]):
-            from ssfx.compressors.kernels.cpu.jit import (
-                watch_compiling,  # late: numba takes a second, and dense cases need none
-            )
-
-            watch_compiling(lambda starts: task.compiling(starts))
+        watch_kernels(batch["jobs"], lambda starts: task.compiling(starts))
         for number, job in enumerate(batch["jobs"]):
             if number:
                 task = RankRun(job, rank)
@@ -95,6 +90,8 @@ class RankRun:
         self.case = _case_in(self.run_dir)
         self._sync: Sync | ShardedExchange | None = None
         self._handles: list[Any] = []
+        self._where: dict[str, Any] = {}
+        """What `attach` is told of this rank besides."""
         self._inject = Injector(rank, self.run_dir, self.attempt_dir)
 
     def set_phase(self, phase: str) -> None:
@@ -113,13 +110,10 @@ class RankRun:
         """Train and evaluate the case; its result file exists afterwards."""
         started, before = now(), (time.perf_counter(), busy_s(), time.process_time())
         _seed(self.case.seed)
-        _reset_peak_memory(self.case.device)
+        _reset_peak_memory(self.case.trains_on)
         self.set_phase("setup")
         with created(self.attempt_dir / f"rank{self.rank}.jsonl") as log:
-            requests = StopRequests(
-                self.attempt_dir, self.rank, one_machine=os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
-            )
-            requests.listen()
+            requests = self._requests()
 
             def on_step(record: StepRecord) -> bool:
                 line = record.to_json() + "\n"
@@ -132,7 +126,7 @@ class RankRun:
                 self._end_step(record.step + 1, last)
                 return last
 
-            outcome = _resolve(train)(self.case, on_step, self._attach, checkpoint_dir=self.run_dir / "checkpoint")
+            outcome = self._train(_resolve(train), on_step)
         after = (time.perf_counter(), busy_s(), time.process_time())
         wall_s, machine_s, own_s = (b - a for a, b in zip(before, after, strict=True))
         self._save_plan()
@@ -140,7 +134,7 @@ class RankRun:
             "rank": self.rank, "metrics": outcome.metrics, "dataset_fingerprint": outcome.data_fingerprint,
             "first_step": outcome.first_step, "notes": outcome.notes,
             "plan_digest": self._sync.plan.digest if self._sync else None,
-            "peak_memory_bytes": _peak_memory(self.case.device), "gpus": accelerator.names(self.case.device),
+            "peak_memory_bytes": _peak_memory(self.case.trains_on), "gpus": accelerator.names(self.case.trains_on),
             "started": started, "stopped": now(),
             "wall_s": wall_s, "machine_busy_s": machine_s, "own_busy_s": own_s,
             "cores": machine.own_cores(),
@@ -148,18 +142,30 @@ class RankRun:
         write_json(self.attempt_dir / f"result-rank{self.rank}.json", json.dumps(result))
         self._wait_for("result")
 
+    def _train(self, train: Callable[..., Any], on_step: Callable[[StepRecord], bool]) -> Any:
+        return train(self.case, on_step, self._attach, checkpoint_dir=self.run_dir / "checkpoint")
+
+    def _requests(self) -> StopRequests:
+        one_machine = os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
+        requests = StopRequests(self.attempt_dir, self.rank, one_machine=one_machine)
+        requests.listen()
+        return requests
+
     def _wait_for(self, kind: str) -> None:
         # Rank 0 evaluates alone, for as long as it takes. Waiting for it in a collective would end in a timeout, and
         # going on would let a failure in the next case end the evaluation of this one.
         left = [self.attempt_dir / f"{kind}-rank{rank}.json" for rank in range(self.case.world_size)]
         while not all(path.exists() for path in left):
             time.sleep(WAIT_S)
+        self._drop_stacks()
+
+    def _drop_stacks(self) -> None:
         if not self._stacks.tell():
             Path(self._stacks.name).unlink()
 
     def _attach(self, model: Any, optimizer: Any, **options: Any) -> Any:
         """ssfx.attach, with the phases, the plan and the trace kept for this attempt."""
-        found = attach(model, optimizer, trace=self.case.trace, **options)
+        found = attach(model, optimizer, trace=self.case.trace, **options, **self._where)
         self._sync = found if isinstance(found, Sync) else ShardedExchange(found, model, self.case)
         self._handles = observe_phases(model, optimizer, self.set_phase)
         self._save_plan()
@@ -204,10 +210,25 @@ class RankRun:
             write_json(self.attempt_dir / f"failure-rank{self.rank}.json", json.dumps(report))
 
 
-def _has_compressor(job: Mapping[str, Any]) -> bool:
-    case = _case_in(Path(job["run_dir"]))
+def watch_kernels(jobs: Sequence[Mapping[str, Any]], tell: Callable[[bool], None]) -> None:
+    """Call `tell` when a kernel for the CPU is compiled from now on, and when it is ready."""
+    cases = [_case_in(Path(job["run_dir"])) for job in jobs]
+    if cases[0].trains_on == "cpu" and any(map(_has_compressor, cases)):
+        from ssfx.compressors.kernels.cpu.jit import (
+            watch_compiling,  # late: numba takes a second, and dense cases need none
+        )
+
+        watch_compiling(tell)
+
+
+def _has_compressor(case: Case) -> bool:
     # Schemes that choose compressors have a memory.
     return any(spec is not None for spec in (case.compressor, case.memory, case.shard_compressor, case.weights))
+
+
+def read_batch(path: str) -> dict[str, Any]:
+    """Return the jobs of a launch and how they train."""
+    return read(Path(path), _batch)
 
 
 def _batch(text: str) -> dict[str, Any]:
@@ -223,7 +244,7 @@ def _case_in(run_dir: Path) -> Case:
     return case
 
 
-def _die_with_launcher() -> None:
+def die_with_launcher() -> None:
     """End this process when the launcher is gone, even killed: its end of the standard input pipe is then closed."""
     if not stat.S_ISFIFO(os.fstat(0).st_mode):
         return

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 import torch
-import torch.distributed as dist
 
+from ssfx.collectives.comm import Comm
 from ssfx.core.digests import loads, without_digest
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.files import DAMAGED, free_bytes, megabytes, numbered, of_writing, own_folder, replacing, write_json
+from ssfx.lab.workloads.control import agreed, gathered
 from ssfx.runtime.state_file import read_state
 
 KEEP = 2
@@ -42,18 +43,24 @@ class Loaded:
 class Checkpoints:
     """The checkpoints of one run, as one of its ranks sees them. All ranks call each method together.
 
-    `identity` says which run and data the states belong to; another identity or world size is refused. `group` is a
-    process group on the CPU (None: this process is the only rank).
+    `identity` says which run and data the states belong to; another identity or world size is refused. `comm` is on
+    the CPU (None: this is the only rank).
     """
 
     def __init__(
-        self, directory: Path, identity: Mapping[str, str], *, rank: int = 0, world_size: int = 1, group: Any = None
+        self,
+        directory: Path,
+        identity: Mapping[str, str],
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        comm: Comm | None = None,
     ) -> None:
         self.directory = directory
         self._identity = dict(identity)
         self._rank = rank
         self._world_size = world_size
-        self._group = group
+        self._comm = comm
 
     def save(self, step: int, state: Mapping[str, Any]) -> None:
         """Keep `state` as the checkpoint after `step` finished steps, then delete all but the last two.
@@ -157,16 +164,10 @@ class Checkpoints:
                 shutil.rmtree(folder)
 
     def _gather(self, own: Any) -> list[Any]:
-        found = [own] * self._world_size
-        if self._group is not None:
-            dist.all_gather_object(found, own, group=self._group)
-        return found
+        return gathered(self._comm, own)
 
     def _agree(self, found: Any) -> Any:
-        box = [found]
-        if self._group is not None:
-            dist.broadcast_object_list(box, src=0, group=self._group)
-        return box[0]
+        return agreed(self._comm, found)
 
 
 class _Target:

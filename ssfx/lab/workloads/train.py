@@ -15,12 +15,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ssfx.collectives.comm import Comm
+from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core import accelerator
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.lab.workloads.base import Dataset, datasets, models
 from ssfx.lab.workloads.checkpoint import Checkpoints
 from ssfx.lab.workloads.checks import check_case
+from ssfx.lab.workloads.control import summed, together
 from ssfx.lab.workloads.initial_weights import start_from
 from ssfx.lab.workloads.metrics.tally import QUALITY, Tally, quality_of
 from ssfx.lab.workloads.precision import AUTOCAST, set_precision
@@ -28,6 +31,7 @@ from ssfx.lab.workloads.record import StepRecord
 from ssfx.lab.workloads.sharded import exchange_options, load_shards, local, shard, shards_in, whole
 from ssfx.lab.workloads.step import Stepper, make_optimizer
 from ssfx.lab.workloads.sync import Attach, Sync
+from ssfx.runtime.shared_weights import share_weights
 from ssfx.schemes import schemes
 
 MAX_NON_FINITE = 3
@@ -60,20 +64,22 @@ class TrainResult:
 
 
 def train(
-    case: Case, on_step: Callable[[StepRecord], bool | None], attach: Attach, *, checkpoint_dir: Path | None = None
-) -> TrainResult:
+    case: Case, on_step: Callable[[StepRecord], bool | None], attach: Attach, *, checkpoint_dir: Path | None = None,
+    comm: Comm | None = None,
+) -> TrainResult:  # fmt: skip
     """Train `case` on this rank to its last step, calling `on_step` after every one, and return the rank's result.
 
     Where `on_step` returns True, on all ranks after the same step, a checkpoint is written and StoppedAtCheckpoint
-    raised. The default process group must exist when world_size > 1. A complete checkpoint in `checkpoint_dir` is
-    resumed. Quality is measured by all ranks together where it is due; its time is in no record.
+    raised. The default process group must exist when world_size > 1, unless `comm` is a virtual rank's.
+    A complete checkpoint in `checkpoint_dir` is resumed. Quality is measured by all ranks together where it is due; its
+    time is in no record.
     Raises ConfigError for a case that cannot run here, RunError when the loss stays non-finite or data or checkpoint
     files fail.
     """
     check_case(case)
     if case.checkpoint_every and checkpoint_dir is None:
         raise ValueError("checkpoint_every needs a checkpoint_dir")
-    rank, group = _place(case)
+    rank, control = _place(case, comm)
     device = _device(case)
     torch.set_num_threads(case.threads)
     set_precision(case.precision)
@@ -86,6 +92,8 @@ def train(
     if case.sharding != "none":
         shard(case, model)
     optimizer = make_optimizer(case, model)
+    if comm is not None:
+        share_weights(model, optimizer, comm)
     scaler = torch.amp.GradScaler(case.device) if case.precision == "fp16" else None
     batches = data.train_loader(
         rank, case.world_size, case.batch_size, case.seed, device=case.device, workers=case.data_workers
@@ -100,7 +108,7 @@ def train(
         notes += prepare(model, AUTOCAST[case.precision])
     if checkpoint_dir is not None:
         identity = {"run": case.run_id, "data": data.fingerprint()}
-        checkpoints = Checkpoints(checkpoint_dir, identity, rank=rank, world_size=case.world_size, group=group)
+        checkpoints = Checkpoints(checkpoint_dir, identity, rank=rank, world_size=case.world_size, comm=control)
         loaded = checkpoints.load()
         notes += loaded.skipped
         if loaded.state is not None:
@@ -114,12 +122,12 @@ def train(
     metrics: dict[str, float | None] = {}
     stepper = Stepper(case, model, optimizer, sync, scaler, batches, device)
     while parts.step < case.steps:
-        compute_only = _compute_only(case, stepper, parts.step, group)
+        compute_only = _compute_only(case, stepper, parts.step, control)
         record = stepper.run(parts.step)
         if compute_only is not None:
             record = replace(record, control_forward_s=compute_only[0], control_backward_s=compute_only[1])
         if due(case, parts.step):
-            point = measure(case, data, model, sync, rank, group)
+            point = measure(case, data, model, sync, rank, control)
             metrics = {name: value for name, value in point.items() if name in QUALITY}
             record = replace(record, evaluated=point)
         stop = on_step(record)
@@ -129,19 +137,18 @@ def train(
         if stop and checkpoints and parts.step < case.steps:
             raise StoppedAtCheckpoint(parts.step)
     if case.evaluate and not metrics:  # the checkpoint that was resumed is of the last step
-        point = measure(case, data, model, sync, rank, group)
+        point = measure(case, data, model, sync, rank, control)
         metrics = {name: value for name, value in point.items() if name in QUALITY}
     sync.detach()
     return TrainResult({"skipped_steps": parts.skipped_steps, **metrics}, data.fingerprint(), first_step, notes)
 
 
-def _compute_only(case: Case, stepper: Stepper, step: int, group: Any) -> tuple[float, float] | None:
+def _compute_only(case: Case, stepper: Stepper, step: int, control: Comm | None) -> tuple[float, float] | None:
     """Return the times of a pass without exchange, if one is to precede `step`, which all ranks then begin together."""
     if not case.time_compute_only or step < case.warmup_steps:
         return None
     times_s = stepper.compute_only(step)
-    if group is not None:
-        dist.barrier(group=group)  # or the step would begin with waiting for the rank whose pass took longest
+    together(control)  # or the step would begin with waiting for the rank whose pass took longest
     return times_s
 
 
@@ -207,14 +214,16 @@ def _with_steps(case: Case) -> dict[str, Any]:
     return schemes[case.scheme].for_run(case.scheme_options, case.steps)
 
 
-def _place(case: Case) -> tuple[int, Any]:
-    """Return this process's rank and a CPU group for what is not gradient exchange, which has its own ordered queue."""
+def _place(case: Case, comm: Comm | None) -> tuple[int, Comm | None]:
+    """Return this rank and a Comm on the CPU for what is not gradient exchange, which has its own ordered queue."""
+    if comm is not None:
+        return comm.rank, comm if comm.world_size > 1 else None
     world_size = dist.get_world_size() if dist.is_initialized() else 1
     if world_size != case.world_size:
         raise ConfigError(f"the case has world_size={case.world_size}, but {world_size} processes were started")
     if world_size == 1:
         return 0, None
-    return dist.get_rank(), _control_group(dist.group.WORLD)
+    return dist.get_rank(), TorchComm(_control_group(dist.group.WORLD))
 
 
 @functools.cache
@@ -300,16 +309,18 @@ def due(case: Case, step: int) -> bool:
     return case.evaluate and (step + 1 == case.steps or bool(every and (step + 1) % every == 0))
 
 
-def measure(case: Case, data: Dataset, model: nn.Module, sync: Sync, rank: int, group: Any) -> dict[str, float | None]:
+def measure(
+    case: Case, data: Dataset, model: nn.Module, sync: Sync, rank: int, comm: Comm | None
+) -> dict[str, float | None]:  # fmt: skip
     """Return the metrics of quality and the state of the exchange, the same on all ranks; None for what is not finite.
 
     Besides quality: `error_norm`, the Euclidean norm of what a rank has not sent yet, mean over ranks, and `threshold`,
     that of a collective that steers one (where there is one), and `union_density`, the fraction of elements of the
     averaged gradient that are not zero. Running statistics are averaged over ranks for the measurement alone.
     """
-    with averaged_buffers(model, case.world_size, group), whole(case, model):
+    with averaged_buffers(model, case.world_size, comm), whole(case, model):
         tally = data.tally(model, rank, case.world_size)
-    total = _summed(tally | _exchange_state(model, sync), group)
+    total = _summed(tally | _exchange_state(model, sync), comm)
     ranks = total.pop("ranks")
     found = quality_of(total)
     for name in ("error_norm", "threshold", "union_density"):
@@ -330,17 +341,16 @@ def _exchange_state(model: nn.Module, sync: Sync) -> Tally:
     return found
 
 
-def _summed(tally: Tally, group: Any) -> Tally:
-    if group is None:
+def _summed(tally: Tally, comm: Comm | None) -> Tally:
+    if comm is None:
         return tally
     names = sorted(tally)
     sums = torch.tensor([tally[name] for name in names], dtype=torch.float64)
-    dist.all_reduce(sums, group=group)
-    return dict(zip(names, sums.tolist(), strict=True))
+    return dict(zip(names, summed(comm, sums).tolist(), strict=True))
 
 
 @contextmanager
-def averaged_buffers(model: nn.Module, world_size: int, group: Any) -> Iterator[None]:
+def averaged_buffers(model: nn.Module, world_size: int, comm: Comm | None) -> Iterator[None]:
     """Replace every floating-point buffer (running statistics) by its mean over ranks for the block; one all-reduce."""
     buffers = [b for b in model.buffers() if b.is_floating_point()]
     if world_size == 1 or not buffers:
@@ -348,8 +358,7 @@ def averaged_buffers(model: nn.Module, world_size: int, group: Any) -> Iterator[
         return
     before = [buffer.clone() for buffer in buffers]
     flat = torch.cat([b.detach().float().flatten() for b in buffers]).cpu()
-    dist.all_reduce(flat, group=group)
-    flat /= world_size
+    summed(comm, flat).div_(world_size)
     with torch.no_grad():
         for buffer, mean in zip(buffers, flat.split([b.numel() for b in buffers]), strict=True):
             buffer.copy_(mean.view_as(buffer))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.distributed import get_process_group_ranks
 
-from ssfx.collectives.comm import Comm
+from ssfx.collectives.torch_comm import TorchComm
 from ssfx.compressors.memories import Memory
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
@@ -71,7 +71,9 @@ def attach_sharded(
         )
     between = None
     if replicas is not None:
-        between = Leg(groups, *_asked(optimizers, asked, options, False), Comm(replicas, model_device(model)), exempt)
+        between = Leg(
+            groups, *_asked(optimizers, asked, options, False), TorchComm(replicas, model_device(model)), exempt
+        )
         if between.scheme.profiled:
             between = between.with_costs(costs)
         options = {}
@@ -85,12 +87,14 @@ def attach_sharded(
             sums = dict(sums)
             asked = {key: sums.pop(key, "ddp" if key == "scheme" else None) for key in asked}
             options = sums
-        summed = ShardSum(groups, *_asked(optimizers, asked, options, True), Comm(shards, model_device(model)), exempt)
+        summed = ShardSum(
+            groups, *_asked(optimizers, asked, options, True), TorchComm(shards, model_device(model)), exempt
+        )
     weights = None
     if gathered_by is not None:
         if shards.size() == 1:
             raise ConfigError("the mesh has one shard, so no weights are gathered; leave weights out")
-        weights = weights_leg(found, gathered_by, Comm(shards, model_device(model)), exempt)
+        weights = weights_leg(found, gathered_by, TorchComm(shards, model_device(model)), exempt)
     first = between or summed
     assert first is not None
     notice_voting_zeros(model, first.given.get("compressor"), first.comm.rank)

@@ -1,0 +1,219 @@
+"""TorchComm: exchanges by torch.distributed, the only place that calls it for gradients.
+
+A process group takes the tag of a collective from a counter when it is issued, so all ranks must issue the same
+operations in the same order from one thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ssfx.collectives.comm import LOOK_EVERY, Comm, Notes, Pending
+from ssfx.core import accelerator
+from ssfx.core.errors import RunError
+from ssfx.core.lazy import torch
+
+_POLL_S = 0.02
+
+
+class _Watched:
+    """A work of gloo whose `wait` calls `look` once a second, so that it ends when a peer will never come."""
+
+    def __init__(self, work: Any, look: Callable[[], None]) -> None:
+        self._work, self._look = work, look
+
+    def wait(self) -> None:
+        while True:
+            try:
+                self._work.wait(LOOK_EVERY)
+            except RuntimeError:
+                if self._work.is_completed() and self._work.exception() is not None:
+                    self._look()  # a peer that said why it went is a better reason than its closed connection
+                    raise
+                self._look()
+            else:
+                return
+
+    def is_completed(self) -> bool:
+        return bool(self._work.is_completed())
+
+
+class _All:
+    """Several works as one."""
+
+    def __init__(self, works: Iterable[Any]) -> None:
+        self._works = list(works)
+
+    def wait(self) -> None:
+        for work in self._works:
+            work.wait()
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+
+@dataclass(slots=True, eq=False)
+class _Own:
+    """A group of all ranks for exchanges alone, and the default group that it is of."""
+
+    group: Any
+    world: Any
+    free: bool = False
+
+
+_made: list[_Own] = []
+"""In the order in which all ranks made them. Which are free differs by rank for a while: an exchange that was dropped
+is let go when Python collects garbage."""
+
+
+def _own_group(device: torch.device) -> _Own:
+    """Return a group that is free on every rank, or a new one; all ranks call it together."""
+    import torch.distributed as dist
+
+    world = dist.group.WORLD
+    if _made and _made[0].world is not world:  # torch.distributed was shut down and set up again
+        _made.clear()
+    if _made:
+        free = torch.tensor([one.free for one in _made], dtype=torch.int32, device=device)
+        dist.all_reduce(free, op=dist.ReduceOp.MIN)
+        for one, everywhere in zip(_made, free.tolist(), strict=True):
+            if everywhere:
+                one.free = False
+                return one
+    _made.append(_Own(dist.new_group(), world))
+    return _made[-1]
+
+
+def _through_host(device: torch.device, group: Any) -> bool:
+    """True where messages between two ranks go by gloo, which takes the address of a tensor for one of the host."""
+    import torch.distributed as dist
+
+    return not accelerator.host_reads(device) and f"{device.type}:gloo" in dist.get_backend_config(group)
+
+
+class StoreNotes(Notes):
+    """Notes in the store in which the ranks met."""
+
+    def __init__(self) -> None:
+        from torch.distributed import distributed_c10d
+
+        store: Any = distributed_c10d._get_default_store()
+        self._store = store
+        self.patience_s = float(store.timeout.total_seconds())
+
+    def write(self, key: str, text: str) -> None:
+        """Every rank can read `text` from now on."""
+        self._store.set(key, text)
+
+    def write_first(self, key: str, text: str) -> None:
+        """As `write`, unless there is a note."""
+        self._store.compare_set(key, "", text)
+
+    def read(self, key: str) -> str | None:
+        """Return the note, None if there is none; RunError if the store is gone."""
+        try:
+            return self._store.get(key).decode() if self._store.check([key]) else None
+        except RuntimeError as error:  # torch's DistError is one
+            first = str(error).splitlines()[0]
+            raise RunError(
+                f"the store where the ranks met is gone, and with it rank 0 or the launcher ({first})"
+            ) from None
+
+    def pause(self) -> None:
+        """Wait for a moment."""
+        time.sleep(_POLL_S)
+
+
+class TorchComm(Comm):
+    """A rank of a process group.
+
+    For all ranks (`group` None) the group is one of its own, so that collectives of the model (SyncBatchNorm) or of the
+    script cannot mix with the exchange; it is used again after `release`, never closed: a peer may still be reading. A
+    group that is given is used as it is and must be left to the exchange during backward. One rank alone needs no
+    group.
+    """
+
+    def __init__(self, group: Any = None, device: torch.device | None = None) -> None:
+        import torch.distributed as dist
+
+        self._dist = dist
+        up = dist.is_initialized()
+        super().__init__(dist.get_rank(group) if up else 0, dist.get_world_size(group) if up else 1, device, group)
+        self._own = _own_group(self.device) if group is None and self.world_size > 1 else None
+        if self._own is not None:
+            self.group = self._own.group
+        self._through_host = self.world_size > 1 and _through_host(self.device, self.group)
+
+    @property
+    def takes_shorter(self) -> bool:
+        """Gloo fills a part of the tensor; NCCL must know the length."""
+        return not accelerator.queued(self.device)
+
+    @property
+    def notes(self) -> Notes:
+        """Notes in the store in which the ranks met."""
+        return StoreNotes()
+
+    def release(self) -> None:
+        """Give a group of its own back for the next Comm, and look for nobody any more; nothing may be under way."""
+        super().release()
+        if self._own is not None:
+            self._own.free = True
+            self._own = None
+
+    def _all_reduce(self, tensor: torch.Tensor, op: str) -> Pending:
+        reduce_op = self._dist.ReduceOp.MAX if op == "max" else self._dist.ReduceOp.SUM
+        work = self._dist.all_reduce(tensor, op=reduce_op, group=self.group, async_op=True)
+        return Pending(self._watched(work), tensor)
+
+    def _all_gather(self, tensor: torch.Tensor) -> Pending:
+        out = torch.empty(self.world_size * tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        # torch 2.14 gave it a new name and warns at every call of the old one, which is all that earlier ones have.
+        gather = getattr(self._dist, "all_gather_single", None) or self._dist.all_gather_into_tensor
+        work = gather(out, tensor, group=self.group, async_op=True)
+        return Pending(self._watched(work), out.view(self.world_size, -1))
+
+    def _reduce_scatter(self, tensor: torch.Tensor) -> Pending:
+        out = torch.empty(tensor.numel() // self.world_size, dtype=tensor.dtype, device=tensor.device)
+        scatter = getattr(self._dist, "reduce_scatter_single", None) or self._dist.reduce_scatter_tensor
+        return Pending(self._watched(scatter(out, tensor, group=self.group, async_op=True)), out)
+
+    def _broadcast(self, tensor: torch.Tensor, source: int) -> Pending:
+        group_source = self._dist.get_global_rank(self.group, source) if self.group is not None else source
+        work = self._dist.broadcast(tensor, group_source, group=self.group, async_op=True)
+        return Pending(self._watched(work), tensor)
+
+    def _all_to_all(self, rows: torch.Tensor) -> Pending:
+        out = torch.empty_like(rows)
+        work = self._dist.all_to_all_single(out.view(-1), rows.view(-1), group=self.group, async_op=True)
+        return Pending(self._watched(work), out)
+
+    def _swap(self, sends: Mapping[int, torch.Tensor], receives: Mapping[int, torch.Tensor]) -> Pending:
+        dist = self._dist
+        filled = receives
+        if self._through_host:
+            sends = {peer: tensor.cpu() for peer, tensor in sends.items()}
+            receives = {peer: torch.empty_like(tensor, device="cpu") for peer, tensor in receives.items()}
+        ops = []
+        order = [(self.rank + s) % self.world_size for s in range(1, self.world_size)]
+        for operation, tensors, peers in ((dist.irecv, receives, order[::-1]), (dist.isend, sends, order)):
+            for peer in peers:
+                if peer in tensors and tensors[peer].numel():
+                    target = dist.get_global_rank(self.group, peer) if self.group is not None else peer
+                    ops.append(dist.P2POp(operation, tensors[peer], target, group=self.group))
+        works = dist.batch_isend_irecv(ops) if ops else []
+        nothing = torch.empty(0, dtype=torch.float32)
+
+        def land(done: torch.Tensor) -> torch.Tensor:
+            for peer, tensor in filled.items():
+                tensor.copy_(receives[peer])
+            return done
+
+        return Pending(_All(works), nothing, land if self._through_host else None)
+
+    def _watched(self, work: Any) -> Any:
+        # Work on a GPU is waited for by its stream; messages between two ranks cannot be waited for with a limit.
+        return work if accelerator.queued(self.device) or work is None else _Watched(work, self.look)

@@ -1,0 +1,234 @@
+"""Virtual ranks train as real ones do, in every bit; what cannot be done is said in one line."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from docs.markdown import python_blocks
+from runtime import work_virtual
+from runtime.cases import CASES, DENSE, Options, ident, of_scheme, turns
+from runtime.models import build, loss_of
+from runtime.pool import Pool
+
+import ssfx
+from ssfx.collectives.comm import Comm
+from ssfx.core.errors import ConfigError, RunError
+
+ALL = [*CASES, *(of_scheme(scheme, 2) for scheme in DENSE)]
+SOME = turns(ALL, [2, 3, 4])
+OTHERS = [(options, world) for options in ALL for world in (2, 3, 4) if (options, world) not in SOME]
+
+
+@pytest.fixture(scope="module")
+def eight() -> Iterator[Pool]:
+    pool = Pool(8)
+    yield pool
+    pool.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "world"),
+    [*SOME, *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS)],
+    ids=ident,
+)
+def test_real_ranks_are_equalled_in_every_bit(pool: Pool, options: Options, world: int) -> None:
+    assert_equal(pool, options, world)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", ALL, ids=ident)
+def test_eight_real_ranks_are_equalled_in_every_bit(eight: Pool, options: Options) -> None:
+    assert_equal(eight, options, 8)
+
+
+def assert_equal(pool: Any, options: Options, world: int) -> None:
+    options = {**options, **({"costs": of_scheme(options["scheme"], world)["costs"]} if "costs" in options else {})}
+    real = pool.run(work_virtual.on_gloo, world, options)
+    for share in (False, True):  # of the weights
+        assert_same(real, work_virtual.virtual(world, options, share=share))
+
+
+def assert_same(real: list[dict[str, Any]], virtual: list[dict[str, Any]]) -> None:
+    for rank, (one, other) in enumerate(zip(real, virtual, strict=True)):
+        for what, value in one.items():
+            if isinstance(value, dict):
+                assert value.keys() == other[what].keys(), what
+                for name, tensor in value.items():
+                    assert torch.equal(tensor, other[what][name]), (rank, what, name)
+            elif isinstance(value, torch.Tensor):
+                assert torch.equal(value, other[what]), (rank, what)
+            else:
+                assert value == other[what], (rank, what)
+
+
+def attached(comm: Comm, **options: Any) -> tuple[Any, Any, Any]:
+    model = build("mlp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return model, optimizer, ssfx.attach(model, optimizer, comm=comm, **options)
+
+
+def unequal_batches(rank: int, comm: Comm) -> None:
+    model, optimizer, _ = attached(comm, scheme="oktopk")
+    for step in range(4 - rank):
+        loss_of(model, rank, step).backward()
+        optimizer.step()
+
+
+def detaches_early(rank: int, comm: Comm) -> None:
+    model, _, sync = attached(comm)
+    for step in range(4 - rank):
+        loss_of(model, rank, step).backward()
+    sync.detach()
+
+
+def raises_in_backward(rank: int, comm: Comm) -> None:
+    model, _, _ = attached(comm, scheme="per_tensor")
+    if rank == 1:
+        model.first.weight.register_hook(lambda grad: 1 / 0)
+    loss_of(model, rank, 0).backward()
+
+
+def joins(rank: int, comm: Comm) -> None:
+    with attached(comm)[2].join():
+        pass
+
+
+def loads_alone(rank: int, comm: Comm) -> None:
+    model, _, sync = attached(comm, scheme="per_tensor")
+    if rank == 0:
+        sync.load_state_dict(sync.state_dict())
+    loss_of(model, rank, 0).backward()
+
+
+def other_models(rank: int, comm: Comm) -> None:
+    model = build("mlp" if rank else "tied")
+    ssfx.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), comm=comm)
+
+
+@pytest.mark.parametrize(
+    ("train", "error", "says"),
+    [
+        (unequal_batches, RunError, r"virtual rank .: .* rank 2 .* has ended; give all ranks as many batches"),
+        (detaches_early, RunError, r"virtual rank .: rank . has detached after . exchanges"),
+        (raises_in_backward, RunError, r"virtual rank 1 raised ZeroDivisionError"),
+        (joins, ConfigError, r"virtual rank 0: join\(\) needs real ranks"),
+        (loads_alone, RunError, r"virtual rank .: .*rank 0 loads a state"),
+        (other_models, ConfigError, r"virtual rank .: parameter number 0 is .* on rank 0 and .* on ranks 1"),
+    ],
+)
+def test_one_error_names_the_rank_and_no_thread_is_left(train: Any, error: Any, says: str) -> None:
+    before = threading.active_count()
+    with pytest.raises(error, match=says) as caught:
+        ssfx.virtual_ranks(train, 3)
+    assert "\n" not in str(caught.value)
+    assert threading.active_count() == before
+
+
+def test_a_step_with_nan_on_one_rank_is_undone_on_all() -> None:
+    def train(rank: int, comm: Comm) -> tuple[bool, bool, int]:
+        model, optimizer, sync = attached(comm, scheme="oktopk")
+        loss_of(model, rank, 0).backward()
+        optimizer.step()
+        weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+        optimizer.zero_grad()
+        (loss_of(model, rank, 1) * (float("nan") if rank == 1 else 1.0)).backward()
+        optimizer.step()
+        same = all(torch.equal(weights[name], p) for name, p in model.named_parameters())
+        return bool(sync.last.skipped), same, sync.skipped_steps
+
+    assert ssfx.virtual_ranks(train, 3) == [(True, True, 1)] * 3
+
+
+def test_exchanges_of_two_models_do_not_mix() -> None:
+    def train(rank: int, comm: Comm) -> list[torch.Tensor]:
+        (one, first, _), (other, second, _) = attached(comm, scheme="oktopk"), attached(comm, scheme="per_tensor")
+        for step in range(3):
+            for model in (one, other) if rank else (other, one):
+                model.zero_grad()
+            (loss_of(one, rank, step) + loss_of(other, rank, step)).backward()
+            first.step()
+            second.step()
+        return [*one.parameters(), *other.parameters()]
+
+    ranks = ssfx.virtual_ranks(train, 3)
+    assert all(torch.equal(a, b) for rank in ranks[1:] for a, b in zip(ranks[0], rank, strict=True))
+
+
+def test_a_profile_of_another_model_is_refused() -> None:
+    def train(rank: int, comm: Comm) -> None:
+        model, other = build("mlp"), attached(comm)[2].profile
+        model.first = torch.nn.Linear(20, 301)
+        ssfx.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), comm=comm, profile=other)
+
+    with pytest.raises(ConfigError, match=r"profile= is of another model: parameter first.bias of shape"):
+        ssfx.virtual_ranks(train, 2)
+    with pytest.raises(ConfigError, match="at least one rank"):
+        ssfx.virtual_ranks(train, 0)
+
+
+def test_the_example_of_the_page_works_as_printed() -> None:
+    page = Path(__file__).parents[2] / "docs" / "attach.md"
+    (example,) = (block for block in python_blocks(page) if block.startswith("# virtual ranks\n"))
+    names: dict[str, Any] = {}
+    exec(example, names)
+    first = torch.nn.functional.mse_loss(torch.zeros(1), torch.tensor([20.0]) ** 0.5).item()  # of a model that says 0
+    assert len(names["losses"]) == 8
+    assert max(names["losses"]) < first / 2
+
+
+def test_sharded_models_need_real_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssfx.runtime.attach.is_sharded", lambda model: True)
+    with pytest.raises(ConfigError, match="virtual ranks exchange gradients of whole models"):
+        ssfx.virtual_ranks(lambda rank, comm: attached(comm), 2)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+def test_shared_weights_and_optimizer_state_are_in_memory_once(kind: Any) -> None:
+    def train(rank: int, comm: Comm) -> tuple[list[int], int, list[torch.Tensor]]:
+        model = build("tied")
+        optimizer = kind(model.parameters(), lr=0.1, fused=True)
+        if comm.world_size == 3:
+            ssfx.share_weights(model, optimizer, comm)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        ssfx.attach(model, optimizer, comm=comm, scheme="oktopk", density=0.1)
+        for step in range(3):
+            optimizer.zero_grad()
+            loss_of(model, 0, step, "tied").backward()
+            optimizer.step()
+            schedule.step()
+        return [p.data_ptr() for p in model.parameters()], len(optimizer.state), [*model.parameters()]
+
+    (places, states, weights), *others = ssfx.virtual_ranks(train, 3)
+    assert all(other[0] == places for other in others)
+    assert [len(places) > 0, states > 0 or kind is torch.optim.SGD] == [True, True]
+    assert [other[1] for other in others] == [0, 0]
+    with torch.no_grad():  # ranks that all see the same batches are one rank, but for rounding
+        (alone,) = ssfx.virtual_ranks(train, 1)
+        assert all(a.shape == b.shape and bool(torch.isfinite(a).all()) for a, b in zip(weights, alone[2], strict=True))
+
+
+def with_closure(rank: int, comm: Comm) -> None:
+    model = build("mlp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ssfx.share_weights(model, optimizer, comm)
+    optimizer.step(lambda: 0.0)
+
+
+def after_a_schedule(rank: int, comm: Comm) -> None:
+    model = build("mlp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    ssfx.share_weights(model, optimizer, comm)
+
+
+@pytest.mark.parametrize(
+    ("train", "says"), [(with_closure, "cannot step with a closure"), (after_a_schedule, "share weights before that")]
+)
+def test_what_shared_weights_cannot_do_is_refused(train: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        ssfx.virtual_ranks(train, 2)
