@@ -27,9 +27,7 @@ from ssfx.lab.workloads.sync import NoExchange, Stats, Sync
 def make_optimizer(case: Case, model: nn.Module) -> torch.optim.Optimizer:
     """Return the case's optimizer; `momentum` is beta1 of adam and adamw, whose beta2 is 0.999.
 
-    One fused kernel, on the CPU as on CUDA: it reads each tensor once. On the CPU torch's other path is several times
-    slower, and twice that where most second moments are zero, as they are after sparse gradients
-    (benchmarks/optimizers.py).
+    One fused kernel, on the CPU as on CUDA: it reads each tensor once.
     """
     parameters, decay = _groups(case, model), case.weight_decay
     if case.optimizer == "sgd":
