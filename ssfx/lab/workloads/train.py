@@ -25,9 +25,9 @@ from ssfx.lab.workloads.initial_weights import start_from
 from ssfx.lab.workloads.metrics.tally import QUALITY, Tally, quality_of
 from ssfx.lab.workloads.precision import AUTOCAST, set_precision
 from ssfx.lab.workloads.record import StepRecord
-from ssfx.lab.workloads.sharded import exchange_options, load_shards, local, shard, shards_in, whole
+from ssfx.lab.workloads.sharded import ShardedExchange, exchange_options, load_shards, local, shard, shards_in, whole
 from ssfx.lab.workloads.step import Stepper, make_optimizer
-from ssfx.lab.workloads.sync import Attach, Sync
+from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes
 
 MAX_NON_FINITE = 3
@@ -60,7 +60,11 @@ class TrainResult:
 
 
 def train(
-    case: Case, on_step: Callable[[StepRecord], bool | None], attach: Attach, *, checkpoint_dir: Path | None = None
+    case: Case,
+    on_step: Callable[[StepRecord], bool | None],
+    attach: Callable[..., Sync | ShardedExchange],
+    *,
+    checkpoint_dir: Path | None = None,
 ) -> TrainResult:
     """Train `case` on this rank to its last step, calling `on_step` after every one, and return the rank's result.
 
@@ -152,7 +156,7 @@ class _State:
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        sync: Sync,
+        sync: Sync | ShardedExchange,
         scaler: torch.amp.GradScaler | None,
         device: torch.device,
         *,
@@ -300,7 +304,9 @@ def due(case: Case, step: int) -> bool:
     return case.evaluate and (step + 1 == case.steps or bool(every and (step + 1) % every == 0))
 
 
-def measure(case: Case, data: Dataset, model: nn.Module, sync: Sync, rank: int, group: Any) -> dict[str, float | None]:
+def measure(
+    case: Case, data: Dataset, model: nn.Module, sync: Sync | ShardedExchange, rank: int, group: Any
+) -> dict[str, float | None]:
     """Return the metrics of quality and the state of the exchange, the same on all ranks; None for what is not finite.
 
     Besides quality: `error_norm`, the Euclidean norm of what a rank has not sent yet, mean over ranks, and `threshold`,
@@ -318,7 +324,7 @@ def measure(case: Case, data: Dataset, model: nn.Module, sync: Sync, rank: int, 
     return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
 
-def _exchange_state(model: nn.Module, sync: Sync) -> Tally:
+def _exchange_state(model: nn.Module, sync: Sync | ShardedExchange) -> Tally:
     stats = sync.stats()
     known = {"error_norm": stats.get("residual_norm"), "threshold": stats.get("threshold")}
     grads = [local(p.grad) for p in model.parameters() if p.grad is not None]
