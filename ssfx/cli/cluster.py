@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ssfx.cli.terminal import print_table, say
-from ssfx.core.digests import yaml_with_digest
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import write_atomic
 
@@ -46,7 +45,7 @@ def import_(files: tuple[Path, ...], name: str | None, nodes: int | None, device
     if path in files:
         raise ConfigError(f"{path} would be written over itself; choose another --name")
     found = imported(files, nodes=nodes, device=device)
-    write_atomic(path, yaml_with_digest(found.text))
+    write_atomic(path, found.text)
     try:
         _print(_cluster(str(path)))
     except ConfigError:

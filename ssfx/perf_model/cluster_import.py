@@ -10,9 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError
-from ssfx.core.files import DAMAGED
+from ssfx.core.files import DAMAGED, loads
 from ssfx.core.yaml_file import read_yaml
 from ssfx.perf_model import devices
 from ssfx.perf_model.exchange_tables import ExchangeTable, exchange_lines, sized, tables_of
