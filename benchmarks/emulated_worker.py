@@ -23,7 +23,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from emulated import BARRIER, DATASETS, LIMIT, MEASURES, NEAREST_LIMIT, scheme_of
-from runtime import Runner, loss
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
@@ -34,6 +33,7 @@ from ssfx.core.errors import SsfxError
 from ssfx.core.machine import share_cores
 from ssfx.lab.results.manifest import busy_s
 from ssfx.lab.workloads import datasets, models
+from ssfx.lab.workloads.objective import cross_entropy
 from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes
 
@@ -60,7 +60,7 @@ class Variant:
             model = torch_ddp(model, rest.removeprefix("DDP").strip())
         elif name != LIMIT:
             self._sync = attach(model, optimizer, *scheme_of(rest), costs)
-        self._runner = Runner(model, optimizer)
+        self._model, self._optimizer = model, optimizer
 
     def warm_up(self, losses: Sequence[Loss]) -> None:
         """Return when the plan is final; choose how many steps a visit has, the same number on all ranks."""
@@ -69,15 +69,15 @@ class Variant:
             options: Any = self._sync.scheme.options(self._sync.given)
             warm_steps = 1 + options.profile_iters
         for number in range(warm_steps):
-            self._runner.step(losses[number % len(losses)])
+            self._step(losses[number % len(losses)])
         while self._sync and self._sync.settling:
-            self._runner.step(losses[0])
+            self._step(losses[0])
         # Of the slowest rank, so that all come to the same number.
         self.steps = min(MOST_STEPS, max(2, round(VISIT_S / float(self._timed(losses, 1)[:, 0].max()))))
 
     def visit(self, losses: Sequence[Loss]) -> list[float]:
         """Return MEASURES per step: the time of the slowest rank, the mean over ranks of the rest."""
-        self._runner.step(losses[-1])  # not timed: it finds the caches and the line as another variant left them
+        self._step(losses[-1])  # not timed: it finds the caches and the line as another variant left them
         everyone = self._timed(losses, self.steps)
         return [float(everyone[:, 0].max()), *everyone[:, 1:].mean(0).tolist()]
 
@@ -87,11 +87,16 @@ class Variant:
             return None
         return str(self._sync.scheme.online(self._sync.given).compressor), self._sync.costs
 
+    def _step(self, loss: Loss) -> None:
+        self._optimizer.zero_grad()
+        loss(self._model).backward()
+        self._optimizer.step()
+
     def _timed(self, losses: Sequence[Loss], steps: int) -> torch.Tensor:
         dist.barrier()
         began, began_cpu = perf_counter(), process_time()
         for number in range(steps):
-            self._runner.step(losses[number])
+            self._step(losses[number])
         spent = [(perf_counter() - began) / steps, (process_time() - began_cpu) / steps]
         last = self._sync.last if self._sync else None
         parts = [last.sparsify_s, last.decode_s, last.exposed_comm_s, float(last.sent_bytes)] if last else [0.0] * 4
@@ -128,12 +133,16 @@ def attach(
     return ssfx.attach(model, optimizer, scheme=scheme, costs=known, **options)
 
 
+def loss_of(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    return cross_entropy(model, *batch)
+
+
 def measure(model: str, variants: list[str], rounds: int) -> dict[str, Any]:
     """Return MEASURES and NEAREST_LIMIT of every visit by variant, and the cores that something else kept busy."""
     entry = models[model]
     samples = datasets.build(DATASETS.get(model) or f"synthetic(model={model})")
     batches = samples.train_loader(dist.get_rank(), dist.get_world_size(), entry.batch_size, 0)
-    losses = [partial(loss, batch=batches[number]) for number in range(MOST_STEPS)]
+    losses: list[Loss] = [partial(loss_of, batch=batches[number]) for number in range(MOST_STEPS)]
     costs: dict[str, Any] = {}
     trained = {}
     for name in variants:

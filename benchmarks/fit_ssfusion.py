@@ -14,8 +14,7 @@ from typing import Any
 
 from experiments.common.claims.calibration_inputs import used_by
 from experiments.common.claims.ledger import claims_by_id
-from ssfx.core.digests import loads
-from ssfx.core.files import write_json
+from ssfx.core.files import loads, write_json
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.cluster import TREE_SHARES
 from ssfx.perf_model.shipped_profiles import load_shipped

@@ -10,8 +10,7 @@ from math import log
 from typing import Any
 
 from ssfx.advice.checked import network_of
-from ssfx.core.digests import loads
-from ssfx.core.files import read
+from ssfx.core.files import loads, read
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.cluster import Cluster
 

@@ -15,7 +15,7 @@ import click
 from ssfx.cli.completion import install_bash
 from ssfx.core.doing import aloud
 from ssfx.core.errors import ConfigError, SsfxError, unknown
-from ssfx.core.files import is_full, without_digests
+from ssfx.core.files import is_full
 from ssfx.core.plugins import declared
 
 INTERRUPTED = 130
@@ -107,13 +107,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 1 (a run failed), 2 (a request that cannot be met), 130 (Ctrl-C)."""
     gc.set_threshold(GARBAGE_AFTER)
     install_bash()
-    without_digests()
     try:
         with aloud():
             return _code_of(argv)
     finally:
         _over(argv)
-        _say_what_has_no_digest()
 
 
 def _over(argv: Sequence[str] | None) -> None:
@@ -153,13 +151,6 @@ def _code_of(argv: Sequence[str] | None) -> int:
         if error.filename is None:  # not of a file
             raise
         return _fail(f"{error.filename}: {error.strerror}", 1)
-
-
-def _say_what_has_no_digest() -> None:
-    if paths := without_digests():
-        who = f"{paths[0]} and {len(paths) - 1} more have" if len(paths) > 1 else f"{paths[0]} has"
-        why = "of an earlier version or an attempt under way: changes by hand cannot be seen"
-        click.echo(f"ssfx: {who} no digest, {why}", err=True)
 
 
 def _fail(text: str, code: int) -> int:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ssfx.cli.terminal import print_table, say
-from ssfx.core.digests import yaml_with_digest
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import write_atomic
 
@@ -33,9 +32,8 @@ def cluster() -> None:
 @click.option("--nodes", type=click.IntRange(1, 10**5), help="Machines, where a log does not list its devices.")
 @click.option("--device", default="", help="Data sheet of the devices, where none fits their name.")
 def import_(files: tuple[Path, ...], name: str | None, nodes: int | None, device: str) -> None:
-    """Make a cluster file of FILEs: nccl-tests or rccl-tests (text, JSON, CSV) of any of all_reduce, all_gather,
-    reduce_scatter, alltoall and sendrecv on any numbers of ranks; ssfx profile network; for structure nvidia-smi topo
-    -m, scontrol show node or partition, ibstat.
+    """Make a cluster file of FILEs: text of nccl-tests or rccl-tests, of any of all_reduce, all_gather, reduce_scatter,
+    alltoall and sendrecv on any numbers of ranks; ssfx profile network.
     """
     from ssfx.perf_model.cluster_import import imported
 
@@ -46,7 +44,7 @@ def import_(files: tuple[Path, ...], name: str | None, nodes: int | None, device
     if path in files:
         raise ConfigError(f"{path} would be written over itself; choose another --name")
     found = imported(files, nodes=nodes, device=device)
-    write_atomic(path, yaml_with_digest(found.text))
+    write_atomic(path, found.text)
     try:
         _print(_cluster(str(path)))
     except ConfigError:

@@ -9,10 +9,9 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal
 
-from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError
+from ssfx.core.files import loads
 from ssfx.core.numbers import whole
-from ssfx.core.old_files import up_to_date
 from ssfx.core.spec import Spec
 
 Device = Literal["cpu", "cuda"]
@@ -270,5 +269,5 @@ class Case:
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Case:
-        """Return the case of a JSON object, of this version or an earlier one; TypeError names an unknown field."""
-        return cls(**up_to_date("Case", raw))
+        """Return the case of a JSON object; TypeError names an unknown field."""
+        return cls(**raw)

@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from ssfx.core.digests import Changed, loads, with_digest, without_digest
 from ssfx.core.errors import ConfigError, RunError, SsfxError
 
 T = TypeVar("T")
@@ -23,7 +22,6 @@ DAMAGED = (ValueError, KeyError, TypeError, AttributeError, IndexError, Arithmet
 """What parsing raises for a file that is damaged, or of another version."""
 
 _LINK = "it is a symbolic link, and results are not kept through links; remove it"
-_without: dict[Path, None] = {}
 
 
 def open_unlinked(path: str | Path, flags: int) -> int:
@@ -115,8 +113,8 @@ def numbered(folder: Path, prefix: str) -> list[int]:
 
 
 def write_json(path: Path, text: str) -> None:
-    """Make `path` hold the JSON object or list `text` with its digest, as `write_atomic` does."""
-    write_atomic(path, with_digest(text) + "\n")
+    """Make `path` hold the JSON `text` and a line break, as `write_atomic` does."""
+    write_atomic(path, text.strip() + "\n")
 
 
 def is_full(error: OSError) -> bool:
@@ -144,35 +142,42 @@ def megabytes(nbytes: int) -> str:
     return f"{nbytes / 1e6:,.3g} MB" if nbytes < 1e9 else f"{nbytes / 1e6:,.0f} MB"
 
 
-def read(
-    path: Path, parse: Callable[[str], T], *, what: str = "", error: type[SsfxError] = RunError, digest: bool = True
-) -> T:
-    """Return what `parse` makes of the JSON file `path`; `error`, in one line with the path, where that is impossible.
+def loads(text: str) -> Any:
+    """Return what JSON `text` holds; ValueError when it is none. As in the standard, NaN and infinities are no JSON.
 
-    A file whose digest does not match is refused; one without any is read, and `without_digests` names it unless
-    `digest` is false: then people write such files. `what` says what a file is then and what to do about it: "not a
-    plan: run the case again".
+    The digest that earlier versions added to an object is left out.
     """
-    text = text_of(path, error)
-    try:
-        found = parse(text)
-    except SsfxError as own:
-        raise error(f"{path}: {own}") from None
-    except Changed as changed:
-        raise error(refusal(path, changed)) from None
-    except DAMAGED as broken:
-        raise error(_unreadable(path, broken, what)) from None
-    if digest:
-        note_digest(path, without_digest(text)[1])
+    found = _DECODER.decode(text.strip())
+    if isinstance(found, dict):
+        for name in ("content_sha256", "blessed"):
+            found.pop(name, None)
     return found
 
 
-def read_json(path: Path) -> Any:
-    """Return what the JSON file `path` holds, without its digest; RunError with file and line when it is corrupt.
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
-    For files that pass between processes of ssfx: whether one has a digest is not noted.
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
+
+
+def read(path: Path, parse: Callable[[str], T], *, what: str = "", error: type[SsfxError] = RunError) -> T:
+    """Return what `parse` makes of the JSON file `path`; `error`, in one line with the path, where that is impossible.
+
+    `what` says what a file is then and what to do about it: "not a plan: run the case again".
     """
-    return read(path, loads, digest=False)
+    text = text_of(path, error)
+    try:
+        return parse(text)
+    except SsfxError as own:
+        raise error(f"{path}: {own}") from None
+    except DAMAGED as broken:
+        raise error(_unreadable(path, broken, what)) from None
+
+
+def read_json(path: Path) -> Any:
+    """Return what the JSON file `path` holds; RunError with file and line when it is corrupt."""
+    return read(path, loads)
 
 
 def _unreadable(path: Path, broken: Exception, what: str) -> str:
@@ -205,21 +210,3 @@ def set_aside(path: Path) -> None:
     if aside.is_dir():
         shutil.rmtree(aside)
     path.replace(aside)
-
-
-def refusal(path: Path, changed: Changed, line: int = 1) -> str:
-    """Return the line that refuses a file that was changed, and says how to accept it."""
-    return f"{path}:{line}: {changed}; put back what was written, or accept it as it is: ssfx status --bless {path}"
-
-
-def note_digest(path: Path, has_one: bool) -> None:
-    """Note that a result without a digest was read."""
-    if not has_one:
-        _without[path] = None
-
-
-def without_digests() -> list[Path]:
-    """Return the results without a digest that were read since the last call: an earlier version wrote them."""
-    found = list(_without)
-    _without.clear()
-    return found

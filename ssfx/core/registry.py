@@ -30,12 +30,13 @@ class Registry(Generic[T]):
     """A table of components of one kind.
 
     A component that is asked for is looked for in the module of `package` that has its name or the beginning of it, so
-    that a hundred others need not be imported; if it is not there, and for every listing, all of them are, and plugins.
+    that a hundred others need not be imported; then in `table`, a module of several. If it is not there, and for every
+    listing, all of them are imported, and plugins.
     """
 
-    def __init__(self, kind: str, package: str) -> None:
+    def __init__(self, kind: str, package: str, table: str = "") -> None:
         self.kind = kind
-        self._package = package
+        self._package, self._table = package, table
         self._entries: dict[str, T] = {}
         self._loaded = False
 
@@ -55,8 +56,9 @@ class Registry(Generic[T]):
     def __contains__(self, name: str) -> bool:
         if name not in self._entries and not self._loaded:
             nearest = max((one for one in self._modules() if name.startswith(one)), key=len, default=None)
-            if nearest:
-                importlib.import_module(f"{self._package}.{nearest}")
+            for module in filter(None, (nearest, self._table)):
+                if name not in self._entries:
+                    importlib.import_module(f"{self._package}.{module}")
             if name not in self._entries:
                 self._load()
         return name in self._entries

@@ -9,7 +9,7 @@ from math import inf, isfinite
 from typing import Any
 
 from ssfx.core.case import Case
-from ssfx.core.digests import loads
+from ssfx.core.files import loads
 from ssfx.core.origin import Origin
 
 METRICS: dict[str, str] = {
@@ -102,7 +102,7 @@ class Row:
 
     @classmethod
     def from_json(cls, line: str) -> Row:
-        """Return the row that `to_json` wrote, with a digest or without; an error of DAMAGED for a corrupt line."""
+        """Return the row that `to_json` wrote; an error of DAMAGED for a corrupt line."""
         raw = loads(line)
         return cls(
             raw["run_id"], Case.of(raw["case"]), raw["metrics"], Origin(**raw["origin"]), raw["manifest"],

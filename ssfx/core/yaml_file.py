@@ -8,9 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ssfx.core.digests import Changed, check_yaml
 from ssfx.core.errors import ConfigError, nearest, unknown
-from ssfx.core.files import refusal, text_of
+from ssfx.core.files import text_of
 
 NO_NAMES: Mapping[str, str] = {}
 Keys = Mapping[str, "Keys | None"]
@@ -63,10 +62,7 @@ def _parsed(path: Path, _changed_ns: int) -> Mapping[str, Any]:
     if sum(map(text.count, ("[", "{", "- "))) > _MOST_LISTS:
         raise ConfigError(f"{path} holds more than {_MOST_LISTS} lists, so it describes no component")
     try:
-        check_yaml(text)
         found = yaml.load(text, _loader()) or {}
-    except Changed as changed:
-        raise ConfigError(f"{refusal(path, changed)}, or drop its first and last line") from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(found, Mapping):

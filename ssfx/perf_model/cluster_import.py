@@ -1,4 +1,4 @@
-"""Files that people have of a cluster, as the text of a cluster file: logs of exchanges, and what nodes say."""
+"""Files that people have of a cluster, as the text of a cluster file: logs of exchanges."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError
-from ssfx.core.files import DAMAGED
+from ssfx.core.files import DAMAGED, loads
 from ssfx.core.yaml_file import read_yaml
 from ssfx.perf_model import devices
 from ssfx.perf_model.exchange_tables import ExchangeTable, exchange_lines, sized, tables_of
 from ssfx.perf_model.links import link_kind
 from ssfx.perf_model.nccl_log import Log, logs_of, looks_like_log
-from ssfx.perf_model.node_text import NodeText, node_text
 
 LARGEST_BYTES = 64 * 2**20
 """A larger file is no log of one test."""
@@ -40,7 +38,6 @@ class Imported:
 @dataclass
 class _Files:
     logs: list[tuple[Log, str]] = field(default_factory=list)
-    nodes: list[tuple[NodeText, str]] = field(default_factory=list)
     tables: list[ExchangeTable] = field(default_factory=list)
     base: dict[str, Any] = field(default_factory=dict)
 
@@ -53,8 +50,7 @@ def imported(paths: Sequence[Path], *, nodes: int | None = None, device: str = "
     files = _Files()
     for path in paths:
         _read(path, files)
-    said = _said(files)
-    tables = [*files.tables, *_tables(files.logs, nodes, said)]
+    tables = [*files.tables, *_tables(files.logs, nodes)]
     tables_of([_plain(one) for one in tables])  # no two of the same
     notes = [note for log, _ in files.logs for note in log.notes]
     for one in tables:
@@ -63,11 +59,11 @@ def imported(paths: Sequence[Path], *, nodes: int | None = None, device: str = "
             notes.append(
                 f"{one.collective} on {one.ranks} ranks is not monotone: {sizes} takes less than a smaller message"
             )
-    sheet = device or _sheet(files, said)
+    sheet = device or _sheet(files)
     if sheet not in devices.device_names():
         devices.device(sheet)
     names = " and ".join(sorted({log.device for log, _ in files.logs if log.device}))
-    text, more = _yaml(tables, said, sheet, names, _sources(files), files.base, nodes)
+    text, more = _yaml(tables, sheet, names, _sources(files), files.base, nodes)
     return Imported(text, tuple(tables), (*dict.fromkeys(notes), *more))
 
 
@@ -88,12 +84,10 @@ def _read(path: Path, files: _Files) -> None:
         files.tables += _of_model(text, name, where)
     elif looks_like_log(text):
         files.logs += [(log, where) for log in logs_of(text, name)]
-    elif found := node_text(text, name):
-        files.nodes.append((found, where))
     else:
         raise ConfigError(
-            f"{name} is of no kind that is read: output of nccl-tests or rccl-tests (text, JSON, CSV), of ssfx profile "
-            "network, nvidia-smi topo -m, scontrol show node or partition, ibstat"
+            f"{name} is of no kind that is read: what nccl-tests or rccl-tests print as text, or what ssfx profile "
+            "network wrote"
         )
 
 
@@ -118,33 +112,13 @@ def _of_model(text: str, name: str, where: str) -> list[ExchangeTable]:
     return tables
 
 
-def _said(files: _Files) -> NodeText:
-    """Return what all node texts say together; ConfigError where two contradict one another."""
-    merged: dict[str, Any] = {}
-    whose: dict[str, str] = {}
-    for found, where in files.nodes:
-        for key in ("devices_per_node", "nodes", "device", "inside", "nics", "link"):
-            value = getattr(found, key)
-            if value in (None, ""):
-                continue
-            if merged.get(key, value) != value:
-                raise ConfigError(f"{where} says {key} {value} and {whose[key]} says {merged[key]}; import one of them")
-            merged[key], whose[key] = value, where
-    return NodeText(**merged)
-
-
-def _tables(logs: Sequence[tuple[Log, str]], nodes: int | None, said: NodeText) -> list[ExchangeTable]:
+def _tables(logs: Sequence[tuple[Log, str]], nodes: int | None) -> list[ExchangeTable]:
     """Return a table of each collective and number of ranks; of several logs of one, the median of each size."""
     groups: dict[tuple[str, int, int], list[tuple[Log, str]]] = {}
     for log, where in logs:
-        per_node = log.ranks_per_node or _per_node(log.ranks, nodes, said)
+        per_node = log.ranks_per_node or _per_node(log.ranks, nodes)
         if not per_node:
-            raise ConfigError(
-                f"{where} does not say on how many machines its {log.ranks} ranks ran; add --nodes N, or a file of "
-                "nvidia-smi topo -m"
-            )
-        if said.devices_per_node and per_node > said.devices_per_node:
-            raise ConfigError(f"{where} has {per_node} ranks in a node, and nodes have {said.devices_per_node} devices")
+            raise ConfigError(f"{where} does not say on how many machines its {log.ranks} ranks ran; add --nodes N")
         groups.setdefault((log.collective, log.ranks, per_node), []).append((log, where))
     tables = []
     for (collective, ranks, per_node), members in groups.items():
@@ -163,21 +137,16 @@ def _tables(logs: Sequence[tuple[Log, str]], nodes: int | None, said: NodeText) 
     return tables
 
 
-def _per_node(ranks: int, nodes: int | None, said: NodeText) -> int:
+def _per_node(ranks: int, nodes: int | None) -> int:
     """Return the ranks of a node of a log that does not list them; 0 where nothing tells."""
-    if nodes:
-        return ranks // nodes if ranks % nodes == 0 else 0
-    if said.devices_per_node:
-        inside = said.devices_per_node
-        return ranks if ranks <= inside else inside if ranks % inside == 0 else 0
-    return 0
+    return ranks // nodes if nodes and ranks % nodes == 0 else 0
 
 
-def _sheet(files: _Files, said: NodeText) -> str:
+def _sheet(files: _Files) -> str:
     """Return the data sheet of the devices; ConfigError with what to type where none fits, or several do."""
     if files.base.get("device"):
         return str(files.base["device"])
-    names = {log.device for log, _ in files.logs if log.device} or ({said.device} if said.device else set())
+    names = {log.device for log, _ in files.logs if log.device}
     if not names and all(table.library == "gloo" for table in files.tables) and files.tables:
         return "cpu"
     fitting = {devices.sheet_named(name) for name in names}
@@ -189,7 +158,7 @@ def _sheet(files: _Files, said: NodeText) -> str:
 
 
 def _sources(files: _Files) -> str:
-    listed = dict.fromkeys(where for _, where in (*files.logs, *files.nodes))
+    listed = dict.fromkeys(where for _, where in files.logs)
     own = [str(files.base["source"])] if files.base.get("source") else []
     return ", ".join((*own, *dict.fromkeys(t.source for t in files.tables if t.source), *listed)) or "given by hand"
 
@@ -203,7 +172,6 @@ def _plain(table: ExchangeTable) -> dict[str, Any]:
 
 def _yaml(
     tables: Sequence[ExchangeTable],
-    said: NodeText,
     sheet: str,
     names: str,
     source: str,
@@ -212,16 +180,15 @@ def _yaml(
 ) -> tuple[str, list[str]]:
     """Return the text of the cluster file, and what in it is an assumption."""
     main = max(tables, key=lambda one: (one.ranks, one.collective == "all_reduce"), default=None)
-    per_node = main.ranks_per_node if main else said.devices_per_node or base.get("devices_per_node")
-    nodes = main.ranks // main.ranks_per_node if main else asked or said.nodes or base.get("nodes")
+    per_node = main.ranks_per_node if main else base.get("devices_per_node")
+    nodes = main.ranks // main.ranks_per_node if main else asked or base.get("nodes")
     if not isinstance(per_node, int) or not isinstance(nodes, int):
         raise ConfigError("no file says how many nodes of how many devices; add --nodes N, or the log of a test")
     notes: list[str] = []
-    intra, inter, nics = _links(tables, said, sheet, names, nodes, per_node, notes)
+    intra, inter, nics = _links(tables, sheet, names, nodes, per_node, notes)
     small = next((one for one in tables if one is main and one.collective == "all_reduce"), None)
-    what = "measured exchanges" if tables else "described by its own tools"
     lines = [
-        f"summary: {f'{nodes} nodes of ' if nodes > 1 else ''}{per_node} {sheet}, {what}",
+        f"summary: {f'{nodes} nodes of ' if nodes > 1 else ''}{per_node} {sheet}, measured exchanges",
         f"nodes: {nodes}", f"devices_per_node: {per_node}", f"device: {sheet}", f"nics_per_node: {nics}",
         f"intra: {intra}", f"inter: {inter}",
     ]  # fmt: skip
@@ -233,31 +200,23 @@ def _yaml(
 
 
 def _links(
-    tables: Sequence[ExchangeTable], said: NodeText, sheet: str, names: str, nodes: int, per_node: int, notes: list[str]
+    tables: Sequence[ExchangeTable], sheet: str, names: str, nodes: int, per_node: int, notes: list[str]
 ) -> tuple[str, str, int]:
     """Return both links and the cards of a node as YAML: what was reached if it was measured, else kinds of links."""
     inside = _best(tables, per_node, per_node) if per_node > 1 else None
     across = _best(tables, nodes * per_node, per_node) if nodes > 1 else None
     if inside is not None:
         intra = _link(inside)
-    elif said.inside and said.inside in devices.device(sheet).inside:
-        intra = f"{{link: {said.inside}}}"
     else:
         family, why = _assumed(sheet, names, across)
         intra = f"{{link: {family}}}"
         if per_node > 1:
-            notes.append(
-                f"inside a node {family} is assumed, {why}; nvidia-smi topo -m, or a log of one node, would tell"
-            )
+            notes.append(f"inside a node {family} is assumed, {why}; a log of one node would tell")
     if across is not None:
         # The cards of a node together reach what the ring passes; nothing tells of one card alone.
         return intra, _link(across, ", rdma: false"), 1
-    if said.link:
-        return intra, f"{{link: {said.link}}}", said.nics or 1
     if nodes > 1:
-        raise ConfigError(
-            "no file tells of the network between nodes; import a log of several nodes, or ibstat with InfiniBand ports"
-        )
+        raise ConfigError("no file tells of the network between nodes; import a log of several nodes")
     return intra, intra, 1
 
 

@@ -14,8 +14,7 @@ from functools import cache
 from typing import Any
 
 from ssfx.compressors import Compressor, Cost, build, compressors
-from ssfx.core.digests import loads
-from ssfx.core.files import read
+from ssfx.core.files import loads, read
 from ssfx.core.origin import Origin
 from ssfx.core.paths import data_dir
 from ssfx.core.spec import name_of
@@ -113,7 +112,7 @@ def published_codecs(paper: str, nominal: Mapping[str, CompressorTimes], world_s
 
     What is not printed stays nominal; every origin says what is which.
     """
-    table = read(data_dir() / "costs" / f"{paper}.json", loads, digest=False)
+    table = read(data_dir() / "costs" / f"{paper}.json", loads)
     origin = Origin(**table["origin"])
     found = dict(nominal)
     every = table.get("every", {"as": "", "compressors": (), "note": ""})

@@ -8,9 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.core.files import read
+from ssfx.core.files import loads, read
 from ssfx.core.paths import data_dir
 from ssfx.core.yaml_file import check_keys, read_yaml
 
@@ -203,4 +202,4 @@ def _device_of(path: Path) -> Device:
 
 @cache
 def _table() -> dict[str, Any]:
-    return dict(read(data_dir() / "devices.json", loads, digest=False))
+    return dict(read(data_dir() / "devices.json", loads))

@@ -6,9 +6,8 @@ import re
 from functools import cache
 from typing import Any
 
-from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.core.files import read
+from ssfx.core.files import loads, read
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.devices import device, has_sheet
 
@@ -48,4 +47,4 @@ def _of_device(family: str, on: str) -> str:
 
 @cache
 def _table() -> dict[str, Any]:
-    return dict(read(data_dir() / "links.json", loads, digest=False))
+    return dict(read(data_dir() / "links.json", loads))

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from ssfx.core.digests import loads
 from ssfx.core.errors import unknown
-from ssfx.core.files import read
+from ssfx.core.files import loads, read
 from ssfx.core.origin import Origin
 from ssfx.core.paths import data_dir
 from ssfx.core.typed import typed

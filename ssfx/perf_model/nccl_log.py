@@ -1,4 +1,4 @@
-"""What nccl-tests and rccl-tests print, as text, JSON or CSV: sizes and times of one collective, and on what.
+"""What nccl-tests and rccl-tests print: sizes and times of one collective, and on what.
 
 A row says the same thing several times (bytes, microseconds and both bandwidths), so that a row with a wrong digit, or
 of another number of ranks, is seen.
@@ -6,12 +6,9 @@ of another number of ranks, is seen.
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from statistics import median
@@ -24,10 +21,6 @@ OTHERS = ("all_reduce_bias", "broadcast", "reduce", "gather", "scatter", "hyperc
 """Programs of both suites that nothing here is priced by."""
 TYPES = re.compile(r"(?:u?int(?:8|32|64)|half|float\d*|double|bfloat16|bf16|f(?:p|loat)?8_?\w*)")
 """How data types are called."""
-_NAMES = {
-    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "alltoall",
-    "sendrecv": "sendrecv",
-}  # fmt: skip
 _RANK = re.compile(
     r"\bRank\s+(?P<rank>\d+)\s+(?:Group\s+\d+\s+)?Pid\s+(?P<pid>\d+)\s+on\s+(?P<host>\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*"
     r"(?P<name>[^#\n]*)"
@@ -72,32 +65,15 @@ class _Row:
 
 def looks_like_log(text: str) -> bool:
     """Return whether `text` is of nccl-tests or rccl-tests, as far as a glance tells."""
-    if _is_json(text):
-        return '"results"' in text or '"busBw"' in text
     return "busbw" in text.lower() or bool(_PROGRAM.search(text)) or "Avg bus bandwidth" in text
-
-
-def _is_json(text: str) -> bool:
-    return text.lstrip()[:1] in ("{", "[") and not _PREFIX.match(text)  # mpirun writes [1,0]<stdout>: before each line
 
 
 def logs_of(text: str, name: str) -> list[Log]:
     """Return the logs that `text` holds, `name` being what its file is called; ConfigError where there is none."""
-    if _is_json(text):
-        try:
-            found = list(_of_json(json.loads(text), name))
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{name} is no whole JSON file: {' '.join(str(error).split())}") from None
-    elif _csv_header(text) is not None:
-        found = list(_of_records(_csv_records(text), name, ""))
-    else:
-        found = list(_of_text(text, name))
+    found = list(_of_text(text, name))
     if not found:
         raise ConfigError(f"{name} has no row of {', '.join(COLLECTIVES)} as nccl-tests prints them")
     return found
-
-
-# ---- text -----------------------------------------------------------------------------------------------------------
 
 
 def _of_text(text: str, name: str) -> Iterator[Log]:
@@ -245,108 +221,6 @@ def _number(word: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return found if isfinite(found) else None
-
-
-# ---- JSON and CSV ---------------------------------------------------------------------------------------------------
-
-
-def _of_json(found: Any, name: str) -> Iterator[Log]:
-    if isinstance(found, list):
-        yield from _of_records(found, name, "RCCL")
-        return
-    if not isinstance(found, Mapping) or not isinstance(found.get("results"), list):
-        raise ConfigError(f"{name} is JSON without the results of nccl-tests")
-    config = found.get("config")
-    config = config if isinstance(config, Mapping) else {}
-    listed = config.get("devices", found.get("devices"))
-    devices = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
-    said = [str(one) for one in found.get("args", [])] if isinstance(found.get("args"), list) else []
-    section = _Section(next(iter(_PROGRAM.findall(" ".join(said))), _named(name)))
-    section.asked = section.program
-    code = found.get("nccl_version")
-    section.library = _of_code(code) if isinstance(code, int) and not isinstance(code, bool) and code > 1000 else ""
-    for one in devices:
-        rank = one.get("rank")
-        if isinstance(rank, int):
-            here = (str(one.get("hostname")), str(one.get("pid")), str(one.get("device_info") or ""))
-            section.twice |= section.ranks.get(rank, here)[:2] != here[:2]
-            section.ranks[rank] = here
-    for one in found["results"]:
-        row = _json_row(one)
-        if row is None:
-            section.unread += 1
-        else:
-            section.rows.append(row)
-    if log := section.log(name):
-        yield log
-
-
-def _json_row(one: Any) -> _Row | None:
-    if not isinstance(one, Mapping) or not all(type(one.get(key)) is int for key in ("size", "count")):
-        return None
-    if not _whole(one["size"], one["count"]):
-        return None
-    places: list[tuple[float, float, float, str]] = []
-    for key in ("out_of_place", "in_place"):
-        said = one.get(key)
-        if not isinstance(said, Mapping):
-            places.append((0.0, 0.0, 0.0, ""))
-            continue
-        numbers = [_number(said.get(what)) for what in ("time", "alg_bw", "bus_bw")]  # not cpu_time
-        if any(number is None for number in numbers):
-            return None
-        time, alg_bw, bus_bw = (number or 0.0 for number in numbers)
-        places.append((time, alg_bw, bus_bw, str(said.get("nwrong") or "0")))
-    return _Row(one["size"], str(one.get("redop") or ""), tuple(places))
-
-
-def _csv_header(text: str) -> list[str] | None:
-    """Return the names of the columns, if the first line that is no comment names size, time and a bandwidth."""
-    first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
-    names = [_key(one) for one in first.split(",")]
-    return names if {"size", "time"} <= set(names) and {"busbw", "algbw"} & set(names) else None
-
-
-def _key(word: str) -> str:
-    return re.sub(r"\(.*\)|[^a-z]", "", word.lower())
-
-
-def _csv_records(text: str) -> list[dict[str, Any]]:
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    header = _csv_header(text)
-    assert header is not None
-    rows = csv.reader(io.StringIO("\n".join(lines[1:])), skipinitialspace=True)
-    try:
-        return [dict(zip(header, row, strict=False)) for row in rows]
-    except csv.Error as error:
-        raise ConfigError(f"it is no CSV: {error}") from None
-
-
-def _of_records(records: Iterable[Any], name: str, library: str) -> Iterator[Log]:
-    """Yield a log for each collective and number of ranks of the records of rccl-tests."""
-    groups: dict[tuple[str, int, int], list[_Row]] = {}
-    unread = 0
-    for one in records:
-        said = {_key(str(key)): value for key, value in one.items()} if isinstance(one, Mapping) else {}
-        size, ranks = _number(said.get("size")), _number(said.get("ranks", said.get("nranks", 0)))
-        numbers = [_number(said.get(key)) for key in ("time", "algbw", "busbw")]
-        per_node = _number(said.get("rankspernode", 0))
-        if size is None or ranks is None or per_node is None or any(number is None for number in numbers):
-            unread += 1
-            continue
-        program = str(said.get("name", said.get("collective", said.get("test", "")))).lower()
-        collective = _NAMES.get(program.removesuffix("_perf").replace("_", ""), program)
-        measured = (*(number or 0.0 for number in numbers), str(said.get("wrong", "0")))
-        inside = str(said.get("inplace", "0")).strip().lower() in ("1", "true", "yes")
-        places = ((0.0, 0.0, 0.0, ""), measured) if inside else (measured,)
-        row = _Row(int(size), str(said.get("redop") or ""), places)  # type: ignore[arg-type]
-        groups.setdefault((collective, int(ranks), int(per_node)), []).append(row)
-    for (collective, ranks, per_node), rows in groups.items():
-        program = collective or _named(name)
-        if log := _log(program, ranks, per_node, "", library, rows, name):
-            if unread:
-                log.notes.append(f"{unread} rows of {name} could not be read and are left out")
-            yield log
 
 
 # ---- rows to a log --------------------------------------------------------------------------------------------------

@@ -18,9 +18,8 @@ from importlib import metadata
 from math import inf
 from pathlib import Path
 
-from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError, RunError, unknown
-from ssfx.core.files import read, set_aside
+from ssfx.core.files import loads, read, set_aside
 from ssfx.core.own_code import is_own, own_code
 from ssfx.core.paths import cache_dir, data_dir
 from ssfx.planning.plan import TensorSpec

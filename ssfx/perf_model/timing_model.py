@@ -16,7 +16,7 @@ from math import inf
 from typing import Any
 
 from ssfx.compressors import build
-from ssfx.core.digests import loads
+from ssfx.core.files import loads
 from ssfx.core.origin import Origin
 from ssfx.core.spec import name_of
 from ssfx.core.typed import typed

@@ -10,8 +10,8 @@ from itertools import combinations
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
-from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError, some_of
+from ssfx.core.files import loads
 from ssfx.core.lazy import numpy as np
 from ssfx.core.origin import Origin
 from ssfx.core.spec import Spec

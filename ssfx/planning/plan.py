@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
-from ssfx.core.digests import loads
-from ssfx.core.old_files import up_to_date
+from ssfx.core.files import loads
 from ssfx.core.typed import typed
 
 FORMAT_VERSION = 1
@@ -206,7 +205,8 @@ class Plan:
             raise PlanError(f"this plan was written in another format; expected version {FORMAT_VERSION}")
         for bucket in raw["buckets"]:
             for lane in bucket["lanes"]:
-                lane["segments"] = [up_to_date("Segment", segment) for segment in lane["segments"]]
+                for segment in lane["segments"]:
+                    segment.pop("rank", None)  # which `to_json` writes
         return typed(cls, raw)
 
     @cached_property

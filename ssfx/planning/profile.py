@@ -10,9 +10,8 @@ from functools import cached_property
 from math import inf
 from pathlib import Path
 
-from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError
-from ssfx.core.files import write_json
+from ssfx.core.files import loads, write_json
 from ssfx.core.origin import Origin
 from ssfx.core.typed import MOST, typed
 from ssfx.planning.plan import ITEM_BYTES, TensorSpec

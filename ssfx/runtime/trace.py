@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ssfx.core.digests import with_digest
 from ssfx.core.files import replacing
 
 TRACKS = ("compute", "host", "network")
@@ -60,4 +59,4 @@ class Tracer:
         process = {"name": "process_name", "ph": "M", "pid": self.rank, "args": {"name": f"rank {self.rank}"}}
         drawn = {"traceEvents": [process, *names, *self._events], "displayTimeUnit": "ms"}
         with replacing(path) as file:
-            file.write(with_digest(json.dumps(drawn)))
+            file.write(json.dumps(drawn))

@@ -207,7 +207,7 @@ def _text(hint: Any) -> str:
     return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(hint, "null")
 
 
-schemes: Registry[Scheme] = Registry("scheme", "ssfx.schemes")
+schemes: Registry[Scheme] = Registry("scheme", "ssfx.schemes", "one_call")
 
 
 def scheme(

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ssfx.core.digests import with_digest
 from ssfx.simulator.pricing.task import Resource, Task
 from ssfx.simulator.result import Simulated
 
@@ -38,7 +37,7 @@ def chrome_trace(steps: Mapping[str, Simulated]) -> str:
     events = [
         event for i, (name, step) in enumerate(steps.items()) for event in events_of(name, step, FIRST_PROCESS + i)
     ]
-    return with_digest(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
 
 
 def events_of(name: str, step: Simulated, process: int) -> Iterator[dict[str, object]]:

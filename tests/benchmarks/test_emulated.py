@@ -9,8 +9,8 @@ from statistics import median
 import pytest
 from benchmarks.loading import benchmark_module
 
-from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.files import loads
 
 
 @pytest.fixture(scope="module")

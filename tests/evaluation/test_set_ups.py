@@ -25,8 +25,7 @@ from ssfx.advice.map_2026 import FILE, place_on_map
 from ssfx.advice.sending import more_steps, ways
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.case import ClusterChoice
-from ssfx.core.digests import loads
-from ssfx.core.files import read
+from ssfx.core.files import loads, read
 from ssfx.core.paths import data_dir, reference_dir
 from ssfx.core.rows import Row
 from ssfx.lab.results.sent_methods import methods_of, plan_of

@@ -14,14 +14,10 @@ import torch
 from experiments.common.claims.evidence import run_counts
 from experiments.common.figures.drawing import MANIFEST, _manifest
 from experiments.common.validation.recorded import _plans_in
-from ssfx.advice.trust import trust_in
-from ssfx.core import yaml_file
-from ssfx.core.case import Case, ClusterChoice
-from ssfx.core.digests import loads, yaml_with_digest
-from ssfx.core.files import read, write_atomic, write_json
+from ssfx.core.case import Case
+from ssfx.core.files import loads, read, write_json
 from ssfx.core.origin import Origin
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.own_cluster import NodeGroups, Rate
 from ssfx.lab.cli.trace import _events
 from ssfx.lab.engines.collect import collect
 from ssfx.lab.engines.job import Job
@@ -32,7 +28,6 @@ from ssfx.lab.worker.heartbeat import Heartbeat, read_beat
 from ssfx.lab.workloads.checkpoint import Checkpoints
 from ssfx.lab.workloads.on_disk.prepared import VERSION, prepared
 from ssfx.lab.workloads.record import StepRecord
-from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.operator_counts import COLUMNS, ModelWork
 from ssfx.perf_model.recorded_times import joined
 from ssfx.perf_model.saved_profiles import _read as saved_profile_read
@@ -184,21 +179,10 @@ def _calibrations(root: Path, kept: dict[str, Kept]) -> None:
         return saved_profile(str(root / "own.json"))
 
     kept["own profile"] = Kept(root / "own.json", own)
-    write_json(root / "validation.json", json.dumps({"recorded": {"mean": 0.0625, "max": 0.375, "count": 240}}))
-    kept["scores"] = Kept(root / "validation.json", lambda: trust_in("measured", root / "validation.json"))
     counts = ((1.0,) * len(COLUMNS),)
     work = ModelWork("m", "x", 4, "sgd", TENSORS, counts, (0, 0, 0), (0, 0, 0), 100, 0, {"torch": "2"})
     write_json(root / "work.json", work.to_json())
     kept["work"] = Kept(root / "work.json", lambda: read(root / "work.json", ModelWork.from_json))
-    rate = Rate(9.5, 1.25e-4, 4)
-    nodes = NodeGroups(2, 2, "a100", "A100", "nccl", rate, rate, 64)
-    write_atomic(root / "cluster.yaml", yaml_with_digest(nodes.to_yaml()))
-
-    def cluster() -> Any:
-        yaml_file._parsed.cache_clear()
-        return cluster_on(ClusterChoice(str(root / "cluster.yaml")), None, "auto")
-
-    kept["cluster"] = Kept(root / "cluster.yaml", cluster)
 
 
 def _caches(root: Path, kept: dict[str, Kept]) -> None:

@@ -1,10 +1,9 @@
-"""No damaged file gives a traceback, or another value: it is read right, refused in one line, or set aside."""
+"""No damaged file gives a traceback, and no half-written one another value: it is refused in one line, or set aside."""
 
 from __future__ import annotations
 
 import json
 import random
-import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -13,9 +12,8 @@ from pathlib import Path
 import pytest
 from results.kept import Kept, every_kind
 
-from ssfx.core.digests import loads, with_digest, without_digest
 from ssfx.core.errors import SsfxError
-from ssfx.core.files import without_digests
+from ssfx.core.files import loads
 from ssfx.lab.results import step_logs
 
 SEED = 20261124
@@ -31,6 +29,10 @@ ASIDE = {
     "state": lambda found: found[0] == 2 and len(found[1]) == 1,
 }
 """Kinds that are set aside, and how that looks: nothing, an earlier one, or a word about it."""
+SEALED = ("steps0", "steps1", "digests of steps", "state", "cache", "cache digests")
+"""Kinds with a checksum: no change of theirs is another value."""
+LINES = ("reference",)
+"""Kinds of which a part is a file, too: git holds them."""
 
 
 @pytest.fixture
@@ -79,9 +81,8 @@ def put(path: Path, content: bytes | None) -> None:
         path.write_bytes(content)
 
 
-def outcome(name: str, one: Kept, right: object) -> str:
-    """Return what became of reading a damaged file: "right", "refused", "aside" or "said"; else the test has failed."""
-    without_digests()
+def outcome(name: str, one: Kept, right: object, half_written: bool) -> str:
+    """Return what became of reading a damaged file: "right", "refused", "aside" or "other"; else the test fails."""
     try:
         found = one.read()
     except SsfxError as error:
@@ -89,7 +90,7 @@ def outcome(name: str, one: Kept, right: object) -> str:
     else:
         refusal = ""
     if refusal:
-        assert one.path.name in refusal
+        assert one.path.name in refusal or one.path.parent.name in refusal
         assert "\n" not in refusal
         assert len(refusal) < 2000
         return "refused"
@@ -97,8 +98,9 @@ def outcome(name: str, one: Kept, right: object) -> str:
         return "right"
     if name in ASIDE and ASIDE[name](found):
         return "aside"
-    assert one.path in without_digests(), f"{name}: silently another value: {str(found)[:300]}"
-    return "said"
+    assert name not in SEALED, f"silently another value: {str(found)[:300]}"
+    assert name in LINES or not half_written, f"{name}: half of it is another value: {str(found)[:300]}"
+    return "other"
 
 
 def test_thousands_of_damaged_files_are_read_right_refused_or_set_aside(kept):
@@ -110,15 +112,15 @@ def test_thousands_of_damaged_files_are_read_right_refused_or_set_aside(kept):
             damaged = mutated(content, random_)
             put(one.path, damaged)
             try:
-                counted[outcome(name, one, right)] += 1
+                half_written = damaged is not None and content.startswith(damaged)
+                counted[outcome(name, one, right, half_written)] += 1
             except Exception as error:
                 error.add_note(f"{name}: {damaged!r:.600}")
                 raise
             put(one.path, content)
         assert one.read() == right
     assert counted.total() >= 2_000
-    assert counted["refused"] > 0.6 * counted.total()
-    assert counted["said"] < 0.05 * counted.total()  # what is left of a file may look like one of an earlier version
+    assert counted["other"] < 0.2 * counted.total()  # another digit, or another word, is a file like the first
 
 
 IMPOSSIBLE = (-1e-9, -3, float("nan"), float("inf"), "1e400", "text", None, [], {})
@@ -178,33 +180,20 @@ def curves(raw: object) -> Iterator[dict]:
 KINDS_OF_TIMES = ("steps0", "result1", "profile", "costs", "row", "network", "compressors", "own profile")
 
 
-def test_what_cannot_be_is_refused_even_if_somebody_accepted_the_file(kept):
+def test_what_cannot_be_is_refused(kept):
     random_ = random.Random(SEED)
     count = 0
     for name in KINDS_OF_TIMES:
         one = kept[name]
         content = one.path.read_text()
         for text in impossible(content, random_):
-            for signed in (True, False):
-                put(one.path, (resigned(text) if signed else text).encode())
-                if signed and name == "steps0":
-                    step_logs.accept(one.path)
-                with pytest.raises(SsfxError) as caught:
-                    pytest.fail(f"{name}: {text[:300]} was read as {one.read()}")
-                assert one.path.name in str(caught.value)
-                assert "\n" not in str(caught.value)
-                count += 1
+            put(one.path, text.encode())
+            if name == "steps0":
+                one.path.with_name(step_logs.NAME).unlink(missing_ok=True)
+            with pytest.raises(SsfxError) as caught:
+                pytest.fail(f"{name}: {text[:300]} was read as {one.read()}")
+            assert one.path.name in str(caught.value)
+            assert "\n" not in str(caught.value)
+            count += 1
         put(one.path, content.encode())
-    assert count > 200
-
-
-def resigned(text: str) -> str:
-    """Return `text` with a digest of what it holds now, as far as the digest is concerned."""
-    return "\n".join(with_digest(without(line)) if line.strip() else "" for line in text.split("\n"))
-
-
-def without(line: str) -> str:
-    try:
-        return without_digest(line)[0]
-    except ValueError:
-        return re.sub(r',"content_sha256":"[0-9a-f]{64}"', "", line)
+    assert count > 100

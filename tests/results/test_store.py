@@ -73,14 +73,15 @@ def test_a_corrupt_row_is_an_error_with_file_and_line(store, text):
             read()
 
 
-def test_a_digit_that_flipped_is_an_error(store):
-    row = replace(make_row(), metrics={"iteration_s": 1.089})
+def test_half_a_row_is_an_error_wherever_it_ends(store):
+    row = make_row()
     store.save(row)
-    assert store.rows() == [row]
     path = store.run_dir(row.case) / "row.json"
-    path.write_text(path.read_text().replace("1.089", "1.081"))
-    with pytest.raises(RunError, match=r"row\.json:1: it was changed after .* ssfx status --bless .*row\.json"):
-        store.rows()
+    whole = path.read_text()
+    for end in range(len(whole) - 1):  # without its line break it is whole
+        path.write_text(whole[:end])
+        with pytest.raises(RunError, match=r"row\.json:1: not "):
+            store.rows()
 
 
 def test_reference_rows_come_back_and_a_corrupt_line_is_named(store, tmp_path):
@@ -113,8 +114,8 @@ def test_rows_and_cases_of_earlier_versions_are_read_and_keep_their_ids():
     row = make_row()
     case = replace(row.case, time_compute_only=True)
     raw = json.loads(replace(row, run_id=case.run_id, case=case).to_json())
-    raw["case"]["control"] = raw["case"].pop("time_compute_only")
-    assert Row.from_json(json.dumps(raw)).case == case == Case.from_json(json.dumps(raw["case"]))
+    with_digest = json.dumps(raw | {"content_sha256": "0" * 64}), json.dumps(raw["case"] | {"content_sha256": "0" * 64})
+    assert Row.from_json(with_digest[0]).case == case == Case.from_json(with_digest[1])
     first = {name: value for name, value in asdict(case).items() if name not in LATER_FIELDS}
     text = json.dumps(first | {"control": True, "cluster": "local"}, sort_keys=True, separators=(",", ":"))
     assert case.run_id == hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,8 +1,5 @@
-"""What nccl-tests and rccl-tests would print of a table, in each of their forms."""
+"""What nccl-tests would print of a table."""
 
-import json
-
-CODES = {"all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter"}
 HEAD = (
     "#                                                              out-of-place                       in-place\n"
     "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw "
@@ -38,43 +35,3 @@ def as_text(table, *, device="NVIDIA A100-SXM4-40GB", program=True, ranks=True, 
         lines.append(f"{size:12} {size // 4:13} {'float':>9} {redop:>7}{root} {place} {place}")
     lines += ["# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 1.5", "#"]
     return "\n".join(lines) + "\n"
-
-
-def as_json(table, device="NVIDIA A100-SXM4-40GB"):
-    """The file that nccl-tests writes with -J."""
-    devices = [
-        {"rank": rank, "group": 0, "pid": rank, "hostname": f"node{rank // table.ranks_per_node}", "device": 0,
-         "device_hex": "0x07", "device_info": device}
-        for rank in range(table.ranks)
-    ]  # fmt: skip
-    results = []
-    for size, us in zip(table.nbytes, table.us, strict=True):
-        alone, bus = bandwidths(table, size, us)
-        place = {"time": us, "alg_bw": alone, "bus_bw": bus, "nwrong": 0.0}
-        one = {"size": size, "count": size // 4, "type": "float", "redop": "sum", "root": "-1"}
-        results.append({**one, "out_of_place": place, "in_place": place})
-    head = {"version": 1, "args": [f"./build/{table.collective}_perf", "-b", "8"], "nccl_version": 22105}
-    return json.dumps({**head, "config": {"devices": devices}, "results": results})
-
-
-def records(table):
-    """The records of rccl-tests."""
-    for size, us in zip(table.nbytes, table.us, strict=True):
-        alone, bus = bandwidths(table, size, us)
-        for inside in (0, 1):
-            yield {
-                "numCycle": 0, "name": CODES[table.collective], "nodes": table.ranks // table.ranks_per_node,
-                "ranks": table.ranks, "ranksPerNode": table.ranks_per_node, "gpusPerRank": 1, "size": size,
-                "type": "float", "redop": "sum", "inPlace": inside, "time": us, "algBw": alone, "busBw": bus,
-                "wrong": "0",
-            }  # fmt: skip
-
-
-def as_rccl_json(table):
-    return json.dumps(list(records(table)))
-
-
-def as_csv(table):
-    rows = list(records(table))
-    lines = [", ".join(rows[0])]
-    return "\n".join(lines + [", ".join(map(str, row.values())) for row in rows]) + "\n"

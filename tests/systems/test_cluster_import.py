@@ -4,10 +4,9 @@ import random
 
 import pytest
 import yaml
-from systems.nccl_text import as_csv, as_json, as_rccl_json, as_text
+from systems.nccl_text import as_text
 
 from ssfx.core.component_file import component_file
-from ssfx.core.digests import yaml_with_digest
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.cluster_file import cluster_of
@@ -15,40 +14,6 @@ from ssfx.perf_model.cluster_import import imported
 from ssfx.perf_model.exchange_tables import ExchangeTable, tables_of
 
 SHIPPED = {name: tables_of(component_file("cluster", name)["exchanges"]) for name in ("snellius_h100", "polaris")}
-TOPO = """\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity
-GPU0\t X \tNV4\tNV4\tNV4\tPXB\tSYS\t0-15\t0
-GPU1\tNV4\t X \tNV4\tNV4\tPXB\tSYS\t0-15\t0
-GPU2\tNV4\tNV4\t X \tNV4\tSYS\tPXB\t16-31\t1
-GPU3\tNV4\tNV4\tNV4\t X \tSYS\tPXB\t16-31\t1
-NIC0\tPXB\tPXB\tSYS\tSYS\t X \tSYS
-NIC1\tSYS\tSYS\tPXB\tPXB\tSYS\t X
-
-Legend:
-  X    = Self
-"""
-NODES = """NodeName=gpu1 Arch=x86_64 CoresPerSocket=32 CPUTot=64 Gres=gpu:a100:4(S:0-1) State=IDLE
-   CfgTRES=cpu=64,mem=500G,billing=64,gres/gpu=4
-NodeName=gpu2 Arch=x86_64 CoresPerSocket=32 CPUTot=64 Gres=gpu:a100:4(S:0-1) State=IDLE
-   CfgTRES=cpu=64,mem=500G,billing=64,gres/gpu=4
-"""
-PARTITION = """PartitionName=gpu AllowGroups=ALL MaxNodes=UNLIMITED State=UP TotalCPUs=512 TotalNodes=8
-   TRES=cpu=512,mem=4T,node=8,billing=512,gres/gpu=32,gres/gpu:a100=32
-"""
-IBSTAT = """CA 'mlx5_0'
-\tCA type: MT4123
-\tPort 1:
-\t\tState: Active
-\t\tPhysical state: LinkUp
-\t\tRate: 200
-\t\tLink layer: InfiniBand
-CA 'mlx5_1'
-\tCA type: MT4123
-\tPort 1:
-\t\tState: Active
-\t\tPhysical state: LinkUp
-\t\tRate: 200
-\t\tLink layer: InfiniBand
-"""
 
 
 def table(collective="all_reduce", ranks=8, per_node=4, top=26):
@@ -71,7 +36,7 @@ def read(folder, **texts):
 
 def cluster(found, folder):
     path = folder / "made.yaml"
-    path.write_text(yaml_with_digest(found.text))
+    path.write_text(found.text)
     return cluster_of(component_file("cluster", str(path)), None, "auto")
 
 
@@ -84,19 +49,11 @@ def test_what_is_printed_of_a_table_is_that_table(one, tmp_path):
     assert found.source.startswith("log.txt (sha256 ")
 
 
-def test_json_csv_and_old_text_say_the_same(tmp_path):
+def test_old_text_says_the_same(tmp_path):
     one = table()
-    json_, rccl, csv, old = (
-        read(tmp_path, a__json=as_json(one)),
-        imported(files(tmp_path, b__json=as_rccl_json(one)), device="a100"),
-        imported(files(tmp_path, c__csv=as_csv(one)), device="a100"),
-        read(tmp_path, all_reduce__log=as_text(one, program=False, old=True)),
-    )
-    for found in (json_, rccl, csv, old):
-        (same,) = found.tables
-        assert (same.collective, same.ranks, same.ranks_per_node) == ("all_reduce", 8, 4)
-        assert (same.nbytes, same.us) == (one.nbytes, one.us)
-    assert json_.tables[0].library == "NCCL 2.21.5"
+    (same,) = read(tmp_path, all_reduce__log=as_text(one, program=False, old=True)).tables
+    assert (same.collective, same.ranks, same.ranks_per_node) == ("all_reduce", 8, 4)
+    assert (same.nbytes, same.us) == (one.nbytes, one.us)
 
 
 def test_lines_may_have_the_prefix_of_mpirun_and_colours(tmp_path):
@@ -131,7 +88,7 @@ def test_several_runs_of_a_test_are_their_medians(tmp_path):
     assert found.source.count("sha256") == 3
 
 
-def test_what_a_log_does_not_say_is_asked_for_or_told_by_another_file(tmp_path):
+def test_what_a_log_does_not_say_is_asked_for(tmp_path):
     bare = as_text(table(), ranks=False)
     with pytest.raises(
         ConfigError, match=r"a\.log \(sha256 .*does not say on how many machines its 8 ranks ran; add --nodes"
@@ -141,20 +98,6 @@ def test_what_a_log_does_not_say_is_asked_for_or_told_by_another_file(tmp_path):
     with pytest.raises(ConfigError, match="no file names the devices; name the nearest by --device"):
         imported([path], nodes=2)
     assert imported([path], nodes=2, device="v100").tables[0].ranks_per_node == 4
-    found = read(tmp_path, a__log=bare, topo__txt=TOPO, nodes__txt=NODES)
-    made = cluster(found, tmp_path)
-    assert (made.nodes, made.devices_per_node, made.device, made.intra.kind) == (2, 4, "a100", "nvlink3")
-
-
-def test_nodes_alone_are_a_cluster_of_kinds_of_links(tmp_path):
-    made = cluster(read(tmp_path, t__txt=TOPO, p__txt=PARTITION, i__txt=IBSTAT), tmp_path)
-    assert (made.nodes, made.devices_per_node, made.device, made.nics_per_node) == (8, 4, "a100", 2)
-    assert (made.intra.kind, made.inter.kind) == ("nvlink3", "ib_rdma_200")
-    assert made.exchange_text == "ring and tree formulas"
-    with pytest.raises(ConfigError, match="no file tells of the network between nodes"):
-        read(tmp_path, n__txt=NODES)
-    with pytest.raises(ConfigError, match=r"p\.txt .* says nodes 8 and n\.txt .* says 2"):
-        read(tmp_path, n__txt=NODES, p__txt=PARTITION)
 
 
 def test_a_recorded_network_and_a_measured_cluster_are_read(tmp_path):
@@ -192,12 +135,6 @@ REFUSED = [
     (as_text(table()).replace("all_reduce_perf", "all_gather_perf"), "is of another collective or cut together"),
     (as_text(table(ranks=1000, per_node=4), ranks=False), "how many ranks were tested is not in it"),
     (as_text(table(), device="AMD Instinct MI210"), "no data sheet is known of AMD Instinct MI210"),
-    (as_json(table())[:-40], "is no whole JSON file"),
-    ('{"results": [], "busBw": 1}', "has no row of"),
-    (TOPO.replace("NV4\t X \tNV4\tNV4", "NV4\tNV4"), "no whole table of nvidia-smi topo"),
-    (NODES.replace("Gres=gpu:a100:4", "Gres=gpu:a100:8", 1), "nodes of 2 kinds"),
-    (PARTITION.replace("TotalNodes=8", "TotalNodes=7"), "which is no number for each node"),
-    (IBSTAT.replace("State: Active", "State: Down"), "has no active port"),
 ]  # fmt: skip
 
 
@@ -253,10 +190,6 @@ def mutated(text: str, chance: random.Random) -> str:
     return text[:spot] + text[spot + chance.randrange(1, 200) :]
 
 
-FORMS = {"txt": as_text, "json": as_json, "csv": as_csv, "rccl.json": as_rccl_json}
-STRUCTURE = {"topo": TOPO, "nodes": NODES, "partition": PARTITION, "ibstat": IBSTAT}
-
-
 def tried(*paths):
     """Return what the files come to, or the one line that refuses them."""
     try:
@@ -273,9 +206,9 @@ def test_three_hundred_mutated_logs_are_a_table_a_warning_or_a_line(tmp_path):
     whole = {collective: table(collective) for collective in ("all_reduce", "all_gather", "reduce_scatter")}
     tables = lines = 0
     for number in range(300):
-        collective, form = chance.choice(list(whole)), chance.choice(list(FORMS))
-        text = mutated(FORMS[form](whole[collective]), chance)
-        path = tmp_path / f"{number}.{collective}.{form}"
+        collective = chance.choice(list(whole))
+        text = mutated(as_text(whole[collective]), chance)
+        path = tmp_path / f"{number}.{collective}.txt"
         path.write_text(text, encoding="utf-8", errors="replace")
         found = tried(path)
         if isinstance(found, str):
@@ -287,22 +220,7 @@ def test_three_hundred_mutated_logs_are_a_table_a_warning_or_a_line(tmp_path):
             assert (one.collective, one.ranks) == (collective, 8), path
             for size, us in zip(one.nbytes, one.us, strict=True):
                 if size >= 2**17:
-                    assert form in ("csv", "rccl.json") or size in right, path
-                    size = min(right, key=lambda known: abs(known - size))
+                    assert size in right, path
                     assert us == pytest.approx(right[size], rel=0.07), (path, size)
     assert tables > 100
-    assert lines > 20
-
-
-def test_mutated_structure_is_a_cluster_or_a_line(tmp_path):
-    chance = random.Random(37)
-    log, counts = files(tmp_path, all_reduce__log=as_text(table(), ranks=False)), 0
-    for number in range(120):
-        name = chance.choice(list(STRUCTURE))
-        path = tmp_path / f"{number}.txt"
-        path.write_text(mutated(STRUCTURE[name], chance), encoding="utf-8", errors="replace")
-        found = tried(*log, path)
-        if not isinstance(found, str):
-            assert found.tables[0].us == table().us
-            counts += 1
-    assert counts > 30
+    assert lines > 10

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ssfx.core.case import Case
-from ssfx.lab.workloads.sync import NoExchange
+from ssfx.lab.workloads.step import NoExchange
 from ssfx.runtime.trace import Tracer
 
 WORKLOADS = {"resnet_tiny": "digits", "lstm_tiny": "stdlib_text", "gpt2_tiny": "stdlib_text(seq_len=32)"}

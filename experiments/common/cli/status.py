@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -24,18 +23,10 @@ if TYPE_CHECKING:
 @click.option("--claims", "paper", metavar="PAPER", help="Show every claim of one paper with its verdict.")
 @click.option("--watch", "watched", is_flag=True, help="Show the runs again and again until none is under way.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts, or with --claims the claims, as JSON.")
-@click.option("--verify", is_flag=True, help="Check that all results and calibrations are what was written.")
-@click.option(
-    "--bless", multiple=True, metavar="FILE", type=click.Path(path_type=Path),
-    help="Accept a result that was changed by hand, and note that it was.",
-)  # fmt: skip
-def status(paper: str | None, watched: bool, as_json: bool, verify: bool, bless: tuple[Path, ...]) -> None:
+def status(paper: str | None, watched: bool, as_json: bool) -> None:
     """Show how many of the papers' claims agree with ours, and which runs are finished."""
     if watched:
-        _watch(alone=not (paper is not None or as_json or verify or bless))
-        return
-    if verify or bless:
-        _integrity(paper, as_json, verify, bless)
+        _watch(alone=not (paper is not None or as_json))
         return
     from experiments.common.claims.every_claim import headlines
     from experiments.common.claims.summary import papers
@@ -65,19 +56,6 @@ def _watch(alone: bool) -> None:
     if not alone:
         raise ConfigError("--watch shows runs on a screen; drop it, or the other options")
     watch(Store(results_dir()))
-
-
-def _integrity(paper: str | None, as_json: bool, verify: bool, bless: tuple[Path, ...]) -> None:
-    from ssfx.lab.cli.verify import accept, print_check
-
-    if verify and bless:
-        raise ConfigError("--bless accepts files, --verify checks them; give one of the two")
-    if paper is not None or (bless and as_json):
-        raise ConfigError(f"{'--claims' if paper else '--json'} does not go with {'--bless' if bless else '--verify'}")
-    if bless:
-        accept(bless)
-    else:
-        print_check(as_json)
 
 
 def _summary(verdicts: Mapping[str, Verdict]) -> None:

@@ -19,9 +19,8 @@ import ssfx
 from experiments.common.claims.ledger import ledger_files
 from experiments.common.figures.discovery import Figure, chosen, load
 from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
-from ssfx.core.digests import loads
 from ssfx.core.errors import RunError, SsfxError
-from ssfx.core.files import DAMAGED, check_writable, write_json
+from ssfx.core.files import DAMAGED, check_writable, loads, write_json
 from ssfx.core.paths import conf_dir, data_dir, results_dir
 from ssfx.core.rows import Row
 from ssfx.lab.results.store import Unreadable

@@ -12,8 +12,7 @@ from typing import Any
 from experiments.common.pages.markdown import table
 from ssfx.advice.time_to_quality import TimeToQuality, time_to_quality, way
 from ssfx.config.plans import plan_of, resolve_plan
-from ssfx.core.digests import loads
-from ssfx.core.files import read
+from ssfx.core.files import loads, read
 from ssfx.core.paths import reference_dir
 from ssfx.core.rows import Row
 from ssfx.schemes.search.auto_steps import MORE_STEPS, TRAIN_STEPS, Needed, measured_steps, needed

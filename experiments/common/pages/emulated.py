@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.common.pages.markdown import table
-from ssfx.core.digests import loads
-from ssfx.core.files import read
+from ssfx.core.files import loads, read
 from ssfx.core.paths import reference_dir
 from ssfx.lab.results.manifest import describe
 

@@ -14,9 +14,8 @@ from experiments.common.validation.scores import Pair
 from ssfx.advice.checked import CPUS
 from ssfx.advice.sending import ways
 from ssfx.core.case import Case
-from ssfx.core.digests import loads
 from ssfx.core.errors import RunError
-from ssfx.core.files import read, write_json
+from ssfx.core.files import loads, read, write_json
 from ssfx.core.paths import reference_dir
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of

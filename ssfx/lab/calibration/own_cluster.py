@@ -22,7 +22,6 @@ import torch
 import torch.distributed as dist
 
 from ssfx.core import accelerator
-from ssfx.core.digests import yaml_with_digest
 from ssfx.core.errors import ConfigError, SsfxError
 from ssfx.core.files import write_atomic
 from ssfx.perf_model import devices
@@ -223,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _tell(found: NodeGroups, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, yaml_with_digest(found.to_yaml()))
+    write_atomic(path, found.to_yaml())
     print(f"{found.nodes} nodes of {found.devices_per_node} {found.device} ({found.hardware}), {found.backend}")
     for name, rate in (("all ranks", found.everyone), ("inside a node", found.inside)):
         if rate is not None:

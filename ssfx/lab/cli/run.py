@@ -49,13 +49,10 @@ if TYPE_CHECKING:
 @click.option("--fail-fast", is_flag=True, help="End all runs as soon as one fails.")
 @click.option("--print", "printed", is_flag=True, help="engine=slurm: print the scripts; submit nothing.")
 @click.option("--no-wait", is_flag=True, help="engine=slurm: submit, also a job for the figures; return.")
-@click.option(
-    "--emit", type=click.Choice(["sky", "kubeflow"]), help="Write files for SkyPilot or Kubeflow; start nothing."
-)
 @click.option("--json", "as_json", is_flag=True, help="Print cases, comparisons and figures as JSON.")
 def run(
     overrides: tuple[str, ...], dry_run: bool, cfg: str | None, only_failed: bool, fail_fast: bool, printed: bool,
-    no_wait: bool, emit: str | None, as_json: bool,
+    no_wait: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the cases that KEY=VALUE words describe, skip finished ones, draw the figures.
 
@@ -66,11 +63,6 @@ def run(
 
     if cfg and as_json:
         raise ConfigError("--cfg prints YAML, which is no JSON; drop --cfg or --json")
-    if emit:
-        if cfg or as_json or dry_run or printed or no_wait or only_failed or fail_fast:
-            raise ConfigError("--emit writes files and starts nothing; drop the other options")
-        _emit(emit, overrides)
-        return
     job = resolve_job(overrides)
     if cfg:
         _print_configs(job, every=cfg == "all")
@@ -95,25 +87,6 @@ def run(
     click.echo(json.dumps(_plain(job, store, drawn)))
     if failure is not None:
         raise failure
-
-
-def _emit(launcher: str, words: tuple[str, ...]) -> None:
-    """Write what `launcher` runs the missing cases by, and say how to start it."""
-    from ssfx.lab.config.cases import resolve_job
-    from ssfx.lab.config.plans import check_plans
-    from ssfx.lab.engines.emit import VOLUME, emit
-    from ssfx.lab.results.store import Store
-
-    if word := next((word for word in words if word.startswith(("engine=", "cluster.slurm."))), None):
-        raise ConfigError(f"{word} is not for --emit {launcher}, which starts ranks itself; drop it")
-    job = resolve_job([*words, "engine=slurm"])  # as for Slurm, nodes are those of the cluster's file
-    check_plans(job.cases, job.cluster)
-    store = Store(results_dir())
-    todo = [case for case in job.cases if store.status(case) != "finished"]
-    for path in emit(launcher, todo, results_dir() / "emit", job.stall_timeout_s):
-        how = f"sky launch {path}" if launcher == "sky" else f"kubectl apply -f {path}"
-        click.echo(f"{path}\n  start it with: {how}")
-    click.echo(f"rows will be in the volume {VOLUME}; copy its runs/ here, into {store.runs}")
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError
-from ssfx.core.files import read, write_atomic
+from ssfx.core.files import loads, read, write_atomic
 from ssfx.core.paths import results_dir
 
 if TYPE_CHECKING:

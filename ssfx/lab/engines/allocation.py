@@ -54,11 +54,9 @@ class NodesLaunch(Launch):
                     "with SBATCH_CONSTRAINT or SBATCH_PARTITION, or another cluster.device"
                 )
         hardware = f"{nodes} x ({row.origin.hardware})" if nodes > 1 else row.origin.hardware
-        return replace(row, manifest={**row.manifest, **self._where()}, origin=replace(row.origin, hardware=hardware))
-
-    def _where(self) -> dict[str, Any]:
-        """Return what a row says of the job; not the names of nodes: rows are published."""
-        return {"slurm": {"job": os.environ["SLURM_JOB_ID"], "nodes": self._nodes()}}
+        # not the names of nodes: rows are published
+        manifest = {**row.manifest, "slurm": {"job": os.environ["SLURM_JOB_ID"], "nodes": nodes}}
+        return replace(row, manifest=manifest, origin=replace(row.origin, hardware=hardware))
 
     def _commands(self, batch: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
         case, nodes = self._jobs[0].case, self._nodes()

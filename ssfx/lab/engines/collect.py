@@ -64,7 +64,10 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
     }
     origin = Origin(kind, describe(machine), first["stopped"], versions=versions())
     ratios = merged(record.density_ratios for record in records if not record.skipped)
-    return Row(job.case.run_id, job.case, metrics, origin, manifest, samples, ratios, curve_of(whole))
+    try:
+        return Row(job.case.run_id, job.case, metrics, origin, manifest, samples, ratios, curve_of(whole))
+    except ValueError as error:
+        raise RunError(f"{job.attempt_dir}: what its ranks left makes no row ({error})") from None
 
 
 def _records(job: Job, rank: int) -> list[StepRecord]:

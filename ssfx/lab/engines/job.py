@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ssfx.core.case import Case
-from ssfx.core.digests import loads
 from ssfx.core.errors import RunError
-from ssfx.core.files import DAMAGED, read, read_json
+from ssfx.core.files import DAMAGED, loads, read, read_json
 from ssfx.lab.results.run_lock import RunLock
 from ssfx.lab.worker.heartbeat import Beat, read_beat
 
@@ -90,13 +89,17 @@ class Job:
         return self.attempt_dir / f"{kind}-rank{rank}.json"
 
 
+_PARTS = (
+    "rank", "metrics", "dataset_fingerprint", "plan_digest", "first_step", "notes", "gpus", "cores", "started",
+    "stopped",
+)  # fmt: skip
 _TIMES = ("wall_s", "machine_busy_s", "own_busy_s", "peak_memory_bytes")
 
 
 def rank_result(text: str) -> dict[str, Any]:
     """Return what a rank left; an error of DAMAGED where something that a row is made of is missing or cannot be."""
     found = dict(loads(text))
-    for name in ("rank", "metrics", "dataset_fingerprint", "plan_digest", "first_step", "notes", "gpus", "cores"):
+    for name in _PARTS:
         found[name]
     for name in _TIMES:
         if not 0 <= found[name] < inf:

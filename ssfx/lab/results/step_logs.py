@@ -1,15 +1,16 @@
-"""The digests of an attempt's step logs, one a file, in `step_logs.json`: written when no rank writes them any more."""
+"""The SHA-256 of an attempt's step logs, in `step_logs.json`: written when no rank writes them any more.
+
+A log of lines that is cut between two of them looks whole; this shows that it is not.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
-from ssfx.core.digests import Changed, loads, with_digest
 from ssfx.core.errors import RunError
-from ssfx.core.files import note_digest, read, refusal, write_atomic, write_json
+from ssfx.core.files import loads, read, write_json
 
 NAME = "step_logs.json"
 
@@ -22,35 +23,11 @@ def seal(attempt_dir: Path) -> None:
 
 
 def check(log: Path) -> None:
-    """Raise RunError where `log` is not what it was when its attempt ended; note one of which that is not known."""
-    sealed = _sealed(log.parent)
+    """Raise RunError where `log` is not what it was when its attempt ended; of one under way that is not known."""
+    path = log.with_name(NAME)
+    sealed = read(path, _digests) if path.exists() else {}
     if log.name in sealed and _sha256(log) != sealed[log.name]:
-        raise RunError(refusal(log, Changed()))
-    note_digest(log, log.name in sealed)
-
-
-def check_all(attempt_dir: Path) -> None:
-    """Raise RunError where a step log that the attempt left is gone, or another one."""
-    for name in _sealed(attempt_dir):
-        if not (attempt_dir / name).is_file():
-            raise RunError(f"{attempt_dir / name} is not there, and {attempt_dir / NAME} has its digest")
-        check(attempt_dir / name)
-
-
-def accept(log: Path) -> bool:
-    """`log` is from now on what was written, and its attempt's digests say on which day; return whether it was not."""
-    sealed, own = _sealed(log.parent), _sha256(log)
-    if sealed.get(log.name) == own:
-        return False
-    today = datetime.now(UTC).date().isoformat() if log.name in sealed else ""
-    text = json.dumps({**sealed, log.name: own})
-    write_atomic(log.parent / NAME, with_digest(text, today) + "\n")
-    return True
-
-
-def _sealed(attempt_dir: Path) -> dict[str, str]:
-    path = attempt_dir / NAME
-    return read(path, _digests) if path.exists() else {}
+        raise RunError(f"{log} is not what its run wrote, by {NAME} beside it; put it back, or remove the run")
 
 
 def _digests(text: str) -> dict[str, str]:

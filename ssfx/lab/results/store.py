@@ -12,19 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 from ssfx.core.case import Case
 from ssfx.core.curves import curves
-from ssfx.core.digests import Changed, check_lines, digest_line, is_digest_line, without_digest
 from ssfx.core.errors import RunError
-from ssfx.core.files import (
-    DAMAGED,
-    note_digest,
-    numbered,
-    own_folder,
-    refusal,
-    replacing,
-    text_of,
-    write_atomic,
-    write_json,
-)  # fmt: skip
+from ssfx.core.files import DAMAGED, numbered, own_folder, replacing, text_of, write_atomic, write_json
 from ssfx.core.paths import reference_dir
 from ssfx.core.rows import Row
 from ssfx.lab.results.run_lock import RunLock
@@ -114,7 +103,7 @@ class Store:
         for path in reference_files(self.reference):
             good, bad = _read_lines(path, of)
             kin = tuple(row.case for row in good)
-            rows += [] if any(isinstance(one, _ChangedRows) for one in bad) else good
+            rows += good
             broken += [Unreadable(str(one), kin) for one in bad]
         for path in sorted(self.runs.glob("*/row.json")):
             try:
@@ -133,10 +122,6 @@ def reference_files(folder: Path) -> list[Path]:
     return sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.gz")])
 
 
-class _ChangedRows(RunError):
-    """One of several rows was changed, and nobody knows which: none of them is to be trusted."""
-
-
 def read_rows(path: Path) -> list[Row]:
     """Return the rows of a JSONL file; RunError with file and line for the first corrupt one."""
     rows, wrong = _read_lines(path)
@@ -146,9 +131,9 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def _read_lines(path: Path, of: Callable[[str], bool] | None = None) -> tuple[list[Row], list[RunError]]:
-    """Return the rows of a JSONL file, and what is wrong with each line that is none, or not what was written.
+    """Return the rows of a JSONL file, and what is wrong with each line that is none.
 
-    Lines that name experiments, none of which `of` asks for, are not looked at but for the digest over all of them.
+    Lines that name experiments, none of which `of` asks for, are not looked at.
     """
     try:
         text = text_of(path)
@@ -156,22 +141,13 @@ def _read_lines(path: Path, of: Callable[[str], bool] | None = None) -> tuple[li
         return [], [error]
     rows: list[Row] = []
     wrong: list[RunError] = []
-    begin = end = 0  # of the lines that the next digest stands for
-    digests = True
     for number, line in enumerate(text.split("\n"), start=1):
-        start, end = end, end + len(line) + 1
-        try:
-            if is_digest_line(line):
-                begin, lines = end, text[begin:start]
-                check_lines(lines, line)
-            elif line.strip() and not (of and (named := _EXPERIMENT.findall(line)) and not any(map(of, named))):
-                rows.append(_parse(path, number, line))
-                digests = digests and without_digest(line)[1]
-        except Changed as changed:
-            wrong.append(_ChangedRows(refusal(path, changed, number)))
-        except RunError as error:
-            wrong.append(error)
-    note_digest(path, digests or not text[begin:].strip())
+        if line.strip() and not (of and (named := _EXPERIMENT.findall(line)) and not any(map(of, named))):
+            try:
+                rows.append(Row.from_json(line))
+            except DAMAGED as error:
+                what = f"not a row of this version of ssfx ({error}); remove it to run again"
+                wrong.append(RunError(f"{path}:{number}: {what}"))
     return rows, wrong
 
 
@@ -183,13 +159,12 @@ def _case_in_folder_of(path: Path) -> tuple[Case, ...]:
 
 
 def export(rows: Iterable[Row], path: Path) -> None:
-    """Write `rows` to the JSONL file `path`, one a line, and their digest, atomically; read_rows returns them again.
+    """Write `rows` to the JSONL file `path`, one a line, atomically; read_rows returns them again.
 
     A .gz is packed, to the same bytes every time.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = "".join(row.to_json() + "\n" for row in rows)
-    text = f"{lines}{digest_line(lines)}\n"
+    text = "".join(row.to_json() + "\n" for row in rows)
     if path.suffix == ".gz":
         with replacing(path, "wb") as file:
             file.write(gzip.compress(text.encode(), mtime=0))
@@ -223,17 +198,6 @@ def row_in(path: Path) -> Row:
     if len(rows) != 1 or rows[0].run_id != path.parent.name:
         raise RunError(f"{path}:1: not the row of run {path.parent.name}; remove the file to run the case again")
     return rows[0]
-
-
-def _parse(path: Path, number: int, line: str) -> Row:
-    try:
-        return Row.from_json(line)
-    except Changed as changed:
-        raise RunError(refusal(path, changed, number)) from None
-    except DAMAGED as error:
-        raise RunError(
-            f"{path}:{number}: not a row of this version of ssfx ({error}); remove it to run again"
-        ) from None
 
 
 def rows_at(results: Path) -> list[Row]:

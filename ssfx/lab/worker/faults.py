@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ssfx.core.digests import loads
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.core.files import read, write_json
+from ssfx.core.files import loads, read, write_json
 from ssfx.lab.worker.heartbeat import PHASES
 
 VARIABLE = "SSFX_FAULT"

@@ -32,9 +32,8 @@ import torch.distributed as dist
 
 from ssfx.core import accelerator, machine
 from ssfx.core.case import Case
-from ssfx.core.digests import loads
 from ssfx.core.errors import RunError
-from ssfx.core.files import created, of_writing, own_folder, read, write_json
+from ssfx.core.files import created, loads, of_writing, own_folder, read, write_json
 from ssfx.lab.results.manifest import busy_s, now
 from ssfx.lab.worker.faults import Injector
 from ssfx.lab.worker.heartbeat import Heartbeat

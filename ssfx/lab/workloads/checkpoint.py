@@ -19,9 +19,18 @@ from typing import IO, Any, cast
 import torch
 
 from ssfx.collectives.comm import Comm
-from ssfx.core.digests import loads, without_digest
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.core.files import DAMAGED, free_bytes, megabytes, numbered, of_writing, own_folder, replacing, write_json
+from ssfx.core.files import (
+    DAMAGED,
+    free_bytes,
+    loads,
+    megabytes,
+    numbered,
+    of_writing,
+    own_folder,
+    replacing,
+    write_json,
+)
 from ssfx.lab.workloads.control import agreed, gathered
 from ssfx.runtime.state_file import read_state
 
@@ -221,21 +230,10 @@ def _write_state(path: Path, state: Mapping[str, Any]) -> str:
         return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
 
 
-def check_complete(folder: Path) -> None:
-    """Raise RunError unless the files of a complete checkpoint are those that were written."""
-    try:
-        _check_files(folder, _seal(folder)["sha256"])
-    except (OSError, *DAMAGED) as error:
-        raise RunError(f"{folder / _COMPLETE}: {error}; the checkpoint before it is used") from None
-
-
 def _seal(folder: Path) -> Mapping[str, Any]:
-    """Return what COMPLETE holds, which has a digest of its own and one of each rank's file; ValueError if not."""
-    text = (folder / _COMPLETE).read_text()
-    seal = dict(loads(text))
+    """Return what COMPLETE holds, which has a digest of each rank's file; ValueError if not."""
+    seal = dict(loads((folder / _COMPLETE).read_text()))
     ranks, digests = seal["world_size"], seal["sha256"]
-    if not without_digest(text)[1]:
-        raise ValueError(f"{_COMPLETE} has no digest")
     if not isinstance(digests, list) or not 0 < len(digests) == ranks:
         raise ValueError(f"{_COMPLETE} is of {ranks} ranks, and has not the digests of so many files")
     return seal

@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
 
-from ssfx.core.digests import Changed, loads
 from ssfx.core.errors import RunError
-from ssfx.core.files import DAMAGED, refusal, text_of
+from ssfx.core.files import DAMAGED, loads, text_of
 from ssfx.lab.results import step_logs
 
 
@@ -88,19 +87,12 @@ def records_in(path: Path, *, torn: bool) -> list[StepRecord]:
     `torn`: a last line without its end is left out, as of a rank that was killed while it wrote.
     """
     step_logs.check(path)
-    return parsed(path, torn=torn)
-
-
-def parsed(path: Path, *, torn: bool) -> list[StepRecord]:
-    """Return the records like `records_in`, without asking whether the log is what was written."""
     *lines, last = text_of(path).split("\n")
     lines += [last] if last and not torn else []
     records = []
     for number, line in enumerate(lines, start=1):
         try:
             records.append(StepRecord.from_json(line))
-        except Changed as changed:
-            raise RunError(refusal(path, changed, number)) from None
         except DAMAGED as error:
             raise RunError(f"{path}:{number}: not a step record ({error})") from None
     return records

@@ -73,7 +73,7 @@ def exchange_options(case: Case) -> dict[str, Any]:
 
 
 class ShardedExchange:
-    """The exchange of a sharded model as the training loop knows exchanges (`ssfx.lab.workloads.sync.Sync`).
+    """The exchange of a sharded model with the members of `ssfx.runtime.sync.Sync` that the training loop uses.
 
     Its times are inside forward and backward: torch gathers and sums there. `planned` has, by names in NoExchange, the
     bytes of gathers and sums in a step, and the share of the elements that travel in the sum which `scheme` is about.

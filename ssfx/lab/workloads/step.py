@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -21,15 +22,33 @@ from ssfx.lab.workloads.record import StepRecord
 from ssfx.lab.workloads.schedule import learning_rate
 from ssfx.lab.workloads.sharded import ShardedExchange
 from ssfx.lab.workloads.stream import Batches
-from ssfx.lab.workloads.sync import NoExchange, Stats, Sync
+from ssfx.runtime.stats import StepStats
+from ssfx.runtime.sync import Sync
+
+
+@dataclass(frozen=True)
+class NoExchange:
+    """StepStats of a step without an exchange of ours: one rank, whose gradient arrives whole, or a sharded model."""
+
+    skipped: bool
+    sparsify_s: float = 0.0
+    decode_s: float = 0.0
+    exposed_comm_s: float = 0.0
+    comm_s: float = 0.0
+    contributed_bytes: float = 0.0
+    sent_bytes: float = 0.0
+    achieved_density: float = 1.0
+    density_ratios: tuple[float, ...] = ()
+    tensor_missing_rate: float | None = 0.0
+    observed: bool = False
+    plan_s: float = 0.0
+    kept_back: float | None = None
 
 
 def make_optimizer(case: Case, model: nn.Module) -> torch.optim.Optimizer:
     """Return the case's optimizer; `momentum` is beta1 of adam and adamw, whose beta2 is 0.999.
 
-    One fused kernel, on the CPU as on CUDA: it reads each tensor once. On the CPU torch's other path is several times
-    slower, and twice that where most second moments are zero, as they are after sparse gradients
-    (benchmarks/optimizers.py).
+    One fused kernel, on the CPU as on CUDA: it reads each tensor once.
     """
     parameters, decay = _groups(case, model), case.weight_decay
     if case.optimizer == "sgd":
@@ -63,7 +82,7 @@ class Stepper:
         case: Case,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        sync: Sync,
+        sync: Sync | ShardedExchange,
         scaler: torch.amp.GradScaler | None,
         batches: Batches,
         device: torch.device,
@@ -145,7 +164,7 @@ class Stepper:
         scaled = self._scaler.scale(loss) if self._scaler else loss
         scaled.backward()
 
-    def _exchanged(self) -> Stats:
+    def _exchanged(self) -> StepStats | NoExchange:
         """Return what the exchange did.
 
         A single rank decides here whether its gradient is good enough to use, and so do ranks that share a model.
@@ -178,7 +197,14 @@ class Stepper:
         return sum(self._clock.seconds(start, end) for start, end in spans)
 
     def _record(
-        self, step: int, loss: float, stats: Stats, forward_s: float, backward_s: float, step_s: float, total_s: float
+        self,
+        step: int,
+        loss: float,
+        stats: StepStats | NoExchange,
+        forward_s: float,
+        backward_s: float,
+        step_s: float,
+        total_s: float,
     ) -> StepRecord:
         sparsify_s = stats.sparsify_s + stats.decode_s
         # The exchange runs inside backward. The host and the stream are different clocks on CUDA, hence no negatives.

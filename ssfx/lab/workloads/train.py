@@ -28,10 +28,10 @@ from ssfx.lab.workloads.initial_weights import start_from
 from ssfx.lab.workloads.metrics.tally import QUALITY, Tally, quality_of
 from ssfx.lab.workloads.precision import AUTOCAST, set_precision
 from ssfx.lab.workloads.record import StepRecord
-from ssfx.lab.workloads.sharded import exchange_options, load_shards, local, shard, shards_in, whole
+from ssfx.lab.workloads.sharded import ShardedExchange, exchange_options, load_shards, local, shard, shards_in, whole
 from ssfx.lab.workloads.step import Stepper, make_optimizer
-from ssfx.lab.workloads.sync import Attach, Sync
 from ssfx.runtime.shared_weights import share_weights
+from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes
 
 MAX_NON_FINITE = 3
@@ -64,9 +64,13 @@ class TrainResult:
 
 
 def train(
-    case: Case, on_step: Callable[[StepRecord], bool | None], attach: Attach, *, checkpoint_dir: Path | None = None,
+    case: Case,
+    on_step: Callable[[StepRecord], bool | None],
+    attach: Callable[..., Sync | ShardedExchange],
+    *,
+    checkpoint_dir: Path | None = None,
     comm: Comm | None = None,
-) -> TrainResult:  # fmt: skip
+) -> TrainResult:
     """Train `case` on this rank to its last step, calling `on_step` after every one, and return the rank's result.
 
     Where `on_step` returns True, on all ranks after the same step, a checkpoint is written and StoppedAtCheckpoint
@@ -159,7 +163,7 @@ class _State:
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        sync: Sync,
+        sync: Sync | ShardedExchange,
         scaler: torch.amp.GradScaler | None,
         device: torch.device,
         *,
@@ -310,8 +314,8 @@ def due(case: Case, step: int) -> bool:
 
 
 def measure(
-    case: Case, data: Dataset, model: nn.Module, sync: Sync, rank: int, comm: Comm | None
-) -> dict[str, float | None]:  # fmt: skip
+    case: Case, data: Dataset, model: nn.Module, sync: Sync | ShardedExchange, rank: int, comm: Comm | None
+) -> dict[str, float | None]:
     """Return the metrics of quality and the state of the exchange, the same on all ranks; None for what is not finite.
 
     Besides quality: `error_norm`, the Euclidean norm of what a rank has not sent yet, mean over ranks, and `threshold`,
@@ -329,7 +333,7 @@ def measure(
     return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
 
-def _exchange_state(model: nn.Module, sync: Sync) -> Tally:
+def _exchange_state(model: nn.Module, sync: Sync | ShardedExchange) -> Tally:
     stats = sync.stats()
     known = {"error_norm": stats.get("residual_norm"), "threshold": stats.get("threshold")}
     grads = [local(p.grad) for p in model.parameters() if p.grad is not None]

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from ssfx.core.digests import loads
-from ssfx.core.files import read
+from ssfx.core.files import loads, read
 from ssfx.core.paths import data_dir
 
 Quality = Literal["dense", "strict", "normal", "loose"]
