@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ssfx.compressors import build
 from ssfx.planning.plan import Plan, Segment
 from ssfx.simulator.pricing.message_sizes import segment_layout
 
@@ -33,7 +34,11 @@ def degenerated(plan: Plan, density: float | None) -> str:
     return f"{plan.scheme} {' and '.join(found)}" if found else ""
 
 
-def _kept(plan: Plan, segment: Segment) -> int:
+def _kept(plan: Plan, segment: Segment) -> float:
+    """Return how many elements a segment sends; of a message of changing length, without the room in reserve."""
     layout = segment_layout(plan, segment)
-    numel = plan.numel(segment)
-    return min(numel, layout.values) if layout.indices else numel
+    entries = max(layout.values, layout.indices)
+    if segment.compressor is None or not entries:
+        return plan.numel(segment)
+    reserve = getattr(build(segment.compressor).options, "capacity", 1.0) if layout.counts else 1.0
+    return min(plan.numel(segment), entries / reserve)
