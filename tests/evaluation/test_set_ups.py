@@ -32,6 +32,7 @@ from ssfx.core.rows import Row
 from ssfx.lab.results.sent_methods import methods_of, plan_of
 from ssfx.lab.results.store import Store
 from ssfx.perf_model.cluster_file import cluster_on
+from ssfx.schemes.search.recorded_network import Network
 
 LOW_RANK = ("low-rank sums",)
 
@@ -94,10 +95,10 @@ def test_the_bandwidth_that_a_model_needs_lies_between_two_that_were_simulated()
 def test_methods_of_a_plan_tell_its_quality_and_its_way_of_sending():
     words = ("model=bert_large", "cluster=64gpu", "scheme=auto,powersgd,ssfusion_oi,ddp_fp16")
     for case in resolve_simulations(words):
-        plan = simulate_case(case)[1].plan
-        again = plan_of(methods_of(plan))
-        assert ways(again) == ways(plan)
-        assert more_steps(again) == more_steps(plan)
+        target, step = simulate_case(case)
+        again, network = plan_of(methods_of(step.plan)), Network.of(target.profile)
+        assert ways(again) == ways(step.plan)
+        assert more_steps(again, network) == more_steps(step.plan, network)
 
 
 def test_nothing_that_does_not_fit_is_counted(committed: list[Row], found: list[CheckedPlace]):

@@ -28,6 +28,8 @@ from ssfx.lab.results.sent_methods import plan_of
 from ssfx.lab.results.store import Store
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_on
+from ssfx.perf_model.operator_counts import model_work
+from ssfx.schemes.search.recorded_network import Network, family_of
 
 HALF = "16-bit sums"
 MAP_RANKS = 64
@@ -147,13 +149,23 @@ def _cluster(case: Case) -> Cluster:
     return cluster_on(case.cluster, case.world_size, case.device)
 
 
+@cache
+def _network(model: str, optimizer: str) -> Network:
+    tensors = model_work(model).tensors
+    return Network(family_of(tensors), optimizer, tensors)
+
+
 def _method(row: Row, network: str) -> CheckedMethod:
     plan = plan_of(row.manifest["methods"])
     sends = ways(plan)
     # No sharded step on GPUs was checked: errors of others say nothing of it.
     trust = trust_in_sending("nominal", sends, network) if row.case.sharding == "none" else None
     return CheckedMethod(
-        row.case.scheme, metric(row, "iteration_s"), sends, more_steps(plan), trust.mean if trust else None
+        row.case.scheme,
+        metric(row, "iteration_s"),
+        sends,
+        more_steps(plan, _network(row.case.model, row.case.optimizer)),
+        trust.mean if trust else None,
     )
 
 

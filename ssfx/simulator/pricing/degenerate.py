@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ssfx.compressors import build
+from ssfx.compressors.base import k_floor
 from ssfx.planning.plan import Plan, Segment
 from ssfx.simulator.pricing.message_sizes import segment_layout
 
@@ -34,11 +34,8 @@ def degenerated(plan: Plan, density: float | None) -> str:
     return f"{plan.scheme} {' and '.join(found)}" if found else ""
 
 
-def _kept(plan: Plan, segment: Segment) -> float:
-    """Return how many elements a segment sends; of a message of changing length, without the room in reserve."""
-    layout = segment_layout(plan, segment)
-    entries = max(layout.values, layout.indices)
-    if segment.compressor is None or not entries:
-        return plan.numel(segment)
-    reserve = getattr(build(segment.compressor).options, "capacity", 1.0) if layout.counts else 1.0
-    return min(plan.numel(segment), entries / reserve)
+def _kept(plan: Plan, segment: Segment) -> int:
+    """Return how many elements a segment sends; of a message of changing length as many as it is planned for."""
+    layout, numel = segment_layout(plan, segment), plan.numel(segment)
+    entries = k_floor(numel, segment.density) if layout.counts else max(layout.values, layout.indices)
+    return min(numel, entries) if segment.compressor is not None and entries else numel
