@@ -47,7 +47,7 @@ def steps_block() -> str:
                 "" if found.worst is None else f"{found.worst:+.1%}", ", ".join(allowed) or "none",
             ))  # fmt: skip
     columns = (
-        "method", "networks", "compression", "runs", f"more steps at {TRAIN_STEPS:,}", "worst run", "allowed by quality",
+        "method", "networks", "compression", "runs", f"at {TRAIN_STEPS:,} steps", "worst run", "allowed by quality",
     )  # fmt: skip
     return table(columns, rows)
 
