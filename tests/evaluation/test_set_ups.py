@@ -42,7 +42,7 @@ def place(gbps: float, dense_s: float, *methods: CheckedMethod, model: str = "vi
 
 
 def method(iteration_s: float, more: float | None = 0.0, error: float | None = 0.1) -> CheckedMethod:
-    return CheckedMethod("powersgd", iteration_s, LOW_RANK, more, error)
+    return CheckedMethod("powersgd", iteration_s, LOW_RANK, more, error, "3 runs of x")
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +71,13 @@ def test_set_ups_are_counted_by_hand():
     whole = counted(every)
     assert (whole.set_ups, whole.faster, whole.known, whole.sure) == (4, 3, 2, 1)
     assert (whole.most_gbps, whole.half_gbps) == (1, 1)
-    assert "Of 4 set-ups that fit, compression surely pays in 1 (25%)" in whole.sentence
-    assert "at or below 1 Gbit/s per GPU" in whole.sentence
-    assert "surely pays in 0 (0%), at no bandwidth" in counted(every[2:]).sentence
+    assert "In 1 of 4 simulated configurations that fit, compression surely shortens the time" in whole.sentence
+    assert "at most 1 Gbit/s per GPU" in whole.sentence
+    assert "In 2 of those the time to quality is shorter, by 3 runs of x" in whole.sentence
+    assert "for the other 1 the quality is unknown" in whole.sentence
+    none = counted(every[2:]).sentence
+    assert "In 0 of 1 simulated" in none
+    assert "For all of those the quality is unknown" in none
 
 
 def test_known_biases_correct_both_sides():
