@@ -56,7 +56,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
             ),
             held(
                 "micro.micro.all_workers", tried.deciding, tolerance=0.0,
-                reason="a worker that finds nothing sends one element, as in the authors' code",
+                reason="a worker that finds nothing sends one element, as in the authors' code", source="restated",
             ),
         ],
         COMMAND,

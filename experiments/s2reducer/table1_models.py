@@ -56,12 +56,7 @@ def judge(rows: list[Row]) -> Sequence[Verdict]:
     found = [
         absent("s2reducer.headline.models", "three of the five networks are here; GNMT is known by formula alone"),
         held(f"{NAME}.lstm.emb", lstm[embedding] * 4 / MB, reason=of_lstm),
-        held(
-            f"{NAME}.lstm.dense",
-            lstm_mb,
-            tolerance=1 / number(f"{NAME}.lstm.dense"),
-            reason=f"{of_lstm}; cut to 115, not rounded",
-        ),
+        held(f"{NAME}.lstm.dense", lstm_mb, reason=f"{of_lstm}; 115.8 rounds to 116, and the paper prints 115"),
         held(f"{NAME}.densenet", model_work("densenet40_cifar100").numel * 4 / MIB, reason="in MiB, unlike the others"),
         held(f"{NAME}.resnet50", model_work("resnet50_cifar100").numel * 4 / MB),
     ]

@@ -65,10 +65,12 @@ class Answer:
             return "" if self.best is None else "Exchanges here were measured, so other bandwidths have no answer."
         name, even = self.best.scheme, self.break_even.gbps
         if even == 0:
-            return f"{name} is not faster than dense at any bandwidth."
+            return f"A step of {name} is not shorter than a dense one at any bandwidth."
         if even == inf:
-            return f"{name} is faster than dense at every bandwidth up to 10000 Gbit/s, by these times."
-        return f"{name} is faster than dense below {even:.3g} Gbit/s a link; here it is {gbps:g}."
+            return (
+                f"A step of {name} is shorter than a dense one at every bandwidth up to 10000 Gbit/s, by these times."
+            )
+        return f"A step of {name} is shorter than a dense one below {even:.3g} Gbit/s a link; here it is {gbps:g}."
 
 
 def answer_of(advice: Ranking) -> Answer:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from ssfx.advice.sending import more_steps
+from ssfx.advice.sending import LIMIT, steps_of_scheme
 from ssfx.advice.setting import TUNED, Setting, Trial
 from ssfx.advice.trust import Trust
 from ssfx.compressors import build
 from ssfx.core.spec import name_of
-from ssfx.schemes.search.auto_steps import TRAIN_STEPS
+from ssfx.schemes.search.auto_steps import TRAIN_STEPS, Needed
+from ssfx.schemes.search.recorded_network import Network
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Entry:
     """One scheme. `rank` is the range of places that its time may have, its error and those of the others considered.
 
     `scaling` is the time of one device alone over that of a step; `speedup_vs_dense` is over tuned dense. `trust` is
-    the error of steps that send alike on such a network, None where none were scored.
+    the error of steps that send alike on such a network, None where none were scored. `network` is what trains.
     """
 
     trial: Trial
@@ -26,6 +27,7 @@ class Entry:
     throughput_samples_per_s: float
     scaling: float
     speedup_vs_dense: float
+    network: Network
     trust: Trust | None = None
     train_steps: int = TRAIN_STEPS
 
@@ -45,9 +47,14 @@ class Entry:
         return tuple(sorted({str(one.compressor) for one in self.trial.compressed}))
 
     @cached_property
+    def needed(self) -> Needed:
+        """What a training of `train_steps` dense steps of this network needs, by recorded runs that hold for it."""
+        return steps_of_scheme(self.trial.plan, self.trial.options.get("density"), self.network, self.train_steps)
+
+    @property
     def more_steps(self) -> float | None:
-        """How many more steps recorded runs of its methods needed, as a share; None where its quality is unknown."""
-        return more_steps(self.trial.plan, self.train_steps)
+        """How many more steps they needed, as a share; None where it is unknown or the worst run is above LIMIT."""
+        return self.needed.share if self.needed.within(LIMIT) else None
 
     @property
     def leaves_tensors_out(self) -> bool:

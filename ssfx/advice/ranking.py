@@ -68,6 +68,7 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
             samples / one.iteration_s,
             setting.profile.alone_s() / one.iteration_s,
             dense.iteration_s / one.iteration_s,
+            setting.network,
             None if sharded else given or trust_in_sending(kind, ways(one.plan), network),
             setting.steps,
         )

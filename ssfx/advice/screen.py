@@ -10,7 +10,6 @@ from ssfx.advice.answer import SIXTEEN_BIT, Answer, answer_of, listed
 from ssfx.advice.checked import where_checked
 from ssfx.advice.map_2026 import place_on_map
 from ssfx.advice.ranked import Entry, Ranking
-from ssfx.advice.sending import steps_of
 from ssfx.perf_model.cautions import cautions
 
 WIDTH = 100
@@ -99,17 +98,19 @@ def _how_sure(entry: Entry) -> str:
 
 
 def _quality(best: Entry) -> str:
-    found = steps_of(best.trial.plan, best.train_steps)
+    found = best.needed
     return (
         f"what {best.scheme} sends needs {found.share or 0.0:.0%} more steps than a dense training of "
-        f"{best.train_steps:,} steps, by {found.source} of small networks, none of your size"
+        f"{best.train_steps:,} steps (worst run {found.worst or 0.0:.0%}), by {found.source}, small networks all"
     )
 
 
 def _unproven(answer: Answer) -> list[ScreenLine]:
     if not answer.unproven:
         return []
-    return [ScreenLine(listed(answer.unproven), _GROUP, "faster by these times, quality unknown or worse: ")]
+    first = answer.unproven[0]
+    why = f"; {first.scheme}: {first.needed}" if first.more_steps is None else ""
+    return [ScreenLine(f"{listed(answer.unproven)}{why}", _GROUP, "faster by these times, quality unknown or worse: ")]
 
 
 def _sixteen_bit(answer: Answer, advice: Ranking) -> list[ScreenLine]:

@@ -9,17 +9,27 @@ from math import inf
 from ssfx.compressors import build
 from ssfx.core.spec import name_of
 from ssfx.planning.plan import Plan, Segment
-from ssfx.schemes.carrier import keeps_fraction
-from ssfx.schemes.search.auto_steps import MORE_STEPS, TRAIN_STEPS, Needed, measured_steps, needed
+from ssfx.schemes.search.auto_steps import (
+    MORE_STEPS,
+    TRAIN_STEPS,
+    Needed,
+    measured_steps,
+    scheme_laws,
+    steps_of_method,
+    worst_of,
+)
+from ssfx.schemes.search.recorded_network import Network
+from ssfx.simulator.pricing.message_sizes import plan_bytes
 
 DENSE = "dense sums"
 SUMS = ("all_reduce", "hierarchical_all_reduce", "block_all_reduce", "row_sparse")
 _SUMMED = {"fp16": "16-bit sums", "bf16": "16-bit sums", "acpsgd": "low-rank sums", "powersgd": "low-rank sums"}
-_OF_SUMMED = {"all_reduce": ("all_reduce", "hierarchical_all_reduce")}
+USUAL = (None, "none", "residual")
+"""Memories that a scheme has where nobody asks for another."""
 LIMIT = MORE_STEPS["normal"]
-"""How many more steps than dense training, as a share, a method of an answer may need by its recorded runs."""
+"""How many more steps than dense training, as a share, the worst recorded run of a method of an answer may need."""
 
-DENSE_STEPS = Needed(0.0, "every element in 32 bits")
+DENSE_STEPS = Needed(0.0, "every element in 32 bits", 0.0)
 """Of a plan that compresses nothing."""
 
 
@@ -29,41 +39,64 @@ def ways(plan: Plan) -> tuple[str, ...]:
     return tuple(sorted(found - {DENSE})) or (DENSE,)
 
 
-def more_steps(plan: Plan, train_steps: int = TRAIN_STEPS) -> float | None:
-    """Return how many more steps than dense training the plan's methods need by recorded runs, as a share.
+def more_steps(plan: Plan, network: Network, train_steps: int = TRAIN_STEPS) -> float | None:
+    """Return how many more steps than dense training the plan's methods need on `network`, as a share.
 
-    That of the worst method; 0.0 where all is dense. None where no run is recorded of a method at its density or at a
-    smaller density, where a run missed its target, or where the share is above LIMIT.
+    That of the worst method; 0.0 where all is dense. None where the quality is unknown, or its worst run above LIMIT.
     """
-    found = steps_of(plan, train_steps)
+    found = steps_of(plan, network, train_steps)
     return found.share if found.within(LIMIT) else None
 
 
-def steps_of(plan: Plan, train_steps: int) -> Needed:
-    """Return what a training of so many dense steps needs with the plan's methods: that of the worst method.
+def steps_of(plan: Plan, network: Network, train_steps: int) -> Needed:
+    """Return what a training of so many dense steps of `network` needs with the plan's methods: that of the worst.
 
-    Fewer steps than dense training are noise, and count as none. Without a share where no run is recorded of a method
-    at its density or at a smaller density, or its runs give none.
+    Fewer steps than dense training are noise, and count as none. Without a share where a record holds for none of its
+    family, its optimizer and its compression, or where runs missed the quality.
     """
-    records = [_recorded(collective, one, train_steps) for collective, one in _segments(plan) if one.compressor]
-    worst = max(records, key=_share, default=DENSE_STEPS)
+    records = {
+        steps_of_method(
+            network, "all_reduce" if collective == "hierarchical_all_reduce" else collective, str(one.compressor),
+            one.density, "each" if len(one.tensors) == 1 else "joint", train_steps,
+        )
+        for collective, one in _segments(plan) if one.compressor
+    }  # fmt: skip
+    worst = max(records, key=lambda known: inf if known.worst is None else known.worst, default=DENSE_STEPS)
     return worst if worst.share is None else replace(worst, share=max(0.0, worst.share))
 
 
-def recorded_spec(compressor: str, train_steps: int = TRAIN_STEPS) -> str:
-    """Return the compressor with the options whose recorded runs need the fewest steps, within LIMIT.
+def steps_of_scheme(plan: Plan, density: float | None, network: Network, train_steps: int) -> Needed:
+    """Return what the scheme's own runs say that sent like `plan`; without any what its worst method needs."""
+    specs = {str(one.compressor) for _, one in _segments(plan) if one.compressor}
+    tasks = [
+        task
+        for law in scheme_laws()
+        if law["scheme"] == plan.scheme and specs == {law["compressor"]} and law["memory"] in USUAL
+        and (law["density"] == density or not build(law["compressor"]).sparse)
+        for task in law["tasks"].values()
+    ]  # fmt: skip
+    if not tasks:
+        return steps_of(plan, network, train_steps)
+    ratio = sum(spec.nbytes for spec in plan.tensors) / plan_bytes(plan)
+    return worst_of(tasks, network, ratio, train_steps, plan.scheme)
+
+
+def recorded_spec(compressor: str, network: Network, train_steps: int = TRAIN_STEPS) -> str:
+    """Return the compressor with the options whose recorded runs need the fewest steps on `network`, within LIMIT.
 
     The compressor itself where it selects elements, or no record is within LIMIT.
     """
     if build(compressor).sparse:
         return compressor
     name = name_of(compressor)
-    shares = {
-        row["compressor"]: share
+    found = {
+        row["compressor"]: steps_of_method(
+            network, row["collective"], row["compressor"], row["density"] or 1.0, row["calls"], train_steps
+        )
         for row in measured_steps()
         if name_of(row["compressor"]) == name and not row["density"]
-        and (share := needed(row, train_steps).share) is not None and share <= LIMIT
     }  # fmt: skip
+    shares = {spec: known.share for spec, known in found.items() if known.share is not None and known.within(LIMIT)}
     return min(shares, key=lambda spec: shares[spec]) if shares else compressor
 
 
@@ -82,23 +115,3 @@ def _way(collective: str, one: Segment) -> str:
     if collective.startswith("all_gather"):
         return "gathered selections" if build(one.compressor).sparse else "gathered values of few bits"
     return collective
-
-
-def _recorded(collective: str, one: Segment, train_steps: int) -> Needed:
-    """Return what is recorded of a segment's method: of several records that with the fewest steps."""
-    selects = keeps_fraction(str(one.compressor))
-    calls = "each" if selects and len(one.tensors) == 1 else "joint"
-    records = [
-        needed(row, train_steps)
-        for row in measured_steps()
-        if row["compressor"] == one.compressor and collective in _OF_SUMMED.get(row["collective"], (row["collective"],))
-        and (not selects or (row["calls"] == calls and one.density >= row["density"]))
-    ]  # fmt: skip
-    nothing = Needed(None, f"no run is recorded of {one.compressor} sent like this")
-    return min(
-        (known for known in records if known.share is not None), key=_share, default=next(iter(records), nothing)
-    )
-
-
-def _share(known: Needed) -> float:
-    return inf if known.share is None else known.share

@@ -23,6 +23,7 @@ from ssfx.schemes.base import CompressOptions
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.auto_steps import TRAIN_STEPS
+from ssfx.schemes.search.recorded_network import Network
 from ssfx.simulator import Simulated, simulate
 from ssfx.simulator.pricing.device_memory import DeviceMemory, device_memory, sharded_memory
 
@@ -99,6 +100,11 @@ class Setting:
         """The cluster as times."""
         return self.system_of(self.cluster)
 
+    @cached_property
+    def network(self) -> Network:
+        """What trains here, as records of quality know it."""
+        return Network.of(self.profile)
+
     @property
     def steps(self) -> int:
         """Steps of dense training that methods are held to."""
@@ -141,7 +147,7 @@ class Setting:
             return [{"quality": "normal", "ranks_per_node": nodes, **length}]
         defaults = schemes[scheme].defaults
         usual = schemes[scheme].compressor
-        if usual is not None and (recorded := recorded_spec(usual, self.steps)) != usual:
+        if usual is not None and (recorded := recorded_spec(usual, self.network, self.steps)) != usual:
             return [{"compressor": recorded}]
         takes_density = isinstance(defaults, CompressOptions) and keeps_fraction(defaults.compressor)
         return [{"density": self.density} if takes_density else {}]

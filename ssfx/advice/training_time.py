@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from math import inf
 
 from ssfx.advice.ranking import Advice, Entry
-from ssfx.advice.sending import steps_of
-from ssfx.compressors import build
-from ssfx.schemes.search.auto_steps import Needed, needed, scheme_laws
-
-USUAL = (None, "none", "residual")
-"""Memories that a scheme has where nobody asks for another."""
+from ssfx.schemes.search.auto_steps import Needed
 
 
 @dataclass(frozen=True)
@@ -36,12 +31,9 @@ class TrainingTime:
         return self.steps * self.entry.iteration_s
 
     @property
-    def interval_s(self) -> tuple[float, float] | None:
-        """Seconds at both ends of the interval of steps, None without one."""
-        if self.needed.interval is None:
-            return None
-        low, high = (self._steps(share) * self.entry.iteration_s for share in self.needed.interval)
-        return low, high
+    def worst_s(self) -> float | None:
+        """Seconds of the steps that the worst recorded run needed, None where none holds."""
+        return None if self.needed.worst is None else self._steps(self.needed.worst) * self.entry.iteration_s
 
     def _steps(self, share: float | None) -> float:
         return inf if share is None else self.train_steps * (1 + share)
@@ -52,18 +44,5 @@ def training_times(advice: Advice) -> list[TrainingTime]:
 
     A scheme with long runs of its own, at this density, has their law; every other one that of its worst method.
     """
-    steps = advice.setting.steps
-    times = [TrainingTime(entry, _of_scheme(entry, steps) or steps_of(entry.trial.plan, steps), steps)
-             for entry in advice.entries]  # fmt: skip
+    times = [TrainingTime(entry, entry.needed, advice.setting.steps) for entry in advice.entries]
     return sorted(times, key=lambda one: (one.time_s, one.entry.iteration_s, one.entry.scheme))
-
-
-def _of_scheme(entry: Entry, train_steps: int) -> Needed | None:
-    """Return what the scheme's own long runs say; None where there are none, or where it is free to send otherwise."""
-    density = entry.trial.options.get("density")
-    for law in scheme_laws():
-        spec = law["compressor"]
-        same = law["scheme"] == entry.scheme and entry.compressors == (spec,) and law["memory"] in USUAL
-        if same and (law["density"] == density or not build(spec).sparse):
-            return needed(law, train_steps)
-    return None

@@ -129,7 +129,7 @@ def _by_law(setting: Setting, as_json: bool) -> None:
     ], right=set(columns) - {"scheme", "more steps rest on"})  # fmt: skip
     unknown = [one.entry.scheme for one in found if one.needed.share is None]
     if unknown:
-        say(f"not ranked, because no recorded run says how many steps they need: {', '.join(unknown)}", "  ", "")
+        say(f"not ranked, because their quality here is unknown or worse: {', '.join(unknown)}", "  ", "")
     for caution in cautions(setting.profile, setting.cluster):
         say(f"beware: {caution}", "  ", "", fg="yellow")
     say("steps were recorded on small networks, and may be others on yours", "  ", "")
@@ -139,8 +139,8 @@ def _plain_training(one: TrainingTime) -> dict[str, Any]:
     known = one.needed.share is not None
     return {
         "scheme": one.entry.scheme, "train_steps": one.train_steps, "more_steps": one.needed.share,
-        "source": one.needed.source, "interval": one.needed.interval, "steps": one.steps if known else None,
-        "iteration_s": one.entry.iteration_s, "time_s": one.time_s if known else None, "interval_s": one.interval_s,
+        "source": one.needed.source, "worst_run": one.needed.worst, "steps": one.steps if known else None,
+        "iteration_s": one.entry.iteration_s, "time_s": one.time_s if known else None, "worst_s": one.worst_s,
     }  # fmt: skip
 
 
@@ -225,8 +225,10 @@ def _break_evens(advice: Advice) -> None:
     rate, found = f"{advice.setting.gbps:g}", False
     for scheme, one in break_evens(advice):
         if not found:
-            click.secho(
-                f"{'scheme':{width}}  faster than tuned dense below (of 0.01 to 10000 Gbit/s; here {rate})", bold=True
+            click.secho(f"{'scheme':{width}}  a step is shorter than tuned dense's below", bold=True)
+            click.echo(
+                f"{'':{width}}  of 0.01 to 10000 Gbit/s; here {rate}. Of the time of a step alone: how many steps "
+                "a quality takes is not in it"
             )
             found = True
         click.echo(f"{scheme:{width}}  {one}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import io
 import json
 import os
 import shutil
@@ -20,6 +21,9 @@ T = TypeVar("T")
 
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError)
 """What parsing raises for a file that is damaged, or of another version."""
+
+MOST_UNPACKED_BYTES = 2**30
+"""No trace or list of rows is larger; 3 MB of gzip may hold 3 GB."""
 
 _LINK = "it is a symbolic link, and results are not kept through links; remove it"
 
@@ -194,7 +198,7 @@ def text_of(path: Path, error: type[SsfxError] = RunError) -> str:
     """Return the text of a file, that in a .gz unpacked; `error` with the path when it cannot be read or is no text."""
     try:
         if path.suffix == ".gz":
-            return gzip.decompress(path.read_bytes()).decode()
+            return unpacked(path.read_bytes()).decode()
         return path.read_text(encoding="utf-8")
     except (EOFError, zlib.error, gzip.BadGzipFile) as broken:
         raise error(f"{path}:1: not what gzip packs ({broken})") from None
@@ -202,6 +206,17 @@ def text_of(path: Path, error: type[SsfxError] = RunError) -> str:
         raise error(f"{path}:1: not text ({broken.reason})") from None
     except OSError as broken:
         raise error(f"{path} cannot be read: {broken.strerror or broken}") from None
+
+
+def unpacked(data: bytes) -> bytes:
+    """Return what gzip packed in `data`; OSError once that is more than MOST_UNPACKED_BYTES, so memory is bounded."""
+    found = io.BytesIO()
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        while part := file.read(2**20):
+            found.write(part)
+            if found.tell() > MOST_UNPACKED_BYTES:
+                raise OSError(errno.EFBIG, f"it unpacks to more than {MOST_UNPACKED_BYTES / 2**30:g} GiB")
+    return found.getvalue()
 
 
 def set_aside(path: Path) -> None:

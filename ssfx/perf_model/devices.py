@@ -11,6 +11,7 @@ from typing import Any
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.files import loads, read
 from ssfx.core.paths import data_dir
+from ssfx.core.typed import typed
 from ssfx.core.yaml_file import check_keys, read_yaml
 
 TENSOR_CONV_EFFICIENCY = 0.3
@@ -24,8 +25,7 @@ _USUAL = {
     "conv_efficiency": 0.7, "matmul_efficiency": 0.8, "memory_efficiency": 0.75, "launch_s": 4e-6,
     "inside": {"pcie": "pcie4_peer"},
 }  # fmt: skip
-_WORDS = ("title", "source", "assumption", "tensor_source", "tensor_flops", "inside")
-_MAY = (*_USUAL, *_WORDS)
+_MAY = (*_USUAL, "title", "source", "assumption", "tensor_source", "tensor_flops")
 """The keys that a file of a device must and may have; see docs/clusters.md."""
 
 SIXTEEN_BIT = ("bf16", "fp16", "fp8")
@@ -78,6 +78,8 @@ class Device:
             raise ValueError(f"device {self.name}: rates and memory must be positive")
         if not all(0 < share <= 1 for share in (self.conv_efficiency, self.matmul_efficiency, self.memory_efficiency)):
             raise ValueError(f"device {self.name}: efficiencies must be in (0, 1]")
+        if min(self.tensor_flops.values(), default=1) <= 0:
+            raise ValueError(f"device {self.name}: tensor_flops must be positive")
         if self.launch_s < 0 or self.pcie_gbps < 0:
             raise ValueError(f"device {self.name}: launch_s and pcie_gbps must not be negative")
 
@@ -185,18 +187,12 @@ def _device_of(path: Path) -> Device:
     check_keys(said, dict.fromkeys((*_MUST, *_MAY)), path)
     if missing := [key for key in _MUST if key not in said]:
         raise ConfigError(f"{path} has no {missing[0]}, without which it describes no device")
-    for key, value in said.items():
-        if key not in _WORDS and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise ConfigError(f"{path}: {key} must be a number, got {value!r}")
-    flops = said.get("tensor_flops") or {}
-    if not isinstance(flops, Mapping) or not all(isinstance(rate, int | float) and rate > 0 for rate in flops.values()):
-        raise ConfigError(f"{path}: tensor_flops must hold precision: FLOP/s lines, got {flops!r}")
-    check_keys(flops, dict.fromkeys(("tf32", *SIXTEEN_BIT)), path, "tensor_flops.")
+    check_keys(said.get("tensor_flops") or {}, dict.fromkeys(("tf32", *SIXTEEN_BIT)), path, "tensor_flops.")
     given = {"title": path.stem, "source": f"the file {path}", "assumption": "as its file says", **_USUAL, **said}
     given["tensor_source"] = given.get("tensor_source", given["source"])
     try:
-        return Device(name=str(path), **{**given, "tensor_flops": dict(flops)})
-    except ValueError as error:
+        return typed(Device, {**given, "name": str(path)})
+    except (TypeError, ValueError) as error:
         raise ConfigError(f"{path}: {error}") from None
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ssfx.core.errors import ConfigError
+from ssfx.core.files import unpacked
 
 Event = dict[str, Any]
 STEP = "Optimizer.step#"
@@ -73,10 +74,10 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         data = path.read_bytes()
         # Kineto writes paths of Windows and names of kernels as they are, control characters included.
-        raw = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data, strict=False)
+        raw = json.loads(unpacked(data) if data[:2] == b"\x1f\x8b" else data, strict=False)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or 'it is no whole gzip file'}") from None
-    except (ValueError, EOFError, RecursionError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
+    except (ValueError, EOFError, RecursionError, zlib.error) as error:
         raise ConfigError(f"{path} is no Chrome trace: {' '.join(str(error).split())}") from None
     if isinstance(raw, list):  # the other form of Chrome traces
         raw = {"traceEvents": raw}

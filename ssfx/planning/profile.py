@@ -102,8 +102,8 @@ class Profile:
 
     def to_json(self) -> str:
         """Return the profile as JSON text."""
-        counted = ("precision", "in_other")
-        raw = {key: value for key, value in asdict(self).items() if value or key not in counted}
+        unsaid = ("precision", "in_other", "batch_size")
+        raw = {key: value for key, value in asdict(self).items() if value or key not in unsaid}
         return json.dumps(raw, separators=(",", ":"))
 
     def at(self, precision: str, what: str) -> Profile:
@@ -145,10 +145,14 @@ class Profile:
     @classmethod
     def from_json(cls, text: str) -> Profile:
         """Return the profile that `to_json` wrote, of this version or an earlier one."""
-        found = typed(cls, loads(text))
+        raw = loads(text)
+        found = typed(cls, raw)
+        names = (found.model, found.device, found.optimizer, *(spec.name for spec in found.tensors))
+        if odd := next((name for name in names if not name.isprintable()), None):
+            raise ValueError(f"{odd!r} is no name: it has characters that no line can show")
         for spec in found.tensors:
             if min(spec.shape, default=0) < 0 or spec.numel > MOST or spec.dtype not in ITEM_BYTES:
                 raise ValueError(f"{spec.name} cannot be a gradient: {spec.dtype} of shape {list(spec.shape)[:8]}")
-        if found.batch_size < 0:
-            raise ValueError(f"batch_size must not be negative, got {found.batch_size}")
+        if "batch_size" in raw and found.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {found.batch_size}; unknown ones are left out")
         return found

@@ -18,11 +18,12 @@ from ssfx.schemes.search.auto_methods import Kind, Method, methods
 from ssfx.schemes.search.auto_offload import may_move, with_host
 from ssfx.schemes.search.auto_portfolio import COLLECTIVES, portfolio
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
-from ssfx.schemes.search.auto_steps import TRAIN_STEPS, Quality, kept_back_shares
+from ssfx.schemes.search.auto_steps import TRAIN_STEPS, Quality
 from ssfx.schemes.search.auto_tables import TableMaker
 from ssfx.schemes.search.auto_trial import worth_trying
 from ssfx.schemes.search.byte_groups import dtype_profiles, plan_per_dtype
 from ssfx.schemes.search.guarded import Priced, least, priced
+from ssfx.schemes.search.recorded_network import Network
 from ssfx.simulator.pricing.timeline import StepPrices
 
 REPRICED = 3
@@ -41,8 +42,9 @@ OFFLOADED = 3
 class AutoOptions(SchemeOptions):
     """What plans may send with: at most one of the first three.
 
-    quality: strict, normal or loose, methods that need at most 2, 5 or 10 % more steps than dense training by the
-    recorded runs; dense, every element in 32 or 16 bits; null is normal. train_steps: the steps of that dense training,
+    quality: strict, normal or loose, methods whose worst recorded run needed at most 2, 5 or 10 % more steps than dense
+    training, on networks of this family, optimizer and compression; dense, every element in 32 or 16 bits, which the
+    others allow too; null is normal. train_steps: the steps of that dense training,
     over which a delay is spread; null is 10,000. density: the kept fraction of whatever
     selects, with everything else allowed. error_budget: at most so much of a gradient's norm is kept back in a step.
     compressor: this one or dense, nothing else. leave_out: one selection may cover several tensors, so that nothing is
@@ -98,7 +100,7 @@ class AutoOptions(SchemeOptions):
     def online(self) -> OnlinePlanning:
         """Return what is observed, measured and tried before a plan stays, and what it is held to."""
         limits = PlanLimits(
-            window_steps=self.replan_after, time_change=self.replan_above, error=self.error_limit, gentler=self.gentler
+            window_steps=self.replan_after, time_change=self.replan_above, error=self.error_budget, gentler=self.gentler
         )
         return OnlinePlanning(
             compressor=self.compressor, density=self.density, observed_steps=self.profile_iters,
@@ -107,37 +109,20 @@ class AutoOptions(SchemeOptions):
 
     def to_measure(self, costs: Costs) -> Measured:
         """Return the compressors that a plan may use, each with a density, and whether anything adds up on the way."""
-        kinds = self.budget(costs).kinds
+        kinds = self.budget(costs, None).kinds
         found = {kind.compressor: kind.density for kind in kinds if kind.compressor is not None}
         return found, any(kind.collective not in ("all_reduce", "all_gather") for kind in kinds)
 
-    @property
-    def error_limit(self) -> float | None:
-        """The share of a gradient's norm that a step may keep back while training; None: whatever it is."""
-        if self.compressor is not None or self.density is not None:
-            return None
-        return self.error_budget if self.error_budget is not None else max(self._shares(), default=None)
-
-    def _shares(self) -> list[float]:
-        return kept_back_shares(self.quality or "normal", self.train_steps or TRAIN_STEPS)
-
     def gentler(self, given: dict[str, Any], error: float) -> dict[str, Any]:
-        """Return `given` with the budget to plan with after a step has kept back `error`, more than its limit.
+        """Return `given` with an error budget that is smaller by what `error`, kept back in a step, exceeded it."""
+        assert self.error_budget is not None
+        return {**given, "error_budget": LESS * self.error_budget**2 / error}
 
-        An error budget is made smaller by what it was exceeded. After a quality comes the error of its next gentler
-        methods in the recorded runs, and where there are none, dense messages.
-        """
-        if self.error_budget is not None:
-            return {**given, "error_budget": LESS * self.error_budget**2 / error}
-        rest = {key: value for key, value in given.items() if key not in ("quality", "train_steps")}
-        *gentler, _ = self._shares()
-        return {**rest, "error_budget": gentler[-1]} if gentler else {**rest, "quality": "dense"}
-
-    def budget(self, costs: Costs) -> Budget:
-        """Return what may be used on the ranks of `costs`."""
+    def budget(self, costs: Costs, network: Network | None) -> Budget:
+        """Return what may be used on the ranks of `costs` for `network`; None: for any."""
         return budget(
             costs, self.quality or "normal", self.density, self.compressor, self.error_budget, self.leave_out,
-            self.ranks_per_node, self.train_steps or TRAIN_STEPS,
+            self.ranks_per_node, self.train_steps or TRAIN_STEPS, network,
         )  # fmt: skip
 
 
@@ -145,7 +130,7 @@ def plans_worth_trying(profile: Profile, costs: Costs, options: AutoOptions) -> 
     """Return the plan of `plan_auto`, and those beside it that may turn out to be faster."""
     known = StepPrices(profile, costs)
     plan = _planned(profile, costs, options, known)
-    return worth_trying(plan, profile, costs, options.budget(costs).kinds, known)
+    return worth_trying(plan, profile, costs, options.budget(costs, Network.of(profile)).kinds, known)
 
 
 @scheme(
@@ -170,7 +155,7 @@ def plan_auto(profile: Profile, costs: Costs, options: AutoOptions) -> Plan:
 
 
 def _planned(profile: Profile, costs: Costs, options: AutoOptions, known: StepPrices) -> Plan:
-    allowed = options.budget(costs)
+    allowed = options.budget(costs, Network.of(profile))
     searched = _searched(profile, costs, allowed)
     found = priced(searched.plans, profile, costs, known)
     if costs.world_size > 1:

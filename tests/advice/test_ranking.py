@@ -7,11 +7,14 @@ import pytest
 from advice.settings import setting
 
 from ssfx.advice import Advice, Entry, advise, break_evens, sentences
+from ssfx.advice.answer import answer_of
 from ssfx.advice.break_even import BreakEvens
 from ssfx.advice.ranking import ranges
+from ssfx.advice.screen import as_text, first_screen
 from ssfx.advice.sending import recorded_spec
 from ssfx.advice.setting import TUNED
 from ssfx.advice.trust import Trust, trust_in, trust_in_sending
+from ssfx.config.advice_question import resolve_setting
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
 from ssfx.schemes import schemes
@@ -102,7 +105,7 @@ def timed(dense_s, *sparse_s, error=0.1):
     entries = []
     for (trial, seconds), rank in zip(trials, ranks, strict=True):
         step = replace(trial.simulated, iteration_s=seconds)
-        entries.append(Entry(replace(trial, simulated=step), rank, 1.0, 1.0, dense_s / seconds))
+        entries.append(Entry(replace(trial, simulated=step), rank, 1.0, 1.0, dense_s / seconds, made.setting.network))
     return Advice(made.setting, Trust("recorded", error, error, 9), tuple(entries), ())
 
 
@@ -206,10 +209,28 @@ def test_trust_in_a_way_of_sending_is_of_its_network_or_the_nearest(tmp_path):
     assert trust_in_sending("published", ["low-rank sums", "s2_sketch"], "GPUs over TCP", path) is None
 
 
-def test_a_quality_is_recorded_of_methods_at_their_density_only():
-    entries = {one.scheme: one for one in advise(setting(gbps=1.0), ["ddp_fp16", "topk", "ddp"]).entries}
+def test_a_quality_is_known_of_networks_that_were_recorded_only():
+    lstm = resolve_setting(["model=lstm_wikitext2_small", "cluster=acpsgd_10gbe"])
+    entries = {one.scheme: one for one in advise(lstm, ["ddp_fp16", "topk", "ddp", "powersgd"]).entries}
     assert (entries["ddp"].more_steps, entries["topk"].more_steps) == (0.0, None)
     assert 0 <= entries["ddp_fp16"].more_steps <= 0.05
-    assert (recorded_spec("powersgd"), recorded_spec("acpsgd"), recorded_spec("topk")) == (
-        "powersgd(rank=16)", "acpsgd", "topk"
-    )  # fmt: skip
+    assert entries["powersgd"].compressors == ("powersgd(rank=16)",)  # recorded at 5x of this very network
+    assert entries["powersgd"].more_steps is not None
+    specs = [recorded_spec(name, lstm.network) for name in ("powersgd", "acpsgd", "topk")]
+    assert specs == ["powersgd(rank=16)", "acpsgd", "topk"]
+    large = resolve_setting(["model=bert_large", "cluster=acpsgd_10gbe"])
+    assert recorded_spec("powersgd", large.network) == "powersgd"
+
+
+def test_an_answer_never_names_a_method_of_unknown_quality():
+    """PowerSGD compresses BERT-large 42 times and more: no run is recorded of that, whatever a step gains."""
+    found = advise(
+        resolve_setting(["model=bert_large", "cluster=acpsgd_10gbe"]), ["ddp", "ddp_fp16", "powersgd", "auto"]
+    )
+    answer = answer_of(found)
+    assert answer.best.scheme in ("auto", "ddp_fp16")
+    assert {spec for one in (answer.best, *answer.faster) for spec in one.compressors} <= {"fp16"}
+    (low,) = answer.unproven
+    assert (low.scheme, low.more_steps, low.iteration_s < answer.best.iteration_s) == ("powersgd", None, True)
+    said = as_text(first_screen(found))
+    assert "quality unknown: powersgd compresses this network" in " ".join(said.split())

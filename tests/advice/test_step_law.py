@@ -36,7 +36,7 @@ def test_a_delay_and_a_factor_are_found_again_and_told_apart() -> None:
     assert late.more_steps(100) > slow.more_steps(100)
     assert late.more_steps(10_000) < slow.more_steps(10_000)  # the order turns over with the horizon
     assert slow.unreached == pytest.approx(1 - 1 / 1.3, abs=0.02)
-    assert "powersgd | 3 | " in step_law_block(rows)
+    assert "powersgd | m | 3 | " in step_law_block(rows)
 
 
 def test_a_method_that_reaches_less_than_half_of_the_levels_has_no_law_on_the_page() -> None:

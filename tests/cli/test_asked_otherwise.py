@@ -1,5 +1,6 @@
 """Words that people write for a device, a model or a cluster work, or are answered with the ones that do."""
 
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ from refusals import refusal
 from ssfx.cli import main
 from ssfx.config.compose import compose
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.typed import typed
 from ssfx.perf_model.cluster_file import cluster_of
-from ssfx.perf_model.devices import device
+from ssfx.perf_model.devices import Device, device
+from ssfx.perf_model.links import link_kind
 from ssfx.perf_model.target import profile_for
 from ssfx.planning.profile import Profile
 
@@ -87,7 +90,7 @@ def test_an_own_device_is_a_file(capsys):
     ("wrong", "why"),
     [
         ("conv_flopz: 1", "did you mean 'conv_flops'"), ("title: x", "has no conv_flops"),
-        (DEVICE.replace("48", "much"), "memory_gib must be a number, got 'much'"),
+        (DEVICE.replace("48", "much"), "memory_gib must be of type float, got 'much'"),
         (DEVICE.replace("bf16", "bf61"), "under tensor_flops: unknown key 'bf61'"),
         (DEVICE.replace("252", "-1"), "must not be negative"),
     ],
@@ -97,6 +100,27 @@ def test_a_file_that_describes_no_device_is_refused(wrong, why):
     with pytest.raises(ConfigError, match=r"wrong\.yaml") as error:
         device("wrong.yaml")
     assert why in str(error.value)
+
+
+WRONG_VALUES = ("[a, 2]", "{a: 1}", "true", "null", "x", "-0.5", "1e300", ".nan", "2026-01-01")
+
+
+@pytest.mark.parametrize("value", WRONG_VALUES)
+@pytest.mark.parametrize("key", [one.name for one in fields(Device)] + ["tensor_flops.bf16", "inside.pcie"])
+def test_a_value_of_any_type_in_a_device_file_is_used_or_refused_in_one_line(key, value):
+    outer, _, inner = key.partition(".")
+    kept = [line for line in DEVICE.splitlines() if not line.startswith(f"{outer}:")]
+    Path("odd.yaml").write_text("\n".join([*kept, f"{outer}: {{{inner}: {value}}}" if inner else f"{outer}: {value}"]))
+    said = ""
+    try:
+        found = device("odd.yaml")
+        assert all(found.at(precision).efficiency for precision in found.tensor_flops)
+        assert found.title.upper()
+        assert all(link_kind(family, on="odd.yaml")["gbps"] for family in found.inside)
+        typed(Device, asdict(found))
+    except ConfigError as error:
+        said = str(error)
+    assert "\n" not in said
 
 
 def test_lists_of_names_end_after_ten():

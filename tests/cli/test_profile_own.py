@@ -165,6 +165,12 @@ def test_a_trace_stands_for_a_profile_so_that_a_log_and_a_trace_are_an_answer_in
     assert "is no Chrome trace" in refusal(capsys, "advise", f"profile={cut('trace.json.gz')}", "cluster=mine.yaml")
 
 
+def test_a_gzip_that_unpacks_to_more_than_any_trace_is_refused_before_memory_is_full(capsys, monkeypatch):
+    monkeypatch.setattr("ssfx.core.files.MOST_UNPACKED_BYTES", 2**24)
+    Path("bomb.json.gz").write_bytes(gzip.compress(b"[" + b" " * 2**26 + b"]"))
+    assert "bomb.json.gz cannot be read: it unpacks to more than" in refusal(capsys, "profile", "trace=bomb.json.gz")
+
+
 def cut(name):
     Path("cut.json.gz").write_bytes(Path(name).read_bytes()[:-9])
     return "cut.json.gz"

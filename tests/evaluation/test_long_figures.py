@@ -59,10 +59,10 @@ def test_fig_12_names_what_has_no_long_row_and_follows_the_rest(tmp_path: Path) 
     found = outcomes("ssfusion.fig12", rows())
     assert found["exp2.vgg19.order"] == found["exp2.vgg19.ssfusion-oi"] == found["exp2.vgg19.oktopk"] == "agrees"
     assert found["exp2.vgg19.dense"] == "not comparable"
-    assert found["headline.accuracy"] == "agrees"
+    assert found["headline.accuracy"] == "not comparable"
     assert {found[f"exp2.bert.{one}"] for one in ("order", "dense", "spardl")} == {"not attempted"}
     beaten = outcomes("ssfusion.fig12", rows(omgs=0.6, ssfusion_oi=0.42))
-    assert beaten["exp2.vgg19.order"] == beaten["headline.accuracy"] == "disagrees"
+    assert beaten["exp2.vgg19.order"] == "disagrees"
     assert beaten["exp2.vgg19.omgs"] == "disagrees"
     without = [row for row in rows() if row.case.scheme != "cupcake"]
     assert "no long row of Cupcake" in judged("ssfusion.fig12", without)["exp2.vgg19.order"][1]

@@ -31,6 +31,7 @@ from ssfx.core.rows import Row
 from ssfx.lab.results.sent_methods import methods_of, plan_of
 from ssfx.lab.results.store import Store
 from ssfx.perf_model.cluster_file import cluster_on
+from ssfx.schemes.search.recorded_network import Network
 
 LOW_RANK = ("low-rank sums",)
 
@@ -40,7 +41,7 @@ def place(gbps: float, dense_s: float, *methods: CheckedMethod, model: str = "vi
 
 
 def method(iteration_s: float, more: float | None = 0.0, error: float | None = 0.1) -> CheckedMethod:
-    return CheckedMethod("powersgd", iteration_s, LOW_RANK, more, error)
+    return CheckedMethod("powersgd", iteration_s, LOW_RANK, more, error, "3 runs of x")
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +70,13 @@ def test_set_ups_are_counted_by_hand():
     whole = counted(every)
     assert (whole.set_ups, whole.faster, whole.known, whole.sure) == (4, 3, 2, 1)
     assert (whole.most_gbps, whole.half_gbps) == (1, 1)
-    assert "Of 4 set-ups that fit, compression surely pays in 1 (25%)" in whole.sentence
-    assert "at or below 1 Gbit/s per GPU" in whole.sentence
-    assert "surely pays in 0 (0%), at no bandwidth" in counted(every[2:]).sentence
+    assert "In 1 of 4 simulated configurations that fit, compression surely shortens the time" in whole.sentence
+    assert "at most 1 Gbit/s per GPU" in whole.sentence
+    assert "In 2 of those the time to quality is shorter, by 3 runs of x" in whole.sentence
+    assert "for the other 1 the quality is unknown" in whole.sentence
+    none = counted(every[2:]).sentence
+    assert "In 0 of 1 simulated" in none
+    assert "For all of those the quality is unknown" in none
 
 
 def test_known_biases_correct_both_sides():
@@ -93,10 +98,10 @@ def test_the_bandwidth_that_a_model_needs_lies_between_two_that_were_simulated()
 def test_methods_of_a_plan_tell_its_quality_and_its_way_of_sending():
     words = ("model=bert_large", "cluster=64gpu", "scheme=auto,powersgd,ssfusion_oi,ddp_fp16")
     for case in resolve_simulations(words):
-        plan = simulate_case(case)[1].plan
-        again = plan_of(methods_of(plan))
-        assert ways(again) == ways(plan)
-        assert more_steps(again) == more_steps(plan)
+        target, step = simulate_case(case)
+        again, network = plan_of(methods_of(step.plan)), Network.of(target.profile)
+        assert ways(again) == ways(step.plan)
+        assert more_steps(again, network) == more_steps(step.plan, network)
 
 
 def test_nothing_that_does_not_fit_is_counted(committed: list[Row], found: list[CheckedPlace]):

@@ -22,6 +22,7 @@ from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
 from ssfx.planning.profile import Profile
 from ssfx.schemes import schemes
+from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import simulate
 from ssfx.simulator.pricing.degenerate import degenerated
@@ -159,6 +160,17 @@ def test_a_plan_that_is_none_says_so() -> None:
     plan = make_plan("hipress", fast.profile, fast.system.planning_costs("dgc", 0.01), {"density": 0.01})
     assert "compresses nothing" in degenerated(plan, 0.01)
     assert degenerated(make_plan("fused_all", fast.profile, costs, {"density": 0.01}), 0.01) == ""
+
+
+SENT_OTHERWISE = ("block_topk(agreed=true)", "randomk(shared=false)", "redsync(mode=by_size)", "dgc(mode=faithful)")
+
+
+@pytest.mark.parametrize("spec", [*filter(keeps_fraction, compressors.names()), *SENT_OTHERWISE])
+def test_a_plan_of_the_density_asked_for_is_not_called_odd(spec: str) -> None:
+    profile = make_profile([400_000, 8_000_000], [1e-3, 1e-3])
+    plan = make_plan("fused_all", profile, random_costs(random.Random(1), 8), {"compressor": spec, "density": 0.01})
+    assert degenerated(plan, 0.01) == ""
+    assert "of all elements, asked for 0.1" in degenerated(plan, 0.1)
 
 
 def test_messages_stay_within_what_indices_address() -> None:

@@ -110,6 +110,13 @@ def test_packed_reference_rows_come_back_and_a_damaged_pack_is_named(store, tmp_
             store.reference_rows()
 
 
+def test_a_pack_that_unpacks_to_more_than_memory_is_refused(store, tmp_path, monkeypatch):
+    export([make_row(0)], tmp_path / "reference" / "many.jsonl.gz")
+    monkeypatch.setattr("ssfx.core.files.MOST_UNPACKED_BYTES", 100)
+    with pytest.raises(RunError, match=r"many\.jsonl\.gz cannot be read: it unpacks to more than"):
+        store.reference_rows()
+
+
 def test_rows_and_cases_of_earlier_versions_are_read_and_keep_their_ids():
     row = make_row()
     case = replace(row.case, time_compute_only=True)

@@ -62,11 +62,20 @@ def test_a_checkpoint_that_does_not_fit_is_refused_before_a_byte_is_written(disk
     with pytest.raises(RunError, match=r"step-4 needs 0\.4\d* MB and there are 0\.19\d MB free") as caught:
         checkpoints.save(4, {"weights": torch.ones(100_000)})
     assert str(disk / "checkpoint" / "step-4") in str(caught.value)
+    assert str(caught.value).endswith("the run resumes from the checkpoint of step 2, which is still there")
     assert files(disk) == before
     assert checkpoints.load().step == 2
     others.unlink()
     checkpoints.save(4, {"weights": torch.ones(100_000)})
     assert checkpoints.load().step == 4
+
+
+@pytest.mark.parametrize("free", [free_bytes, lambda path: SIZE_BYTES], ids=["known before", "only while writing"])
+def test_the_first_checkpoint_that_does_not_fit_names_no_earlier_one(disk, monkeypatch, free):
+    fill(disk, 200_000)
+    monkeypatch.setattr("ssfx.lab.workloads.checkpoint.free_bytes", free)
+    with pytest.raises(RunError, match=r"there is no earlier checkpoint, so the run starts again at step 0$"):
+        Checkpoints(disk / "checkpoint", {"run": "abc"}).save(4, {"weights": torch.ones(100_000)})
 
 
 def test_a_disk_that_fills_up_meanwhile_is_named_and_nothing_is_left_of_the_checkpoint(disk, monkeypatch):

@@ -5,6 +5,7 @@ import os
 import threading
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 
 import pytest
 import torch
@@ -122,6 +123,28 @@ def test_impossible_profiles_are_refused(wrong: dict[str, float]) -> None:
     raw = json.loads(load_shipped("lstm_tiny").to_json())
     with pytest.raises(ValueError, match=r"times must be finite and not negative|at least one rank"):
         Profile.from_json(json.dumps(raw | wrong))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"), ({"model": "a\nb"}, "is no name"),
+        ({"optimizer": "\x1b[2J"}, "is no name"), ({"device": "cpu\r"}, "is no name"),
+    ],
+)  # fmt: skip
+def test_a_file_of_no_batch_or_of_names_that_no_line_shows_is_refused(wrong: dict[str, object], why: str) -> None:
+    raw = json.loads(load_shipped("lstm_tiny").to_json())
+    with pytest.raises(ValueError, match=why):
+        Profile.from_json(json.dumps(raw | wrong))
+
+
+def test_a_profile_that_does_not_know_its_batch_says_nothing_of_it() -> None:
+    raw = json.loads(replace(load_shipped("lstm_tiny"), batch_size=0).to_json())
+    assert "batch_size" not in raw
+    assert Profile.from_json(json.dumps(raw)).batch_size == 0
+    raw["tensors"][0]["name"] += "\n"
+    with pytest.raises(ValueError, match="is no name"):
+        Profile.from_json(json.dumps(raw))
 
 
 def test_shipped_profiles_name_no_machine() -> None:

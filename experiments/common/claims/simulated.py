@@ -28,6 +28,9 @@ GBPS = 200.0
 NAMES = {**MODELS, "GPT2-XL": "gpt2_xl", "BLOOM-3B": "bloom_3b", "modelA": "bert_large", "modelB": "gpt2_large"}
 """Models of the ledger; the last two are not named in the paper and have about the ratio of sizes that its times do."""
 NO_RATIO = "no ratio: the other scheme has next to nothing to reduce here"
+EXPOSED = "a ratio of what overlap leaves over, and the paper does not say that its communication is only that"
+AT_MOST = ("ssfusion.fig9.ar_marginal",)
+"""Growths that the paper calls marginal: less growth agrees, too."""
 COST = "about a minute on one core"
 FITTED = 0.10
 """Relative difference within which the ledger calls the growth of Fig. 9 reproduced."""
@@ -134,7 +137,7 @@ def _is_growth(claim: PaperClaim) -> bool:
 def _stated(claim: PaperClaim) -> tuple[float, float]:
     if _is_growth(claim):
         growth = [_quoted(claim, model, 64) / _quoted(claim, model, 8) for model in ("modelA", "modelB")]
-        return min(growth), max(growth)
+        return 1.0 if claim.id in AT_MOST else min(growth), max(growth)
     return claim.bounds or (1.0, 1.0)
 
 
@@ -155,6 +158,8 @@ def _why_not(claim: PaperClaim) -> str:
         return "asks for a run on the paper's GPUs"
     if claim.artifact == "ssfusion.fig9" and claim.metric == "time_s":
         return f"the paper names neither models nor cluster ({claim.issue})"
+    if claim.metric == "time_reduction" and ".comm." in claim.id:
+        return EXPOSED
     return ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
@@ -10,7 +10,7 @@ from experiments.common.claims.ledger import PaperClaim, claims_by_id, claims_of
 from experiments.common.claims.verdicts import Outcome, Source, Verdict, compared, span
 from experiments.common.validation.published_steps import number
 
-__all__ = ["absent", "complete", "held", "number", "paper_value", "says", "stated"]
+__all__ = ["absent", "complete", "held", "not_comparable", "number", "paper_value", "says", "stated"]
 
 ON_ONE_CORE = "seconds on one core"
 PROOF = "an asymptotic rate with unstated constants: no run of finite length can hold it"
@@ -94,6 +94,13 @@ def says(
 def absent(claim_id: str, reason: str, outcome: Outcome = "not attempted", ours: str = "") -> Verdict:
     """Return the verdict on a claim to which no number of ours speaks, with the reason."""
     return Verdict(claim_id, outcome, ours, "computed" if ours else "none", reason=reason)
+
+
+def not_comparable(verdicts: Iterable[Verdict], why: Mapping[str, str]) -> list[Verdict]:
+    """Return the verdicts; those on a claim of `why` compare nothing, for the reason there, and keep our value."""
+    return [
+        replace(one, outcome="not comparable", reason=why[one.claim]) if one.claim in why else one for one in verdicts
+    ]
 
 
 def complete(

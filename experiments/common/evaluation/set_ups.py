@@ -17,7 +17,7 @@ from typing import Any
 from ssfx.advice.checked import network_of, where_checked
 from ssfx.advice.map_2026 import FILE, gbps_per_device
 from ssfx.advice.ranking import surely_less
-from ssfx.advice.sending import DENSE, more_steps, ways
+from ssfx.advice.sending import DENSE, LIMIT, steps_of, ways
 from ssfx.advice.trust import trust_in_sending
 from ssfx.core.case import Case
 from ssfx.core.files import write_json
@@ -28,6 +28,9 @@ from ssfx.lab.results.sent_methods import plan_of
 from ssfx.lab.results.store import Store
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_on
+from ssfx.perf_model.operator_counts import model_work
+from ssfx.schemes.search.auto_steps import TRAIN_STEPS
+from ssfx.schemes.search.recorded_network import Network, family_of
 
 HALF = "16-bit sums"
 MAP_RANKS = 64
@@ -37,13 +40,17 @@ DENSE_SCHEMES = ("ddp", "ddp_fp16")
 
 @dataclass(frozen=True)
 class CheckedMethod:
-    """A method in a set-up. more_steps: a share, None where its quality is unknown; error: None where never scored."""
+    """A method in a set-up. more_steps: a share, None where its quality is unknown or worse than the limit.
+
+    error: None where never scored. records: the runs that the quality rests on, in words.
+    """
 
     scheme: str
     iteration_s: float
     sends: tuple[str, ...]
     more_steps: float | None
     error: float | None
+    records: str = ""
 
     @property
     def compresses(self) -> bool:
@@ -147,13 +154,21 @@ def _cluster(case: Case) -> Cluster:
     return cluster_on(case.cluster, case.world_size, case.device)
 
 
+@cache
+def _network(model: str, optimizer: str) -> Network:
+    tensors = model_work(model).tensors
+    return Network(family_of(tensors), optimizer, tensors)
+
+
 def _method(row: Row, network: str) -> CheckedMethod:
     plan = plan_of(row.manifest["methods"])
     sends = ways(plan)
     # No sharded step on GPUs was checked: errors of others say nothing of it.
     trust = trust_in_sending("nominal", sends, network) if row.case.sharding == "none" else None
+    needed = steps_of(plan, _network(row.case.model, row.case.optimizer), TRAIN_STEPS)
+    more_steps = needed.share if needed.within(LIMIT) else None
     return CheckedMethod(
-        row.case.scheme, metric(row, "iteration_s"), sends, more_steps(plan), trust.mean if trust else None
+        row.case.scheme, metric(row, "iteration_s"), sends, more_steps, trust.mean if trust else None, needed.source
     )
 
 
@@ -167,7 +182,7 @@ class Counted:
     most_gbps: nine in ten wins; GPUs behind a slow bus win at any rate of the network. half_gbps: in half of places.
     faster: those with a shorter step by their times. known: of them, those whose quality is known and whose time to it
     is shorter. sure: of them, those beyond the validated error; checked: of them, those on a network where steps were
-    checked.
+    checked. records: the runs that the known ones rest on.
     """
 
     set_ups: int
@@ -177,19 +192,22 @@ class Counted:
     checked: int
     most_gbps: float
     half_gbps: float
+    records: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
-        """What holds, in a sentence."""
-        share = f"{self.sure / self.set_ups:.0%}" if self.set_ups else "none"
+        """What holds, in a few sentences."""
         where = (
-            f"nine in ten of them at or below {self.most_gbps:.3g} Gbit/s per GPU, and for half of the models and GPUs "
-            f"only at or below {self.half_gbps:.3g}" if self.sure else "at no bandwidth"
+            f"; nine in ten of these have at most {self.most_gbps:.3g} Gbit/s per GPU" if self.sure else ""
+        )  # fmt: skip
+        known = (
+            f"In {self.known:,} of those the time to quality is shorter, by {' and '.join(self.records)}; for the "
+            f"other {self.faster - self.known:,}" if self.known else "For all of those"
         )  # fmt: skip
         return (
-            f"Of {self.set_ups:,} set-ups that fit, compression surely pays in {self.sure:,} ({share}), {where}; "
-            f"{self.faster:,} have a shorter step than the best dense training by their times, and {self.known:,} of "
-            f"those a shorter time to quality"
+            f"In {self.sure:,} of {self.set_ups:,} simulated configurations that fit, compression surely shortens the "
+            f"time to quality{where}. In {self.faster:,} it shortens the step by its times. {known} the quality is "
+            "unknown, because no run is recorded of such a network at such a compression, or worse"
         )
 
 
@@ -207,7 +225,7 @@ def counted(found: Iterable[CheckedPlace]) -> Counted:
     return Counted(
         len(pairs), len(faster), len(known), len(sure),
         sum(place.checked for place in sure), _nine_in_ten([place.gbps for place in sure]),
-        max(mostly, default=0.0),
+        max(mostly, default=0.0), tuple(sorted({one.records for _, one in known})),
     )  # fmt: skip
 
 

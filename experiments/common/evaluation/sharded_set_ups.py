@@ -25,7 +25,7 @@ def sharded_sentence(rows: Sequence[Row]) -> str:
         return ""
     whole = counted(found)
     return (
-        f"Where a model fits in shards only ({len(found)} places), {whole.faster:,} of {whole.set_ups:,} set-ups have "
-        f"a shorter step than the best of FSDP2 and HSDP by their times, and {whole.known:,} of those a shorter time "
-        "to quality; no sharded step was ever checked on GPUs, so that none surely pays"
+        f"Where a model fits in shards only ({len(found)} places), {whole.faster:,} of {whole.set_ups:,} "
+        f"configurations have a shorter step than the best of FSDP2 and HSDP by their times, and {whole.known:,} "
+        "of those a quality that is not unknown; no sharded step was ever checked on GPUs, so that none surely pays"
     )

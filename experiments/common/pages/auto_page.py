@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from math import inf, isfinite
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from experiments.common.pages.markdown import table
 from ssfx.advice.time_to_quality import TimeToQuality, time_to_quality, way
@@ -15,8 +14,9 @@ from ssfx.config.plans import plan_of, resolve_plan
 from ssfx.core.files import loads, read
 from ssfx.core.paths import reference_dir
 from ssfx.core.rows import Row
-from ssfx.schemes.search.auto_steps import MORE_STEPS, TRAIN_STEPS, Needed, measured_steps, needed
+from ssfx.schemes.search.auto_steps import MORE_STEPS, TRAIN_STEPS, measured_steps, needed
 from ssfx.schemes.search.auto_why import why_lines
+from ssfx.schemes.search.recorded_network import in_words
 
 ASKED = ("model=bert_large", "cluster=64gpu", "cluster.inter.gbps=25", "scheme=auto", "density=0.01")
 """The command on the page."""
@@ -32,39 +32,23 @@ def why_block() -> str:
 
 
 def steps_block() -> str:
-    """Return the table of methods, which qualities allow them, and what the long runs changed in that."""
-    rows, changed = [], []
+    """Return the table of recorded runs by method and task, and which qualities allow the method on such networks."""
+    rows = []
     for one in measured_steps():
-        short, tasks, found = one["more_steps"], one["tasks"].values(), needed(one)
-        reached = f"{sum(task['reached'] for task in tasks)} of {sum(task['runs'] for task in tasks)}" if tasks else ""
-        density = "" if one["density"] is None else f"{one['density']:g}"
-        kept_back = "" if one["kept_back"] is None else f"{one['kept_back']:.0%}"
-        rows.append((
-            one["words"], density, reached, "" if short is None else f"{short:+.1%}", *_long(one["long"], found),
-            kept_back, ", ".join(_allowed(found.share)) or "none",
-        ))  # fmt: skip
-        if tasks and _allowed(found.share) != _allowed(short):
-            before, now = (", ".join(_allowed(share)) or "none" for share in (short, found.share))
-            changed.append(f"{one['words']}{density and f' at {density}'}: {before} by short tasks, now {now}")
+        density = "" if one["density"] is None else f" at {one['density']:g}"
+        for task in one["tasks"].values():
+            found, long = needed(task), task["long"]
+            runs, steps = (len(long["each"]), long["longest_steps"]) if long else (task["runs"], task["dense_steps"])
+            allowed = [name for name, limit in MORE_STEPS.items() if found.within(limit)]
+            rows.append((
+                f"{one['words']}{density}", in_words(task["family"], task["optimizer"]), f"{task['compression']:.3g}x",
+                f"{runs} of {steps:,.0f} dense steps", "worse" if found.share is None else f"{found.share:+.1%}",
+                "" if found.worst is None else f"{found.worst:+.1%}", ", ".join(allowed) or "none",
+            ))  # fmt: skip
     columns = (
-        "method", "density", "short tasks at the target", "more steps there", f"at {TRAIN_STEPS:,} steps by long runs",
-        "seeds x tasks", "kept back at most", "allowed by quality",
+        "method", "networks", "compression", "runs", f"at {TRAIN_STEPS:,} steps", "worst run", "allowed by quality",
     )  # fmt: skip
-    said = "; ".join(changed) or "nothing"
-    return f"{table(columns, rows)}\n\nWhat the long runs changed: {said}."
-
-
-def _long(law: Mapping[str, Any] | None, found: Needed) -> tuple[str, str]:
-    if law is None:
-        return "", ""
-    interval = "" if found.interval is None else " ({:+.1%} to {:+.1%})".format(*found.interval)
-    worst = " (the worst run)" if found.interval is None and found.share is not None else ""
-    share = "hardly ever as good" if found.share is None else f"{found.share:+.1%}{interval}{worst}"
-    return share, f"{law['seeds']} x {len(law['tasks'])}"
-
-
-def _allowed(share: float | None) -> list[str]:
-    return [name for name, limit in MORE_STEPS.items() if share is not None and share <= limit]
+    return table(columns, rows)
 
 
 EXPERIMENT = "auto_to_target"

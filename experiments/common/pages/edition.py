@@ -38,26 +38,25 @@ def edition_block(rows: Sequence[Row]) -> str:
         return NO_ROWS
     whole = counted(found)
     lines = [
-        f"**{whole.sentence}.** Steps on the network of {whole.checked:,} of the {whole.sure:,} were ever checked. "
-        f"{too_large} places (a model on a GPU and a network) where dense training does not fit are not counted.",
+        f"**{whole.sentence}.**"
+        + (f" Steps on the network of {whole.checked:,} of the {whole.sure:,} were ever checked." if whole.sure else "")
+        + f" {too_large} places (a model on a GPU and a network) where dense training does not fit are not counted.",
         "",
     ]
     for kind in (MAP, MEASURED, SITES):
         if here := [one for one in found if _kind(one) == kind]:
             part = counted(here)
             lines.append(
-                f"- {kind}: {part.sure:,} of {part.set_ups:,} set-ups surely pay"
+                f"- {kind}: {part.sure:,} of {part.set_ups:,} configurations surely pay"
                 + (f", nine in ten of them at or below {part.most_gbps:.3g} Gbit/s per GPU." if part.sure else ".")
             )
     off = counted(corrected(found))
     lines += [
-        f"- If the simulator erred by its known bias and by no more: {off.sure:,} of {off.set_ups:,}, nine in ten "
-        f"of them at or below {off.most_gbps:.3g} Gbit/s per GPU, for half of the models and GPUs at or below "
-        f"{off.half_gbps:.3g}.",
+        f"- If the simulator erred by its known bias and by no more: {off.sure:,} of {off.set_ups:,}"
+        + (f", nine in ten of them at or below {off.most_gbps:.3g} Gbit/s per GPU." if off.sure else "."),
         f"- By its times alone, with no error at all: {whole.known:,}.",
-        "- By method, set-ups with a shorter step, of them with a shorter time to quality, and surely so: "
-        + "; ".join(_by_method(found))
-        + ".",
+        "- By method, configurations with a shorter step, of them with a quality that is not unknown and a shorter "
+        "time to it, and surely so: " + "; ".join(_by_method(found)) + ".",
     ]
     if sharded := sharded_sentence([row for row in rows if row.case.experiment == EXPERIMENT]):
         lines.append(f"- {sharded}.")

@@ -10,18 +10,20 @@ from experiments.common.validation.scores import Pair, score
 from experiments.common.validation.time_to_target import REAL, predicted_times
 from ssfx.advice.time_to_quality import way
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import EXPERIMENT, FEWEST_RUNS, Interval, StepLaw, step_laws
+from ssfx.lab.calibration.step_law import EXPERIMENT, FEWEST_RUNS, Interval, StepLaw, method, step_laws
 from ssfx.schemes.search.auto_steps import MOST_UNREACHED
 
+APART = " on "
 HORIZONS = (100, 1000, 10_000)
 HEADER = (
-    "method", "runs", "delay, steps", "factor", *(f"at {steps:,} steps" for steps in HORIZONS), "levels never reached",
+    "method", "task", "runs", "delay, steps", "factor", *(f"at {steps:,} steps" for steps in HORIZONS),
+    "levels never reached",
 )  # fmt: skip
 
 
 def step_law_block(rows: Sequence[Row]) -> str:
     """Return which tasks were trained for how long, and the law of each method."""
-    laws = step_laws(rows)
+    laws = step_laws(rows, lambda row: f"{method(row)}{APART}{row.case.model}")
     if not laws:
         return f"*No such rows are committed yet; `ssfx run experiment={EXPERIMENT}` makes them.*"
     tasks = sorted({task for law in laws.values() for task in law.tasks})
@@ -36,9 +38,9 @@ def step_law_block(rows: Sequence[Row]) -> str:
 def _cells(law: StepLaw) -> tuple[str, ...]:
     unreached = f"{100 * law.unreached:.0f} %"
     if law.unreached > MOST_UNREACHED:
-        return law.method, str(law.runs), *("-" for _ in (*HORIZONS, "delay", "factor")), unreached
+        return *law.method.split(APART), str(law.runs), *("-" for _ in (*HORIZONS, "delay", "factor")), unreached
     return (
-        law.method, str(law.runs), f"{law.delay_steps:+.0f}{_between(law.delay_interval, '.0f', 1)}",
+        *law.method.split(APART), str(law.runs), f"{law.delay_steps:+.0f}{_between(law.delay_interval, '.0f', 1)}",
         f"{100 * law.factor:+.1f} %{_between(law.factor_interval, '.1f', 100)}",
         *(f"{100 * law.more_steps(steps):+.1f} %" for steps in HORIZONS), unreached,
     )  # fmt: skip

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
-from statistics import geometric_mean, mean
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import mean
 from typing import Any
 
 from ssfx.compressors import build
@@ -20,6 +20,8 @@ from ssfx.core.rows import Row
 from ssfx.core.spec import Spec
 from ssfx.lab.calibration.step_law import EXPERIMENT, StepLaw, is_dense, method, step_laws, usual_memory
 from ssfx.lab.results.store import read_rows
+from ssfx.perf_model.operator_counts import model_work
+from ssfx.schemes.search.recorded_network import Network, family_of
 
 SOURCES = ("time_to_quality_local.jsonl", "method_quality_local.jsonl", "long_quality_local.jsonl")
 """Files of rows; one that is not there has none."""
@@ -56,39 +58,35 @@ BITS = {2: "two", 4: "four", 8: "eight"}
 
 
 def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
-    """Return the content of the file.
+    """Return the content of the file: what recorded runs say of each method, task by task.
 
-    more_steps: of short tasks, the geometric mean over tasks of the mean steps to the target over those of dense
-    training, less 1; None where a run did not reach its target, or a task has no runs. Runs are compared task by task
-    with dense ones of the same seeds. kept_back: the share of a gradient's norm that error feedback kept back, on the
-    task where it was most; None where nobody measured it. long: the law of long runs, None without any. schemes: laws
-    of schemes that send by more than one method.
+    A task is a model: its family, its optimizer, and the compression of its network by the method, within a factor of
+    which the record holds. more_steps: of short runs, the mean steps to the target over those of dense runs of the same
+    seeds, less 1, and the share of the worst run; None where a run did not reach its target. kept_back: the share of a
+    gradient's norm that error feedback kept back; None where nobody measured it. long: the law of long runs, None
+    without any. schemes: the same of schemes that send by more than one method, with long runs alone.
     """
     rows = [row for row in rows if row.case.target_metric is not None and not row.case.scheme_options]
     short = [row for row in rows if row.case.experiment != EXPERIMENT]
     dense = {(row.case.model, row.case.seed): _steps(row) for row in short if is_dense(row)}
-    models = {model for model, _ in dense}
-    groups: dict[Method, tuple[list[Row], list[Row]]] = {}
+    groups: dict[Method, list[Row]] = {}
     for row in rows:
         way = _of(row)
-        long = row.case.experiment == EXPERIMENT
-        if way is not None and (long or (row.case.model, row.case.seed) in dense):
-            groups.setdefault(way, ([], []))[long].append(row)
-    names = {str(way): way for way in groups}
-    laws = step_laws(rows, lambda row: str(_of(row)) if _of(row) is not None else "")
+        if way is not None and (row.case.experiment == EXPERIMENT or (row.case.model, row.case.seed) in dense):
+            groups.setdefault(way, []).append(row)
+    laws = step_laws(rows, lambda row: _task_name(str(_of(row)), row) if _of(row) is not None else "")
     methods = []
-    for name, (scheme, spec, density) in sorted(names.items(), key=lambda one: (str(one[1][:2]), one[1][2] or 0.0)):
-        runs, long_runs = groups[names[name]]
-        tasks = {model: _task(model, runs, dense) for model in sorted({row.case.model for row in runs})}
-        ratios = [one["steps"] / one["dense_steps"] for one in tasks.values() if one["steps"] is not None]
-        law = laws.get(name)
-        if law is None and not runs:
-            continue
-        methods.append({
-            **_method(scheme, spec), "compressor": spec, "density": density,
-            "more_steps": round(geometric_mean(ratios) - 1, 4) if ratios and len(ratios) == len(models) else None,
-            "kept_back": _kept_back([*runs, *long_runs]), "tasks": tasks, "long": law and _plain(law),
-        })  # fmt: skip
+    for (scheme, spec, density), runs in sorted(groups.items(), key=lambda one: (str(one[0][:2]), one[0][2] or 0.0)):
+        said = _method(scheme, spec)
+        tasks = {
+            model: {
+                **_held(on := _network(model, runs), on.compression(spec, density or 1.0, said["calls"])),
+                **_task([row for row in runs if row.case.model == model], dense),
+                "long": (law := laws.get(f"{(scheme, spec, density)} {model}")) and _plain(law),
+            }
+            for model in sorted({row.case.model for row in runs})
+        }  # fmt: skip
+        methods.append({**said, "compressor": spec, "density": density, "tasks": tasks})
     every = sorted({row.case.evaluate_every for row in short})
     files = ", ".join(sorted({f"experiment={row.case.experiment}" for row in rows}))
     note = (
@@ -96,6 +94,22 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
         "in the short ones"
     )
     return {"origin": {"kind": "measured", "note": note}, "methods": methods, "schemes": _schemes(rows)}
+
+
+def _task_name(method: str, row: Row) -> str:
+    return f"{method} {row.case.model}"
+
+
+def _network(model: str, runs: Sequence[Row]) -> Network:
+    """Return the network of a task; ValueError where its runs have several optimizers."""
+    tensors = model_work(model).tensors
+    (optimizer,) = {row.case.optimizer for row in runs if row.case.model == model}
+    return Network(family_of(tensors), optimizer, tensors)
+
+
+def _held(network: Network, compression: float) -> dict[str, Any]:
+    """Return for which networks a record holds."""
+    return {"family": network.family, "optimizer": network.optimizer, "compression": round(compression, 3)}
 
 
 def _of(row: Row) -> Method | None:
@@ -109,34 +123,41 @@ def _of(row: Row) -> Method | None:
 
 
 def _schemes(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the law of every other scheme of the long runs, with its compressor, density and memory."""
-    others = [row for row in rows if is_dense(row) or _of(row) is None]
-    cases = {method(row): row.case for row in others}
-    return [
-        {
-            "scheme": (case := cases[label]).scheme, "compressor": case.compressor, "density": case.density,
-            "memory": case.memory, "long": _plain(law),
-        }
-        for label, law in step_laws(others).items()
-    ]  # fmt: skip
+    """Return the laws of every other scheme of the long runs, with its compressor, density and memory."""
+    others = [row for row in rows if row.case.experiment == EXPERIMENT and (is_dense(row) or _of(row) is None)]
+    laws = step_laws(others, lambda row: _task_name(method(row), row))
+    found = []
+    for label in sorted({method(row) for row in others if not is_dense(row)}):
+        runs = [row for row in others if method(row) == label]
+        tasks = {
+            model: {
+                **_held(_network(model, runs), _sent([row for row in runs if row.case.model == model])),
+                "long": _plain(law),
+            }
+            for model in sorted({row.case.model for row in runs})
+            if (law := laws.get(f"{label} {model}")) is not None
+        }  # fmt: skip
+        case = runs[0].case
+        found.append({
+            "scheme": case.scheme, "compressor": case.compressor, "density": case.density, "memory": case.memory,
+            "tasks": tasks,
+        })  # fmt: skip
+    return [one for one in found if one["tasks"]]
+
+
+def _sent(runs: Sequence[Row]) -> float:
+    """Return the bytes of the gradient over those that a rank contributed, of runs of one model."""
+    dense_bytes = sum(spec.nbytes for spec in model_work(runs[0].case.model).tensors)
+    return dense_bytes / mean(float(row.metrics["contributed_bytes"] or 0.0) for row in runs)
 
 
 def _plain(law: StepLaw) -> dict[str, Any]:
     """Return a law as the file has it; `each` are the delay and the factor of every run."""
     return {
-        "tasks": list(law.tasks), "seeds": law.seeds, "unreached": round(law.unreached, 4),
-        "longest_steps": law.longest_steps, "delay_steps": round(law.delay_steps, 2), "factor": round(law.factor, 4),
-        "factor_interval": law.factor_interval and [round(end, 4) for end in law.factor_interval],
+        "seeds": law.seeds, "unreached": round(law.unreached, 4), "longest_steps": law.longest_steps,
+        "delay_steps": round(law.delay_steps, 2), "factor": round(law.factor, 4),
         "each": [[round(delay, 2), round(factor, 4)] for delay, factor in law.each],
     }  # fmt: skip
-
-
-def _kept_back(rows: Sequence[Row]) -> float | None:
-    shares: dict[str, list[float]] = {}
-    for row in rows:
-        if (share := row.metrics.get("kept_back")) is not None:
-            shares.setdefault(row.case.model, []).append(share)
-    return max((round(mean(of_task), 4) for of_task in shares.values()), default=None)
 
 
 def _method(scheme: str, spec: str) -> dict[str, str]:
@@ -155,15 +176,18 @@ def _method(scheme: str, spec: str) -> dict[str, str]:
     return {"words": f"{words} of rank {rank}" if rank else words, "collective": collective, "calls": calls}
 
 
-def _task(model: str, runs: Iterable[Row], dense: dict[tuple[str, int], float]) -> dict[str, Any]:
-    here = [row for row in runs if row.case.model == model]
-    own = {row.case.seed: _steps(row) for row in here}
-    kept_back = [share for row in here if (share := row.metrics.get("kept_back")) is not None]
-    reached = sum(map(math.isfinite, own.values()))
+def _task(runs: Sequence[Row], dense: Mapping[tuple[str, int], float]) -> dict[str, Any]:
+    """Return what the runs of one task measured; `steps` of the short ones are compared with dense runs."""
+    kept_back = [share for row in runs if (share := row.metrics.get("kept_back")) is not None]
+    own = {(row.case.model, row.case.seed): _steps(row) for row in runs if row.case.experiment != EXPERIMENT}
+    dense_steps = mean(dense[at] for at in own) if own else None
+    more = None
+    if own and all(map(math.isfinite, own.values())):
+        each = [steps / dense[at] - 1 for at, steps in own.items()]
+        more = [round(mean(own.values()) / mean(dense[at] for at in own) - 1, 4), round(max(each), 4)]
     return {
-        "runs": len(own), "reached": reached, "steps": mean(own.values()) if reached == len(own) else None,
-        "dense_steps": mean(dense[model, seed] for seed in own),
-        "kept_back": round(mean(kept_back), 4) if kept_back else None,
+        "runs": len(own), "reached": sum(map(math.isfinite, own.values())), "dense_steps": dense_steps,
+        "more_steps": more, "kept_back": round(mean(kept_back), 4) if kept_back else None,
     }  # fmt: skip
 
 

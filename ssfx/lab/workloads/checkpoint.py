@@ -75,7 +75,7 @@ class Checkpoints:
         """Keep `state` as the checkpoint after `step` finished steps, then delete all but the last two.
 
         Raises RunError on all ranks when there is no room for it or a file cannot be written; nothing is left of it
-        then, and the earlier checkpoints are still there.
+        then, and earlier checkpoints are as they were.
         """
         folder = self.directory / f"step-{step}"
         self._check_room(folder, _nbytes(state))
@@ -99,7 +99,7 @@ class Checkpoints:
                 if not folder.is_symlink():
                     path.unlink(missing_ok=True)
                     folder.rmdir()  # by the last of the ranks
-            raise RunError(f"checkpoint {folder} cannot be written: {problem}; the one before it is still there")
+            raise RunError(f"checkpoint {folder} cannot be written: {problem}; {self._resumed()}")
         if self._rank == 0:
             try:
                 self._prune()
@@ -112,8 +112,8 @@ class Checkpoints:
         free = self._agree(free_bytes(folder) if self._rank == 0 else None)
         if needed_bytes > free:
             raise RunError(
-                f"checkpoint {folder} needs {megabytes(needed_bytes)} and there are {megabytes(free)} free; the one "
-                "before it is still there, and the run goes on from it once there is room"
+                f"checkpoint {folder} needs {megabytes(needed_bytes)} and there are {megabytes(free)} free; once there "
+                f"is room: {self._resumed()}"
             )
 
     def load(self) -> Loaded:
@@ -162,11 +162,20 @@ class Checkpoints:
                 )
         return ""
 
+    def _resumed(self) -> str:
+        """Return where the run goes on after a checkpoint that was not written."""
+        if complete := self._complete():
+            return f"the run resumes from the checkpoint of step {complete[-1]}, which is still there"
+        return "there is no earlier checkpoint, so the run starts again at step 0"
+
+    def _complete(self) -> list[int]:
+        return [step for step, folder in self._folders() if (folder / _COMPLETE).exists()]
+
     def _folders(self) -> list[tuple[int, Path]]:
         return [(step, self.directory / f"step-{step}") for step in numbered(self.directory, "step-")]
 
     def _prune(self) -> None:
-        complete = [step for step, folder in self._folders() if (folder / _COMPLETE).exists()]
+        complete = self._complete()
         for step, folder in self._folders():
             if step < complete[-KEEP:][0]:
                 (folder / _COMPLETE).unlink(missing_ok=True)  # first, so that what is left never looks complete

@@ -12,7 +12,16 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.schemes.carrier import check_density, keeps_fraction
 from ssfx.schemes.search.auto_methods import Calls, Kind
-from ssfx.schemes.search.auto_steps import MORE_STEPS, TRAIN_STEPS, Quality, measured_steps, needed
+from ssfx.schemes.search.auto_steps import (
+    MORE_STEPS,
+    TRAIN_STEPS,
+    Needed,
+    Quality,
+    measured_steps,
+    needed,
+    steps_of_method,
+)
+from ssfx.schemes.search.recorded_network import Network
 
 USUAL_DENSITY = 0.01
 """Of a compressor that selects, where none was asked for: as with other schemes."""
@@ -43,11 +52,11 @@ class Budget:
 
 def budget(
     costs: Costs, quality: Quality, density: float | None, compressor: str | None, error: float | None,
-    leave_out: bool, ranks_per_node: int, train_steps: int = TRAIN_STEPS,
+    leave_out: bool, ranks_per_node: int, train_steps: int = TRAIN_STEPS, network: Network | None = None,
 ) -> Budget:  # fmt: skip
     """Return what may be used on the ranks of `costs`; ConfigError for a density that would have no effect.
 
-    One rank alone, or density 1, sends everything as it is.
+    One rank alone, or density 1, sends everything as it is. A quality allows what it does for `network`; None: for any.
     """
     if compressor is not None:
         if density is not None:
@@ -60,7 +69,7 @@ def budget(
         kinds = (DENSE, HALF) if density == 1 else (DENSE, HALF, *_at_density(density), *_of_every_element())
         found = Budget(kinds, f"density={density:g}, whatever it costs in steps")
     else:
-        found = _measured(quality, train_steps)
+        found = _measured(quality, train_steps, network)
     if costs.world_size == 1 or density == 1:
         return replace(found, kinds=(DENSE,), left_out=())
     usable: list[Kind] = []
@@ -169,25 +178,38 @@ def _impossible(kind: Kind, costs: Costs) -> str:
 # ---- quality as measured --------------------------------------------------------------------------------------------
 
 
-def _measured(quality: Quality, train_steps: int) -> Budget:
+def _measured(quality: Quality, train_steps: int, network: Network | None) -> Budget:
+    """Return the kinds of a quality: 16 bits count as dense, all others are admitted by their worst recorded run."""
     if quality == "dense":
         return Budget((DENSE, HALF), "quality=dense, every element in 32 or 16 bits", ("all that leaves anything out",))
-    limit, kinds, reasons = MORE_STEPS[quality], [DENSE], []
+    limit, kinds, reasons = MORE_STEPS[quality], [DENSE, HALF], []
     for row in measured_steps():
-        kind = Kind(
-            row["words"], row["collective"], row["compressor"], row["density"] or 1.0, row["calls"]
-        )  # fmt: skip
-        found = needed(row, train_steps)
+        kind = Kind(row["words"], row["collective"], row["compressor"], row["density"] or 1.0, row["calls"])
+        if kind.compressor == HALF.compressor:
+            continue
+        found = _known(kind, train_steps, network)
         if found.within(limit):
-            kinds.append(HALF if row["compressor"] == "fp16" else kind)
+            kinds.append(kind)
         else:
             reasons.append(f"{kind.words}{'' if row['density'] is None else f' at {kind.density:g}'}: {found}")
     reasons.append("methods and densities of which no run is recorded")
     words = (
-        f"quality={quality}, at most {limit:.0%} more steps than a dense training of {train_steps:,} steps, by "
-        "recorded runs of small networks"
+        f"quality={quality}, at most {limit:.0%} more steps than a dense training of {train_steps:,} steps, by the "
+        f"worst recorded run of {'such networks' if network is None else network.text} at such a compression"
     )
     return Budget(tuple(kinds), words, tuple(reasons), promises=True)
+
+
+def _known(kind: Kind, train_steps: int, network: Network | None) -> Needed:
+    """Return what `network` needs with a kind; without one what the network needs that needs the fewest steps."""
+    if network is not None:
+        return steps_of_method(network, kind.collective, str(kind.compressor), kind.density, kind.calls, train_steps)
+    tasks = [
+        needed(task, train_steps)
+        for row in measured_steps() if (row["words"], row["density"] or 1.0) == (kind.words, kind.density)
+        for task in row["tasks"].values()
+    ]  # fmt: skip
+    return min(tasks, key=lambda known: math.inf if known.worst is None else known.worst)
 
 
 # ---- an error budget ------------------------------------------------------------------------------------------------

@@ -1,4 +1,8 @@
-"""How many more steps than dense training a method needs, as recorded runs say: what a quality of `auto` rests on."""
+"""How many more steps than dense training a method needs, as recorded runs say: what a quality of `auto` rests on.
+
+A record holds for networks of its family, trained by its optimizer, at its compression within a factor of two. Outside
+of that nobody knows.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,9 @@ from typing import Any, Literal
 
 from ssfx.core.files import loads, read
 from ssfx.core.paths import data_dir
+from ssfx.core.spec import Spec
+from ssfx.schemes.carrier import keeps_fraction
+from ssfx.schemes.search.recorded_network import Network, in_words
 
 Quality = Literal["dense", "strict", "normal", "loose"]
 
@@ -18,29 +25,31 @@ TRAIN_STEPS = 10_000
 """Steps of dense training that a quality is about, where nobody says how many."""
 MOST_UNREACHED = 0.5
 """Share of levels that were never reached above which those that were say nothing of the method."""
+ABOUT = 2.0
+"""By this factor the compression of a network may differ from the recorded one."""
+UNKNOWN = "quality unknown"
 
 
 @dataclass(frozen=True)
 class Needed:
-    """More steps than dense training, as a share; None where the runs give none. `source` says which runs, in words.
+    """More steps than dense training, as a share; None where it is unknown, or runs missed the quality: see `source`.
 
-    `interval`: of 95 % over runs, None of too few.
+    `worst`: the share of the worst run, by which a method is admitted.
     """
 
     share: float | None
     source: str
-    interval: tuple[float, float] | None = None
+    worst: float | None = None
 
     def within(self, limit: float) -> bool:
-        """Return whether the method is recorded to need no more than the share `limit`."""
-        return self.share is not None and self.share <= limit
+        """Return whether every recorded run of the method needed no more than the share `limit`."""
+        return self.worst is not None and self.worst <= limit
 
     def __str__(self) -> str:
         """Return the share and its source in words."""
         if self.share is None:
             return self.source
-        between = "" if self.interval is None else " ({:+.0%} to {:+.0%})".format(*self.interval)
-        return f"{self.share:+.0%}{between} steps, {self.source}"
+        return f"{self.share:+.0%} steps (worst run {self.worst:+.0%}), {self.source}"
 
 
 @cache
@@ -51,42 +60,80 @@ def measured_steps() -> tuple[dict[str, Any], ...]:
 
 @cache
 def scheme_laws() -> tuple[dict[str, Any], ...]:
-    """Return the laws of schemes that are no single method: scheme, compressor, density and `long` as of a method."""
+    """Return what they say of schemes that are no single method: scheme, compressor, density and tasks."""
     return tuple(read(data_dir() / "method_steps.json", loads)["schemes"])
 
 
-def needed(row: Mapping[str, Any], train_steps: int = TRAIN_STEPS) -> Needed:
-    """Return what a method of the file needs in a training of so many dense steps.
+def steps_of_method(
+    network: Network, collective: str, compressor: str, density: float, calls: str, train_steps: int = TRAIN_STEPS
+) -> Needed:
+    """Return what a method needs in a training of so many dense steps of `network`: the worst record that holds.
 
-    Long runs come first: a delay over the steps, and a factor; a delay below none counts as none. Where they give no
-    interval, or are of one seed, it is that of the worst run. Without long runs it is what short tasks needed, whatever
-    the length of training.
+    `calls`: whether "each" tensor has a compressor call of its own or calls are "joint", which matters to selections.
     """
-    law = row["long"]
-    if law is None:
-        if row["more_steps"] is None:
-            return Needed(None, "not every run reached its target in short tasks")
-        return Needed(row["more_steps"], "short tasks")
-    if law["unreached"] > MOST_UNREACHED:
-        return Needed(None, f"long runs never reached {law['unreached']:.0%} of the quality of dense training")
-    if law["factor_interval"] is None or law["seeds"] < 2:
-        of = f"one seed, the worst of {len(law['each'])}" if len(law["each"]) > 1 else "a single run"
+    selects, ratio = keeps_fraction(compressor), network.compression(compressor, density, calls)
+    tasks = [
+        task
+        for row in measured_steps()
+        if row["collective"] == collective and (row["calls"] == calls or not selects)
+        and _alike(row["compressor"]) == _alike(compressor)
+        for task in row["tasks"].values()
+    ]  # fmt: skip
+    return worst_of(tasks, network, ratio, train_steps, compressor)
+
+
+def worst_of(tasks: list[dict[str, Any]], network: Network, ratio: float, train_steps: int, what: str) -> Needed:
+    """Return the worst of the tasks that hold for a compression of `network`; without any, what was never recorded.
+
+    Long runs count before short tasks, which cannot tell a delay from a factor.
+    """
+    if not tasks:
+        return Needed(None, f"{UNKNOWN}: no run is recorded of {what} sent like this")
+    mine = [task for task in tasks if (task["family"], task["optimizer"]) == (network.family, network.optimizer)]
+    if not mine:
+        return Needed(None, f"{UNKNOWN}: no run of {what} is recorded of {network.text}")
+    near = [task for task in mine if max(ratio / task["compression"], task["compression"] / ratio) <= ABOUT]
+    if not near:
+        recorded = ", ".join(f"{ratio:.3g}x" for ratio in sorted({task["compression"] for task in mine}))
         return Needed(
-            max(_at(delay_steps, factor, train_steps) for delay_steps, factor in law["each"]), f"long runs ({of})"
+            None,
+            f"{UNKNOWN}: {what} compresses this network {ratio:.3g}x, recorded of {network.text} at {recorded}",
         )
-    low, high = (_at(law["delay_steps"], factor, train_steps) for factor in law["factor_interval"])
-    return Needed(_at(law["delay_steps"], law["factor"], train_steps), "long runs", (low, high))
+    long = [task for task in near if task["long"] is not None]
+    return max((needed(task, train_steps) for task in long or near), key=_worst)
 
 
-def kept_back_shares(quality: Quality, train_steps: int = TRAIN_STEPS) -> list[float]:
-    """Return what the methods that a quality allows kept back in their recorded runs, where it was measured, ascending.
+def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS) -> Needed:
+    """Return what one task of the file says of a training of so many dense steps.
 
-    Shares of a gradient's norm, each of the task on which it was most.
+    Long runs: a delay over the steps, and a factor; a delay below none counts as none. Without them it is what the
+    short task needed, whatever the length of training.
     """
-    if quality == "dense":
-        return []
-    known = {row["kept_back"] for row in measured_steps() if needed(row, train_steps).within(MORE_STEPS[quality])}
-    return sorted(share for share in known if share is not None)
+    law, on = task["long"], f"{in_words(task['family'], task['optimizer'])} at {task['compression']:.3g}x"
+    if law is None:
+        if task["more_steps"] is None:
+            return Needed(None, f"worse: {task['reached']} of {task['runs']} runs of {on} reached their target")
+        source = f"{task['runs']} runs of {on} over {task['dense_steps']:,.0f} dense steps"
+        return Needed(task["more_steps"][0], source, task["more_steps"][1])
+    if law["unreached"] > MOST_UNREACHED:
+        return Needed(
+            None, f"worse: runs of {on} never reached {law['unreached']:.0%} of the quality of dense training"
+        )
+    worst = max(_at(delay_steps, factor, train_steps) for delay_steps, factor in law["each"])
+    return Needed(
+        _at(law["delay_steps"], law["factor"], train_steps),
+        f"{len(law['each'])} runs of {on} over {law['longest_steps']:,} dense steps", worst,
+    )  # fmt: skip
+
+
+def _alike(spec: str) -> tuple[str, tuple[tuple[str, Any], ...]]:
+    """Return a compressor without its rank: how far it compresses says more."""
+    given = Spec.parse(spec, "compressor")
+    return given.name, tuple(sorted((name, value) for name, value in given.options.items() if name != "rank"))
+
+
+def _worst(known: Needed) -> float:
+    return float("inf") if known.worst is None else known.worst
 
 
 def _at(delay_steps: float, factor: float, train_steps: int) -> float:

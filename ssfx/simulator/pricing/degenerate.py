@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ssfx.compressors.base import k_floor
 from ssfx.planning.plan import Plan, Segment
 from ssfx.simulator.pricing.message_sizes import segment_layout
 
@@ -34,6 +35,7 @@ def degenerated(plan: Plan, density: float | None) -> str:
 
 
 def _kept(plan: Plan, segment: Segment) -> int:
-    layout = segment_layout(plan, segment)
-    numel = plan.numel(segment)
-    return min(numel, layout.values) if layout.indices else numel
+    """Return how many elements a segment sends; of a message of changing length as many as it is planned for."""
+    layout, numel = segment_layout(plan, segment), plan.numel(segment)
+    entries = k_floor(numel, segment.density) if layout.counts else max(layout.values, layout.indices)
+    return min(numel, entries) if segment.compressor is not None and entries else numel

@@ -1,0 +1,72 @@
+"""A network as records of quality know it: its family, its optimizer, and how far each method compresses it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ssfx.compressors import build
+from ssfx.planning.plan import TensorSpec
+from ssfx.planning.profile import Profile
+
+FAMILIES = ("conv", "lstm", "transformer")
+_ATTENTION = ("attn", "attention", "qkv", "q_proj", "in_proj_weight")
+_RECURRENT = "weight_hh"
+_KERNEL_DIMS = 4
+"""Dimensions of the weights of a convolution over images. Experts of a transformer are stacked in three."""
+
+
+def family_of(tensors: Sequence[TensorSpec]) -> str:
+    """Return which of FAMILIES the tensors are of, "" where they are of none or of several.
+
+    Names of attention make a transformer, unless convolutions have most elements; torch's LSTM has weight_hh of
+    (4 h, h); other networks with kernels over images are convolutional. An LSTM with attention is of no family.
+    """
+    attends = any(word in spec.name.lower() for spec in tensors for word in _ATTENTION)
+    recurrent = [spec.shape for spec in tensors if _RECURRENT in spec.name]
+    kernels = sum(spec.numel for spec in tensors if len(spec.shape) == _KERNEL_DIMS)
+    if recurrent:
+        gated = all(len(shape) == 2 and shape[0] == 4 * shape[1] for shape in recurrent)
+        return "lstm" if gated and not attends and not kernels else ""
+    if attends:
+        return "transformer" if 2 * kernels < sum(spec.numel for spec in tensors) else ""
+    return "conv" if kernels else ""
+
+
+def in_words(family: str, optimizer: str) -> str:
+    """Return a family and an optimizer for people."""
+    what = {"": "networks of no recorded family", "transformer": "transformers"}.get(family, f"{family} networks")
+    return f"{what} with {optimizer or 'an unknown optimizer'}"
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """`family` is one of FAMILIES, `optimizer` that of the training; "" where it is not known."""
+
+    family: str
+    optimizer: str
+    tensors: tuple[TensorSpec, ...]
+    _known: dict[tuple[str, float, str], float] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, profile: Profile, optimizer: str = "") -> Network:
+        """Return the network of a profile; `optimizer` where the profile does not say it."""
+        return cls(family_of(profile.tensors), profile.optimizer or optimizer, profile.tensors)
+
+    def compression(self, compressor: str, density: float, calls: str) -> float:
+        """Return the bytes of the gradient over those that a rank sends if the method sends every tensor.
+
+        `calls`: "each" tensor has a compressor call of its own, or they are "joint" in one.
+        """
+        key = (compressor, density, calls)
+        if key not in self._known:
+            one, shapes = build(compressor), [spec.shape for spec in self.tensors]
+            groups = [[shape] for shape in shapes] if calls == "each" else [shapes]
+            sent = sum(one.layout_of(group, density).nbytes for group in groups)
+            self._known[key] = sum(spec.nbytes for spec in self.tensors) / sent if sent else 1.0
+        return self._known[key]
+
+    @property
+    def text(self) -> str:
+        """The network in words."""
+        return in_words(self.family, self.optimizer)
