@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.gaps import COMMAND, LONG
 from experiments.common.evaluation.judging import ON_ONE_CORE, complete
 from experiments.common.evaluation.pages import draw_claims
+from experiments.common.evaluation.quality_curves import draw_curves
 from experiments.common.evaluation.quality_panels import Panel, draw_quality
 from experiments.common.evaluation.row_steps import Rule, judge_orders, judge_predictions
 from experiments.common.evaluation.step_plots import Bars, Lines, draw_panels, draw_parts
-from experiments.common.figures.figure import Figure
+from experiments.common.figures.figure import Drawing, Figure, Judging
 from experiments.common.figures.tables import COMPUTED
 from experiments.common.validation.published_steps import Prediction
 from ssfx.core.rows import Row
@@ -40,6 +43,15 @@ class Judged:
         predicted = judge_predictions(rows, about(figure.name, self.predictions()))
         found = [*self.found(rows), *predicted, *judge_orders(rows, dict(self.orders))]
         return complete(figure.name, found, figure.command, reason=self.reason, cost=self.cost)
+
+
+def long_figure(
+    name: str, title: str, drawing: Drawing, judging: Judging, *, needs: Mapping[str, Any] | None = None,
+    about: tuple[str, ...] | None = None, said: Callable[[list[Row]], str] | None = None, notes: tuple[str, ...] = (),
+) -> Figure:  # fmt: skip
+    """Return a figure of long runs; `needs` where it takes other rows too."""
+    own = needs or {"experiment": LONG, "calibration": ""}
+    return Figure(name, title, drawing, judging, needs=own, command=COMMAND, about=about, said=said, notes=notes)
 
 
 def about(artifact: str, predictions: Iterable[Prediction]) -> list[Prediction]:
@@ -82,6 +94,25 @@ class Quality:
     def __call__(self, figure: Figure, rows: list[Row], out: Path) -> list[Path]:
         """Write curves on the left, final quality on the right."""
         return draw_quality(figure.name, figure.title, self.panels(rows), out, self.words)
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A column of the curves of long runs: medians over seeds by method, the range as a band, `set_to` as a dash."""
+
+    methods: Callable[[list[Row]], Mapping[str, Sequence[Row]]]
+    title: Callable[[Mapping[str, Sequence[Row]]], str]
+    colours: Mapping[str, str]
+    column: str
+    ylabel: str
+    set_to: float | None = None
+
+    def __call__(self, figure: Figure, rows: list[Row], out: Path) -> list[Path]:
+        """Write the curves."""
+        own = self.methods(rows)
+        return draw_curves(
+            figure.name, self.title(own), own, self.colours, self.column, self.ylabel, out, set_to=self.set_to
+        )
 
 
 @dataclass(frozen=True)

@@ -89,10 +89,16 @@ def simulated(experiment: str) -> dict[str, Any]:
     return {"experiment": experiment, "calibration": bool}
 
 
-def drawn(picture: Callable[[Figure, list[Row]], tuple[Canvas, Table] | None]) -> Drawing:
-    """Return the drawing of a function that gives a picture and its table, None where the rows do not suffice."""
+def drawn(
+    picture: Callable[[Figure, list[Row]], tuple[Canvas, Table] | None], of: Callable[[list[Row]], list[Row]] = list
+) -> Drawing:
+    """Return the drawing of a function that gives a picture and its table, None where the rows do not suffice.
 
-    def draw(figure: Figure, rows: list[Row], out: Path) -> list[Path]:
+    `of` chooses the rows that it gets.
+    """
+
+    def draw(figure: Figure, every: list[Row], out: Path) -> list[Path]:
+        rows = of(every)
         with style():
             made = picture(figure, rows)
             if made is None:
