@@ -109,18 +109,3 @@ def settings(artifact: str, here: Mapping[str, float] | None = None, but: Collec
         else:
             found.append(absent(claim.id, claim.not_here or NOWHERE))
     return found
-
-
-# OLD
-def judge_setup(artifact: str, here: Mapping[str, Callable[[], float | tuple[float, float]]], why: Mapping[str, str],
-                otherwise: str = NOWHERE) -> list[Verdict]:  # fmt: skip
-    """Return a verdict for every claim of a set-up: `here` gives what is configured, `why` says why nothing is."""
-    found = []
-    for claim in claims_of(artifact):
-        if claim.id in here:
-            found.append(held(claim.id, here[claim.id](), tolerance=0.0))
-        else:
-            found.append(absent(claim.id, why.get(claim.id, otherwise)))
-    return found
-
-

@@ -165,9 +165,7 @@ def _fig3(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
         axis.grid()
         axis.legend()
     hardware = "; ".join(sorted({row.origin.hardware for row in rows}))
-    say_origin(
-        canvas, f"Left: measured on {hardware}, other hardware than the paper's. Right: computed from shapes."
-    )
+    say_origin(canvas, f"Left: measured on {hardware}, other hardware than the paper's. Right: computed from shapes.")
     return canvas, table
 
 
@@ -242,7 +240,7 @@ def _table1(figure: Figure, rows: list[Row]) -> Table:
     ]
 
 
-TABLE1 = Figure(
+TABLE1: Figure = Figure(
     "mergecomp.table1", "Collective of each compressor",
     Tabular({"compressor": "compressor", "paper": "paper", "here": "ssfx", "as": "called here"}, _table1,
             "What the compressors of ssfx declare about their messages; no run."),

@@ -139,7 +139,8 @@ DIGIT, ALIKE = 0.005, 0.02
 BY_GROUPS = Tabular(
     {
         "compressor": "compressor", "Y": "Y", "GPUs": "GPUs", "paper": "paper",
-        "simulated_nominal": "ssfx, simulated\nnominal times", "simulated_published": "ssfx, simulated\npublished times",
+        "simulated_nominal": "ssfx, simulated\nnominal times",
+        "simulated_published": "ssfx, simulated\npublished times",
     },
     lambda figure, rows: lines_by_groups(figure.name, rows),
     "Simulated steps on v100 devices over PCIe; no GPU was used. Nothing was fitted to the paper's table.",

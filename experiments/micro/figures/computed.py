@@ -116,7 +116,7 @@ def _eq1_verdict(rows: list[Row]) -> list[Verdict]:
     return [says("micro.eq1.form", "agrees", f"{last:.3g} in the last step drawn", why, source="restated")]
 
 
-EQ1 = Figure(
+EQ1: Figure = Figure(
     "micro.eq1", "Mean norm of the workers' errors", drawn(_eq1), Judged(_eq1_verdict),
     said=lambda rows: f"{EQ1.judge(rows)[0].ours} ({counted(EQ1.judge(rows))})",
 )  # fmt: skip

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.common.figures.style import ORIGIN_HATCHES, drawn_panels, save, style
+from experiments.common.figures.figure import Figure, drawn
+from experiments.common.figures.style import ORIGIN_HATCHES, Table, drawn_panels
 from ssfx.core.errors import RunError
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Panel, metric, panels
@@ -14,16 +14,8 @@ from ssfx.lab.results.density_bins import NOTHING, centre, merged, quantile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
-NAME = "codecs.achieved_density"
-TITLE = "achieved over target density of each sparsifier"
-CLAIMS = ("micro.fig1.hard_density",)
-NEEDS = {"experiment": "achieved_density"}
-COMMAND = "ssfx run experiment=achieved_density preset=short repeats=1"
-NOTES = (
-    "What is counted are pairs of a step after warm-up and a tensor of which at least one element is asked for, on "
-    "rank 0; the area of a dot is its share of the pairs. topk shows what rounding to whole elements does.",
-)
 
 COLOUR = "#56b4e9"
 AREA = 120
@@ -33,20 +25,19 @@ TICKS = {1 / 64: "1/64", 1 / 16: "1/16", 1 / 4: "1/4", 1.0: "1", 4.0: "4", 16.0:
 QUANTILES = {"p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
 
 
-def draw(rows: list[Row], out: Path) -> list[Path]:
-    """Write one box per codec on a logarithmic axis over the dots of all that was observed."""
+def _achieved(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+    """Return one box per codec on a logarithmic axis over the dots of all that was observed."""
     shown = [_by_codec(panel) for panel in panels(rows)]
     if not shown:
-        return []
+        return None
     tables = [lines(panel) for panel in shown]
     machines = sorted({f"{panel.kind} on {panel.hardware}" for panel in shown})
     text = [f"{'; '.join(machines)}. Box: quartiles; whiskers: 5th to 95th percentile; right: pairs that sent nothing."]
-    with style():
-        figure = drawn_panels(shown, tables, _draw_panel, text, "elements sent / elements asked for")
-        return save(figure, NAME, [line for table in tables for line in table], rows, out)
+    canvas = drawn_panels(shown, tables, _draw_panel, text, "elements sent / elements asked for")
+    return canvas, [line for table in tables for line in table]
 
 
-def finding(rows: list[Row]) -> str:
+def _achieved_finding(rows: list[Row]) -> str:
     """Return each codec's median ratio with its 5th and 95th percentile."""
     parts = []
     for panel in map(_by_codec, panels(rows)):
@@ -117,3 +108,14 @@ def _draw_panel(panel: Panel, table: list[dict[str, Any]], axis: Axes) -> None:
     axis.set_xticks(list(TICKS), list(TICKS.values()))
     axis.set_xlim(LEFT, RIGHT)
     axis.minorticks_off()
+
+
+ACHIEVED = Figure(
+    "codecs.achieved_density", "achieved over target density of each sparsifier", drawn(_achieved),
+    about=("micro.fig1.hard_density",), needs={"experiment": "achieved_density"}, said=_achieved_finding,
+    command="ssfx run experiment=achieved_density preset=short repeats=1",
+    notes=(
+        "What is counted are pairs of a step after warm-up and a tensor of which at least one element is asked for, on "
+        "rank 0; the area of a dot is its share of the pairs. topk shows what rounding to whole elements does.",
+    ),
+)  # fmt: skip

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.common.evaluation.set_ups import CheckedPlace, counted, map_lines, places
-from experiments.common.figures.style import caption_text, save, style
+from experiments.common.figures.figure import Figure, drawn
+from experiments.common.figures.style import Table, caption_text
 from ssfx.core.rows import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
-NAME = "edition2026.map"
-TITLE = "where compression pays in 2026, by GPU and by bandwidth of the network"
-CLAIMS = ()
-NEEDS = {"experiment": "edition2026", "calibration": bool, "sharding": bool}
-NOTES = ("No paper's figure: what docs/edition2026.md says rests on it.",)
 
 GPUS = {
     ("v100", "fp32"): "V100, fp32 (2017)",
@@ -43,11 +39,11 @@ HATCHES = ("#b9b9b9", "#93ad89", "#6d9a60", "#d6ead3", "#9cc6a5")
 """Colours of hatches that are seen on each of COLOURS."""
 
 
-def draw(rows: list[Row], out: Path) -> list[Path]:
-    """Write the map, a block for each kind of network: the median gain over models, and how many models surely win."""
+def _map(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+    """Return the map, a block for each kind of network: the median gain over models, and how many models surely win."""
     table = lines(places(rows)[0])
     if not table:
-        return []
+        return None
     import matplotlib.pyplot as plt
 
     ranges = [f"{100 * low:.0f} to {100 * high:.0f} %" for low, high in pairwise(STEPS)]
@@ -61,16 +57,15 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
     networks = [one for one in (TCP, RDMA) if any(line["network"] == one for line in table)]
     columns = {one: sorted({line["gbps"] for line in table if line["network"] == one}) for one in networks}
     gpus = [label for label in GPUS.values() if any(line["gpu"] == label for line in table)]
-    with style():
-        figure, axes = plt.subplots(
-            1, len(networks), figsize=(7.2, 0.32 * len(gpus) + 1.25), squeeze=False, layout="constrained",
-            width_ratios=[len(columns[one]) for one in networks],
-        )  # fmt: skip
-        for axis, network in zip(axes.flat, networks, strict=True):
-            _block(axis, network, columns[network], gpus, [line for line in table if line["network"] == network])
-        figure.supxlabel("line rate between nodes (Gbit/s per GPU)")
-        figure.suptitle(caption_text(text, 7.0), fontsize=6.5, ha="left", x=0.01)
-        return save(figure, NAME, table, rows, out)
+    canvas, axes = plt.subplots(
+        1, len(networks), figsize=(7.2, 0.32 * len(gpus) + 1.25), squeeze=False, layout="constrained",
+        width_ratios=[len(columns[one]) for one in networks],
+    )  # fmt: skip
+    for axis, network in zip(axes.flat, networks, strict=True):
+        _block(axis, network, columns[network], gpus, [line for line in table if line["network"] == network])
+    canvas.supxlabel("line rate between nodes (Gbit/s per GPU)")
+    canvas.suptitle(caption_text(text, 7.0), fontsize=6.5, ha="left", x=0.01)
+    return canvas, table
 
 
 def _block(axis: Axes, network: str, rates: Sequence[float], gpus: Sequence[str], table: list[dict[str, Any]]) -> None:
@@ -106,7 +101,14 @@ def lines(found: Sequence[CheckedPlace]) -> list[dict[str, Any]]:
     return [{"gpu": gpu, **line} for gpu, line in named if gpu]
 
 
-def finding(rows: list[Row]) -> str:
+def _map_finding(rows: list[Row]) -> str:
     """Return the sentence, with its counts and its bandwidth."""
     found, too_large = places(rows)
     return f"{counted(found).sentence}; {too_large} places where dense training does not fit are not counted"
+
+
+MAP = Figure(
+    "edition2026.map", "where compression pays in 2026, by GPU and by bandwidth of the network", drawn(_map),
+    about=(), needs={"experiment": "edition2026", "calibration": bool, "sharding": bool}, said=_map_finding,
+    notes=("No paper's figure: what docs/edition2026.md says rests on it.",),
+)  # fmt: skip
