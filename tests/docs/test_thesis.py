@@ -18,7 +18,10 @@ from ssfx.core.errors import ConfigError
 PAGE = (ROOT / "docs" / "thesis.md").read_text()
 FILES = re.findall(r"```\w+\n# (thesis/\S+)\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = re.findall(r"^    ssfx (.+)$", PAGE, re.MULTILINE)
-FIGURE = "NAME, TITLE = {name!r}, 'mine'\ndef draw(rows, out):\n    return []\ndef finding(rows):\n    return ''\n"
+FIGURE = (
+    "from experiments.common.figures.figure import Figure\n"
+    "ONE = Figure({name!r}, 'mine', lambda figure, rows, out: [], about=())\n"
+)
 
 
 @pytest.mark.slow
@@ -65,7 +68,7 @@ def test_a_script_that_is_no_figure_is_refused_in_a_line(tmp_path):
         with pytest.raises(ConfigError, match=why):
             chosen([str(tmp_path / "mine.py")])
 
-    refused("NAME = 'mine.one'", "it must define NAME, TITLE and draw")
+    refused("NAME = 'mine.one'", "has no figure: it must define a Figure")
     refused("1 / 0", "fails: ZeroDivisionError")
     refused(FIGURE.format(name=next(iter(discover()))), "is a figure of ssfx")
     with pytest.raises(ConfigError, match="there is no file"):

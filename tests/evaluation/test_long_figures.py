@@ -9,7 +9,8 @@ import pytest
 from evaluation.long_runs import long_row, others, seeds
 from evaluation.test_simulated_figures import simulated
 
-from experiments.common.figures.discovery import Figure, discover
+from experiments.common.figures.discovery import discover
+from experiments.common.figures.figure import Figure
 from ssfx.core.rows import Row
 
 FIGURES = discover()
@@ -27,7 +28,6 @@ QUALITY_FIGURES = (
 def judged(name: str, rows: list[Row]) -> dict[str, tuple[str, str]]:
     """Return outcome and our words by claim, of nominal times where there are several verdicts."""
     figure = FIGURES[name]
-    assert figure.judge is not None
     return {
         one.claim.removeprefix(f"{name.partition('.')[0]}."): (one.outcome, f"{one.ours} {one.reason}")
         for one in figure.judge(figure.select(rows))

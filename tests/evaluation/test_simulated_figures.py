@@ -94,7 +94,6 @@ def test_figures_are_drawn_from_rows(name: str, block_sparse: list[Row], tmp_pat
     rows = figure.select(block_sparse)
     assert figure.draw(rows, tmp_path)
     assert "S2 Reducer" in (tmp_path / f"{name}.csv").read_text()
-    assert figure.judge is not None
     assert any(one.source == "simulated" for one in figure.judge(rows))
     assert figure.finding(rows)
 

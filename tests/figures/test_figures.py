@@ -117,12 +117,12 @@ def test_a_case_measured_again_on_the_same_machine_replaces_the_older_run(tmp_pa
 
 
 def test_two_figures_of_one_name_are_refused(tmp_path, monkeypatch):
-    source = (figures.experiments_dir() / "ssfusion" / "fig11_throughput.py").read_text()
+    source = (figures.experiments_dir() / "edition2026" / "figures.py").read_text()
     for paper in ("one", "two"):
         (tmp_path / paper).mkdir()
-        (tmp_path / paper / "figure.py").write_text(source)
+        (tmp_path / paper / "figures.py").write_text(source)
     monkeypatch.setattr(figures, "experiments_dir", lambda: Path(tmp_path))
-    with pytest.raises(ValueError, match=r"two.figure\.py: a figure named 'ssfusion\.fig11' exists already"):
+    with pytest.raises(ValueError, match=r"two.figures\.py: a figure named 'edition2026\.map' exists already"):
         discover()
 
 

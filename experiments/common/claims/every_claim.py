@@ -6,7 +6,7 @@ none of them speaks to is "not attempted", with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from ssfx.core.rows import Row
 
 
 class Judging(Protocol):
-    """What this module needs to know of a figure; experiments.common.figures.discovery.Figure is one."""
+    """What this module needs to know of a figure; experiments.common.figures.figure.Figure is one."""
 
     @property
     def name(self) -> str:
@@ -37,9 +37,8 @@ class Judging(Protocol):
     def command(self) -> str:
         """What makes its rows."""
 
-    @property
-    def judge(self) -> Callable[[list[Row]], Sequence[Verdict]] | None:
-        """Its own verdicts on claims."""
+    def judge(self, rows: list[Row]) -> Sequence[Verdict]:
+        """Return its own verdicts on claims."""
 
     def select(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows that it needs."""
@@ -124,7 +123,5 @@ def _as_it_counts(verdict: Verdict, claim: PaperClaim) -> Verdict:
 
 
 def _verdicts_of(figure: Judging, rows: Sequence[Row]) -> Sequence[Verdict]:
-    if figure.judge is None:
-        return []
     selected = figure.select(rows) if figure.needs else []
     return figure.judge(selected) if selected or not figure.needs else []

@@ -15,7 +15,8 @@ class PaperClaim:
     """One statement of a paper; `value` is a number, a {lo, hi} range, or None for orderings and formulas.
 
     `verified` is the outcome (agrees, partly or disagrees) of a static check; it never means that an experiment was
-    rerun. `issue` names an inconsistency to know about before the number is used.
+    rerun. `issue` names an inconsistency to know about before the number is used. `here` says where ssfx has the value
+    of a setting, as "cluster 64gpu nodes" (`evaluation.configured.taken`), `not_here` why it has none.
     """
 
     id: str
@@ -33,6 +34,8 @@ class PaperClaim:
     reproducible_by: str
     verified: str | None = None
     issue: str | None = None
+    here: str = ""
+    not_here: str = ""
 
     @property
     def contradiction(self) -> str:

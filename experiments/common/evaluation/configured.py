@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any
 
@@ -13,11 +13,13 @@ from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.judging import absent, held
 from ssfx.core.case import ClusterChoice
 from ssfx.core.paths import conf_dir
+from ssfx.lab.workloads.schedule import STEP_FACTOR
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.devices import device
+from ssfx.schemes import schemes
 
-NOWHERE = {"software": "a habit of measuring, not part of a simulated step"}
+NOWHERE = "a habit of measuring, not part of a simulated step"
 
 
 @cache
@@ -48,20 +50,62 @@ def decays(name: str) -> list[float]:
     return [round(at * epochs(name), 3) for at in workload(name)["milestones"]]
 
 
-def judge_setup(artifact: str, here: Mapping[str, Callable[[], float | tuple[float, float]]], why: Mapping[str, str],
-                otherwise: str = NOWHERE["software"]) -> list[Verdict]:  # fmt: skip
-    """Return a verdict for every claim of a set-up: `here` gives what is configured, `why` says why nothing is."""
-    found = []
-    for claim in claims_of(artifact):
-        if claim.id in here:
-            found.append(held(claim.id, here[claim.id](), tolerance=0.0))
-        else:
-            found.append(absent(claim.id, why.get(claim.id, otherwise)))
-    return found
-
-
 @cache
 def experiment(name: str) -> Mapping[str, Any]:
     """Return what conf/experiment/<name>.yaml says."""
     found: Mapping[str, Any] = yaml.safe_load((conf_dir() / "experiment" / f"{name}.yaml").read_text())
+    return found
+
+
+def taken(here: str) -> float:
+    """Return the value that ssfx takes for a setting: kind, name and key, as "workload vgg16_cifar10 lr".
+
+    Kinds are cluster, workload and experiment, by their files in conf/, and scheme, by its options' defaults. A key may
+    be dotted; GPUs, memory_gb, decay1, decay2, decay_factor and warmup_epochs are worked out.
+    """
+    kind, name, key = here.split()
+    found: Any
+    if kind == "cluster":
+        if key == "memory_gb":
+            return memory_gb(name)
+        found, key = cluster(name), "world_size" if key == "GPUs" else key
+    elif kind == "workload":
+        if key in WORKED_OUT:
+            return WORKED_OUT[key](name)
+        found = workload(name)
+    else:
+        found = experiment(name) if kind == "experiment" else schemes[name].options({})
+    for part in key.split("."):
+        if isinstance(found, Mapping):
+            found = found[part]
+        else:
+            found = found[int(part)] if part.isdigit() else getattr(found, part)
+    return float(found)
+
+
+WORKED_OUT: Mapping[str, Callable[[str], float]] = {
+    "epochs": epochs,
+    "decay1": lambda name: decays(name)[0],
+    "decay2": lambda name: decays(name)[1],
+    "decay_factor": lambda _: STEP_FACTOR,
+    "warmup_epochs": lambda name: round(workload(name)["lr_warmup"] * epochs(name), 3),
+}
+"""Of a workload's settings, those that its file has in other words."""
+
+
+def settings(artifact: str, here: Mapping[str, float] | None = None, but: Collection[str] = ()) -> list[Verdict]:
+    """Return a verdict for every setting of an artifact, by the ledger's `here` and `not_here`.
+
+    `here` gives values that take more than a name, by claim; claims of `but` are left out.
+    """
+    found = []
+    for claim in claims_of(artifact):
+        if claim.id in but:
+            continue
+        if here and claim.id in here:
+            found.append(held(claim.id, here[claim.id], tolerance=0.0))
+        elif claim.here:
+            found.append(held(claim.id, taken(claim.here), tolerance=0.0))
+        else:
+            found.append(absent(claim.id, claim.not_here or NOWHERE))
     return found

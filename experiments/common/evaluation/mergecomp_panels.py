@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.gaps import LONG, Task, task_of, tasks, usual
@@ -17,9 +16,8 @@ from experiments.common.evaluation.row_steps import (
     prediction_bars,
     values_by_calibration,
 )
-from experiments.common.evaluation.step_plots import Bar, Bars, Line, Lines, draw_panels
+from experiments.common.evaluation.step_plots import Bar, Bars, Line, Lines
 from experiments.common.figures.auto import COLOUR, LABEL
-from experiments.common.figures.tables import draw_table
 from experiments.common.validation.published_mergecomp import (
     Setup,
     ratios,
@@ -63,14 +61,14 @@ def factor_panels(rows: Sequence[Row], way: str, model: str, dataset: str) -> li
     return panels
 
 
-def draw_merged(name: str, workload: tuple[str, str], rows: Sequence[Row], out: Path) -> list[Path]:
-    """Write the scaling factors of MergeComp over GPUs, and the gains and factors that the text prints."""
+def merged_panels(name: str, workload: tuple[str, str], rows: Sequence[Row]) -> list[Bars | Lines]:
+    """Return the scaling factors of MergeComp over GPUs, and the gains and factors that the text prints."""
     gains, nvlink = "gain of MergeComp, 8 GPUs, PCIe", "scaling factor on NVLink"
     bars = [
         prediction_bars(rows, ratios_of(name), gains, {"dgc": COLOURS["dgc"], "one bit": COLOURS["ef_signsgd"]}),
         prediction_bars(rows, factors_of(name), nvlink, {"MergeComp": COLOURS["fp16"], "fp32": "#5f5f5f"}),
     ]
-    return draw_panels(name, [*factor_panels(rows, "Y=2", *workload), *bars], rows, out)
+    return [*factor_panels(rows, "Y=2", *workload), *bars]
 
 
 def factor(steps: Steps, way: str, compressor: str, setup: Setup) -> float:
@@ -152,21 +150,12 @@ def judge_convergence(artifact: str, rows: Sequence[Row], compressor: str) -> li
     return found
 
 
-def draw_groups(name: str, title: str, rows: Sequence[Row], out: Path) -> list[Path]:
-    """Write the paper's table of speeds by number of groups, with our ratios next to its own."""
-    table = []
+def lines_by_groups(name: str, rows: Sequence[Row]) -> list[dict[str, object]]:
+    """Return the paper's table of speeds by number of groups, with our ratios next to its own."""
+    table: list[dict[str, object]] = []
     for one in ratios_of(name):
         compressor, y = one.label.split(" Y=")
         ours = {f"simulated_{key}": round(value, 3) for key, value in values_by_calibration(rows, one.value).items()}
         gpus = int(one.panel.rpartition("x")[2])
         table.append({"compressor": compressor, "Y": y, "GPUs": gpus, "paper": round(one.stated(one.claim), 3), **ours})
-    columns = {
-        "compressor": "compressor",
-        "Y": "Y",
-        "GPUs": "GPUs",
-        "paper": "paper",
-        "simulated_nominal": "ssfx, simulated\nnominal times",
-        "simulated_published": "ssfx, simulated\npublished times",
-    }
-    origin = "Simulated steps on v100 devices over PCIe; no GPU was used. Nothing was fitted to the paper's table."
-    return draw_table(name, title, columns, table, out, origin=origin, used=rows)
+    return table

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.judging import absent
 from experiments.common.evaluation.row_steps import judge_predictions, prediction_bars, values_by_calibration
-from experiments.common.evaluation.step_plots import Bar, Bars, draw_panels
+from experiments.common.evaluation.step_plots import Bar, Bars
 from experiments.common.validation.published_s2reducer import ratios, timed
 from experiments.common.validation.published_steps import PaperStep, Prediction, number
 from ssfx.core.rows import Row
@@ -43,15 +42,14 @@ def sketched(row: Row) -> str:
     return LOSSLESS if (case.scheme, case.compressor) == ("fused_all", "block_topk") else ""
 
 
-def draw_communication(name: str, rows: Sequence[Row], out: Path) -> list[Path]:
-    """Write communication times, and what S2 Reducer leaves of the others' with the paper's marks."""
+def communication_panels(rows: Sequence[Row]) -> list[Bars]:
+    """Return communication times, and what S2 Reducer leaves of the others' with the paper's marks."""
     left = [one for one in ratios() if "communication" in one.panel]
     names = {f"of {name}": colour for name, colour in COLOURS.items()}
-    panels = [
+    return [
         Bars("block-sparse ResNet-50", bars(rows, lambda step: step.comm_s), "communication (s)"),
         prediction_bars(rows, left, "what S2 Reducer leaves of it", names),
     ]
-    return draw_panels(name, panels, rows, out)
 
 
 def judge_communication(artifact: str, rows: Sequence[Row], *more: Prediction) -> list[Verdict]:

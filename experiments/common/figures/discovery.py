@@ -1,65 +1,21 @@
-"""Figures: found as experiments/<paper>/<figure>.py and called by the names of the papers' artifacts. No torch."""
+"""Figures: found in experiments/<paper>/figures.py, or figures/*.py, and called by the papers' names. No torch."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from experiments.common.claims.verdicts import Verdict, counted
+from experiments.common.figures.figure import Figure
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.core.rows import Row
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One figure script: what it is called, which rows it needs and how they become pictures.
-
-    `needs` maps fields of a Case to the value they must have, or to a test of it; `command` makes such rows.
-    `draw(rows, out)` writes <name>.png, .pdf, .svg and .csv into `out` and returns their paths, none when the rows do
-    not suffice yet. `finding(rows)` is one line of plain text that says what the rows show, by default how many
-    verdicts came out how. `judge(rows)` gives verdicts on claims that the script computes itself; a figure whose
-    `needs` are empty is computed and takes no rows.
-    `notes` are sentences for pages that show the figure: what its marks mean, what the paper leaves open.
-    """
-
-    name: str
-    title: str
-    claims: tuple[str, ...]
-    needs: Mapping[str, Any]
-    draw: Callable[[list[Row], Path], list[Path]]
-    finding: Callable[[list[Row]], str]
-    command: str
-    judge: Callable[[list[Row]], Sequence[Verdict]] | None = None
-    notes: tuple[str, ...] = ()
-    script: Path = Path()
-
-    def shows(self, case: Case) -> bool:
-        """True when the figure needs runs like that of `case`; of shared models only one that says so."""
-        if case.sharding != "none" and "sharding" not in self.needs:
-            return False
-        return bool(self.needs) and all(_fits(getattr(case, field), value) for field, value in self.needs.items())
-
-    def reads(self, experiment: str) -> bool:
-        """True when the figure needs rows of that experiment."""
-        return bool(self.needs) and ("experiment" not in self.needs or _fits(experiment, self.needs["experiment"]))
-
-    def select(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows this figure needs; of one case measured twice on one machine, the newest."""
-        newest: dict[tuple[str, str, str], Row] = {}
-        for row in sorted(rows, key=lambda row: row.origin.date):
-            if self.shows(row.case):
-                newest[row.run_id, row.origin.kind, row.origin.hardware] = row
-        return [newest[key] for key in sorted(newest)]
 
 
 def experiments_dir() -> Path:
-    """Directory of the figure and table scripts, one folder a paper."""
+    """Directory of figures and claims, one folder a paper."""
     return Path(__file__).parents[2]
 
 
@@ -69,76 +25,60 @@ def figures_of(cases: Sequence[Case]) -> list[Figure]:
 
 
 def discover() -> dict[str, Figure]:
-    """Return all figures by name; two of one name, or a script without one of the required names, is an error."""
+    """Return all figures by name; two of one name are an error."""
     found: dict[str, Figure] = {}
-    for path in sorted(experiments_dir().glob("*/*.py")):
-        if path.parent.name == "common":
+    files = [*experiments_dir().glob("*/figures.py"), *experiments_dir().glob("*/figures/*.py")]
+    for path in sorted(files):
+        if path.is_relative_to(experiments_dir() / "common"):
             continue
-        figure = load(path)
-        if figure.name in found:
-            raise ValueError(f"{path}: a figure named {figure.name!r} exists already")
-        found[figure.name] = figure
+        for figure in load(path):
+            if figure.name in found:
+                raise ValueError(f"{path}: a figure named {figure.name!r} exists already")
+            found[figure.name] = figure
     return found
 
 
-def load(path: Path) -> Figure:
-    """Return the figure that the script at `path` defines.
-
-    It is about the artifact of its own name unless CLAIMS names others, and is computed unless NEEDS names rows.
-    COMMAND says what makes its rows where NEEDS does not.
-    """
+def load(path: Path) -> list[Figure]:
+    """Return the figures that the file at `path` has at its top, in its order."""
     spec = importlib.util.spec_from_file_location(f"ssfx_figures.{path.parent.name}.{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look their own module up
     spec.loader.exec_module(module)
-    needs = getattr(module, "NEEDS", {})
-    words = [f"{field}={value}" for field, value in needs.items() if isinstance(value, str) and value]
-    command = " ".join(("ssfx", "run", *words) if needs else ("ssfx", "figures", module.NAME))
-    return Figure(
-        module.NAME, module.TITLE, tuple(getattr(module, "CLAIMS", (module.NAME,))), needs, module.draw,
-        _finding(module), getattr(module, "COMMAND", command), getattr(module, "judge", None),
-        tuple(getattr(module, "NOTES", ())), path,
-    )  # fmt: skip
-
-
-def _finding(module: Any) -> Callable[[list[Row]], str]:
-    return getattr(module, "finding", None) or (lambda rows: counted(module.judge(rows)))
-
-
-def _fits(found: object, wanted: Any) -> bool:
-    return bool(wanted(found)) if callable(wanted) else found == wanted
+    return [replace(one, script=path) for one in vars(module).values() if isinstance(one, Figure)]
 
 
 def chosen(names: Sequence[str]) -> list[Figure]:
     """Return the figures of these names, all for none, in the papers' order.
 
-    A name is "ssfusion.fig11"; "fig11" where one paper alone has it; a paper's, for all of its figures; or FILE.py, the
-    script of a figure of the user's. Leading zeros and a panel's letter may be there or not. ConfigError for anything
+    A name is "ssfusion.fig11"; "fig11" where one paper alone has it; a paper's, for all of its figures; or FILE.py,
+    with figures of the user's. Leading zeros and a panel's letter may be there or not. ConfigError for anything
     else, naming the nearest.
     """
     found = sorted(discover().values(), key=lambda figure: place(figure.name))
-    scripts = [word for word in names if word.endswith(".py")]
+    files = [word for word in names if word.endswith(".py")]
     known = [figure.name for figure in found]
-    wanted = {name for word in names if word not in scripts for name in _meant(word, known)}
-    return [figure for figure in found if not names or figure.name in wanted] + [_own(word, known) for word in scripts]
+    wanted = {name for word in names if word not in files for name in _meant(word, known)}
+    own = [figure for word in files for figure in _own(word, known)]
+    return [figure for figure in found if not names or figure.name in wanted] + own
 
 
-def _own(script: str, known: Sequence[str]) -> Figure:
-    """Return the figure of a script of the user's; ConfigError where it defines none, or one that is there already."""
-    path = Path(script).expanduser().resolve()
+def _own(file: str, known: Sequence[str]) -> list[Figure]:
+    """Return the figures of a file of the user's; ConfigError where it has none, or one that is there already."""
+    path = Path(file).expanduser().resolve()
     if not path.is_file():
         raise ConfigError(f"there is no file {path}")
     try:
-        figure = load(path)
-    except AttributeError as error:
-        raise ConfigError(f"{path} is no figure: it must define NAME, TITLE and draw(rows, out); {error}") from None
+        figures = load(path)
     except Exception as error:
         raise ConfigError(f"{path} fails: {type(error).__name__}: {' '.join(str(error).split())}") from error
-    if figure.name in known:
-        raise ConfigError(f"{path}: NAME = {figure.name!r} is a figure of ssfx; give yours another")
-    return figure
+    if not figures:
+        raise ConfigError(f"{path} has no figure: it must define a Figure of experiments.common.figures.figure")
+    for figure in figures:
+        if figure.name in known:
+            raise ConfigError(f"{path}: {figure.name!r} is a figure of ssfx; give yours another name")
+    return figures
 
 
 def place(name: str) -> tuple[str, int, int, str]:

@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 import ssfx
 from experiments.common.claims.ledger import ledger_files
-from experiments.common.figures.discovery import Figure, chosen, load
+from experiments.common.figures.discovery import chosen, load
+from experiments.common.figures.figure import Figure
 from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.core.errors import RunError, SsfxError
 from ssfx.core.files import DAMAGED, check_writable, loads, write_json
@@ -117,7 +118,7 @@ def recorded_digest(png: Path) -> str:
 def _drawn(
     todo: Sequence[tuple[Figure, list[Row], str]], out_dir: Path, processes: int, placeholders: bool
 ) -> Iterator[Drawn]:
-    work = [(figure.script, rows, out_dir, placeholders) for figure, rows, _ in todo]
+    work = [(figure.script, figure.name, rows, out_dir, placeholders) for figure, rows, _ in todo]
     if processes < 2 or len(work) <= FEW:
         yield from (_draw(*item) for item in work)
         return
@@ -125,9 +126,9 @@ def _drawn(
         yield from pool.map(_draw, *zip(*work, strict=True))
 
 
-def _draw(script: Path, rows: list[Row], out_dir: Path, placeholders: bool) -> Drawn:
-    """Draw the figure of one script; its errors are its own."""
-    figure = load(script)
+def _draw(script: Path, name: str, rows: list[Row], out_dir: Path, placeholders: bool) -> Drawn:
+    """Draw one figure of a file; its errors are its own."""
+    figure = next(one for one in load(script) if one.name == name)
     try:
         files = figure.draw(rows, out_dir) if rows or not figure.needs else []
     except SsfxError as error:
@@ -156,7 +157,7 @@ class Inputs:
     def of_all(self, figures: Sequence[Figure], rows: Sequence[Row], out_dir: Path) -> str:
         """Return the digest of what any page of these figures depends on, with the pictures in `out_dir`."""
         drawn = " ".join(f"{path.name} {_digest(path.read_bytes())}" for path in sorted(out_dir.glob("*.png")))
-        scripts = (figure.script.read_text() for figure in figures)
+        scripts = (path.read_text() for path in dict.fromkeys(figure.script for figure in figures))
         parts = [self._matplotlib, self._package, self._measured, drawn, *scripts, *map(self._text, rows)]
         return _digest("\0".join(parts).encode())
 

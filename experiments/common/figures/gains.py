@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from experiments.common.claims.ledger import PaperClaim, claims_of
-from experiments.common.claims.simulated import claim_columns, judged, meets
+from experiments.common.claims.simulated import claim_columns, meets
 from experiments.common.claims.values import METHODS
-from experiments.common.claims.verdicts import Verdict
 from experiments.common.figures.auto import COLOUR, LABEL, auto_of, mark_names, say_absent
+from experiments.common.figures.figure import Figure
 from experiments.common.figures.paper_words import RIVALS, TIMES, panel_order, panel_title, scheme_name
 from experiments.common.figures.style import BAND_COLOUR, COLUMN_IN, MARKERS, frame, save, scheme_colour, style
 from ssfx.core.rows import Row
@@ -37,19 +37,17 @@ SIZES = {16: 9, 32: 18, 64: 34}
 
 @dataclass(frozen=True)
 class Gains:
-    """What a figure of gains shows: its title, what its lines are, and the models of its panels in order.
+    """What a figure of gains shows: the models of its panels in order, and what its lines are.
 
     `at` returns where the line of a cell stands and what it is called; lines that are rivals need none.
     """
 
-    name: str
-    title: str
     letters: str
     lines: Literal["rivals", "settings"]
     at: Callable[[Cell], tuple[float, str]] = lambda cell: (cell.case.world_size, f"{cell.case.world_size} GPUs")
     varied: str = "cluster"
 
-    def draw(self, rows: Sequence[Row], out: Path) -> list[Path]:
+    def __call__(self, what: Figure, rows: Sequence[Row], out: Path) -> list[Path]:
         """Write a panel per model and calibration from the simulated rows; nothing without a gain in them."""
         shown = [
             cell for cell in cells(rows) if SUBJECT in cell.rows and any(gain(cell, one) is not None for one in RIVALS)
@@ -78,7 +76,7 @@ class Gains:
                 model = panel.case.model
                 for axis, calibration in zip(axes, calibrations, strict=True):
                     part = [one for one in shown if (one.case.model, one.calibration) == (model, calibration)]
-                    self._draw_panel(axis, part, auto)
+                    self._draw_panel(axis, what.name, part, auto)
                     axis.tick_params(labelleft=axis is axes[0])
                     axis.set_xlim(*limits)
                 pad = 4 if number else 14
@@ -89,12 +87,8 @@ class Gains:
                 )
             for axis in grid[-1]:
                 axis.set_xlabel("throughput of SSFusion over the rival's, less one (%)")
-            frame(figure, self.title, ORIGIN, ncols=4 if self.lines == "settings" else 6)
-            return save(figure, self.name, [*table, *claim_columns(self.name, rows)], rows, out)
-
-    def judge(self, rows: Sequence[Row]) -> list[Verdict]:
-        """Return the verdicts of the simulated rows on the claims about the figure."""
-        return judged(self.name, rows)
+            frame(figure, what.title, ORIGIN, ncols=4 if self.lines == "settings" else 6)
+            return save(figure, what.name, [*table, *claim_columns(what.name, rows)], rows, out)
 
     def table(self, cell: Cell) -> list[dict[str, Any]]:
         """Return one line per scheme of a cell: its throughput, and SSFusion's gain over it."""
@@ -122,11 +116,11 @@ class Gains:
             for scheme, row in cell.rows.items()
         ]
 
-    def _draw_panel(self, axis: Axes, part: Sequence[Cell], auto: bool) -> None:
+    def _draw_panel(self, axis: Axes, artifact: str, part: Sequence[Cell], auto: bool) -> None:
         if self.lines == "rivals":
             names = [scheme_name(rival) for rival in RIVALS]
             for y, rival in enumerate(RIVALS):
-                _draw_band(axis, y, [band for cell in part for band in bands(self.name, cell, rival, only=True)])
+                _draw_band(axis, y, [band for cell in part for band in bands(artifact, cell, rival, only=True)])
                 for cell in part:
                     _draw_dot(axis, y, gain(cell, rival), cell.case.world_size)
                     if (ran := as_the_paper_ran(cell)) is not cell:
@@ -142,7 +136,7 @@ class Gains:
             names = [label for _, label in places]
             for cell in part:
                 y = places.index(self.at(cell))
-                _draw_band(axis, y, [band for rival in RIVALS for band in bands(self.name, cell, rival)])
+                _draw_band(axis, y, [band for rival in RIVALS for band in bands(artifact, cell, rival)])
                 for number, rival in enumerate(RIVALS):
                     shift = 0.09 * (number - (len(RIVALS) - 1) / 2)
                     _draw_rival(axis, y + shift, gain(cell, rival), rival)

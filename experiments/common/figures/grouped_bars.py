@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.common.claims.simulated import claim_columns, judged
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.figures.auto import AUTO, COLOUR, LABEL, auto_of
+from experiments.common.figures.figure import Figure
 from experiments.common.figures.paper_words import OWN, SCHEMES, TIMES, panel_order, panel_title, scheme_name
 from experiments.common.figures.style import COLUMN_IN, frame, save, scheme_colour, style
 from ssfx.core.rows import Row
@@ -34,8 +35,6 @@ class Groups:
     calibration.
     """
 
-    name: str
-    title: str
     varied: str
     at: Callable[[Cell], tuple[float, str]]
     panel: Callable[[Cell], str] = lambda cell: panel_title(cell, "")
@@ -45,7 +44,7 @@ class Groups:
     paper: Callable[[Cell, str], float | None] = lambda _cell, _scheme: None
     """The value that the paper prints for a scheme in a cell's setting, drawn as an open mark."""
 
-    def draw(self, rows: Sequence[Row], out: Path) -> list[Path]:
+    def __call__(self, what: Figure, rows: Sequence[Row], out: Path) -> list[Path]:
         """Write the figure from the simulated rows; nothing without rows."""
         shown: dict[tuple[str, str], list[Cell]] = {}
         for cell in sorted(cells(rows), key=lambda cell: (panel_order(cell), cell.calibration, self.at(cell))):
@@ -73,13 +72,9 @@ class Groups:
             origin = f"Simulated: one step in virtual time for each setting. {_batches(drawn)}"
             if any(cell.extrapolated(scheme) for cell in drawn for scheme in cell.rows):
                 origin += " *: rests on costs beyond the range for which they are known."
-            frame(figure, self.title, origin, ncols=6)
+            frame(figure, what.title, origin, ncols=6)
             table = [line for cell in drawn for line in self.lines(cell)]
-            return save(figure, self.name, [*table, *claim_columns(self.name, rows)], rows, out)
-
-    def judge(self, rows: Sequence[Row]) -> list[Verdict]:
-        """Return the verdicts of the simulated rows on the claims about the figure."""
-        return judged(self.name, rows)
+            return save(figure, what.name, [*table, *claim_columns(what.name, rows)], rows, out)
 
     def lines(self, cell: Cell) -> list[dict[str, Any]]:
         """Return one line of the figure's table per scheme; what does not fit into memory has no times."""
@@ -159,6 +154,11 @@ class Groups:
             axis.annotate("x", (at, 0), (0, 1), textcoords="offset points", ha="center", va="bottom", fontsize=6)
         if (printed := self.paper(cell, scheme)) is not None:
             axis.plot([at], [printed], "D", color="black", markersize=4, fillstyle="none", label="printed in the paper")
+
+
+def judge_cells(figure: Figure, rows: Sequence[Row]) -> list[Verdict]:
+    """Return the verdicts of the simulated rows on the claims about the figure."""
+    return judged(figure.name, rows, figure.command)
 
 
 def finding(rows: Sequence[Row]) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, OUTCOME_COLOURS, save, style
+from experiments.common.figures.figure import Figure
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, OUTCOME_COLOURS, Table, save, style
 from ssfx.core.rows import Row
 
 if TYPE_CHECKING:
@@ -23,6 +25,27 @@ NARROW, WIDE = "iljtfr.,:;|!'()[] ", "mwMWGOQ%@"
 
 COMPUTED = "Computed by ssfx from model shapes and formulas; no run."
 """The usual line of origin of a static table."""
+
+
+@dataclass(frozen=True)
+class Tabular:
+    """A table: the headings of its columns by key, and its lines, none where the rows do not suffice.
+
+    `origin` may depend on the lines and the rows. `of` chooses the rows that the numbers come from.
+    """
+
+    columns: Mapping[str, str]
+    lines: Callable[[Figure, list[Row]], Table]
+    origin: str | Callable[[Table, list[Row]], str] = COMPUTED
+    of: Callable[[list[Row]], list[Row]] = list
+
+    def __call__(self, figure: Figure, rows: list[Row], out: Path) -> list[Path]:
+        """Write the table."""
+        lines = self.lines(figure, rows)
+        if not lines:
+            return []
+        origin = self.origin if isinstance(self.origin, str) else self.origin(lines, rows)
+        return draw_table(figure.name, figure.title, self.columns, lines, out, origin=origin, used=self.of(rows))
 
 
 def draw_table(

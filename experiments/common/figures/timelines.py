@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.common.figures.figure import Figure
 from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.core.rows import Row
 from ssfx.simulator import Simulated, Task
@@ -31,13 +32,11 @@ ORIGIN = "Simulated (invented sizes and costs): the order of stages is what the 
 
 @dataclass(frozen=True)
 class Timelines:
-    """A figure of timelines, computed from one simulated step for each of its panels."""
+    """Timelines of one simulated step for each panel."""
 
-    name: str
-    title: str
     steps: Callable[[], Mapping[str, Simulated]]
 
-    def draw(self, rows: list[Row], out: Path) -> list[Path]:
+    def __call__(self, what: Figure, rows: list[Row], out: Path) -> list[Path]:
         """Write the timelines, one below the other over the same time; the CSV has all stages."""
         import matplotlib.pyplot as plt
         from matplotlib.patches import Patch
@@ -51,7 +50,7 @@ class Timelines:
                 len(steps), 1, figsize=(2 * COLUMN_IN, sum(heights) + 0.75), squeeze=False, layout="constrained",
                 height_ratios=heights, sharex=True,
             )  # fmt: skip
-            figure.suptitle(self.title, x=0.01, ha="left", fontweight="bold", fontsize=8)
+            figure.suptitle(what.title, x=0.01, ha="left", fontweight="bold", fontsize=8)
             for (panel, step), axis in zip(steps.items(), grid.flat, strict=True):
                 _draw_step(axis, panel, step, shown[panel])
                 axis.set_xlim(0, 1.02 * longest_ms)
@@ -68,7 +67,7 @@ class Timelines:
             )
             figure.supxlabel(ORIGIN, x=0.01, ha="left", **ORIGIN_LINE)
             table = [line for panel, step in steps.items() for line in _lines(panel, step)]
-            return save(figure, self.name, table, [], out)
+            return save(figure, what.name, table, [], out)
 
     def finding(self, rows: list[Row]) -> str:
         """Return the time of each step."""

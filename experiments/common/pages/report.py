@@ -28,8 +28,9 @@ from experiments.common.claims.summary import (
     total,
 )
 from experiments.common.claims.verdicts import Verdict, headline
-from experiments.common.figures.discovery import Figure, discover, place
+from experiments.common.figures.discovery import discover, place
 from experiments.common.figures.drawing import Inputs
+from experiments.common.figures.figure import Figure
 from experiments.common.pages.reproduction import obtained, source
 from experiments.common.pages.step_timeline import chosen_row, step_timeline
 from ssfx.core.files import write_atomic

@@ -11,7 +11,8 @@ from experiments.common.claims.every_claim import verdicts
 from experiments.common.claims.ledger import Ledger, PaperClaim, ledgers
 from experiments.common.claims.summary import paper_says, papers
 from experiments.common.claims.verdicts import Verdict, headline
-from experiments.common.figures.discovery import Figure, discover, experiments_dir, place
+from experiments.common.figures.discovery import discover, experiments_dir, place
+from experiments.common.figures.figure import Figure
 from experiments.common.pages.markdown import NOTE, code, table
 from experiments.common.pages.status_table import summary
 from ssfx.core.rows import Row

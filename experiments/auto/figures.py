@@ -1,0 +1,233 @@
+"""What scheme=auto chooses, and what a quality of it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from experiments.common.evaluation.configured import cluster
+from experiments.common.evaluation.quality_curves import origin
+from experiments.common.figures.figure import Figure, drawn, say_origin
+from experiments.common.figures.style import COLUMN_IN, Table, caption_text, scheme_colour
+from ssfx.core.rows import Row
+from ssfx.core.spec import name_of
+from ssfx.lab.calibration.step_law import (
+    EXPERIMENT,
+    StepLaw,
+    dense_runs,
+    extra_steps,
+    long_rows,
+    method,
+    place,
+    step_laws,
+)
+from ssfx.perf_model.operator_counts import model_work
+from ssfx.perf_model.plan_costs import costs_on
+from ssfx.perf_model.target import profile_for
+from ssfx.planning.plan import Lane, Plan
+from ssfx.schemes.make_plan import make_plan
+from ssfx.simulator.pricing.timeline import evaluate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+
+# ---- What scheme=auto sends and how, over the bandwidth between nodes, and what that gains; worked out on its plans --
+
+CLUSTER = "64gpu"
+MODELS = {"ResNet-152": "resnet152", "BERT-large": "bert_large"}
+GBPS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0, 400.0)
+METHODS = {
+    "dense, 32 bits": "#d9d9d9", "16 bits": "#9ecae1", "four bits": "#4292c6", "one bit": "#084594",
+    "low rank": "#74c476", "top-k, agreed positions summed": "#fdae6b", "top-k gathered": "#e6550d",
+    "top-k summed on the way": "#9e9ac8",
+}  # fmt: skip
+"""Methods in the order in which they are stacked, with their colours."""
+_BY_COMPRESSOR = {
+    "fp16": "16 bits", "bf16": "16 bits", "qsgd": "four bits", "onebit": "one bit", "acpsgd": "low rank",
+    "powersgd": "low rank", "cltk": "top-k, agreed positions summed", "block_topk": "top-k, agreed positions summed",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NetworkPoint:
+    """At one bandwidth: the share of the elements that each method sends, and how many times as fast a step is."""
+
+    gbps: float
+    shares: dict[str, float]
+    over_dense16: float
+
+
+def _choice(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+    """Return a panel for each model: shares stacked, and the speed over dense messages in 16 bits."""
+    import matplotlib.pyplot as plt
+
+    table: list[dict[str, Any]] = []
+    canvas, axes = plt.subplots(1, len(MODELS), figsize=(7.4, 2.9), squeeze=False, layout="constrained")
+    for axis, (label, model) in zip(axes[0], MODELS.items(), strict=True):
+        found = points(model)
+        _choice_panel(axis, label, found)
+        table += [{"model": model, "gbps": one.gbps, "over_dense16": one.over_dense16, **one.shares} for one in found]
+    used = [name for name in METHODS if any(line[name] > 0 for line in table)]
+    keys = [plt.Rectangle((0, 0), 1, 1, color=METHODS[name]) for name in used]
+    speed = plt.Line2D([], [], color=scheme_colour("auto"), marker="o", markersize=3)
+    canvas.legend([*keys, speed], [*used, "speed over dense, 16 bits"], loc="outside upper center", ncols=4)
+    origin = "Plans for 64 A100 GPUs with quality=normal, and their times, by data sheets: nominal, not measured."
+    say_origin(canvas, origin)
+    return canvas, table
+
+
+def _choice_panel(axis: Axes, title: str, found: list[NetworkPoint]) -> None:
+    at = [one.gbps for one in found]
+    stacks = [[100 * one.shares[name] for one in found] for name in METHODS]
+    axis.stackplot(at, stacks, colors=list(METHODS.values()), linewidth=0)
+    axis.set_xscale("log")
+    axis.set_xlim(at[0], at[-1])
+    axis.set_xticks([1, 10, 100, 400], ["1", "10", "100", "400"])
+    axis.minorticks_off()
+    axis.set_ylim(0, 100)
+    axis.set_xlabel("bandwidth between nodes (Gbit/s)")
+    axis.set_ylabel("gradient elements (%)")
+    axis.set_title(title, loc="left", fontweight="bold")
+    speed = axis.twinx()
+    speed.plot(at, [one.over_dense16 for one in found], color=scheme_colour("auto"), marker="o", markersize=3)
+    speed.set_ylim(0, None)
+    speed.set_ylabel("times as fast", color=scheme_colour("auto"))
+
+
+def _choice_finding(rows: list[Row]) -> str:
+    """Return the speed over dense 16-bit messages at the lowest and the highest bandwidth."""
+    parts = []
+    for label, model in MODELS.items():
+        first, *_, last = points(model)
+        ends = (f"{one.over_dense16:.2g}x at {one.gbps:g} Gbit/s" for one in (first, last))
+        parts.append(f"{label} {' and '.join(ends)}")
+    return f"scheme=auto over dense 16-bit messages: {'; '.join(parts)} (nominal)"
+
+
+@cache
+def points(model: str) -> list[NetworkPoint]:
+    """Return what auto plans and how long it takes at each bandwidth."""
+    work, usual = model_work(model), cluster(CLUSTER)
+    profile = profile_for(work.model, usual, work.batch_size, work.optimizer)
+    found = []
+    for gbps in GBPS:
+        on = replace(usual, inter=replace(usual.inter, gbps=gbps))
+        costs = costs_on(on, None, None)
+        plan = make_plan("auto", profile, costs, {"ranks_per_node": on.devices_per_node})
+        dense = make_plan("ddp_fp16", profile, costs)
+        dense_s, auto_s = (evaluate(one, profile, costs).total_s for one in (dense, plan))
+        found.append(NetworkPoint(gbps, _shares(plan), dense_s / auto_s))
+    return found
+
+
+def _shares(plan: Plan) -> dict[str, float]:
+    total = sum(spec.numel for spec in plan.tensors)
+    shares = dict.fromkeys(METHODS, 0.0)
+    for _, lane in plan.lanes():
+        for segment in lane.segments:
+            shares[_sent_by(lane, segment.compressor)] += plan.numel(segment) / total
+    return shares
+
+
+def _sent_by(lane: Lane, compressor: str | None) -> str:
+    if compressor is None:
+        return "dense, 32 bits"
+    gathers = "top-k gathered" if lane.collective.startswith("all_gather") else "top-k summed on the way"
+    return _BY_COMPRESSOR.get(name_of(compressor), gathers)
+
+
+CHOICE = Figure(
+    "auto.choice", "what scheme=auto sends, by bandwidth", drawn(_choice), about=(), said=_choice_finding,
+    notes=(
+        "No paper's figure: the scheme that chooses per bucket. Times are those of a step without its forward pass and "
+        "optimizer.",
+    ),
+)  # fmt: skip
+
+
+# ---- Steps that methods take to what dense training reaches, over thousands of steps ---------------------------------
+
+SHOWN = {
+    "per_tensor/qsgd(bits=4,bucket=48,norm=max)": ("four bits", "#4292c6"),
+    "powersgd": ("PowerSGD, rank 4", "#74c476"),
+    "per_tensor/topk@0.05": ("top-k, density 0.05", "#fdae6b"),
+    "per_tensor/topk@0.01": ("top-k, density 0.01", "#e6550d"),
+}
+"""By the name of `step_law.method`: words and colour. The table of docs/workloads.md has all methods."""
+
+
+def _step_law(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+    """Return a panel for each task; nothing where no method was run beside dense training."""
+    long = long_rows(rows)
+    laws = {name: law for name, law in step_laws(long).items() if name in SHOWN}
+    if not laws:
+        return None
+    import matplotlib.pyplot as plt
+
+    tasks = sorted({task for law in laws.values() for task in law.tasks})
+    table: list[dict[str, Any]] = []
+    size_in = (COLUMN_IN * max(1.7, len(tasks)), 3.1)
+    canvas, axes = plt.subplots(1, len(tasks), figsize=size_in, squeeze=False, layout="constrained")
+    keys: dict[str, Any] = {}
+    for task, axis in zip(tasks, axes[0], strict=True):
+        longest = max(row.case.steps for row in long if row.case.model == task)
+        (keys["dense"],) = axis.plot([0, longest], [0, longest], color="black", linewidth=0.8, linestyle="--")
+        for name, (words, colour) in SHOWN.items():
+            points = _levels(task, name, long)
+            if not points:
+                continue
+            for reached, mark in ((True, "o"), (False, "x")):
+                shown = [(at, steps) for at, steps, there in points if there is reached]
+                at, steps = [x for x, _ in shown], [y for _, y in shown]
+                axis.scatter(at, steps, s=8, marker=mark, color=colour, alpha=0.6, linewidths=0.8)
+            if law := laws.get(name):
+                ends = [1.0, float(longest)]
+                (keys[words],) = axis.plot(ends, [_steps(law, end) for end in ends], color=colour, linewidth=1.4)
+            table += [
+                {"task": task, "method": name, "dense_steps": x, "steps": y, "reached": there} for x, y, there in points
+            ]
+        axis.set_title(task, loc="left", fontweight="bold")
+        axis.set(xlim=(0, longest), ylim=(0, longest), xlabel="steps of dense training to a quality")
+        axis.grid()
+    axes[0][0].set_ylabel("steps of the method to it")
+    canvas.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=5, columnspacing=1.2)
+    said = caption_text([origin(long)], canvas.get_figwidth())
+    say_origin(canvas, said)
+    return canvas, table
+
+
+def _step_law_finding(rows: list[Row]) -> str:
+    """Return the law of the methods that are shown."""
+    laws = {name: law for name, law in step_laws(rows).items() if name in SHOWN}
+    said = [f"{SHOWN[name][0]} {law.delay_steps:+.0f} steps {law.factor:+.1%}" for name, law in laws.items()]
+    return "; ".join(said) or "no method was run beside dense training"
+
+
+def _levels(task: str, name: str, rows: list[Row]) -> list[tuple[float, float, bool]]:
+    """Return steps of dense training, steps of the method, and whether it got there, of every level of every seed."""
+    dense = dense_runs(rows)
+    found = []
+    for row in rows:
+        if row.case.model == task and method(row) == name and place(row) in dense:
+            run = extra_steps(dense[place(row)], row)
+            found += [(at, at + extra, True) for at, extra in run.pairs]
+            found += [(at, at + extra, False) for at, extra in run.bounds]
+    return found
+
+
+def _steps(law: StepLaw, at: float) -> float:
+    return law.delay_steps + (1 + law.factor) * at
+
+
+STEP_LAW = Figure(
+    "auto.step_law", "steps to a quality, by the steps that dense training takes to it", drawn(_step_law), about=(),
+    needs={"experiment": EXPERIMENT, "calibration": ""}, said=_step_law_finding,
+    notes=(
+        "No paper's figure. A dot is a level of quality that dense training reached for the first time, and a run of "
+        "the method with the same seed that reached it; crosses were never reached, and stand at the end of the run. "
+        "Lines are the fit over all tasks: a delay and a factor.",
+    ),
+)  # fmt: skip

@@ -1,0 +1,118 @@
+"""A figure: its name, the rows that it needs, and how they become a picture, verdicts and a sentence. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.common.claims.verdicts import Verdict, counted
+from experiments.common.figures.style import ORIGIN_LINE, Table, save, style
+from ssfx.core.case import Case
+from ssfx.core.rows import Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
+Drawing = Callable[["Figure", list[Row], Path], list[Path]]
+Judging = Callable[["Figure", list[Row]], Sequence[Verdict]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure or table: what it is called, which rows it needs and how they become pictures.
+
+    `drawing(figure, rows, out)` writes <name>.png, .pdf, .svg and .csv into `out` and returns their paths, none when
+    the rows do not suffice yet. `judging(figure, rows)` gives verdicts on claims. `needs` maps fields of a Case to the
+    value they must have, or to a test of it; without, the figure is computed and takes no rows. `command` makes such
+    rows. `about` names artifacts or claims of the ledger, by default the artifact of its own name. `said(rows)` is one
+    line of plain text that says what the rows show, by default how many verdicts came out how. `notes` are sentences
+    for pages that show the figure: what its marks mean, what the paper leaves open.
+    """
+
+    name: str
+    title: str
+    drawing: Drawing
+    judging: Judging | None = None
+    _: KW_ONLY
+    needs: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
+    about: tuple[str, ...] | None = None
+    said: Callable[[list[Row]], str] | None = None
+    notes: tuple[str, ...] = ()
+    script: Path = Path()
+
+    def __post_init__(self) -> None:
+        words = [f"{field}={value}" for field, value in self.needs.items() if isinstance(value, str) and value]
+        usual = " ".join(("ssfx", "run", *words) if self.needs else ("ssfx", "figures", self.name))
+        object.__setattr__(self, "command", self.command or usual)
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """Artifacts or claims of the ledger that it is about."""
+        return (self.name,) if self.about is None else self.about
+
+    def draw(self, rows: list[Row], out: Path) -> list[Path]:
+        """Write the files of the figure and return their paths, none when the rows do not suffice yet."""
+        return self.drawing(self, rows, out)
+
+    def judge(self, rows: list[Row]) -> Sequence[Verdict]:
+        """Return its own verdicts on claims."""
+        return self.judging(self, rows) if self.judging else []
+
+    def finding(self, rows: list[Row]) -> str:
+        """Return what the rows show, in one line."""
+        return self.said(rows) if self.said else counted(self.judge(rows))
+
+    def shows(self, case: Case) -> bool:
+        """True when the figure needs runs like that of `case`; of shared models only one that says so."""
+        if case.sharding != "none" and "sharding" not in self.needs:
+            return False
+        return bool(self.needs) and all(_fits(getattr(case, field), value) for field, value in self.needs.items())
+
+    def reads(self, experiment: str) -> bool:
+        """True when the figure needs rows of that experiment."""
+        return bool(self.needs) and ("experiment" not in self.needs or _fits(experiment, self.needs["experiment"]))
+
+    def select(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows this figure needs; of one case measured twice on one machine, the newest."""
+        newest: dict[tuple[str, str, str], Row] = {}
+        for row in sorted(rows, key=lambda row: row.origin.date):
+            if self.shows(row.case):
+                newest[row.run_id, row.origin.kind, row.origin.hardware] = row
+        return [newest[key] for key in sorted(newest)]
+
+
+def simulated(experiment: str) -> dict[str, Any]:
+    """Return the needs of a figure of an experiment's simulated rows."""
+    return {"experiment": experiment, "calibration": bool}
+
+
+def drawn(
+    picture: Callable[[Figure, list[Row]], tuple[Canvas, Table] | None], of: Callable[[list[Row]], list[Row]] = list
+) -> Drawing:
+    """Return the drawing of a function that gives a picture and its table, None where the rows do not suffice.
+
+    `of` chooses the rows that it gets.
+    """
+
+    def draw(figure: Figure, every: list[Row], out: Path) -> list[Path]:
+        rows = of(every)
+        with style():
+            made = picture(figure, rows)
+            if made is None:
+                return []
+            canvas, table = made
+            return save(canvas, figure.name, table, rows, out)
+
+    return draw
+
+
+def say_origin(canvas: Canvas, origin: str) -> None:
+    """Set the line below a picture that says where its numbers come from."""
+    canvas.supxlabel(origin, x=0.01, ha="left", **ORIGIN_LINE)
+
+
+def _fits(found: object, wanted: Any) -> bool:
+    return bool(wanted(found)) if callable(wanted) else found == wanted

@@ -1,0 +1,114 @@
+"""The map of 2026: what compression gains in time to quality, by GPU and by bandwidth of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from experiments.common.evaluation.set_ups import CheckedPlace, counted, map_lines, places
+from experiments.common.figures.figure import Figure, drawn
+from experiments.common.figures.style import Table, caption_text
+from ssfx.core.rows import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+
+GPUS = {
+    ("v100", "fp32"): "V100, fp32 (2017)",
+    ("v100", "fp16"): "V100, fp16 (2017)",
+    ("a100", "bf16"): "A100 (2020)",
+    ("a10g", "bf16"): "A10G (2021)",
+    ("l4", "bf16"): "L4 (2023)",
+    ("l40s", "bf16"): "L40S (2023)",
+    ("rtx4090", "bf16"): "RTX 4090 (2022)",
+    ("rtx5090", "bf16"): "RTX 5090 (2025)",
+    ("h100", "bf16"): "H100 (2022)",
+    ("mi300x", "bf16"): "MI300X (2023)",
+    ("h200", "bf16"): "H200 (2024)",
+    ("b200", "bf16"): "B200 (2024)",
+}
+"""Rows from below: first of the data center and of workstations, each by what it computes; all but V100 in bf16."""
+TCP, RDMA = "GPUs over TCP", "GPUs over RDMA"
+STEPS = (0.0, 0.05, 0.25, 1.0, 3.0)
+COLOURS = ("#f5f5f5", "#dcebd5", "#a9d29b", "#5fae5b", "#217a3c")
+"""Of gains from each of STEPS on."""
+HATCHES = ("#b9b9b9", "#93ad89", "#6d9a60", "#d6ead3", "#9cc6a5")
+"""Colours of hatches that are seen on each of COLOURS."""
+
+
+def _map(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+    """Return the map, a block for each kind of network: the median gain over models, and how many models surely win."""
+    table = lines(places(rows)[0])
+    if not table:
+        return None
+    import matplotlib.pyplot as plt
+
+    ranges = [f"{100 * low:.0f} to {100 * high:.0f} %" for low, high in pairwise(STEPS)]
+    text = [
+        "Colour and factor: median over models of the time to quality of the best dense training, in 16 bits too, over "
+        f"that of the best method (gains of {', '.join(ranges)}, more). Fractions: models that surely gain, of those "
+        "that fit. Hatched: no model gains more than the validated error, or steps on such a network were never "
+        "checked. Eight nodes of eight GPUs; one network card a node, or eight.",
+        "Simulated (nominal costs, nominal profiles); no GPU has run any of it.",
+    ]
+    networks = [one for one in (TCP, RDMA) if any(line["network"] == one for line in table)]
+    columns = {one: sorted({line["gbps"] for line in table if line["network"] == one}) for one in networks}
+    gpus = [label for label in GPUS.values() if any(line["gpu"] == label for line in table)]
+    canvas, axes = plt.subplots(
+        1, len(networks), figsize=(7.2, 0.32 * len(gpus) + 1.25), squeeze=False, layout="constrained",
+        width_ratios=[len(columns[one]) for one in networks],
+    )  # fmt: skip
+    for axis, network in zip(axes.flat, networks, strict=True):
+        _block(axis, network, columns[network], gpus, [line for line in table if line["network"] == network])
+    canvas.supxlabel("line rate between nodes (Gbit/s per GPU)")
+    canvas.suptitle(caption_text(text, 7.0), fontsize=6.5, ha="left", x=0.01)
+    return canvas, table
+
+
+def _block(axis: Axes, network: str, rates: Sequence[float], gpus: Sequence[str], table: list[dict[str, Any]]) -> None:
+    from matplotlib.patches import Rectangle
+
+    for line in table:
+        x, y = rates.index(line["gbps"]), gpus.index(line["gpu"])
+        degree = sum(line["gain"] >= step for step in STEPS) - 1
+        colour = COLOURS[degree]
+        dark = line["gain"] >= STEPS[3]
+        hatch = "" if line["wins"] and line["checked"] else "////"
+        axis.add_patch(
+            Rectangle(
+                (x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colour, edgecolor=HATCHES[degree], hatch=hatch, linewidth=0
+            )
+        )
+        behind = {"facecolor": colour, "linewidth": 0, "pad": 0.8}
+        said = f"{1 + line['gain']:{'.0f' if line['gain'] >= 9 else '.2f'}}x" if line["gain"] >= 0.005 else "dense"
+        axis.text(
+            x, y, f"{said}\n{line['wins']}/{line['models']}", ha="center", va="center", fontsize=5.6, linespacing=1.0,
+            color="white" if dark else "black", bbox=behind,
+        )  # fmt: skip
+    axis.set_xlim(-0.5, len(rates) - 0.5)
+    axis.set_ylim(-0.5, len(gpus) - 0.5)
+    axis.set_xticks(range(len(rates)), [f"{rate:.3g}" for rate in rates])
+    axis.set_yticks(range(len(gpus)), gpus if network == TCP else [""] * len(gpus))
+    axis.set_title(f"{network.removeprefix('GPUs over ')} between nodes")
+
+
+def lines(found: Sequence[CheckedPlace]) -> list[dict[str, Any]]:
+    """Return a line of the figure's table for each GPU, network and rate."""
+    named = [(GPUS.get((line["device"], line["precision"])), line) for line in map_lines(found)]
+    return [{"gpu": gpu, **line} for gpu, line in named if gpu]
+
+
+def _map_finding(rows: list[Row]) -> str:
+    """Return the sentence, with its counts and its bandwidth."""
+    found, too_large = places(rows)
+    return f"{counted(found).sentence}; {too_large} places where dense training does not fit are not counted"
+
+
+MAP = Figure(
+    "edition2026.map", "where compression pays in 2026, by GPU and by bandwidth of the network", drawn(_map),
+    about=(), needs={"experiment": "edition2026", "calibration": bool, "sharding": bool}, said=_map_finding,
+    notes=("No paper's figure: what docs/edition2026.md says rests on it.",),
+)  # fmt: skip

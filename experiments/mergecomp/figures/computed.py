@@ -1,0 +1,329 @@
+"""What of MergeComp is computed, without a simulated run: algorithms, examples, Table 1, section 4, the server."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+from math import comb, log2
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.common.claims.verdicts import Verdict, counted
+from experiments.common.evaluation.artifacts import CONFIGURED, Claims, Judged
+from experiments.common.evaluation.configured import cluster, experiment, settings
+from experiments.common.evaluation.judging import PROOF, absent, held, number, says
+from experiments.common.evaluation.low_rank_example import EACH, step
+from experiments.common.evaluation.mergecomp_panels import COLOURS, LABELS
+from experiments.common.evaluation.step_plots import PAPER
+from experiments.common.figures.figure import Figure, drawn, say_origin
+from experiments.common.figures.style import COLUMN_IN, Table
+from experiments.common.figures.tables import Tabular
+from experiments.common.figures.timelines import Timelines
+from experiments.common.validation.published_mergecomp import Setup, timed
+from experiments.common.validation.published_steps import Simulations
+from ssfx.compressors import build
+from ssfx.compressors.memories import memories
+from ssfx.core.errors import SsfxError
+from ssfx.core.rows import Row
+from ssfx.perf_model.operator_counts import model_work
+from ssfx.planning.plan import Plan
+from ssfx.schemes import schemes
+from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.search.mergecomp_search import SearchResult, algorithm_2, search_last_cut
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
+
+# ---- Algorithms 1 and 2 ----------------------------------------------------------------------------------------------
+
+
+def plan() -> Plan:
+    """Return the plan of the scheme: groups of ResNet50."""
+    how, at = timed("Y=2", "dgc", Setup("ResNet50", "CIFAR10", 8))
+    options = dict(how.options)
+    target = Simulations("nominal").target(at)
+    chosen = schemes[how.scheme].online(options)
+    costs = target.system.planning_costs(chosen.compressor, chosen.density)
+    return make_plan(how.scheme, target.profile, costs, options)
+
+
+def _alg1(figure: Figure, rows: list[Row]) -> Table:
+    """Return one line for every group of the plan."""
+    made = plan()
+    return [
+        {
+            "group": i + 1, "tensors": len(lane.tensors), "elements": made.numel(lane), "calls": len(lane.segments),
+            "collective": lane.collective, "last": lane.tensors[-1],
+        }
+        for i, (_, lane) in enumerate(made.lanes())
+    ]  # fmt: skip
+
+
+def _alg1_finding(rows: list[Row]) -> str:
+    lanes = list(plan().lanes())
+    return f"{len(lanes)} groups, each compressed by {len(lanes[0][1].segments)} call and sent by one collective"
+
+
+ALG1 = Figure(
+    "mergecomp.alg1", "Groups that MergeComp makes of ResNet50",
+    Tabular(
+        {
+            "group": "group", "tensors": "tensors", "elements": "elements", "calls": "compressor\ncalls",
+            "collective": "collective", "last": "ends behind",
+        },
+        _alg1, "The plan of scheme mergecomp by nominal times: DGC at density 0.01, 8 GPUs over PCIe.",
+    ),
+    Judged(), said=_alg1_finding,
+)  # fmt: skip
+
+ALPHA = 0.02
+
+
+def probes(optimum: int) -> int:
+    """Return how many two-group splits of ResNet101 the search tries until it finds the best one."""
+    tensors, tried = len(model_work("resnet101").tensors), 0
+
+    def end_s(cuts: NDArray[np.int64]) -> NDArray[np.float64]:
+        nonlocal tried
+        tried += 1
+        seconds: NDArray[np.float64] = 1.0 + np.abs(cuts - optimum) / tensors
+        return seconds
+
+    cut, _ = search_last_cut(end_s, np.array([1]), np.array([tensors - 1]))
+    assert int(cut[0]) == optimum
+    return tried
+
+
+def _alg2(rows: list[Row]) -> list[Verdict]:
+    """Return verdicts on the number of probes and on the stopping rule."""
+    ends_s = (1.0, 0.9, 0.89, 0.5)
+    chosen = algorithm_2((SearchResult(tuple(range(i)), end_s) for i, end_s in enumerate(ends_s)), ALPHA)
+    stops = chosen.total_s == ends_s[2]
+    return [
+        held("mergecomp.alg2.iters", max(probes(optimum) for optimum in (1, 100, 157, 312))),
+        says("mergecomp.alg2.params", stops, f"stops at the first gain below alpha = {ALPHA:g}", source="restated"),
+    ]
+
+
+ALG2 = Figure(
+    "mergecomp.alg2", "Search over the number of groups",
+    Claims("Computed by ssfx: the search of scheme mergecomp on a made-up valley of times; no run."), Judged(_alg2),
+)  # fmt: skip
+
+
+# ---- Figs. 1, 3 and 6 ------------------------------------------------------------------------------------------------
+
+OVERLAP = Timelines(lambda: {"without WFBP": step(EACH, overlap=False), "with WFBP": step(EACH)})
+FIG1 = Figure(
+    "mergecomp.fig1", "Fig. 1: distributed training without and with WFBP", OVERLAP, Judged(), said=OVERLAP.finding
+)
+
+NETWORKS = {"ResNet50": "resnet50", "ResNet101": "resnet101"}
+
+
+def times(rows: list[Row]) -> dict[str, list[tuple[int, float]]]:
+    """Return compressor -> (elements, ms) by size, for the compressors of the paper that were measured."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        name = (row.case.compressor or "").partition("(")[0]
+        seconds = row.metrics.get("compress_s")
+        if name in LABELS and seconds is not None:
+            numel = int(row.case.model.partition("numel=")[2].rstrip(")"))
+            found.setdefault(name, []).append((numel, 1e3 * seconds))
+    return {name: sorted(points) for name, points in sorted(found.items())}
+
+
+def _fig3(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+    """Return CPU times by size with the paper's lower bound, and the sizes of tensors."""
+    import matplotlib.pyplot as plt
+
+    table: list[dict[str, object]] = []
+    canvas, (left, right) = plt.subplots(1, 2, figsize=(2 * COLUMN_IN, 2.6), layout="constrained")
+    for name, points in times(rows).items():
+        left.plot(*zip(*points, strict=True), marker="o", markersize=2.5, color=COLOURS[name], label=LABELS[name])
+        table += [{"panel": "encode", "method": name, "elements": x, "ms": y} for x, y in points]
+    bound = number("mergecomp.fig3.enc")
+    ends = [number("mergecomp.fig3.lo"), number("mergecomp.fig3.hi")]
+    left.plot(ends, [bound, bound], **PAPER, label="paper: most take more (V100)")
+    left.set_xscale("log", base=2)
+    left.set_yscale("log")
+    left.set_xlabel("elements")
+    left.set_ylabel("encode (ms)")
+    left.set_title("one CPU thread", loc="left", fontweight="bold")
+    for (name, model), colour in zip(NETWORKS.items(), ("#0072b2", "#d55e00"), strict=True):
+        sizes = sorted(spec.numel for spec in model_work(model).tensors)
+        shares = [100 * (i + 1) / len(sizes) for i in range(len(sizes))]
+        right.step(sizes, shares, where="post", color=colour, label=f"{name}, {len(sizes)} tensors")
+        table.append({"panel": "sizes", "method": name, "tensors": len(sizes)})
+    right.set_xscale("log", base=2)
+    right.set_xlabel("elements in a tensor")
+    right.set_ylabel("tensors with fewer (%)")
+    right.set_title("(c) tensor sizes", loc="left", fontweight="bold")
+    for axis in (left, right):
+        axis.grid()
+        axis.legend()
+    hardware = "; ".join(sorted({row.origin.hardware for row in rows}))
+    say_origin(canvas, f"Left: measured on {hardware}, other hardware than the paper's. Right: computed from shapes.")
+    return canvas, table
+
+
+def _fig3_verdicts(rows: list[Row]) -> list[Verdict]:
+    """Return verdicts on the numbers of tensors; times of a CPU are not held against those of a GPU."""
+    cpu = "ours are CPU times, the paper's are of a GPU"
+    largest = [points[-1][1] for points in times(rows).values()]
+    shown = f"{min(largest):.2g} to {max(largest):.2g} ms for the largest tensors" if largest else ""
+    return [
+        absent("mergecomp.fig3.enc", cpu, "not comparable" if shown else "not attempted", shown),
+        absent("mergecomp.fig3.dec", "decoding alone is not measured here"),
+        absent("mergecomp.fig3.flat", "flat on GPUs, where launching kernels takes longest; a CPU has no such cost"),
+        absent("mergecomp.fig3.lo", "a setting of the measurement; ours start at 250 elements"),
+        absent("mergecomp.fig3.hi", "a setting of the measurement; ours end at 25 million elements"),
+        held("mergecomp.fig3.t50", len(model_work("resnet50").tensors), tolerance=0.0),
+        held("mergecomp.fig3.t101", len(model_work("resnet101").tensors), tolerance=0.0),
+    ]
+
+
+FIG3 = Figure(
+    "mergecomp.fig3", "Time to compress one tensor, and sizes of tensors", drawn(_fig3), Judged(_fig3_verdicts),
+    needs={"experiment": "compressors", "dataset": "laplace"}, command="python benchmarks/compressors.py",
+)  # fmt: skip
+
+NO_MASK_RCNN = (
+    "Mask R-CNN is not simulated: how many regions it works on, and which tensors it trains, is not stated (MC-03)"
+)
+FIG6 = Figure(
+    "mergecomp.fig6", "Scaling factors of Mask R-CNN", Claims("The paper's printed numbers; nothing was run here."),
+    Judged(reason=NO_MASK_RCNN),
+)  # fmt: skip
+
+
+# ---- Table 1: whose messages may be summed ---------------------------------------------------------------------------
+
+COMPRESSORS = {
+    "FP16": ("fp16", None), "DGC": ("dgc", None), "Top-k": ("topk", None), "Rand-k": ("randomk", None),
+    "EFSignSGD": ("ef_signsgd", None), "QSGD": ("qsgd", None), "SignSGD": ("signsgd", None),
+    "OneBit": ("onebit", None), "SigNUM": ("signsgd", "signum"),
+}  # fmt: skip
+"""Compressor of the paper -> ours, and the memory that makes it what it is."""
+SUMMED, GATHERED = "all-reduce (NCCL)", "all-gather (MPI)"
+
+
+def taken() -> list[str]:
+    """Return the paper's compressors that scheme=mergecomp takes here, with their memories."""
+    found = []
+    for name, (spec, memory) in COMPRESSORS.items():
+        try:
+            schemes["mergecomp"].options({"compressor": spec})
+            if memory is not None:
+                memories.build(memory)
+        except SsfxError:
+            continue
+        found.append(name)
+    return found
+
+
+def _table1(figure: Figure, rows: list[Row]) -> Table:
+    """Return one line per compressor: the paper's collective, and what ours allows."""
+    return [
+        {"compressor": "FP32", "paper": SUMMED, "here": "all-reduce", "as": "ddp"},
+        *(
+            {
+                "compressor": name,
+                "paper": SUMMED if name == "FP16" else GATHERED,
+                "here": "all-reduce" if build(spec).additive else "all-gather",
+                "as": f"{spec}, memory {memory}" if memory else spec,
+            }
+            for name, (spec, memory) in COMPRESSORS.items()
+        ),
+    ]
+
+
+TABLE1: Figure = Figure(
+    "mergecomp.table1", "Collective of each compressor",
+    Tabular({"compressor": "compressor", "paper": "paper", "here": "ssfx", "as": "called here"}, _table1,
+            "What the compressors of ssfx declare about their messages; no run."),
+    Judged(lambda _: [held("mergecomp.headline.nine", len(taken()), tolerance=0.0, source="restated")]),
+    said=lambda rows: f"{len(taken())} compressors of the paper can be merged here ({counted(TABLE1.judge(rows))})",
+)  # fmt: skip
+
+
+# ---- Section 4: lemmas and theorems, tried on small numbers ----------------------------------------------------------
+
+TENSORS = 12
+"""Of the example on which every grouping is listed."""
+GROUPS = (3, 4)
+"""Numbers of groups for which the bound on the search is tried; with two groups both sides are log N."""
+
+
+def groupings(tensors: int) -> list[tuple[int, ...]]:
+    """Return the cuts of every division of so many tensors into contiguous groups."""
+    return [cuts for count in range(tensors) for cuts in combinations(range(1, tensors), count)]
+
+
+def cost(cuts: tuple[int, ...]) -> float:
+    """Return compression and communication of a grouping whose calls cost 3 and whose elements cost 1 each, linearly.
+
+    Tensor i has i + 1 elements, so that groups differ in size.
+    """
+    ends = (0, *cuts, TENSORS)
+    sizes = [sum(range(a + 1, b + 1)) for a, b in pairwise(ends)]
+    return sum(3 + size for size in sizes)
+
+
+def _theory(rows: list[Row]) -> list[Verdict]:
+    """Return a verdict on every lemma and theorem."""
+    found = groupings(TENSORS)
+    costs = {count: {cost(cuts) for cuts in found if len(cuts) == count - 1} for count in range(1, TENSORS + 1)}
+    alike = all(len(one) == 1 for one in costs.values())
+    rising = [next(iter(costs[count])) for count in sorted(costs)]
+    tensors = len(model_work("resnet101").tensors)
+    smaller = all(comb(tensors - 2, y - 2) * log2(tensors) < tensors ** (y - 2) * log2(tensors) for y in GROUPS)
+    return [
+        says("mergecomp.lemma1", len(found) == 2 ** (TENSORS - 1), f"{len(found)} groupings of {TENSORS} tensors"),
+        says(
+            "mergecomp.lemma2", alike and rising == sorted(rising),
+            f"one cost for each number of groups, rising, in all {len(found)} groupings",
+        ),
+        absent("mergecomp.theorem1", PROOF),
+        absent("mergecomp.theorem2", PROOF),
+        says(
+            "mergecomp.theorem3", smaller, f"holds for {tensors} tensors and Y = 3, 4",
+            "with Y = 2 both sides are log N: at most, not below",
+        ),
+    ]  # fmt: skip
+
+
+THEORY = Figure(
+    "mergecomp.text.theory", "Lemmas and theorems of MergeComp, tried on small numbers", Claims(), Judged(_theory)
+)
+
+
+# ---- Section 5: the server and the defaults --------------------------------------------------------------------------
+
+PCIE_3_GBPS_PER_LANE = 126.0 / 16
+"""8 GT/s with 128/130 coding."""
+
+
+def qsgd_bits() -> float:
+    """Return the bits that QSGD sends for an element of a long vector here."""
+    numel = 1 << 20
+    return round(8 * build("qsgd").layout(numel, 1.0).code_bytes / numel, 6)
+
+
+def _setup(rows: list[Row]) -> list[Verdict]:
+    """Return a verdict on every setting, and on the definition of the scaling factor."""
+    here = {
+        "mergecomp.setup.pcie_lanes": cluster("mergecomp_pcie").intra.gbps / PCIE_3_GBPS_PER_LANE,
+        "mergecomp.setup.sparsity": 100 * (1 - experiment("mergecomp_groups")["density"]),
+        "mergecomp.setup.qsgd_bits": qsgd_bits(),
+    }
+    definition = says(
+        "mergecomp.def.sf", "agrees", "T_n / (n T_1)",
+        "a definition, used here as it stands: throughput over n times that of one device alone", source="restated",
+    )  # fmt: skip
+    return [*settings("mergecomp.text.setup", here, but=["mergecomp.def.sf"]), definition]
+
+
+SETUP = Figure("mergecomp.text.setup", "Server and defaults of MergeComp", CONFIGURED, Judged(_setup))

@@ -1,0 +1,224 @@
+"""MergeComp's scaling factors and ratios of times, from simulated rows: Figs. 2, 4, 5, 7 and 8, Tables 2 and 3."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from experiments.common.claims.verdicts import Outcome, Verdict
+from experiments.common.evaluation.artifacts import Claims, Judged, Panels
+from experiments.common.evaluation.gaps import LONG
+from experiments.common.evaluation.judging import absent, held
+from experiments.common.evaluation.mergecomp_panels import (
+    GPUS,
+    LABELS,
+    convergence_panels,
+    factor,
+    factor_panels,
+    judge_convergence,
+    lines_by_groups,
+    merged_panels,
+    ratios_of,
+)
+from experiments.common.evaluation.row_steps import NoRow, by_calibration, judge_predictions
+from experiments.common.figures.auto import SAME_COMPRESSOR
+from experiments.common.figures.figure import Figure, simulated
+from experiments.common.figures.tables import Tabular
+from experiments.common.validation.published_mergecomp import Setup, ratios, scaling_factors, timed
+from experiments.common.validation.published_steps import PaperStep, Prediction, Steps, number
+from ssfx.core.rows import Row
+
+SMALL, LARGE = ("ResNet50", "CIFAR10"), ("ResNet101", "ImageNet")
+CLUSTERS = simulated("mergecomp_clusters")
+
+
+# ---- Fig. 2: layer-wise compression ----------------------------------------------------------------------------------
+
+SLOWEST = ("topk", "dgc", "onebit")
+
+
+def _relative(steps: Steps, compressor: str, gpus: int) -> float:
+    at = Setup(*SMALL, gpus, "PCIe")
+    return factor(steps, "layerwise", compressor, at) / factor(steps, "fp32", "", at)
+
+
+def _lost(rows: list[Row]) -> list[Verdict]:
+    """Return verdicts on the loss against FP32."""
+    found = []
+    for calibration, steps in by_calibration(rows).items():
+        try:
+            lost = [1 - _relative(steps, name, gpus) for name in SLOWEST for gpus in GPUS]
+        except NoRow:
+            continue
+        found.append(held("mergecomp.fig2.drop30", (min(lost), max(lost)), source="simulated", calibration=calibration))
+    return found
+
+
+def _most_worse(steps: Steps) -> tuple[bool, str]:
+    worse = [name for name in LABELS if _relative(steps, name, max(GPUS)) < 1]
+    return len(worse) > len(LABELS) / 2, f"{len(worse)} of {len(LABELS)} slower on {max(GPUS)} GPUs over PCIe"
+
+
+FIG2 = Figure(
+    "mergecomp.fig2", "Scaling factors of layer-wise compression",
+    Panels(lambda rows: factor_panels(rows, "layerwise", *SMALL)),
+    Judged(_lost, orders={"mergecomp.fig2.most_worse": _most_worse}), needs=CLUSTERS,
+)  # fmt: skip
+
+
+# ---- Figs. 4 and 5: merged compression -------------------------------------------------------------------------------
+
+VISIBLE = 0.1
+"""A smaller relative difference counts as none."""
+
+
+def _largest_gain(steps: Steps) -> float:
+    at = Setup(*SMALL, 8, "PCIe")
+    return max(factor(steps, "Y=2", name, at) / factor(steps, "layerwise", name, at) for name in LABELS)
+
+
+def _topk(steps: Steps) -> tuple[bool, str]:
+    at = Setup(*SMALL, 8, "PCIe")
+    ratio = factor(steps, "Y=2", "topk", at) / factor(steps, "layerwise", "topk", at)
+    return abs(ratio - 1) < VISIBLE, f"{ratio:.2f}x of layer-wise Top-k"
+
+
+def _layerwise_fp16(steps: Steps) -> tuple[bool, str]:
+    at = Setup(*SMALL, 8, "NVLink")
+    ratio = factor(steps, "layerwise", "fp16", at) / factor(steps, "fp32", "", at)
+    return ratio < 1, f"{ratio:.2f}x of FP32"
+
+
+def _best_factor(steps: Steps) -> float:
+    return max(factor(steps, "Y=2", "fp16", Setup(*LARGE, gpus, "NVLink")) for gpus in GPUS)
+
+
+FIG4 = Figure(
+    "mergecomp.fig4", "Scaling factors of MergeComp, ResNet50 on CIFAR10",
+    Panels(lambda rows: merged_panels("mergecomp.fig4", SMALL, rows)),
+    Judged(
+        predictions=lambda: [*ratios(), *scaling_factors(),
+                             Prediction("mergecomp.headline.max", "", "largest gain", _largest_gain)],
+        orders={"mergecomp.fig4.topk": _topk, "mergecomp.fig4.nv.fp16_layer": _layerwise_fp16},
+    ),
+    needs=CLUSTERS,
+)  # fmt: skip
+FIG5 = Figure(
+    "mergecomp.fig5", "Scaling factors of MergeComp, ResNet101 on ImageNet",
+    Panels(lambda rows: merged_panels("mergecomp.fig5", LARGE, rows)),
+    Judged(predictions=lambda: [*ratios(), *scaling_factors(),
+                                Prediction("mergecomp.headline.sf", "", "best scaling factor", _best_factor, number)]),
+    needs=CLUSTERS,
+)  # fmt: skip
+
+
+# ---- Figs. 7 and 8: time to converge, as curves by iteration are taken to coincide -----------------------------------
+
+
+def _timed(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row.case.calibration]
+
+
+def _converging(name: str, title: str, compressor: str) -> Figure:
+    """Return a figure of how many times as long an iteration takes without MergeComp."""
+    return Figure(
+        name, title, Panels(lambda rows: convergence_panels(name, _timed(rows), compressor), _timed),
+        Judged(lambda rows: judge_convergence(name, rows, compressor)),
+        needs={"experiment": ("mergecomp_clusters", LONG).__contains__},
+        command="ssfx run experiment=mergecomp_clusters", notes=(SAME_COMPRESSOR,),
+    )  # fmt: skip
+
+
+FIG7 = _converging("mergecomp.fig7", "Time to converge, ResNet50 on CIFAR10 with DGC", "dgc")
+FIG8 = _converging("mergecomp.fig8", "Time to converge, ResNet50 on ImageNet with EFSignSGD", "ef_signsgd")
+
+
+# ---- Tables 2 and 3: numbers of groups -------------------------------------------------------------------------------
+
+DIGIT, ALIKE = 0.005, 0.02
+"""Below the last printed digit; and the largest difference that the paper itself has between Y = 2 and 3, doubled."""
+BY_GROUPS = Tabular(
+    {
+        "compressor": "compressor", "Y": "Y", "GPUs": "GPUs", "paper": "paper",
+        "simulated_nominal": "ssfx, simulated\nnominal times",
+        "simulated_published": "ssfx, simulated\npublished times",
+    },
+    lambda figure, rows: lines_by_groups(figure.name, rows),
+    "Simulated steps on v100 devices over PCIe; no GPU was used. Nothing was fitted to the paper's table.",
+)  # fmt: skip
+
+
+def _cells(steps: Steps) -> dict[tuple[str, int, int], float]:
+    cells = {}
+    for one in ratios_of("mergecomp.table2"):
+        name, y = one.label.split(" Y=")
+        cells[name, int(y), int(one.panel.rpartition("x")[2])] = one.value(steps)
+    return cells
+
+
+def _grows(steps: Steps) -> tuple[bool, str]:
+    cells = _cells(steps)
+    lines = sorted({key[:2] for key in cells})
+    series = [[cells[*line, gpus] for gpus in (2, 4, 8)] for line in lines]
+    # A method without any effect stays, too: from the fewest to the most GPUs it must grow.
+    rising = [all(a <= b + DIGIT for a, b in pairwise(one)) and one[-1] > one[0] + DIGIT for one in series]
+    return all(rising), f"never falls, and grows from 2 to 8 GPUs, in {sum(rising)} of {len(rising)} lines"
+
+
+def _y3(steps: Steps) -> tuple[Outcome | bool, str]:
+    """Return whether Y = 3 is about like Y = 2: one half of the claim, whose other half is Y = 4."""
+    cells = _cells(steps)
+    apart = max(abs(value - cells[name, 2, gpus]) for (name, y, gpus), value in cells.items() if y == 3)
+    return "partly" if apart <= ALIKE else False, f"apart by {apart:.3f} at most; Y = 4 was not simulated"
+
+
+TABLE2 = Figure(
+    "mergecomp.table2", "Speed over that of one group, ResNet101", BY_GROUPS,
+    Judged(predictions=ratios, orders={"mergecomp.table2.grows": _grows, "mergecomp.table2.y3": _y3}),
+    needs=simulated("mergecomp_groups"),
+)  # fmt: skip
+
+
+def _largest(steps: Steps) -> float:
+    return max(one.value(steps) for one in ratios_of("mergecomp.table3"))
+
+
+TABLE3 = Figure(
+    "mergecomp.table3", "Gain over an even split, ResNet101", BY_GROUPS,
+    Judged(predictions=lambda: [*ratios(), Prediction("mergecomp.table3.max", "", "largest gain", _largest)]),
+    needs=simulated("mergecomp_groups"),
+)  # fmt: skip
+
+
+# ---- Section 3.2: the budget of an iteration -------------------------------------------------------------------------
+
+AT = Setup(*SMALL, 2, "PCIe")
+
+
+def _nominal(rows: list[Row]) -> list[Row]:
+    """Return the rows of nominal times: published ones were fitted to the budget."""
+    return [row for row in rows if row.case.calibration.startswith("nominal")]
+
+
+def _step(steps: Steps, way: str, compressor: str) -> PaperStep:
+    return steps.step(*timed(way, compressor, AT))
+
+
+def _budget(rows: list[Row]) -> list[Verdict]:
+    """Return verdicts on the parts of the budget, from nominal times only."""
+    parts = {
+        "mergecomp.budget.iter": lambda steps: steps.alone_s(AT.setting),
+        "mergecomp.budget.comm": lambda steps: _step(steps, "fp32", "").exposed_comm_s,
+        "mergecomp.budget.comm_c": lambda steps: _step(steps, "layerwise", "dgc").exposed_comm_s,
+        "mergecomp.budget.ef": lambda steps: _step(steps, "layerwise", "ef_signsgd").sparsify_s,
+        "mergecomp.budget.dgc": lambda steps: _step(steps, "layerwise", "dgc").sparsify_s,
+    }
+    own = [Prediction(claim, "", "", value, lambda claim_id: number(claim_id) / 1e3) for claim, value in parts.items()]
+    found = judge_predictions(_nominal(rows), own)
+    return found or [absent(claim, f"no rows yet: {TWO_GPUS.command}") for claim in parts]
+
+
+TWO_GPUS = Figure(
+    "mergecomp.text.2gpu", "Budget of an iteration on two GPUs",
+    Claims("Simulated steps on two v100 devices over PCIe, nominal times; no GPU was used.", _nominal),
+    Judged(_budget), needs=CLUSTERS,
+)  # fmt: skip

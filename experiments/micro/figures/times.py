@@ -1,0 +1,113 @@
+"""Where an iteration goes with MiCRO and other sparsifiers, from simulated rows: Figs. 1 and 6."""
+
+from __future__ import annotations
+
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.artifacts import Judged, Parts
+from experiments.common.evaluation.judging import absent, held, says, stated
+from experiments.common.evaluation.micro_steps import DENSITIES, LABELS, MODELS, WORKERS, iteration_s, panels, timed
+from experiments.common.evaluation.operators import bytes_per_element
+from experiments.common.evaluation.row_steps import by_calibration, rows_by_calibration
+from experiments.common.evaluation.selection_example import DENSITY, build_up_without_common_part, run
+from experiments.common.evaluation.step_plots import PARTS
+from experiments.common.figures.auto import AT_DENSITY
+from experiments.common.figures.figure import Figure, simulated
+from experiments.common.validation.published_steps import Steps
+from ssfx.core.rows import Row
+
+MODEL = "resnet18_cifar10"
+SORTS_NOTHING = "the claim rests on sorting; our Top-k finds its threshold by histogram and sorts nothing"
+
+
+# ---- Fig. 1: by number of workers ------------------------------------------------------------------------------------
+
+CONSTANT, LARGE = 0.1, 0.2
+"""Relative difference up to which a time is constant, and share of an iteration above which it is large."""
+
+
+def _fig1(rows: list[Row]) -> dict[str, dict[str, dict[str, Row]]]:
+    """Return stacked parts over the number of workers, for both kinds of sparsifier."""
+    return {
+        f"{part} {LABELS[name].replace(chr(10), ' ')}, density {DENSITY:g}": {
+            f"{workers} workers": rows_by_calibration(rows, timed(name, MODEL, DENSITY, workers)) for workers in WORKERS
+        }
+        for part, name in (("(a)", "topk"), ("(b)", "hard_threshold"))
+    }
+
+
+def _fig1_verdicts(rows: list[Row]) -> list[Verdict]:
+    """Return verdicts on density and build-up, and why selection by sorting has none."""
+    moved = f"{bytes_per_element('topk'):.0f} bytes moved per element, whatever k"
+    ratio, limit = run("topk").ratio, stated("micro.intro.buildup")[1]
+    return [
+        absent("micro.intro.sort_cost", SORTS_NOTHING, "not comparable", moved),
+        held("micro.fig1.density", DENSITY),
+        *(held(f"micro.fig1.n{workers}", workers, tolerance=0.0) for workers in WORKERS),
+        says("micro.fig1.hard_density", run("hardthr").ratio > 1.1, f"{run('hardthr').ratio:.0f}x of what was set",
+             "on made-up gradients with error feedback; of real ones see Fig. 5"),
+        held("micro.intro.buildup", ratio, reason=f"{ratio:.1f}x on made-up gradients that share half of "
+             f"their magnitude; {build_up_without_common_part():.1f}x if they shared nothing, at most {limit:g}x"),
+    ]  # fmt: skip
+
+
+def _constant(steps: Steps) -> tuple[bool, str]:
+    times = [steps.step(*timed("topk", MODEL, DENSITY, workers)) for workers in WORKERS]
+    apart = max(one.sparsify_s for one in times) / min(one.sparsify_s for one in times) - 1
+    share = times[-1].sparsify_s / times[-1].iteration_s
+    said = f"differs by {100 * apart:.0f} %, {100 * share:.0f} % of the iteration on 16 workers"
+    return apart < CONSTANT and share > LARGE, said
+
+
+def _grows(steps: Steps) -> tuple[bool, str]:
+    times = [steps.step(*timed("topk", MODEL, DENSITY, workers)).comm_s for workers in WORKERS]
+    return times == sorted(times), ", ".join(f"{1e3 * seconds:.2f} ms" for seconds in times)
+
+
+FIG1 = Figure(
+    "micro.fig1", "Why sparsifiers do not scale", Parts(_fig1),
+    Judged(_fig1_verdicts, orders={"micro.fig1.constant": _constant, "micro.intro.buildup_grows": _grows}),
+    needs=simulated("micro_clusters"),
+)  # fmt: skip
+
+
+# ---- Fig. 6: by network and density; the data set does not matter to a simulated step --------------------------------
+
+SORTING, THRESHOLDS = ("topk", "cltk"), ("hard_threshold", "micro")
+
+
+def _fig6_verdicts(rows: list[Row]) -> list[Verdict]:
+    if not by_calibration(rows):
+        return []
+    parts = f"{len(PARTS)} parts here: forward and backward are one, partitioning is part of compression"
+    return [
+        absent("micro.fig6.parts", parts, "not comparable"),
+        absent("micro.intro.threshold_fast", SORTS_NOTHING, "not comparable"),
+        absent("micro.fig6.zero", "the threshold's update is not timed apart from the selection"),
+    ]
+
+
+def _every(steps: Steps) -> list[dict[str, float]]:
+    names = (*SORTING, *THRESHOLDS)
+    return [
+        {name: iteration_s(steps, name, model, density) for name in names} for model in MODELS for density in DENSITIES
+    ]
+
+
+def _slow(steps: Steps) -> tuple[bool, str]:
+    wins = [min(t[n] for n in SORTING) > max(t[n] for n in THRESHOLDS) for t in _every(steps)]
+    return all(wins), f"longer in {sum(wins)} of {len(wins)} settings"
+
+
+def _best(steps: Steps) -> tuple[bool, str]:
+    wins = [min(times, key=times.__getitem__) == "micro" for times in _every(steps)]
+    return all(wins), f"shortest in {sum(wins)} of {len(wins)} settings"
+
+
+FIG6_ORDERS = {"micro.fig6.slow": _slow, "micro.fig6.best": _best}
+FIG6 = Figure(
+    "micro.fig6", "Parts of an iteration of four sparsifiers", Parts(panels),
+    Judged(
+        _fig6_verdicts, orders=FIG6_ORDERS, not_comparable=dict.fromkeys(FIG6_ORDERS, SORTS_NOTHING)
+    ),
+    needs=simulated("micro_clusters"), notes=(AT_DENSITY,),
+)  # fmt: skip

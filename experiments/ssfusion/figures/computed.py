@@ -1,0 +1,330 @@
+"""SSFusion's equations, and what its text says of settings and of other work."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.verdicts import Outcome, Verdict, compared
+from experiments.common.evaluation.configured import cluster, taken
+from experiments.common.figures.figure import Figure
+from experiments.common.figures.ring_fits import FEW, MANY, Factors, Fit, draw_fits, fits, verdict
+from experiments.common.figures.style import Table
+from experiments.common.figures.tables import Tabular
+from ssfx.advice.cases import simulate_case
+from ssfx.config.simulations import resolve_simulations
+from ssfx.core.rows import Row
+from ssfx.perf_model.operator_counts import model_work
+from ssfx.perf_model.plan_costs import costs_on
+from ssfx.perf_model.target import profile_for
+from ssfx.planning.plan import Bucket
+from ssfx.schemes.make_plan import make_plan
+from ssfx.simulator.pricing.message_sizes import payload_bytes
+
+if TYPE_CHECKING:
+    pass
+
+
+COST = "seconds on one core"
+
+
+# ---- Eqs. 1, 3 and 4: formulas of exchanges, against measured ones of emulated hosts ---------------------------------
+
+
+def _ring(number: int, title: str, collective: str, formula: str, factors: Factors) -> Figure:
+    """Return a figure of a ring collective: times of four hosts, predicted with latency and bandwidth of two."""
+    name = f"ssfusion.eq{number}"
+    said = "Of four hosts, predicted with latency and bandwidth of two; messages from 1 KiB on."
+
+    def found() -> list[Fit]:
+        return fits(collective, factors, FEW, MANY)
+
+    def finding(_: list[Row]) -> str:
+        parts = [f"{fit.link} {100 * fit.error:.0f} %" for fit in found()]
+        return f"median relative error of the formula: {', '.join(parts)}"
+
+    origin = "Emulated: hosts in network namespaces on one machine. Latency and bandwidth fitted to two hosts."
+    return Figure(
+        name, title, lambda *given: draw_fits(name, found(), title, formula, origin, given[-1]),
+        lambda figure, _: [verdict(f"{name}.form", found(), said, figure.command)],
+        command=f"ssfx profile network cluster=emulated_4x1gbit && ssfx figures {name}", said=finding,
+        notes=("Latency and bandwidth are fitted to exchanges of two hosts alone; those of four hosts are predicted.",),
+    )  # fmt: skip
+
+
+def _sends() -> list[Fit]:
+    return fits("send", lambda _: (1.0, 1.0), FEW, FEW)
+
+
+def _eq1(figure: Figure, rows: list[Row], out: Path) -> list[Path]:
+    """Write the measured messages and the fitted line."""
+    origin = "Emulated: messages between two hosts in network namespaces on one machine; latency and bandwidth fitted."
+    return draw_fits(figure.name, _sends(), figure.title, r"$\alpha + D\beta$, fitted", origin, out)
+
+
+def _eq1_finding(rows: list[Row]) -> str:
+    """Return the fitted latency and bandwidth."""
+    parts = [f"{fit.link}: {1e6 * fit.latency_s:.0f} us and {8e-9 / fit.s_per_byte:.3g} Gbit/s" for fit in _sends()]
+    return f"a line fits: {'; '.join(parts)}"
+
+
+EQ1 = Figure(
+    "ssfusion.eq1", "Eq. 1: the time of one message is a latency plus a time per byte", _eq1,
+    lambda figure, _: [
+        verdict("ssfusion.eq1.form", _sends(), "Of a line fitted to messages from 1 KiB on.", figure.command)
+    ],
+    command="ssfx profile network cluster=emulated_2x1gbit && ssfx figures ssfusion.eq1", said=_eq1_finding,
+    notes=("Latency and bandwidth are fitted to the very points that are shown; what is tested is that a line fits.",),
+)  # fmt: skip
+EQ3 = _ring(
+    3, "Eq. 3: the time of a ring All-Gather on four hosts, from latency and bandwidth of two", "all_gather",
+    r"$(P-1)(\alpha + D\beta)$", lambda ranks: (ranks - 1.0, ranks - 1.0),
+)  # fmt: skip
+EQ4 = _ring(
+    4, "Eq. 4: the time of a ring All-Reduce on four hosts, from latency and bandwidth of two", "all_reduce",
+    r"$2(P-1)\alpha + 2\frac{P-1}{P}D\beta$", lambda ranks: (2.0 * (ranks - 1), 2.0 * (ranks - 1) / ranks),
+)  # fmt: skip
+
+
+# ---- Eq. 2: whether backward and encodes of a buffer fit into the exchange before, worked out on plans ---------------
+
+CLUSTER, COMPRESSOR, DENSITY, ROUNDING_S = "64gpu", "dgc", 0.01, 1e-12
+MODELS = {
+    "ResNet-152": "resnet152_cifar100", "ViT-large": "vit_large", "BERT-large": "bert_large",
+    "GPT2-large": "gpt2_large",
+}  # fmt: skip
+"""Each with its customary batch size and optimizer."""
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """How many buffers behind the first satisfy the inequality, hold no compressed tensor, or do neither."""
+
+    fits: int = 0
+    all_dense: int = 0
+    neither: int = 0
+
+
+def _eq2(figure: Figure, rows: list[Row]) -> Table:
+    """Return, for each model, how the buffers of both plans come to their stop."""
+    table = []
+    for model in MODELS:
+        for guard, said in (("none", "Eq. 2 alone"), ("volume", "with the guard")):
+            found = buffers(model, guard)
+            counts = {"fits": found.fits, "dense": found.all_dense, "neither": found.neither}
+            table.append({"model": model if guard == "none" else "", "rule": said, **counts})
+    return table
+
+
+def _eq2_finding(rows: list[Row]) -> str:
+    """Return how many buffers of all models stop as the equation says."""
+    total = [buffers(model, "none") for model in MODELS]
+    fits, dense = sum(one.fits for one in total), sum(one.all_dense for one in total)
+    return f"Eq. 2 alone: {fits} buffers stop at the inequality, {dense} leave every tensor out"
+
+
+def _eq2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
+    """Return whether every buffer stops as the equation says."""
+    alone, guarded = ([buffers(model, guard) for model in MODELS] for guard in ("none", "volume"))
+    holds = not any(one.neither for one in alone)
+    late = sum(one.neither for one in guarded)
+    count = sum(one.fits + one.all_dense + one.neither for one in guarded)
+    said = f"With the guard that keeps the density, {late} of {count} buffers stop before the inequality holds."
+    return [
+        Verdict("ssfusion.design.eq2", "agrees" if holds else "disagrees", _eq2_finding([]), "computed", reason=said,
+                command=figure.command, cost=COST),
+    ]  # fmt: skip
+
+
+@cache
+def buffers(model: str, guard: str) -> Buffers:
+    """Return how the buffers of the naive variant's plan stop, from the plan alone: the planner's choice is not asked.
+
+    The exchange before is that of the previous buffer with all its tensors compressed, since it is decided later.
+    """
+    work, on = model_work(MODELS[model]), cluster(CLUSTER)
+    profile = profile_for(work.model, on, work.batch_size, work.optimizer)
+    costs = costs_on(on, COMPRESSOR, DENSITY)
+    options = {"compressor": COMPRESSOR, "density": DENSITY, "rule": "paper", "guard": guard}
+    plan = make_plan("ssfusion_naive", profile, costs, options)
+    gap_s = {spec.name: gap for spec, gap in zip(profile.tensors, profile.ready_gap_s, strict=True)}
+    numel = {spec.name: spec.numel for spec in profile.tensors}
+
+    counts = {"fits": 0, "all_dense": 0, "neither": 0}
+    for before, bucket in pairwise(plan.buckets):
+        names = sorted(_tensors(bucket), key=list(numel).index)
+        packed = _tensors(bucket, compressed=True)
+        shares_s = dict(zip(names, costs.shares_s([numel[name] for name in names]), strict=True))
+        work_s = sum(gap_s[name] for name in names) + sum(shares_s[name] for name in packed)
+        sent = sum(payload_bytes(COMPRESSOR, numel[name], DENSITY) for name in _tensors(before))
+        fits = work_s <= costs.exchange_s("all_gather", sent) + ROUNDING_S
+        counts["fits" if fits else "neither" if packed else "all_dense"] += 1
+    return Buffers(**counts)
+
+
+def _tensors(bucket: Bucket, compressed: bool = False) -> list[str]:
+    segments = [one for lane in bucket.lanes for one in lane.segments]
+    return [name for one in segments if not (compressed and one.dense) for name in one.tensors]
+
+
+EQ2 = Figure(
+    "ssfusion.eq2", "Eq. 2: where tensors stop being left out of compression",
+    Tabular(
+        {
+            "model": "model", "rule": "buffers behind the first,\non 64 GPUs",
+            "fits": "exchange before covers\nbackward and encodes", "dense": "every tensor\nleft out",
+            "neither": "neither",
+        },
+        _eq2,
+    ),
+    _eq2_verdicts, said=_eq2_finding,
+    notes=(
+        "Eq. 2 alone leaves whole buffers uncompressed; the guard of ssfx (D-52) stops it at the density asked for, "
+        "after which the inequality need not hold.",
+    ),
+)  # fmt: skip
+
+
+# ---- Sections I and II: background figures, from public shapes and the simulator -------------------------------------
+
+GPT3_LAYERS, GPT3_WIDTH, GPT3_WORDS, GPT3_CONTEXT = 96, 12288, 50257, 2048
+"""Shapes of GPT-3 as its authors publish them."""
+SLOW_GBPS = 10
+"""The slowest network of the paper's experiments."""
+DENSE_WORDS = (
+    "model=resnet152,vit_large,bert_large,gpt2_large", "cluster=64gpu", f"cluster.inter.gbps={SLOW_GBPS}",
+    "scheme=ddp",
+)  # fmt: skip
+
+
+def _background(figure: Figure, rows: list[Row]) -> Table:
+    """Return the table: what the paper says, and what it comes to here."""
+    table = [
+        {
+            "what": claims_by_id()[one.claim].statement,
+            "paper": _paper(one.claim),
+            "ssfx": one.ours or "-",
+            "verdict": one.outcome,
+            "how": one.reason,
+            "claim": one.claim,
+        }
+        for one in figure.judge(rows)
+    ]
+    return table
+
+
+def _background_finding(rows: list[Row]) -> str:
+    """Return the share of exchanges in dense training's step."""
+    low, high = waiting_shares()
+    return (
+        f"of a step of dense DDP on 64 GPUs at {SLOW_GBPS} Gbit/s, exchanges take {100 * low:.0f} to {100 * high:.0f} %"
+    )
+
+
+def _background_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
+    """Return verdicts on the two figures that can be worked out, and why the third cannot."""
+    low, high = waiting_shares()
+    said = (
+        f"Dense DDP of the paper's four models on 64 GPUs, {SLOW_GBPS} Gbit/s between nodes, simulated with nominal "
+        "times: the share of a step that waits for exchanges."
+    )
+    outcome: Outcome = "agrees" if high >= 0.9 else "partly" if high >= 0.5 else "disagrees"
+    share = compared("ssfusion.bg.comm90", (0.9, 0.9), (low, high), unit="fraction").ours
+    return [
+        compared("ssfusion.bg.gpt3_params", 175, gpt3_parameters() / 1e9, decimals=0, unit="billion",
+                 reason="Layers, width and vocabulary as its authors publish them.", command=figure.command),
+        Verdict("ssfusion.bg.comm90", outcome, share, "simulated", "nominal", said, figure.command, COST),
+        Verdict("ssfusion.bg.gpt3_data", "not attempted", "", "none",
+                reason="The size of a training text cannot be worked out; ssfx does not train GPT-3."),
+    ]  # fmt: skip
+
+
+def gpt3_parameters() -> int:
+    """Return the parameters of GPT-3: attention and feed-forward matrices, embeddings of words and places."""
+    return 12 * GPT3_LAYERS * GPT3_WIDTH**2 + (GPT3_WORDS + GPT3_CONTEXT) * GPT3_WIDTH
+
+
+def waiting_shares() -> tuple[float, float]:
+    """Return the least and the largest share of a step that dense DDP waits for exchanges."""
+    steps = [simulate_case(case)[1] for case in resolve_simulations(DENSE_WORDS)]
+    found = [step.exposed_comm_s / step.iteration_s for step in steps]
+    return min(found), max(found)
+
+
+def _paper(name: str) -> str:
+    claim = claims_by_id()[name]
+    assert claim.bounds is not None
+    value = f"{100 * claim.bounds[0]:g} %" if claim.unit == "fraction" else f"{claim.bounds[0]:g} {claim.unit}"
+    return value
+
+
+BACKGROUND = Figure(
+    "ssfusion.text.background", "Sections I and II: background figures",
+    Tabular(
+        {"what": "statement", "paper": "paper", "ssfx": "ssfx", "verdict": "verdict", "how": "how"}, _background,
+        "Computed from published shapes, and simulated with data-sheet times (nominal); no run.",
+    ),
+    _background_verdicts, said=_background_finding,
+)  # fmt: skip
+
+
+# ---- Section V-A: settings of the paper and of ssfx ------------------------------------------------------------------
+
+TAKEN = (
+    *(f"ssfusion.setup.{one}" for one in ("cloud.gpus", "cloud.nodes", "cloud.gpus_per_node", "cloud.bw",
+                                          "local.nodes", "local.bw", "density")),
+    "ssfusion.iii.setting.density", "ssfusion.design.density", "ssfusion.design.density_floor",
+    "ssfusion.design.warmup", "ssfusion.setup.exp1_gpus16", "ssfusion.setup.exp1_gpus32", "ssfusion.setup.exp1_gpus64",
+    "ssfusion.exp7.gpus", "ssfusion.setup.cloud.cpu_cores", "ssfusion.setup.local.cpu_cores", "ssfusion.design.traces",
+)  # fmt: skip
+"""Claims of settings, with their place here in the ledger; the last three have none."""
+
+
+def _settings(figure: Figure, rows: list[Row]) -> Table:
+    """Return what is set, the paper's value, ours, and where ours is."""
+    table = []
+    for one in figure.judge(rows):
+        claim = claims_by_id()[one.claim]
+        where = re.sub(r"^scheme (\S+) ", r"scheme=\1, ", claim.here)
+        where = re.sub(r"^cluster (\S+) ", r"conf/cluster/\1.yaml, ", where)
+        table.append(
+            {
+                "what": claim.statement, "paper": f"{claim.bounds[0]:g}" if claim.bounds else "", "ssfx": one.ours,
+                "verdict": one.outcome, "where": where or one.reason, "claim": claim.id,
+            }
+        )  # fmt: skip
+    return table
+
+
+def _settings_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
+    """Return a verdict on every setting: agrees where ssfx takes the paper's value."""
+    found = []
+    for claim in (claims_by_id()[name] for name in TAKEN):
+        if claim.here:
+            assert claim.bounds is not None
+            found.append(compared(claim.id, claim.bounds[0], taken(claim.here), decimals=4, command=figure.command))
+        else:
+            found.append(Verdict(claim.id, "not attempted", "", "none", reason=claim.not_here))
+    return found
+
+
+def _settings_finding(rows: list[Row]) -> str:
+    """Return how many settings are the paper's."""
+    found = SETTINGS.judge(rows)
+    same = sum(one.outcome == "agrees" for one in found)
+    return f"{same} of {len(found)} settings are the paper's; {sum(not one.ours for one in found)} have no counterpart"
+
+
+SETTINGS = Figure(
+    "ssfusion.text.setup", "Section V-A: settings of the paper and of ssfx",
+    Tabular(
+        {"what": "setting", "paper": "paper", "ssfx": "ssfx", "verdict": "verdict", "where": "where, or why not"},
+        _settings, "Read from the configuration files and the schemes' defaults; no run.",
+    ),
+    _settings_verdicts, said=_settings_finding,
+)  # fmt: skip

@@ -1,0 +1,250 @@
+"""SSFusion's diagrams: timelines of small examples, planned and simulated, a toy and the overview (Figs. 1 to 10)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiments.common.claims.verdicts import Verdict, compared
+from experiments.common.figures.example import EXAMPLE, Example, dense_tensors, per_tensor, planned, reduced
+from experiments.common.figures.figure import Figure, drawn, say_origin
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Table
+from experiments.common.figures.timelines import Timelines
+from ssfx.core.rows import Row
+from ssfx.simulator import Simulated
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+COST = "seconds on one core"
+
+
+# ---- Figs. 1, 7, 8 and 10: timelines ---------------------------------------------------------------------------------
+
+FOUR = Example(
+    {"4": 400_000, "3": 500_000, "2": 400_000, "1": 300_000}, (0.6, 0.6, 0.6, 0.6), ms_per_megabyte=0.8,
+    latency_ms=0.06, encode_ms=(0.35, 0.1e-6),
+)  # fmt: skip
+PAIRS = (("4", "3"), ("2", "1"))
+
+
+def _fig1_steps() -> dict[str, Simulated]:
+    """Return a simulated step of three ways to exchange four gradients."""
+    each = [FOUR.gathered(*((name,) for name in pair)) for pair in PAIRS]
+    joint = [FOUR.gathered(pair) for pair in PAIRS]
+    return {
+        "(a) WFBP": FOUR.step(FOUR.plan(*(reduced(name) for name in FOUR.tensors))),
+        "(b) Per-tensor sparsification with tensor fusion": FOUR.step(FOUR.plan(*each)),
+        "(c) Multi-tensor sparsification with tensor fusion": FOUR.step(FOUR.plan(*joint)),
+    }
+
+
+def _fig1_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
+    """Return whether the order of the three times is the paper's, and the number of tensors."""
+    wfbp, fused, joint = (step.iteration_s for step in _fig1_steps().values())
+    holds = joint < fused < wfbp
+    said = f"In the example: {figure.finding(rows)}."
+    return [
+        compared("ssfusion.fig1.tensors", 4, len(FOUR.tensors), decimals=0, command=figure.command),
+        Verdict("ssfusion.fig1.order", "agrees" if holds else "disagrees", "holds" if holds else "does not hold",
+                "restated", reason=said, command=figure.command, cost=COST),
+    ]  # fmt: skip
+
+
+def _fig7_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
+    """Return whether there are seven tensors in two buffers, of whose second G3 and G1 stay uncompressed."""
+    left = dense_tensors(planned("naive"))
+    holds = len(EXAMPLE.tensors) == 7 and len(left) == 2 and left[1] == {"3", "1"}
+    here = f"{len(EXAMPLE.tensors)} tensors, of buffer 2 excluded: {', '.join(f'G{name}' for name in sorted(left[1]))}"
+    said = "Sizes and times of the example are ours, chosen so that Eq. 2 excludes the tensors that the figure names."
+    return [
+        Verdict("ssfusion.fig7.tensors", "agrees" if holds else "disagrees", here, "restated", reason=said,
+                command=figure.command, cost=COST),
+    ]  # fmt: skip
+
+
+THREE_WAYS = Timelines(_fig1_steps)
+SELECTED = Timelines(
+    lambda: {
+        "(a) Per-tensor sparsification": EXAMPLE.step(per_tensor()),
+        "(b) Selective sparsification (SSFusion)": EXAMPLE.step(planned("naive")),
+    }
+)
+OFFLOADED = Timelines(
+    lambda: {
+        "(a) Sparsification offloading of each tensor": EXAMPLE.step(per_tensor(host=True)),
+        "(b) Selective offloading (SSFusion-O)": EXAMPLE.step(planned("o")),
+    }
+)
+INTERLEAVED = Timelines(
+    lambda: {
+        "(a) All-Gather": EXAMPLE.step(planned("naive")),
+        "(b) Interleaved All-Reduce and All-Gather (SSFusion-I)": EXAMPLE.step(planned("i")),
+    }
+)
+FIG1 = Figure(
+    "ssfusion.fig1", "Fig. 1: three ways to exchange the gradients of four tensors", THREE_WAYS, _fig1_verdicts,
+    said=THREE_WAYS.finding,
+)  # fmt: skip
+FIG7 = Figure(
+    "ssfusion.fig7", "Fig. 7: per-tensor and selective sparsification of seven tensors in two buffers", SELECTED,
+    _fig7_verdicts, said=SELECTED.finding,
+)  # fmt: skip
+FIG8 = Figure("ssfusion.fig8", "Fig. 8: two ways to move sparsification to the host", OFFLOADED, said=OFFLOADED.finding)
+FIG10 = Figure(
+    "ssfusion.fig10", "Fig. 10: All-Gather alone, and interleaved All-Reduce and All-Gather", INTERLEAVED,
+    said=INTERLEAVED.finding,
+)  # fmt: skip
+
+
+# ---- Fig. 3: two tensors of four elements, each compressed on its own, and both together -----------------------------
+
+TENSORS = {"G2": (0.9, 0.5, 0.7, 0.8), "G1": (0.2, 0.4, 0.1, 0.3)}
+"""Magnitudes, invented: every element of G2 is larger than any of G1."""
+DENSITY = 0.25
+COLOURS = {"G2": "#0072b2", "G1": "#d55e00"}
+Kept = set[tuple[str, int]]
+"""Tensor and position of elements."""
+
+
+def largest(*names: str) -> Kept:
+    """Return the elements that are kept when these tensors are compressed together."""
+    elements = [(value, name, i) for name in names for i, value in enumerate(TENSORS[name])]
+    count = round(DENSITY * len(elements))
+    return {(name, i) for _, name, i in sorted(elements, reverse=True)[:count]}
+
+
+EACH = {kept for name in TENSORS for kept in largest(name)}
+JOINT = largest(*TENSORS)
+
+
+def _counts(kept: Kept) -> list[int]:
+    return [sum(name == other for other, _ in kept) for name in TENSORS]
+
+
+def _fig3(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+    """Return both panels: what is kept is filled, what is not sent is open."""
+    import matplotlib.pyplot as plt
+
+    canvas, grid = plt.subplots(1, 2, figsize=(2 * COLUMN_IN, 2.1), sharey=True, layout="constrained")
+    canvas.suptitle(figure.title, x=0.01, ha="left", fontweight="bold", fontsize=8)
+    titles = ("(a) Per-tensor sparsification", "(b) Multi-tensor sparsification")
+    for title, kept, axis in zip(titles, (EACH, JOINT), grid, strict=True):
+        _toy_panel(axis, title, kept)
+    grid[0].set_ylabel("magnitude")
+    say_origin(
+        canvas, "Computed: the largest 25 % of the elements, of each tensor or of both; magnitudes are invented."
+    )
+    return canvas, [
+        {
+            "tensor": name, "element": i, "magnitude": value, "per_tensor": "sent" if (name, i) in EACH else "",
+            "multi_tensor": "sent" if (name, i) in JOINT else "",
+        }
+        for name, values in TENSORS.items()
+        for i, value in enumerate(values)
+    ]  # fmt: skip
+
+
+def _toy_panel(axis: Axes, title: str, kept: Kept) -> None:
+    place = 0
+    for name, values in TENSORS.items():
+        for i, value in enumerate(values):
+            full = (name, i) in kept
+            colour = COLOURS[name]
+            axis.bar(place, value, 0.8, color=colour if full else "white", edgecolor=colour, linewidth=1)
+            if full:
+                axis.text(place, value + 0.02, "sent", ha="center", va="bottom", fontsize=6.5)
+            place += 1
+        place += 1
+    names = [
+        name if count else f"{name}\n(nothing is sent)" for name, count in zip(TENSORS, _counts(kept), strict=True)
+    ]
+    axis.set_xticks([1.5, 6.5], names)
+    axis.set_ylim(0, 1.05)
+    axis.set_title(title, loc="left")
+
+
+def _fig3_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
+    """Return verdicts on the toy and on what is kept of it."""
+    elements = sum(map(len, TENSORS.values()))
+    return [
+        compared("ssfusion.fig3.elements", 8, elements, decimals=0, command=figure.command),
+        compared("ssfusion.fig3.density", 0.25, DENSITY, decimals=2, command=figure.command),
+        compared("ssfusion.fig3.per", 1, min(_counts(EACH)), decimals=0, source="restated", command=figure.command),
+        compared("ssfusion.fig3.multi", 0, _counts(JOINT)[1], decimals=0, source="restated", command=figure.command),
+    ]
+
+
+def _fig3_finding(rows: list[Row]) -> str:
+    each, joint = (" and ".join(map(str, _counts(kept))) for kept in (EACH, JOINT))
+    return f"elements kept of G2 and G1: {each} each on its own, {joint} together"
+
+
+FIG3 = Figure(
+    "ssfusion.fig3", "Fig. 3: a small tensor vanishes where tensors are compressed together", drawn(_fig3),
+    _fig3_verdicts, said=_fig3_finding,
+)  # fmt: skip
+
+
+# ---- Fig. 6: the parts of the framework, each with the module of ssfx that does it -----------------------------------
+
+SEARCH = "ssfx/schemes/search"
+GREY = "#e3e3e3"
+PARTS = (
+    ("Profiling", "backward time per tensor,\ncosts of compressors and links", "ssfx/{runtime,calibration}", GREY),
+    ("Fusion buffers", "contiguous groups of\nshortest predicted step", f"{SEARCH}/exact_groups.py", GREY),
+    (
+        "Selective sparsification", "small tensors stay dense,\nlarge ones get a lower density",
+        f"{SEARCH}/ssfusion_selection.py", "#bfe0f5",
+    ),
+    ("SSFusion-O", "large tensors are compressed\non the host", f"{SEARCH}/ssfusion_selection.py", "#8cc8ee"),
+    ("SSFusion-I", "All-Reduce of dense tensors\nbetween All-Gathers", f"{SEARCH}/ssfusion_buffers.py", "#56b4e9"),
+    ("Training", "the plan, executed step by step\n(or simulated)", "ssfx/{runtime,simulator}", GREY),
+)  # fmt: skip
+"""What a part is called in the paper, what it does, where it is here, and its colour."""
+
+
+def _fig6(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+    """Return the parts as boxes in the order in which they work."""
+    import matplotlib.pyplot as plt
+
+    canvas = plt.figure(figsize=(2 * COLUMN_IN, 2.5))
+    axis = canvas.add_axes((0, 0, 1, 1))
+    axis.set_axis_off()
+    axis.set_xlim(0, 3)
+    axis.set_ylim(2.5, 0)
+    axis.text(0.03, 0.12, figure.title, fontweight="bold", fontsize=8, va="center")
+    for number, part in enumerate(PARTS):
+        _part(axis, number, part)
+    said = "A diagram: nothing is measured. Arrows: what works on the outcome of what."
+    axis.text(0.03, 2.42, said, va="center", **ORIGIN_LINE)
+    return canvas, [
+        {"part": name, "does": does.replace("\n", " "), "module": module} for name, does, module, _ in PARTS
+    ]
+
+
+def _part(axis: Axes, number: int, part: tuple[str, str, str, str]) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    name, does, module, colour = part
+    column, line = number % 3, number // 3
+    left, top = column + 0.05, 0.3 + 1.05 * line
+    box = FancyBboxPatch(
+        (left, top), 0.82, 0.8, boxstyle="round,pad=0.01,rounding_size=0.03", facecolor=colour, linewidth=0
+    )
+    axis.add_patch(box)
+    middle = left + 0.41
+    axis.text(middle, top + 0.17, name, ha="center", va="center", fontweight="bold", fontsize=7.5)
+    axis.text(middle, top + 0.42, does, ha="center", va="center", fontsize=6.5, linespacing=1.3)
+    axis.text(middle, top + 0.69, module, ha="center", va="center", fontsize=5.2, family="monospace", color="#444444")
+    look = {"arrowstyle": "-|>", "color": "#333333", "linewidth": 1}
+    if column < 2:
+        axis.annotate("", (left + 0.99, top + 0.4), (left + 0.84, top + 0.4), arrowprops=look)
+    elif line == 0:
+        axis.annotate("", (0.46, top + 1.03), (left + 0.41, top + 0.83), arrowprops=look)
+
+
+FIG6 = Figure(
+    "ssfusion.fig6", "Fig. 6: overview of SSFusion, and where its parts are in ssfx", drawn(_fig6),
+    said=lambda _: f"in this order: {', '.join(name for name, *_ in PARTS)}",
+)  # fmt: skip

@@ -1,0 +1,236 @@
+"""Time to sparsify one tensor, in SSFusion's paper and measured here: Fig. 4 and Table III."""
+
+from __future__ import annotations
+
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any
+
+from experiments.common.claims.verdicts import Outcome, Verdict, compared, span
+from experiments.common.figures.figure import Figure, drawn
+from experiments.common.figures.latency import COMMAND as TIMED_BY
+from experiments.common.figures.latency import Point, points, published
+from experiments.common.figures.style import COLUMN_IN, Table, frame
+from experiments.common.figures.tables import Tabular
+from ssfx.core.rows import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+
+# ---- Fig. 4: five sparsifiers, by the size of the tensor -------------------------------------------------------------
+
+CODECS = {"dgc": "#0072b2", "gaussiank": "#e69f00", "redsync": "#009e73", "sidco": "#cc79a7", "randomk": "#5f5f5f"}
+"""The paper's sparsifiers with their colours; rows of others are not drawn."""
+NAMES = {"dgc": "DGC", "gaussiank": "Gaussiank", "redsync": "RedSync", "sidco": "SIDCo", "randomk": "Randomk"}
+FLAT = 2.0
+"""Times that ten times the bytes may take where the time is nearly constant."""
+
+
+def _fig4(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+    """Return one line per sparsifier over sizes, one axis per machine, with the published points of Table III."""
+    shown = points(rows)
+    if not shown:
+        return None
+    import matplotlib.pyplot as plt
+
+    machines = [list(group) for _, group in groupby(shown, key=lambda point: (point.kind, point.hardware))]
+    width_in = 1.5 * COLUMN_IN if len(machines) == 1 else 2 * COLUMN_IN
+    canvas, axes = plt.subplots(
+        1, len(machines), figsize=(width_in, 3.4), squeeze=False, sharey=True, layout="constrained"
+    )
+    for machine, axis in zip(machines, axes.flat, strict=True):
+        _machine(machine, axis)
+    origin = "CPU time of one thread, median, 10th to 90th percentile. Open: printed in the paper, wall time."
+    frame(canvas, figure.title, origin, ncols=4)
+    return canvas, latency_lines(shown)
+
+
+def _fig4_finding(rows: list[Row]) -> str:
+    """Return how much longer ten times the bytes take, for the smallest tensors and for large ones."""
+    parts = []
+    for codec, group in groupby(points(_five(rows)), key=lambda point: point.codec):
+        seconds = {point.nbytes: point.median_s for point in group}
+        small, large = (_growth(seconds, nbytes) for nbytes in (1_000, 10_000_000))
+        if small and large:
+            parts.append(f"{codec} {small:.1f}x and {large:.1f}x")
+    if not parts:
+        return "sizes from 1 KB to 100 MB are not all there"
+    return f"ten times the bytes take, from 1 KB and from 10 MB on: {', '.join(parts)}"
+
+
+def _fig4_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
+    """Return whether every sparsifier's time is nearly constant for small tensors, and how many there are."""
+    seconds: dict[str, dict[int, float]] = {}
+    for point in points(_five(rows)):
+        seconds.setdefault(point.codec, {})[point.nbytes] = point.median_s
+    growths = {codec: _growth(found, 1_000) for codec, found in seconds.items()}
+    known = {codec: growth for codec, growth in growths.items() if growth}
+    flat = [codec for codec, growth in known.items() if growth < FLAT]
+    outcome: Outcome = "agrees" if len(flat) == len(CODECS) else "disagrees"
+    here = ", ".join(f"{codec} {growth:.1f}x" for codec, growth in known.items())
+    said = "Time for 10 KB over that for 1 KB, on this CPU; constant is less than twice."
+    return [
+        Verdict("ssfusion.fig4.shape", outcome, here, "measured", "", said, TIMED_BY, "half a minute on one core"),
+        compared("ssfusion.fig4.algos", 5, len(seconds), decimals=0, command=TIMED_BY),
+    ]
+
+
+def latency_lines(shown: list[Point]) -> list[dict[str, Any]]:
+    """Return one line of the figure's table per point, measured and published."""
+    found: list[dict[str, Any]] = [
+        {
+            "codec": point.codec,
+            "device": "cpu",
+            "size_kb": point.nbytes / 1000,
+            "median_ms": point.median_s * 1e3,
+            "p10_ms": point.p10_s * 1e3,
+            "p90_ms": point.p90_s * 1e3,
+            "n": point.n,
+            "origin": point.kind,
+            "hardware": point.hardware,
+        }
+        for point in shown
+    ]
+    for device in ("gpu", "cpu"):
+        for nbytes, seconds in published(device).items():
+            quoted = {"codec": "dgc", "device": device, "size_kb": nbytes / 1000, "median_ms": seconds * 1e3}
+            found.append(
+                dict.fromkeys(found[0], "") | quoted | {"origin": "published", "hardware": "SSFusion Table III"}
+            )
+    return found
+
+
+def _five(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row.case.compressor in CODECS]
+
+
+def _growth(seconds: dict[int, float], nbytes: int) -> float | None:
+    return seconds[10 * nbytes] / seconds[nbytes] if {nbytes, 10 * nbytes} <= set(seconds) else None
+
+
+def _machine(machine: list[Point], axis: Axes) -> None:
+    for codec, colour in CODECS.items():
+        mine = [point for point in machine if point.codec == codec]
+        if not mine:
+            continue
+        middle = [point.median_s * 1e3 for point in mine]
+        spread = [
+            [(point.median_s - point.p10_s) * 1e3 for point in mine],
+            [(point.p90_s - point.median_s) * 1e3 for point in mine],
+        ]
+        sizes = [point.nbytes / 1000 for point in mine]
+        axis.errorbar(
+            sizes,
+            middle,
+            spread,
+            label=NAMES[codec],
+            color=colour,
+            linewidth=1,
+            elinewidth=0.6,
+            marker="o",
+            markersize=2.5,
+        )
+    for device, marker in (("gpu", "s"), ("cpu", "^")):
+        quoted = published(device)
+        axis.plot(
+            [nbytes / 1000 for nbytes in quoted], [seconds * 1e3 for seconds in quoted.values()], marker=marker,
+            markersize=4, linestyle="none", markerfacecolor="none", markeredgecolor=CODECS["dgc"],
+            label=f"DGC on {device.upper()}, paper",
+        )  # fmt: skip
+    axis.set_title(f"{machine[0].kind} on {machine[0].hardware}", loc="left", fontsize=6.5)
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    ticks = {1: "1 KB", 10: "10 KB", 100: "100 KB", 1e3: "1 MB", 1e4: "10 MB", 1e5: "100 MB"}
+    axis.set_xticks(list(ticks), list(ticks.values()))
+    axis.set_xlabel("size of the tensor in float32")
+    axis.set_ylabel("time (ms)")
+    axis.grid()
+
+
+FIG4 = Figure(
+    "ssfusion.fig4", "Fig. 4: time to sparsify one tensor, by its size", drawn(_fig4, _five), _fig4_verdicts,
+    needs={"experiment": "compressors", "memory": None, "device": "cpu"}, command=TIMED_BY, said=_fig4_finding,
+    notes=("Other hardware than the paper's, so levels do not compare. No GPU was measured here.",),
+)  # fmt: skip
+
+
+# ---- Table III: time of DGC on one tensor, on a GPU and on its host --------------------------------------------------
+
+HALF_A_MINUTE = "half a minute on one core"
+
+
+def _table3_finding(rows: list[Row]) -> str:
+    """Return our CPU times over the paper's."""
+    table = size_lines(rows)
+    if not table:
+        return "none of the paper's sizes"
+    ratios = ", ".join(f"{line['cpu_ms'] / line['paper_cpu_ms']:.2g}x at {line['size']}" for line in table)
+    return f"CPU time here over the paper's: {ratios}; no GPU measured"
+
+
+def _table3_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
+    """Return verdicts on the ratios of the paper's own cells, and our CPU times beside its ones."""
+    gpu, cpu = published("gpu"), published("cpu")
+    ratios = [cpu[nbytes] / gpu[nbytes] - 1 for nbytes in sorted(gpu)]
+    grows = all(a < b for a, b in pairwise(ratios))
+    here = "grows with every size" if grows else "does not grow with every size"
+    own = "Worked out from the cells that the paper prints."
+    found = [
+        compared("ssfusion.table3.slowdown", (0.753, 3.802), (ratios[0], ratios[-1]), relative=0.002, unit="fraction",
+                 reason=own, command="ssfx figures ssfusion.table3"),
+        Verdict("ssfusion.table3.widening", "agrees" if grows else "disagrees", here, "computed", reason=own,
+                command="ssfx figures ssfusion.table3"),
+    ]  # fmt: skip
+    for line in size_lines(rows):
+        said = f"Other hardware ({line['hardware']}), and the CPU time of one thread instead of wall time."
+        claim = f"ssfusion.table3.cpu.{line['size_kb']}kb"
+        ours = span(line["cpu_ms"], line["cpu_ms"], "ms")
+        found.append(Verdict(claim, "not comparable", ours, "measured", "", said, TIMED_BY, HALF_A_MINUTE))
+    return found
+
+
+def size_lines(rows: list[Row]) -> list[dict[str, Any]]:
+    """Return one line per machine and size of the paper's table."""
+    gpu, cpu = published("gpu"), published("cpu")
+    found = []
+    for (kind, hardware), machine in groupby(points(rows), key=lambda point: (point.kind, point.hardware)):
+        for point in machine:
+            if point.nbytes not in cpu:
+                continue
+            found.append(
+                {
+                    "size": f"{point.nbytes // 1000:,} KB",
+                    "size_kb": point.nbytes // 1000,
+                    "gpu": f"{gpu[point.nbytes] * 1e3:.2f}",
+                    "cpu": f"{cpu[point.nbytes] * 1e3:.2f}",
+                    "here": f"{point.median_s * 1e3:.2g}",
+                    "spread": f"{point.p10_s * 1e3:.2g} to {point.p90_s * 1e3:.2g}",
+                    "paper_cpu_ms": cpu[point.nbytes] * 1e3,
+                    "cpu_ms": point.median_s * 1e3,
+                    "n": point.n,
+                    "origin": kind,
+                    "hardware": hardware,
+                }
+            )
+    return found
+
+
+TABLE3 = Figure(
+    "ssfusion.table3", "Table III: time of DGC on one tensor (ms)",
+    Tabular(
+        {
+            "size": "tensor", "gpu": "paper\nGPU", "cpu": "paper\nCPU", "here": "here, CPU\nmedian",
+            "spread": "10th to 90th\npercentile",
+        },
+        lambda _, rows: size_lines(rows),
+        lambda lines, _: f"{lines[0]['origin'].capitalize()} on {lines[0]['hardware']}: CPU time of one thread, n = "
+        f"{lines[0]['n']}.",
+    ),
+    _table3_verdicts, needs={"experiment": "compressors", "compressor": "dgc", "memory": None, "device": "cpu"},
+    command=TIMED_BY, said=_table3_finding,
+    notes=(
+        "The paper has wall time on its V100S and its Xeon; ours is the CPU time of one thread, so levels do not "
+        "compare. No GPU was measured here.",
+    ),
+)  # fmt: skip
