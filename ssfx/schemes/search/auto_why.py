@@ -15,6 +15,7 @@ from ssfx.schemes.base import schemes
 from ssfx.schemes.make_plan import check_capabilities
 from ssfx.schemes.search.auto_budget import DENSE, HALF, Budget
 from ssfx.schemes.search.auto_methods import Kind, Method
+from ssfx.schemes.search.recorded_network import Network
 from ssfx.simulator.pricing.message_sizes import lane_bytes
 from ssfx.simulator.pricing.timeline import StepPrices, evaluate
 
@@ -45,7 +46,7 @@ def why_lines(
 ) -> list[str]:
     """Return in lines of 100 columns why a plan of auto with options `given` is what it is; the first is a title."""
     notes, options = dict(plan.notes), schemes["auto"].options(dict(given))
-    budget = options.budget(costs)  # type: ignore[attr-defined]
+    budget = options.budget(costs, Network.of(profile))  # type: ignore[attr-defined]
     title = (
         f"auto for {model} on {cluster}, {plan.world_size} ranks: {notes['predicted_ms']} ms from the start of "
         f"backward, {1e3 * profile.backward_s:.4g} ms of which are backward"
