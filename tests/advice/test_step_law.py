@@ -36,14 +36,14 @@ def test_a_delay_and_a_factor_are_found_again_and_told_apart() -> None:
     assert late.more_steps(100) > slow.more_steps(100)
     assert late.more_steps(10_000) < slow.more_steps(10_000)  # the order turns over with the horizon
     assert slow.unreached == pytest.approx(1 - 1 / 1.3, abs=0.02)
-    assert "powersgd | m | 3 | " in step_law_block(rows)
+    assert "powersgd | resnet_tiny | 3 | " in step_law_block(rows)
 
 
 def test_a_method_that_reaches_less_than_half_of_the_levels_has_no_law_on_the_page() -> None:
     rows = [long_row("ddp", 0, 0, 0), long_row("topk", 0, 0, 0.9), long_row("powersgd", 0, 0, 1.2)]
     page = step_law_block(rows)
-    assert "| topk | 1 | +0 | +90.0 % |" in page
-    assert "| powersgd | 1 | - | - | - | - | - | 56 % |" in page
+    assert "| topk | resnet_tiny | 1 | +0 | +90.0 % |" in page
+    assert "| powersgd | resnet_tiny | 1 | - | - | - | - | - | 56 % |" in page
 
 
 def test_an_interval_covers_runs_that_differ_and_few_runs_have_none() -> None:
