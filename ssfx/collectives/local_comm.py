@@ -115,7 +115,7 @@ class LocalComm(Comm):
 
     def meet(self) -> None:
         """Return once all ranks are here; nothing is exchanged or counted."""
-        self._meet("a meeting", torch.empty(0), lambda tensors: tensors).wait()
+        self._meet("a meeting", torch.empty(0, dtype=torch.uint8), lambda tensors: tensors).wait()
 
     def shared(self, own: Any) -> Any:
         """Return rank 0's `own` on all ranks, the very same object."""
@@ -209,7 +209,7 @@ class LocalComm(Comm):
                 target[: message.numel()].copy_(message)
             coming.clear()
 
-        work = _Work(self, "a message", lambda: not missing(), missing, land)
+        work = _Work(self, "a message", lambda: all(key in mail for key in coming), missing, land)
         return Pending(work, torch.empty(0, dtype=torch.float32))
 
 

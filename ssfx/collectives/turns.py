@@ -44,6 +44,7 @@ class Turns:
 
         All ranks begin with the random state of the caller, who has it again in the end.
         """
+        accelerator.load_linear_algebra(self._device)
         before = self._random_state()
         self._random = [before] * self.size
         results: list[Any] = [None] * self.size
@@ -56,6 +57,8 @@ class Turns:
             try:
                 if self.failure is None:
                     torch.set_num_threads(threads_used)
+                    if accelerator.queued(self._device):
+                        accelerator.use(self._device.type, self._device.index or 0)  # which is a thread's own choice
                     # Hooks of all ranks on one GPU would share one thread of autograd's, in which none may wait.
                     with torch.autograd.set_multithreading_enabled(False):
                         results[rank] = work(rank)

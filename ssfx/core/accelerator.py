@@ -106,6 +106,12 @@ def in_use(kind: str) -> torch.device:
     return torch.device(kind, _module(torch.device(kind)).current_device())
 
 
+def load_linear_algebra(device: torch.device) -> None:
+    """Torch has loaded its linear algebra for `device`; of several threads that are the first to need it, some fail."""
+    if queued(device):
+        torch.linalg.inv(torch.ones(1, 1, device=device))
+
+
 def peak_bytes(device: torch.device) -> int:
     """Return the most bytes allocated at once on a device that is no CPU, since `forget_peak`."""
     return int(_module(device).max_memory_allocated(device))

@@ -174,11 +174,10 @@ def test_a_profile_of_another_model_is_refused() -> None:
 def test_the_example_of_the_page_works_as_printed() -> None:
     page = Path(__file__).parents[2] / "docs" / "attach.md"
     (example,) = (block for block in python_blocks(page) if block.startswith("# virtual ranks\n"))
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"ssfx": ssfx, "torch": torch}
     exec(example, names)
-    first = torch.nn.functional.mse_loss(torch.zeros(1), torch.tensor([20.0]) ** 0.5).item()  # of a model that says 0
-    assert len(names["losses"]) == 8
-    assert max(names["losses"]) < first / 2
+    assert len(set(names["losses"])) == 8  # of other batches
+    assert max(names["losses"]) < 1.0  # what a model that says 0 has, on average
 
 
 def test_sharded_models_need_real_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
