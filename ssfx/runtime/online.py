@@ -32,10 +32,13 @@ def parameter_names(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return dict(named)
 
 
-def registration_profile(params: dict[str, torch.nn.Parameter], dtypes: Mapping[str, str]) -> Profile:
+def registration_profile(
+    params: dict[str, torch.nn.Parameter], dtypes: Mapping[str, str], optimizers: Sequence[torch.optim.Optimizer] = ()
+) -> Profile:
     """Return a profile in reversed registration order with no times: what is known before the first backward.
 
-    `dtypes` are those of gradients, by name.
+    `dtypes` are those of gradients, by name. The profile names the optimizer if all are of one kind, since what
+    compression costs in quality depends on it.
     """
     specs = []
     for name, p in reversed(params.items()):
@@ -44,7 +47,9 @@ def registration_profile(params: dict[str, torch.nn.Parameter], dtypes: Mapping[
             raise ConfigError(f"parameter {name} has dtype {dtype}; gradients may be {', '.join(ITEM_BYTES)}")
         specs.append(TensorSpec(name, tuple(p.shape), dtype))
     origin = Origin("nominal", note="reversed registration order; no times")
-    return Profile("model", tuple(specs), (0.0,) * len(specs), 0.0, origin)
+    kinds = {type(optimizer).__name__.lower() for optimizer in optimizers}
+    kind = kinds.pop() if len(kinds) == 1 else ""
+    return Profile("model", tuple(specs), (0.0,) * len(specs), 0.0, origin, optimizer=kind)
 
 
 class Observer:
@@ -137,7 +142,15 @@ class Observer:
             note=f"online, mean of {len(kept)} iterations and {comm.world_size} ranks",
             versions={"torch": torch.__version__},
         )
-        return Profile(base.model, tuple(order), tuple(gaps), float(mean[-1]), origin, device=self._device)
+        return Profile(
+            base.model,
+            tuple(order),
+            tuple(gaps),
+            float(mean[-1]),
+            origin,
+            device=self._device,
+            optimizer=base.optimizer,
+        )
 
 
 def agree(comm: Comm, make: Callable[[], Any]) -> Any:

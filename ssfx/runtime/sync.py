@@ -104,7 +104,7 @@ class Sync(Uneven):
         self._rates: Rates | None = None
         if memory is not None and memory.follows_rate:
             self._rates = Rates(optimizers, self._params, partial(self.store.get, buffer=memory.buffers[0]))
-        self._base = registration_profile(self._params, self._members.dtypes)
+        self._base = registration_profile(self._params, self._members.dtypes, optimizers)
         self._backward = BackwardPass()
         self._enabled = True
         self._heard = False
@@ -499,7 +499,7 @@ class Sync(Uneven):
             self._came = []
 
     def _plan_anew(self, before: Mapping[str, torch.nn.Parameter]) -> None:
-        self._base = registration_profile(self._params, self._members.dtypes)
+        self._base = registration_profile(self._params, self._members.dtypes, self.optimizers)
         if self._rates is not None:
             self._rates.know({name: p for name, p in self._params.items() if before.get(name) is not p})
         names = {id(p): name for name, p in before.items()}
