@@ -14,7 +14,7 @@ README = (ROOT / "README.md").read_text()
 SECTION = README.partition("## Dive into the code")[2].partition("\n## ")[0]
 LISTED = re.findall(r"^    (ssfx/[\w/]+\.py) ", SECTION, re.MULTILINE)
 LOOK_ON = {f"ssfx/runtime/{name}" for name in re.findall(r"`(\w+\.py)`", SECTION)}
-MOST_FILES, MOST_LINES = 15, 2800
+MOST_FILES, MOST_LINES = 20, 3300
 FEW = 5
 """Lines of a file that a step may execute without a place in the list."""
 
