@@ -109,7 +109,7 @@ class _Work:
 
     def wait(self) -> None:
         self._real.wait()
-        if self._fake.kept("work.wait", outside="torch_comm.py"):
+        if self._fake.kept("work.wait", outside="comm.py"):
             _join(self._fake.current().clock, self._clock)
 
     def is_completed(self) -> bool:

@@ -49,7 +49,7 @@ class Report:
 
     def step(self, case: Case, record: Mapping[str, Any]) -> None:
         """Move the bar to the step of `record`."""
-        samples = case.batch_size * case.accumulate * case.world_size
+        samples = case.batch_size * case.accumulate * case.trained_ranks
         rate = f"{samples / record['iteration_s']:.0f} samples/s" if record["iteration_s"] > 0 else ""
         self._done(case, record["step"] + 1, description=case.label, rate=rate)
 

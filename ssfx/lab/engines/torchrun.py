@@ -130,7 +130,7 @@ class Torchrun(Engine):
     def _launch(self, jobs: list[Job], place: Place, sweep: _Sweep) -> Generator[None, None, list[Case]]:
         """Add a row or a failure for each job until the first failure; return the cases that were not reached."""
         first, report = jobs[0].case, sweep.report
-        report.note(f"{self.name}: {len(jobs)} case(s) on {first.world_size} {first.device} rank(s)")
+        report.note(f"{self.name}: {len(jobs)} case(s) on {first.trained_ranks} {first.trains_on} rank(s)")
         started_with = code()
 
         def on_record(job: Job, record: dict[str, Any]) -> None:
