@@ -23,6 +23,7 @@ from ssfx.collectives.comm import Comm
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import ITEM_BYTES
 from ssfx.runtime.agreement import gather_facts
+from ssfx.runtime.online import expected_dtype
 
 _WATCHED_STEPS = 64
 """So many exchanges after news begin with a comparison."""
@@ -55,7 +56,7 @@ class Members:
         self.ids = {id(p) for p in self.params.values()}
         self.exchanged = {name: p for name, p in self.params.items() if p.requires_grad}
         self.resting: frozenset[str] = frozenset()
-        self.dtypes = {name: _expected_dtype(p) for name, p in self.params.items()}
+        self.dtypes = {name: expected_dtype(p) for name, p in self.params.items()}
         self._came: dict[str, None] = {}
         """News of weights: they are new, have another dtype than was said, or have left the model."""
         self._said()
@@ -82,8 +83,8 @@ class Members:
         came = {name: p for name, p in now.items() if self.params.get(name) is not p}
         left = [name for name in self.exchanged if name not in now]
         self.params, self.ids = now, {id(p) for p in now.values()}
-        self.dtypes = {name: self.dtypes.get(name, _expected_dtype(p)) for name, p in now.items()}
-        self.dtypes |= {name: _expected_dtype(p) for name, p in came.items()}
+        self.dtypes = {name: self.dtypes.get(name, expected_dtype(p)) for name, p in now.items()}
+        self.dtypes |= {name: expected_dtype(p) for name, p in came.items()}
         self.exchanged |= {name: p for name, p in came.items() if name in self.exchanged}
         self._came |= dict.fromkeys([*came, *left])
         return came
@@ -167,11 +168,6 @@ def listen(param: torch.nn.Parameter, hook: Any) -> Any:
     if frozen:
         param.requires_grad_(False)
     return handle
-
-
-def _expected_dtype(param: torch.nn.Parameter) -> str:
-    """Return the dtype that gradients will have: the weight's, or what `grad_dtype` of newer versions of torch says."""
-    return str(getattr(param, "grad_dtype", None) or param.dtype).removeprefix("torch.")
 
 
 def _common_dtype(name: str, held: list[Any], expected: str) -> str:

@@ -33,16 +33,18 @@ def parameter_names(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 def registration_profile(
-    params: dict[str, torch.nn.Parameter], dtypes: Mapping[str, str], optimizers: Sequence[torch.optim.Optimizer] = ()
+    params: dict[str, torch.nn.Parameter],
+    dtypes: Mapping[str, str] | None = None,
+    optimizers: Sequence[torch.optim.Optimizer] = (),
 ) -> Profile:
     """Return a profile in reversed registration order with no times: what is known before the first backward.
 
-    `dtypes` are those of gradients, by name. The profile names the optimizer if all are of one kind, since what
-    compression costs in quality depends on it.
+    `dtypes` are those of gradients, by name; None: what is expected. The profile names the optimizer if all are of one
+    kind, since what compression costs in quality depends on it.
     """
     specs = []
     for name, p in reversed(params.items()):
-        dtype = dtypes[name]
+        dtype = dtypes[name] if dtypes is not None else expected_dtype(p)
         if dtype not in ITEM_BYTES:
             raise ConfigError(f"parameter {name} has dtype {dtype}; gradients may be {', '.join(ITEM_BYTES)}")
         specs.append(TensorSpec(name, tuple(p.shape), dtype))
@@ -50,6 +52,11 @@ def registration_profile(
     kinds = {type(optimizer).__name__.lower() for optimizer in optimizers}
     kind = kinds.pop() if len(kinds) == 1 else ""
     return Profile("model", tuple(specs), (0.0,) * len(specs), 0.0, origin, optimizer=kind)
+
+
+def expected_dtype(param: torch.nn.Parameter) -> str:
+    """Return the dtype that gradients will have: the weight's, or what `grad_dtype` of newer versions of torch says."""
+    return str(getattr(param, "grad_dtype", None) or param.dtype).removeprefix("torch.")
 
 
 class Observer:
