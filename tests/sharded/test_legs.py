@@ -54,6 +54,20 @@ def test_density_one_is_torch_bit_for_bit(ranks: Run, habit: str, shape: Any, op
         assert equal
 
 
+@pytest.mark.parametrize(
+    ("shape", "options"), [((2, 2), {**TOPK, "density": 0.3}), ((0, 4), FLAT)], ids=["replicas", "shards"]
+)
+def test_a_gradient_that_is_set_to_zeros_leaves_nothing_behind(ranks: Run, shape: Any, options: Options) -> None:
+    assert max(ranks(work.cancelled, 4, shape, options)) < 1e-5
+
+
+@pytest.mark.parametrize(("case", "words"), [("loss", ["shape (3,)"]), ("adapter", ["shape (2, 2)", "fully_shard"])])
+def test_weights_that_no_exchange_covers_are_named(ranks: Run, case: str, words: list[str]) -> None:
+    for text in ranks(work.uncovered, 4, case):
+        for word in words:
+            assert word in text
+
+
 @pytest.mark.parametrize("shape", [(2, 2), (0, 4)], ids=["replicas", "shards"])
 @pytest.mark.parametrize("precision", ["bf16", "bf16 reduced"])
 def test_16_bit_weights_and_sums_are_torch_bit_for_bit(ranks: Run, precision: str, shape: Any) -> None:

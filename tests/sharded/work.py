@@ -257,6 +257,53 @@ def mass(group: Any, rank: int, world: int, shape: Shape, options: Options, habi
     return worst
 
 
+def cancelled(group: Any, rank: int, world: int, shape: Shape, options: Options) -> float:
+    """As `mass`, where gradients of one weight are set to zeros in place in two of four steps: none of them is kept."""
+    mesh = mesh_of(*shape)
+    model, twin = build(mesh), build(mesh)
+    mine, theirs = torch.optim.SGD(model.parameters(), lr=0.0), torch.optim.SGD(twin.parameters(), lr=0.0)
+    sync = ssfx.attach(model, mine, **options)
+    held = next(name for name, p in model.named_parameters() if p.dim() > 1)
+    applied = native = torch.zeros(())
+    for step in range(4):
+        sums = []
+        for one, optimizer in ((model, mine), (twin, theirs)):
+            optimizer.zero_grad()
+            loss_of(one, rank, step).backward()
+            grad = one.get_parameter(held).grad
+            assert grad is not None
+            if step in (0, 2):
+                grad.zero_()
+            sums.append(grad.to_local().clone())
+            optimizer.step()
+        applied, native = applied + sums[0], native + sums[1]
+    left = kept_everywhere(sync.state_dict()["memory"], held, mesh, shape)[: native.shape[0]]
+    sync.detach()
+    return float((applied + left - native).abs().max()) if native.numel() else 0.0
+
+
+def uncovered(group: Any, rank: int, world: int, case: str) -> str:
+    """Weights that no exchange covers are stepped beside a sharded model; return what is said."""
+    model = build(mesh_of(0, world))
+    proxies = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([*model.parameters(), *([proxies] if case == "loss" else [])], lr=0.1)
+    sync = ssfx.attach(model, optimizer)
+    try:
+        if case == "loss":
+            (loss_of(model, rank, 0) * proxies.sum()).backward()
+        else:
+            model.adapter = nn.Linear(2, 2)
+            adapters = torch.optim.SGD(model.adapter.parameters(), lr=0.1)
+            (loss_of(model, rank, 0) + model.adapter.weight.sum()).backward()
+            adapters.step()
+        optimizer.step()
+    except ConfigError as error:
+        return str(error)
+    finally:
+        sync.detach()
+    return ""
+
+
 def kept_everywhere(kept: Any, name: str, mesh: Any, shape: Shape) -> torch.Tensor:
     """Return what all ranks keep of this rank's shard of a parameter, as a part of the average."""
     left: Any = 0.0
