@@ -8,7 +8,7 @@ from functools import cache
 from math import floor, inf, log10
 
 from ssfx.advice.setting import TUNED, Setting, Trial
-from ssfx.core.doing import doing
+from ssfx.core.progress import doing
 
 STEPS = 256
 """Rates are distinguished in steps of 10 ** (1 / STEPS), 0.9 %."""

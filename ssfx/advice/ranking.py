@@ -13,8 +13,8 @@ from ssfx.advice.screen import as_text, first_screen
 from ssfx.advice.sending import ways
 from ssfx.advice.setting import TUNED, Setting
 from ssfx.advice.trust import Trust, trust_in, trust_in_sending
-from ssfx.core.doing import doing
 from ssfx.core.errors import ConfigError
+from ssfx.core.progress import doing
 from ssfx.schemes import schemes
 
 

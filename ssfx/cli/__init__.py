@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import click
 
 from ssfx.cli.completion import install_bash
-from ssfx.core.doing import aloud
 from ssfx.core.errors import ConfigError, SsfxError, unknown
 from ssfx.core.files import is_full
 from ssfx.core.plugins import declared
+from ssfx.core.progress import aloud
 
 INTERRUPTED = 130
 GARBAGE_AFTER = 50_000

@@ -13,7 +13,7 @@ from ssfx.core.plugins import add_plugin
 
 def _override(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     # Imported here, so that a command that completes nothing does not pay for it.
-    from ssfx.cli.words import complete
+    from ssfx.cli.overrides import complete
 
     given = [str(word) for word in ctx.params.get(param.name or "") or ()]
     return complete(given, incomplete)

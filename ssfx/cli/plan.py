@@ -9,8 +9,8 @@ import click
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.plan_table import COLUMNS, RIGHT, bytes_text, lanes_of
 from ssfx.cli.terminal import print_table
-from ssfx.core.doing import doing
 from ssfx.core.errors import ConfigError
+from ssfx.core.progress import doing
 
 if TYPE_CHECKING:
     from ssfx.config.plans import Planned

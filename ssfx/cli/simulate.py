@@ -12,8 +12,8 @@ import click
 
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.terminal import print_table
-from ssfx.core.doing import doing
 from ssfx.core.errors import ConfigError
+from ssfx.core.progress import doing
 
 if TYPE_CHECKING:
     from ssfx.core.case import Case

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from ssfx.core.errors import ConfigError, RunError, unknown
 from ssfx.core.files import loads, read, set_aside
-from ssfx.core.own_code import is_own, own_code
 from ssfx.core.paths import cache_dir, data_dir
+from ssfx.core.user_code import is_own, own_code
 from ssfx.planning.plan import TensorSpec
 
 COLUMNS = (

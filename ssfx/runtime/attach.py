@@ -18,7 +18,7 @@ from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
-from ssfx.runtime.ddp_habits import check_arguments
+from ssfx.runtime.ddp_compat import check_arguments
 from ssfx.runtime.exempt import exempt_names
 from ssfx.runtime.guards import check_held, is_sharded, unwrapped
 from ssfx.runtime.online import parameter_names

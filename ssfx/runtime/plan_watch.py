@@ -17,7 +17,7 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.runtime.store import Store
-from ssfx.runtime.uncopied import timing_hook
+from ssfx.runtime.uncopied_hooks import timing_hook
 from ssfx.schemes.online_planning import PlanLimits
 
 _log = logging.getLogger("ssfx")

@@ -18,7 +18,7 @@ from ssfx.compressors.kernels.narrow import CUT
 from ssfx.compressors.memories import Memory
 from ssfx.compressors.memories.rates import Rates
 from ssfx.core.errors import ConfigError
-from ssfx.core.front_door import through
+from ssfx.core.public_api import through
 from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.exempt import exempted
 from ssfx.planning.plan import Plan
@@ -27,14 +27,15 @@ from ssfx.runtime.agreement import attach_facts, check_agreed, load_facts, model
 from ssfx.runtime.backward import BackwardPass, nested
 from ssfx.runtime.buffers import Buffers
 from ssfx.runtime.commit import Commit
-from ssfx.runtime.ddp_habits import DdpHabits
-from ssfx.runtime.dropped import when_dropped
+from ssfx.runtime.ddp_compat import DdpHabits
 from ssfx.runtime.exchange import Exchange, Slot
+from ssfx.runtime.finalizer import when_dropped
 from ssfx.runtime.guards import Optimizers, refuse_inside_ddp
+from ssfx.runtime.join import Uneven
+from ssfx.runtime.liveness import Peers
 from ssfx.runtime.members import Agreed, Members
 from ssfx.runtime.online import registration_profile
 from ssfx.runtime.optimizer_hooks import OptimizerHooks
-from ssfx.runtime.peers import Peers
 from ssfx.runtime.planner import Planner
 from ssfx.runtime.process_group import LoneRank
 from ssfx.runtime.saved_state import STATE_FORMAT, identity, plan_of_state
@@ -51,8 +52,7 @@ from ssfx.runtime.skipped import undo
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.runtime.trace import Tracer
-from ssfx.runtime.uncopied import hook
-from ssfx.runtime.uneven import Uneven
+from ssfx.runtime.uncopied_hooks import hook
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ssfx.cli.words import complete
+from ssfx.cli.overrides import complete
 from ssfx.config.groups import choices
 
 

@@ -6,8 +6,8 @@ from contextlib import suppress
 import pytest
 
 from ssfx.cli import main
-from ssfx.core import doing as doing_module
-from ssfx.core.doing import aloud, announce, doing
+from ssfx.core import progress as progress_module
+from ssfx.core.progress import aloud, announce, doing
 from ssfx.schemes import make_plan as make_plan_module
 
 TOO_MANY = "at most 1,000,000 of each can be simulated"
@@ -88,7 +88,7 @@ def slow_planning(monkeypatch):
 
     def slowly(plan):
         for _ in range(2000):
-            if doing_module._said:
+            if progress_module._said:
                 break
             sum(range(100_000))
         real(plan)
@@ -98,8 +98,8 @@ def slow_planning(monkeypatch):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(doing_module, "AFTER_S", 0.02)
-    monkeypatch.setattr(doing_module, "AGAIN_S", 0.02)
+    monkeypatch.setattr(progress_module, "AFTER_S", 0.02)
+    monkeypatch.setattr(progress_module, "AGAIN_S", 0.02)
 
 
 def test_what_takes_long_is_said_and_nothing_is_left_behind(impatient, capfd):
@@ -120,7 +120,7 @@ def test_what_is_short_and_what_is_no_command_says_nothing(impatient, monkeypatc
     with doing("planning in somebody's training"):
         assert signal.getsignal(signal.SIGVTALRM) == before
         announce("planning in somebody's training")
-    monkeypatch.setattr(doing_module, "AFTER_S", 1000.0)
+    monkeypatch.setattr(progress_module, "AFTER_S", 1000.0)
     with aloud(), doing("planning"):
         sum(range(1000))
     assert capfd.readouterr().err == ""

@@ -13,7 +13,7 @@ import ssfx
 from ssfx.config.plans import resolve_plan
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.core.own_code import own_code
+from ssfx.core.user_code import own_code
 from ssfx.lab.config.cases import resolve_job
 from ssfx.lab.workloads import check_case, datasets, models
 from ssfx.lab.workloads.samples import sample_of

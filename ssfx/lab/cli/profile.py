@@ -200,7 +200,7 @@ def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None
 
     ssfx profile mytrain.py:build_model --on a100 optimizer=adamw
     """
-    from ssfx.core.own_code import is_own
+    from ssfx.core.user_code import is_own
 
     if name.endswith(".py"):
         raise ConfigError(f"{name} is a file; name its function that returns (model, batch): {name}:FUNCTION")
@@ -283,7 +283,7 @@ def trace(words: tuple[str, ...], out: Path | None) -> None:
 
 def _tensors(model: str) -> tuple[TensorSpec, ...]:
     """Return the gradients of a model in the order in which they are ready."""
-    from ssfx.core.own_code import is_own
+    from ssfx.core.user_code import is_own
 
     if is_own(model):
         from ssfx.lab.workloads.own_batch import ready_order

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ssfx.config.overrides import Request
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.core.own_code import is_own
 from ssfx.core.paths import DATA_VARIABLE, DOWNLOAD_VARIABLE, WEIGHTS_VARIABLE
+from ssfx.core.user_code import is_own
 
 DATA_KEYS = ("data.download", "data.root", "data.workers")
 

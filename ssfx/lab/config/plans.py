@@ -11,8 +11,8 @@ from ssfx.advice.sharded_steps import Asked, plan_sharded
 from ssfx.compressors.memories import memories
 from ssfx.core import machine
 from ssfx.core.case import Case
-from ssfx.core.doing import doing
 from ssfx.core.errors import ConfigError
+from ssfx.core.progress import doing
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.devices import device_names, sheet_named
 from ssfx.perf_model.mesh import mesh_on

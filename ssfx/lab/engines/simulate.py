@@ -17,10 +17,10 @@ from ssfx.advice.cases import memory_of, simulate_case
 from ssfx.compressors import build
 from ssfx.core import machine
 from ssfx.core.case import Case
-from ssfx.core.doing import announce, doing
 from ssfx.core.errors import RunError
 from ssfx.core.files import own_folder, write_atomic, write_json
 from ssfx.core.origin import Origin
+from ssfx.core.progress import announce, doing
 from ssfx.core.rows import Row
 from ssfx.lab.engines.base import Engine, engines
 from ssfx.lab.results.manifest import code, now, versions

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ssfx.core.errors import RunError
-from ssfx.core.own_code import is_own
+from ssfx.core.user_code import is_own
 from ssfx.lab.workloads.metrics.tally import Tally, quality_of
 
 if TYPE_CHECKING:

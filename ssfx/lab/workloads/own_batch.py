@@ -18,7 +18,7 @@ from ssfx.core import accelerator
 from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
-from ssfx.core.own_code import own_code
+from ssfx.core.user_code import own_code
 from ssfx.lab.results.manifest import describe, hardware
 from ssfx.lab.workloads.analytic import first_pass, trace_of
 from ssfx.lab.workloads.autocast_regions import autocast_regions

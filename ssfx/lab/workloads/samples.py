@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.lazy import torch
-from ssfx.core.own_code import is_own, own_code
+from ssfx.core.user_code import is_own, own_code
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ssfx.core.errors import ConfigError
-from ssfx.runtime.uncopied import no_sync_of
+from ssfx.runtime.uncopied_hooks import no_sync_of
 
 _log = logging.getLogger("ssfx")
 _ACCUMULATE = "require_backward_grad_sync"

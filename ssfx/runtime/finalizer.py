@@ -13,8 +13,8 @@ from weakref import finalize
 
 from ssfx.collectives.comm import Comm
 from ssfx.runtime.exchange import Exchange
+from ssfx.runtime.liveness import Peers
 from ssfx.runtime.offload import HostWorker
-from ssfx.runtime.peers import Peers
 from ssfx.runtime.queue import ExchangeQueue
 
 if TYPE_CHECKING:
