@@ -81,7 +81,10 @@ class Commit:
         """Return the open parameters of an optimizer that is about to step whose averages a script has cancelled."""
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         mine = {name for name in self.open if id(self._params[name]) in held}
-        return {name for name in mine if self._params[name].grad is None} | self._zeroed(mine)
+        gone = {name for name in mine if self._params[name].grad is None} | self._zeroed(mine)
+        if gone:
+            self._commit(self._moved(gone))  # unless the script had moved its weights with them before
+        return gone & self.open
 
     def stepped(self, optimizer: torch.optim.Optimizer, cancelled: Collection[str] = ()) -> None:
         """Commit what `optimizer` has just stepped with; of `cancelled` the memory is as before the exchange."""

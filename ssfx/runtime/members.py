@@ -74,9 +74,14 @@ class Members:
         """Stop listening."""
         self._stop()
 
+    @property
+    def stale(self) -> bool:
+        """True if some module has got a parameter or a module since the last look."""
+        return self._seen != Members._registrations
+
     def refresh(self) -> dict[str, torch.nn.Parameter]:
         """Return the weights that came, or were replaced, since the last call; a comparison of two numbers if none."""
-        if self._seen == Members._registrations:
+        if not self.stale:
             return {}
         self._seen = Members._registrations
         now = trainable_kinds(self._model)

@@ -365,7 +365,10 @@ class Sync(Uneven):
 
     def _refresh(self) -> bool:
         """Listen to weights that came to the model since the last look; return whether there are any."""
-        fresh = self._exchange.replace(came) if (came := self._members.refresh()) else []
+        if not self._members.stale:
+            return False
+        self._commit.look_at_weights()  # while they are the ones that were exchanged
+        fresh = self._exchange.replace(self._members.refresh())
         for slot in fresh:
             self._listen(slot)
         return bool(fresh)
