@@ -22,6 +22,7 @@ from ssfx.runtime.exchange import Exchange
 _log = logging.getLogger("ssfx")
 _PROBE_ELEMENTS = 4096
 _HABIT = 8
+_FEW = 8
 
 
 class Commit:
@@ -214,17 +215,18 @@ class Commit:
         seen = self._probe.moves(names, self._exchange.averages)
         if not seen:
             return touched  # no average in sight: the version counts alone speak
-        if sum(seen.values()) >= 0:
-            return set()  # nothing moved, or up the gradient
-        moved = {name for name, move in seen.items() if move}
-        unseen = set(names) - seen.keys()
-        return moved | (unseen & touched if moved & touched else unseen)
+        if sum(seen.values()) > 0:
+            return set()  # up the gradient
+        moved, unseen = {name for name, move in seen.items() if move}, set(names) - seen.keys()
+        if moved:
+            return moved | (unseen & touched if moved & touched else unseen)
+        return set() if touched & seen.keys() else unseen & touched  # what was touched in sight stood still
 
 
 class Probe:
     """Copies of some values of weights, by which it is seen whether and which way a script has moved them.
 
-    Of each weight the first rows, up to 4,096 elements; of three weights alone once it is the script's habit that torch
+    Of each weight the first rows, up to 4,096 elements; of eight weights alone once it is the script's habit that torch
     announces its steps.
     """
 
@@ -279,10 +281,10 @@ class Probe:
         return found
 
     def _choose(self, few: bool, names: frozenset[str]) -> None:
-        by_size = sorted((name for name in names if self._params[name].numel()), key=lambda n: self._params[n].numel())
-        if few and len(by_size) > 3:
-            by_size = [by_size[0], by_size[len(by_size) // 2], by_size[-1]]
-        self._chosen = {name: (live := _first_rows(self._params[name]), live.clone()) for name in by_size}
+        there = [name for name, p in self._params.items() if name in names and p.numel()]
+        if few:
+            there = there[:: -(-len(there) // _FEW) or 1]
+        self._chosen = {name: (live := _first_rows(self._params[name]), live.clone()) for name in there}
         self._of = (few, names)
 
 

@@ -208,6 +208,9 @@ def keeps_mass(group: Any, rank: int, world: int, options: Options, seed: int) -
     given = {"costs": costs_for(world), **options}
     sync = ssfx.attach(model, whole, process_group=group, **given)
     script = Script(model, sync, rank, seed)
+    script.backward()  # a plan that waits to be installed would end an accumulation: see `Commit.settle`
+    script.step("a")
+    script.step("b")
     for _ in range(25):
         script.turn(feedback=True)
     worst = kept = 0.0

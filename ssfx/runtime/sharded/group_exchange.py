@@ -121,7 +121,11 @@ class GroupExchange:
 
     def _zeroed(self, names: Collection[str]) -> set[str]:
         """Return those of `names` whose averages were no zeros, and whose gradients are."""
-        grads = {n: local_shard(p.grad) for n, p in self.group.parameters() if n in names and p.grad is not None}
+        grads = {
+            name: shard
+            for name, p in self.group.parameters()
+            if name in names and p.grad is not None and (shard := local_shard(p.grad)).numel()
+        }
         if not grads or self._largest is None:
             return set()
         now = dict(
