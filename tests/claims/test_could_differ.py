@@ -17,7 +17,7 @@ from experiments.common.figures.discovery import discover, experiments_dir
 from experiments.common.pages.readme import reference_rows
 from ssfx.core.rows import Row
 
-SPREADS = 6 * (1.5, 3.0, 6.0)
+SPREADS = 8 * (1.5, 3.0, 6.0)
 """Of each draw, the standard deviation of the logarithm of what every number is multiplied with."""
 LOW = 1e-2
 """What a zero is taken for, which no factor could move."""

@@ -33,14 +33,14 @@ def eight() -> Iterator[Pool]:
 
 @pytest.mark.parametrize(
     ("options", "world"),
-    [*SOME, *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS)],
+    [*SOME, *(pytest.param(*case, marks=pytest.mark.nightly) for case in OTHERS)],
     ids=ident,
 )
 def test_real_ranks_are_equalled_in_every_bit(pool: Pool, options: Options, world: int) -> None:
     assert_equal(pool, options, world)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("options", ALL, ids=ident)
 def test_eight_real_ranks_are_equalled_in_every_bit(eight: Pool, options: Options) -> None:
     assert_equal(eight, options, 8)
