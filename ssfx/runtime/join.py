@@ -54,7 +54,7 @@ class Uneven(Joinable):
 
     def share_of_active(self: Any) -> float:
         """Return what averages over all ranks are multiplied by to be averages over the ranks that still train."""
-        active = torch.tensor([0.0 if self.ended_here else 1.0], device=self.comm.device)
+        active = torch.tensor([float(not self.ended_here)], dtype=torch.float32, device=self.comm.device)
         return float(self.comm.world_size / self.comm.all_reduce(active).wait())
 
     @property
