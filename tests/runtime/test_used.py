@@ -27,9 +27,8 @@ def test_what_is_applied_and_kept_is_what_was_stepped_with(pool: Pool, scheme: s
         assert max(kept for _, kept, _ in reports) > 0
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(100, 108), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(108, 200))]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(100, 200))
 def test_ten_random_scripts_keep_what_they_do_not_apply(pool: Pool, seed: int) -> None:
     options = [of_scheme("topk", 2, density=0.1), of_scheme("per_tensor", 2, density=0.1)][seed % 2]
     for reports in (pool.run(work.keeps_mass, 2, options, 10 * seed + number) for number in range(10)):
