@@ -123,7 +123,8 @@ def test_growth_is_held_against_what_the_paper_prints():
     gathering, reducing = entry(found, "fig9.linear"), entry(found, "fig9.ar_marginal")
     assert (gathering.values, gathering.outcome) == ((9.0,), "agrees")
     assert (reducing.values, reducing.outcome) == ((1.2,), "agrees")  # growth is marginal where it is less, too
-    assert entry(judged("ssfusion.fig9", growth(reducing=2.4)), "fig9.ar_marginal").outcome == "disagrees"
+    for much, outcome in ((2.5, "agrees"), (2.6, "disagrees")):  # the paper's own times grow 2.33 times; 10 % on it
+        assert entry(judged("ssfusion.fig9", growth(reducing=much)), "fig9.ar_marginal").outcome == outcome
     assert entry(judged("ssfusion.fig9", growth(gathering=8.0)), "fig9.linear").outcome == "disagrees"
     level = entry(found, "fig9.modelA.ag64")
     assert (level.values, level.outcome) == ((9.0,), "not comparable")

@@ -439,6 +439,8 @@ def test_under_a_promise_everything_goes_by_a_kind_of_the_budget(
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), options=st.sampled_from(BUDGETS), factor=st.sampled_from([0.2, 1, 30]))
+@example(seed=1030, options={}, factor=0.2)
+@example(seed=1031, options={}, factor=0.2)
 def test_no_plan_of_a_scheme_that_gathers_ends_before_the_bound_by_which_it_is_passed_over(
     seed: int, options: dict[str, object], factor: float
 ) -> None:
@@ -459,7 +461,7 @@ def test_no_plan_of_a_scheme_that_gathers_ends_before_the_bound_by_which_it_is_p
             tried += [with_host(one, known) for one in tried if may_move(plan)]
             assert all(one.price_s >= bound_s * (1 - 1e-9) for one in tried), words
             assert known.disturbed_s(plan) >= bound_s * (1 - 1e-9)
-    assert seen or options == {"quality": "strict"}
+    assert seen or not any(kind.compressor and keeps_fraction(kind.compressor) for kind in allowed.kinds)
 
 
 def test_schemes_that_gather_send_by_all_reduces_and_gathers_but_for_reducers() -> None:

@@ -278,7 +278,8 @@ def test_another_mesh_keeps_the_sum_of_what_was_kept_back(
     assert first[1] == second[1] == third[1] == 3
     assert any(bool(kept.any()) for kept in first[0].values())
     for name, kept in first[0].items():
-        torch.testing.assert_close(second[0][name], kept, rtol=1e-6, atol=1e-9)
+        rounding = 2e-7 * float(kept.abs().max())  # ranks' parts, larger than their sum, are added up in another order
+        torch.testing.assert_close(second[0][name], kept, rtol=1e-6, atol=rounding)
         assert torch.equal(third[0][name], second[0][name])
         assert not kept.any() or not torch.equal(third[2][name], third[0][name])
 

@@ -65,7 +65,7 @@ def test_several_processes_compute_what_one_does(tmp_path, monkeypatch):
     monkeypatch.setattr(simulate, "threading", SimpleNamespace(active_count=lambda: 1))  # whatever other tests left
     monkeypatch.setattr("ssfx.core.machine.cores", lambda: 2)
     monkeypatch.setattr(simulate, "ENOUGH", 1)
-    monkeypatch.setattr(simulate, "_row", with_process(simulate._row))
+    monkeypatch.setattr(simulate, "row_of", with_process(simulate.row_of))
     together = run(found, Store(tmp_path / "two"))
     assert os.getpid() not in {row.manifest.pop("pid") for row in together}
     assert [row.case for row in together] == list(found)

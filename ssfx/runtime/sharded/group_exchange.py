@@ -120,7 +120,10 @@ class GroupExchange:
             self.open -= self._zeroed({n for n, p in self.group.parameters() if n in self.open and id(p) in held})
 
     def _zeroed(self, names: Collection[str]) -> set[str]:
-        """Return those of `names` whose averages were no zeros, and whose gradients are."""
+        """Return those of `names` whose averages were no zeros, and whose gradients are.
+
+        If these are all that were no zeros, a script has set all gradients to zeros: those that were zeros, too.
+        """
         grads = {
             name: shard
             for name, p in self.group.parameters()
@@ -132,4 +135,6 @@ class GroupExchange:
             zip(grads, torch.stack(torch._foreach_norm(list(grads.values()), float("inf"))).tolist(), strict=True)
         )
         written = dict(zip(self.group.names, self._largest.tolist(), strict=True))
-        return {name for name, value in now.items() if value == 0.0 and written[name] != 0.0}
+        zeros = {name for name, value in now.items() if value == 0.0}
+        cancelled = {name for name in zeros if written[name] != 0.0}
+        return zeros if cancelled and len(zeros) == len(now) else cancelled
