@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -158,11 +160,11 @@ def rolls_back(group: Any, rank: int, world: int, options: Options, bad: float) 
     return report
 
 
-def accumulates(group: Any, rank: int, world: int, options: Options) -> float:
-    """Return how far two micro-steps (one under no_sync) are from one step on their summed loss.
+@contextmanager
+def given_times() -> Iterator[None]:
+    """Gradients are taken to be ready a millisecond after one another, whatever is measured.
 
-    Gradients are taken to be ready a millisecond after one another, whatever is measured: a busy machine would let the
-    two plan differently, and what they select then differs, too.
+    A busy machine would let two runs plan differently, and what they select then differs, too.
     """
     measured = Observer.profile
 
@@ -171,10 +173,12 @@ def accumulates(group: Any, rank: int, world: int, options: Options) -> float:
         return replace(found, ready_gap_s=(1e-3,) * len(found.tensors), forward_s=1e-3)
 
     with patch.object(Observer, "profile", profile):
-        return _accumulates(group, rank, world, options)
+        yield
 
 
-def _accumulates(group: Any, rank: int, world: int, options: Options) -> float:
+@given_times()
+def accumulates(group: Any, rank: int, world: int, options: Options) -> float:
+    """Return how far two micro-steps (one under no_sync) are from one step on their summed loss."""
     model, optimizer, sync = attached("mlp", group, world, options)
     twin, twin_optimizer, twin_sync = attached("mlp", group, world, options)
     for step in range(STEPS):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from runtime.models import build, loss_of
-from runtime.work import costs_for
+from runtime.work import costs_for, given_times
 from runtime.work_attach import DGC, SPARSE, _step, distance, same_on_all_ranks, sgd
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -251,6 +251,7 @@ def host_placed(group: Any, rank: int, world: int) -> float:
     return distance(*models)
 
 
+@given_times()
 def default_dtype(group: Any, rank: int, world: int, options: Options, dtype: str) -> bool:
     """Return whether training under another default dtype of torch ends in the same bits as under float32."""
     ends = []
