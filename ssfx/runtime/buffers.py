@@ -37,7 +37,7 @@ class Buffers:
         here = [held.get(key) for held, key in self._small]
         if self._large:
             now = [_seen(held.get(key)) for held, key in self._large]
-            flags = [float(a != b) for a, b in zip(now, self._seen, strict=True)]
+            flags = [float(a is not b or v != w) for (a, v), (b, w) in zip(now, self._seen, strict=True)]
             changed = torch.tensor(flags, dtype=torch.float32, device=self._comm.device)
             anywhere = self._comm.all_reduce(changed, op="max").wait().tolist()
             here += [held.get(key) for (held, key), sent in zip(self._large, anywhere, strict=True) if sent]
@@ -60,5 +60,5 @@ def _numel(buffer: torch.Tensor | None) -> int:
     return buffer.numel() if buffer is not None else 0
 
 
-def _seen(buffer: torch.Tensor | None) -> tuple[int, int]:
-    return (id(buffer), buffer._version) if buffer is not None else (0, 0)
+def _seen(buffer: torch.Tensor | None) -> tuple[torch.Tensor | None, int]:
+    return buffer, buffer._version if buffer is not None else 0

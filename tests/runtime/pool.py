@@ -92,7 +92,7 @@ class Pool:
                 break
             (results if good else failures)[rank] = value
         silent = set(range(world)) - set(results) - set(failures)
-        failures |= dict.fromkeys(silent, "it did not answer")
+        failures |= {rank: f"it did not answer; its exit code is {self._processes[rank].exitcode}" for rank in silent}
         if failures:
             raise AssertionError("\n".join(f"rank {r}:\n{text}" for r, text in sorted(failures.items())))
         return [results[rank] for rank in range(world)]

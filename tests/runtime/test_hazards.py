@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any
 
 import pytest
+import torch
 from runtime import work_hazards as work
 from runtime.cases import DENSE, SPARSE, in_turn, of_scheme
 from runtime.pool import Pool
 from runtime.test_queue import Lane, lanes, running
+
+import ssfx
+from ssfx.collectives.comm import Comm
 
 
 def test_a_lane_under_way_when_a_step_was_given_up_is_not_counted_in_the_next() -> None:
@@ -125,3 +130,29 @@ def test_a_parameter_unfrozen_later_is_exchanged_or_refused(pool: Pool) -> None:
 @in_turn("options,dtype", [of_scheme(scheme, 2) for scheme in [*DENSE, *SPARSE]], ("bfloat16", "float64"))
 def test_the_default_dtype_of_torch_changes_nothing(pool: Pool, options: dict[str, Any], dtype: str) -> None:
     assert pool.run(work.default_dtype, 2, options, dtype) == [True, True]
+
+
+def test_a_new_optimizer_at_the_address_of_one_that_has_stepped_is_no_second_step() -> None:
+    def train(rank: int, comm: Comm) -> tuple[bool, list[float]]:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 3)
+        sync = ssfx.attach(model, torch.optim.SGD(model.parameters(), 0.1), comm=comm, scheme="ddp")
+        model(torch.ones(2, 4)).sum().backward()
+        held = [torch.optim.SGD(model.parameters(), 0.0) for _ in range(30)]
+        for one in held:
+            one.step()
+        addresses = {id(one) for one in held}
+        if rank == 0:
+            held.clear()
+            del one
+            gc.collect()
+        made = [torch.optim.SGD(model.parameters(), 0.1) for _ in range(3000)]
+        new = next((one for one in made if id(one) in addresses), made[0])
+        new.step()  # with the same averages
+        sync.detach()
+        return id(new) in addresses, model.bias.tolist()
+
+    (there, one), (elsewhere, other) = ssfx.virtual_ranks(train, 2)
+    assert there
+    assert not elsewhere
+    assert one == other
