@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean, quantiles
 
 from ssfx.compressors import build
-from ssfx.core.curves import points
 from ssfx.core.rows import Row
-from ssfx.lab.workloads.metrics.tally import better
+from ssfx.lab.results.steps_to_quality import best_so_far, steps_to
 
 EXPERIMENT = "long_quality"
 FEWEST_STEPS = 1000
@@ -127,8 +126,8 @@ def extra_steps(dense: Row, other: Row) -> Reached:
     never reached takes at least the rest of the run.
     """
     metric = str(dense.case.target_metric)
-    levels, path = _best(dense, metric), _best(other, metric)
-    reached = [(step, _steps_to(path, level, metric)) for step, level in levels]
+    levels, path = best_so_far(dense, metric), best_so_far(other, metric)
+    reached = [(step, steps_to(path, level, metric)) for step, level in levels]
     pairs = [(step, there - step) for step, there in reached if there is not None]
     return Reached(pairs, [(step, other.case.steps - step) for step, there in reached if there is None])
 
@@ -185,26 +184,3 @@ def _middle(values: Sequence[float]) -> Interval:
 def place(row: Row) -> tuple[str, int]:
     """Return what a run shares with the dense one that it is compared with: model and seed."""
     return row.case.model, row.case.seed
-
-
-def _best(row: Row, metric: str) -> list[tuple[float, float]]:
-    """Return (steps, quality) wherever a run's quality was better than ever before."""
-    found: list[tuple[float, float]] = []
-    for point in points(row):
-        step, value = point["step"], point[metric]
-        if step is not None and value is not None and (
-            not found or (value != found[-1][1] and better(metric, value, found[-1][1]))
-        ):  # fmt: skip
-            found.append((step, value))
-    return found
-
-
-def _steps_to(path: Sequence[tuple[float, float]], level: float, metric: str) -> float | None:
-    before: tuple[float, float] | None = None
-    for step, value in path:
-        if better(metric, value, level):
-            if before is None:
-                return step
-            return before[0] + (step - before[0]) * (level - before[1]) / (value - before[1])
-        before = (step, value)
-    return None

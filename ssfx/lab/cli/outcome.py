@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from statistics import median
 from typing import Any
 
@@ -12,6 +13,7 @@ from ssfx.cli.terminal import print_table, say
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Panel, panels
 from ssfx.lab.results.speedup import speedup
+from ssfx.lab.results.steps_to_quality import multiples
 
 BUSY_CORES = 0.2
 """Cores that other programs kept busy, above which measured times are doubtful."""
@@ -54,6 +56,7 @@ def _plain_bar(panel: Panel, label: str, runs: Sequence[Row]) -> dict[str, Any]:
         "scheme": label, "runs": [row.run_id for row in runs], **{name: _median(runs, name) for name in names},
         "against_dense": against,
         "quality": {name: value for name in QUALITY if (value := _median(runs, name)) is not None},
+        "steps_over_dense": [asdict(one) for one in multiples(panel, label)],
         "extrapolated": panel.extrapolated(label),
     }  # fmt: skip
 
@@ -96,6 +99,26 @@ def print_panel(panel: Panel, wide: bool) -> None:
         )  # fmt: skip
     if panel.case.calibration and any(map(panel.extrapolated, panel.bars)):
         say("some of these times rest on costs beyond the range that they are known for", "  ", "", fg="yellow")
+    _print_multiples(panel, wide)
+
+
+def _print_multiples(panel: Panel, wide: bool) -> None:
+    """Print how many more steps each scheme needed than dense training, where runs have curves of their quality."""
+    found = {label: many for label, runs in panel.bars.items() if runs is not panel.dense
+             and (many := multiples(panel, label))}  # fmt: skip
+    if not found:
+        return
+    horizons = [f"after {one.dense_steps:,.0f}" for one in max(found.values(), key=len)]
+    lines = []
+    for label, many in found.items():
+        longer, shorter = _median(panel.bars[label], "iteration_s"), _median(panel.dense, "iteration_s")
+        time = f"{many[-1].median * longer / shorter:.2f}x" if longer and shorter else "-"
+        lines.append((label, *["-"] * (len(horizons) - len(many)), *map(str, many), time))
+    say(
+        "steps to the quality that dense training had, over its own (median and range of seeds; >: not reached), "
+        "and the time of the last:", "  ", "",
+    )  # fmt: skip
+    print_table(("scheme", *horizons, "time"), lines, right={*horizons, "time"}, wide=wide)
 
 
 def sent_dense(rows: Sequence[Row]) -> bool:
