@@ -112,7 +112,7 @@ def _print_multiples(panel: Panel, wide: bool) -> None:
     lines = []
     for label, many in found.items():
         longer, shorter = _median(panel.bars[label], "iteration_s"), _median(panel.dense, "iteration_s")
-        time = f"{many[-1].median * longer / shorter:.2f}x" if longer and shorter else "-"
+        time = f"{many[-1].at_least}{many[-1].median * longer / shorter:.2f}x" if longer and shorter else "-"
         lines.append((label, *["-"] * (len(horizons) - len(many)), *map(str, many), time))
     say(
         "steps to the quality that dense training had, over its own (median and range of seeds; >: not reached), "

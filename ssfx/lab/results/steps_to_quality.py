@@ -31,10 +31,14 @@ class Multiple:
     runs: int
     unreached: int
 
+    @property
+    def at_least(self) -> str:
+        """ ">" where half of the runs or more never reached it."""
+        return ">" if 2 * self.unreached >= self.runs else ""
+
     def __str__(self) -> str:
-        at_least = ">" if 2 * self.unreached >= self.runs else ""
         spread = f" ({self.low:.2f} to {self.high:.2f})" if self.runs > 1 else ""
-        return f"{at_least}{self.median:.2f}x{spread}"
+        return f"{self.at_least}{self.median:.2f}x{spread}"
 
 
 def multiples(panel: Panel, label: str) -> list[Multiple]:
