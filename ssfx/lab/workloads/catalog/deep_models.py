@@ -27,8 +27,8 @@ for _model in (
           "gray images 1x32x32 of 10 classes", _resnet152_digits, 4,
           "torchvision.models.resnet152; stem of He et al. 2016, section 4.2"),
     Model("bert_large_narrow",
-          "BERT-large's 24 layers at a quarter of its width, for questions about bytes, 19.2 M parameters",
-          "bytes of a question and a context, with the answer's span", _bert_large_narrow, 4,
+          "BERT-large's 24 layers at a quarter of its width, for questions, 19.2 M parameters",
+          "words of a question and a context, with the answer's span", _bert_large_narrow, 4,
           "transformers BertForQuestionAnswering", 512),
 ):  # fmt: skip
     models.add(_model)
