@@ -10,11 +10,22 @@ import click
 
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.terminal import print_table, say
+from ssfx.compressors import compressors as registered
 from ssfx.core.errors import ConfigError, nearest, unknown
 from ssfx.core.files import check_writable, write_json
+from ssfx.core.user_code import is_own
+from ssfx.lab.calibration.calibrate_cluster import calibrate_compressors
 from ssfx.lab.cli.profile_network import check_kept, keep, network
-from ssfx.lab.config.calibrations import key_values
+from ssfx.lab.config.calibrations import key_values, resolve_compressors
+from ssfx.lab.config.profiles import resolve_profile
+from ssfx.perf_model.cluster_file import local_device
+from ssfx.perf_model.compressor_times import nominal_codecs, why_uncounted
+from ssfx.perf_model.devices import device
+from ssfx.perf_model.rank_traces import profile_of_traces
+from ssfx.perf_model.recorded_times import profile_name, written_dir
+from ssfx.perf_model.roofline import STEP_TRAFFIC, counted_profile
 from ssfx.planning.costs import times_of
+from ssfx.planning.profile import Profile
 
 if TYPE_CHECKING:
     from ssfx.perf_model.timing_model import TimingModel
@@ -71,9 +82,6 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
     A neighbour on the same physical cores makes a machine slower for seconds or minutes. Measure again, some time
     later, with --if-faster, and what is kept is the faster one.
     """
-    from ssfx.lab.config.profiles import resolve_profile
-    from ssfx.perf_model.recorded_times import profile_name, written_dir
-
     asked = resolve_profile(overrides)
     if "(" in asked.dataset and not asked.dataset.startswith("synthetic(") and out is None:
         raise ConfigError(
@@ -101,7 +109,6 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
 def _faster(path: Path, found: Profile) -> Profile | None:
     """Return the profile at `path` if the same machine measured it and was faster then."""
     from ssfx.perf_model.recorded_times import read
-    from ssfx.planning.profile import Profile
 
     before = read(path, Profile.from_json) if path.exists() else None
     same = before is not None and before.origin.hardware == found.origin.hardware
@@ -124,11 +131,7 @@ def compressors(overrides: tuple[str, ...], on: str | None) -> None:
     if on is not None:
         _show_nominal(overrides, on)
         return
-    from ssfx.lab.config.calibrations import resolve_compressors
-
     ranks = resolve_compressors(overrides)
-
-    from ssfx.lab.calibration.calibrate_cluster import calibrate_compressors
 
     check_kept()
     found = calibrate_compressors(ranks)
@@ -138,10 +141,6 @@ def compressors(overrides: tuple[str, ...], on: str | None) -> None:
 
 def _show_nominal(names: tuple[str, ...], on: str) -> None:
     """Print what compressors take by the data sheet of a device, and how that was obtained."""
-    from ssfx.compressors import compressors as registered
-    from ssfx.perf_model.compressor_times import nominal_codecs, why_uncounted
-    from ssfx.perf_model.devices import device
-
     target = device(on)
     times = nominal_codecs(target, device("cpu"), 1)
     for name in names:
@@ -200,16 +199,11 @@ def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None
 
     ssfx profile mytrain.py:build_model --on a100 optimizer=adamw
     """
-    from ssfx.core.user_code import is_own
-
     if name.endswith(".py"):
         raise ConfigError(f"{name} is a file; name its function that returns (model, batch): {name}:FUNCTION")
     keys = ("optimizer", "device", "precision")
     given = key_values(words, keys if is_own(name) else (*keys, "batch_size"))
     optimizer, precision = given.get("optimizer", "sgd"), given.get("precision", "fp32")
-    from ssfx.perf_model.cluster_file import local_device
-    from ssfx.perf_model.roofline import STEP_TRAFFIC
-
     if optimizer not in STEP_TRAFFIC:
         raise unknown("optimizer", optimizer, STEP_TRAFFIC)
     if given.get("device", "auto") not in ("auto", "cpu", "cuda"):
@@ -242,9 +236,6 @@ def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None
 
 def _catalogued(name: str, on: str, given: Mapping[str, str]) -> Profile:
     """Return the profile of a model that ssfx has on a device that need not be here."""
-    from ssfx.perf_model.devices import device
-    from ssfx.perf_model.roofline import counted_profile
-
     batch_size = given.get("batch_size")
     if batch_size is not None and not batch_size.isdecimal():
         raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
@@ -271,8 +262,6 @@ def trace(words: tuple[str, ...], out: Path | None) -> None:
     batch_size = given.get("batch_size", "0")
     if not batch_size.isdecimal():
         raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
-    from ssfx.perf_model.rank_traces import profile_of_traces
-
     path, model = Path(given["trace"]).expanduser(), given.get("model", "")
     kept = _checked(out or Path(f"{path.name.partition('.')[0]}.profile.json"))
     found = profile_of_traces(path, model, _tensors(model) if model else None, int(batch_size))
@@ -283,8 +272,6 @@ def trace(words: tuple[str, ...], out: Path | None) -> None:
 
 def _tensors(model: str) -> tuple[TensorSpec, ...]:
     """Return the gradients of a model in the order in which they are ready."""
-    from ssfx.core.user_code import is_own
-
     if is_own(model):
         from ssfx.lab.workloads.own_batch import ready_order
 

@@ -9,6 +9,9 @@ import click
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.terminal import print_table
 from ssfx.core.files import check_writable, write_json
+from ssfx.lab.calibration.calibrate_cluster import calibrate_network
+from ssfx.lab.config.calibrations import resolve_network
+from ssfx.perf_model.recorded_times import COMPRESSORS, file_name, points_name, written_dir
 
 if TYPE_CHECKING:
     from ssfx.lab.calibration.calibrate_cluster import Calibrated
@@ -24,12 +27,7 @@ def network(overrides: tuple[str, ...]) -> None:
 
     Keys: cluster (local or an emulated one) and world_size. For example: ssfx profile network cluster=emulated_2x1gbit
     """
-    from ssfx.lab.config.calibrations import resolve_network
-
     cluster, ranks = resolve_network(overrides)
-
-    from ssfx.lab.calibration.calibrate_cluster import calibrate_network
-    from ssfx.perf_model.recorded_times import COMPRESSORS, file_name, written_dir
 
     check_kept()
     found = calibrate_network(cluster, ranks)
@@ -41,15 +39,11 @@ def network(overrides: tuple[str, ...]) -> None:
 
 def check_kept() -> None:
     """Raise ConfigError where what is measured could not be written: measuring takes minutes."""
-    from ssfx.perf_model.recorded_times import written_dir
-
     check_writable(written_dir(), "set SSFX_RESULTS to a folder of yours")
 
 
 def keep(found: Calibrated) -> None:
     """Write the TimingModel and the points it was made from, and say so."""
-    from ssfx.perf_model.recorded_times import file_name, points_name, written_dir
-
     folder, system = written_dir(), found.system
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / points_name(system.name, system.world_size), found.points_json())

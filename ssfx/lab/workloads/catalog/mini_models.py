@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ssfx.lab.workloads.base import Model, models
+from ssfx.lab.workloads.catalog.generated_questions import VOCABULARY
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,7 +36,6 @@ def _gpt2_mini() -> nn.Module:
 
 
 def _bert_mini() -> nn.Module:
-    from ssfx.lab.workloads.catalog.generated_questions import VOCABULARY
     from ssfx.lab.workloads.nets.mini import mini_bert
 
     return mini_bert(width=64, layers=2, heads=2, vocabulary=VOCABULARY, positions=32)

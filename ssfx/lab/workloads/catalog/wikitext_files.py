@@ -12,7 +12,9 @@ from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.on_disk import tokens as t
+from ssfx.lab.workloads.on_disk.fetch import fetch_tables, fetch_tokenizer
 from ssfx.lab.workloads.on_disk.prepared_files import PreparedFiles, TokenizedFiles
+from ssfx.lab.workloads.on_disk.tables import lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,8 +97,6 @@ class _Text(PreparedFiles):
         return len(self._arrays["train"])
 
     def _lines(self, part: str) -> Iterator[str]:
-        from ssfx.lab.workloads.on_disk.tables import lines
-
         return lines(self.paths(PARTS.index(part)))
 
 
@@ -134,8 +134,6 @@ class _Words(_Text):
 
     def download(self) -> None:
         """Fetch the text."""
-        from ssfx.lab.workloads.on_disk.fetch import fetch_tables
-
         fetch_tables("Salesforce/wikitext", "wikitext-2-v1", self.folder)
 
     def _split(self, line: str) -> list[str]:
@@ -155,8 +153,6 @@ class _Tokenized(TokenizedFiles, _Text):
 
     def download(self) -> None:
         """Fetch the text, and the tokenizer of the models that read it."""
-        from ssfx.lab.workloads.on_disk.fetch import fetch_tables, fetch_tokenizer
-
         fetch_tables("Salesforce/wikitext", "wikitext-103-raw-v1", self.folder)
         fetch_tokenizer(self.model, self.folder, self.options.tokenizer)
 

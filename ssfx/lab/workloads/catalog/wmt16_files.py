@@ -14,6 +14,7 @@ from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.on_disk import tokens as t
 from ssfx.lab.workloads.on_disk.base import EVALUATION_BATCH, FileDataset
+from ssfx.lab.workloads.on_disk.fetch import fetch_tables
 from ssfx.lab.workloads.on_disk.prepared import prepared
 
 if TYPE_CHECKING:
@@ -159,8 +160,6 @@ class Wmt16(FileDataset):
 
     def download(self) -> None:
         """Fetch the sentences; a tokenizer for them is trained here."""
-        from ssfx.lab.workloads.on_disk.fetch import fetch_tables
-
         fetch_tables("wmt/wmt16", "de-en", self.folder)
 
 
