@@ -20,13 +20,6 @@ OWN_EXCHANGE = {
 Optimizers = tuple[torch.optim.Optimizer, ...]
 
 
-def is_sharded(model: object) -> bool:
-    """Return whether torch's `fully_shard` has wrapped `model` or a part of it."""
-    return isinstance(model, torch.nn.Module) and any(
-        kind.__name__ == "FSDPModule" for part in model.modules() for kind in type(part).__mro__
-    )
-
-
 def check_module(model: object) -> None:
     """Raise ConfigError unless `model` is a bare module: no DDP, FSDP or sharded parameter in it."""
     if not isinstance(model, torch.nn.Module):

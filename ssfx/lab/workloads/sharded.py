@@ -23,7 +23,7 @@ from ssfx.runtime.trace import Tracer
 from ssfx.simulator.pricing.message_sizes import lane_load
 
 if TYPE_CHECKING:
-    from ssfx.runtime.sharded.sync import ShardedSync
+    from ssfx.sharded.sync import ShardedSync
 
 
 def shard(case: Case, model: nn.Module) -> None:

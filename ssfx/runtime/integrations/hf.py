@@ -18,8 +18,8 @@ from transformers import TrainerCallback
 from ssfx.core.errors import ConfigError
 from ssfx.runtime.attach import attach
 from ssfx.runtime.integrations.state_files import load_state, save_state
-from ssfx.runtime.sharded.sync import ShardedSync
 from ssfx.runtime.sync import Sync
+from ssfx.sharded.sync import ShardedSync
 
 
 class SsfxCallback(TrainerCallback):  # type: ignore[misc]

@@ -25,7 +25,7 @@ from torchtitan.trainer import Trainer
 
 from ssfx.core.errors import ConfigError
 from ssfx.runtime.attach import attach
-from ssfx.runtime.sharded.sync import ShardedSync
+from ssfx.sharded.sync import ShardedSync
 
 
 class SsfxTrainer(Trainer):  # type: ignore[misc]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 
 from ssfx.runtime.lane import LaneExecutor, Room, StepKey
-from ssfx.runtime.sharded.shard_leg import ShardLeg
-from ssfx.runtime.sharded.torch_fsdp import ShardGroup, local_shard
+from ssfx.sharded.shard_leg import ShardLeg
+from ssfx.sharded.torch_fsdp import ShardGroup, local_shard
 
 
 class GroupExchange:

@@ -22,15 +22,15 @@ from ssfx.runtime.make_lane import make_lane
 from ssfx.runtime.optimizer_hooks import OptimizerHooks
 from ssfx.runtime.saved_state import STATE_FORMAT, plan_of_state
 from ssfx.runtime.setup import attached_parameters, broadcast_model, claim_model, release_model
-from ssfx.runtime.sharded.group_exchange import GroupExchange
-from ssfx.runtime.sharded.legs import Leg, ShardSum, Weights
-from ssfx.runtime.sharded.resharding import Resharded
-from ssfx.runtime.sharded.shard_leg import Buffers, ShardLeg, sent_shapes
-from ssfx.runtime.sharded.torch_fsdp import ShardGroup
-from ssfx.runtime.sharded.weight_gather import WeightGather
 from ssfx.runtime.store import Store
 from ssfx.schemes.make_plan import check_memory
 from ssfx.schemes.sharded_legs import profile_of
+from ssfx.sharded.group_exchange import GroupExchange
+from ssfx.sharded.legs import Leg, ShardSum, Weights
+from ssfx.sharded.resharding import Resharded
+from ssfx.sharded.shard_leg import Buffers, ShardLeg, sent_shapes
+from ssfx.sharded.torch_fsdp import ShardGroup
+from ssfx.sharded.weight_gather import WeightGather
 from ssfx.simulator.pricing.message_sizes import lane_rounds
 from ssfx.simulator.pricing.shard_messages import shard_traffic
 

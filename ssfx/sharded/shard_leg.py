@@ -19,9 +19,9 @@ from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Bucket, Lane, Plan
 from ssfx.runtime.lane_state import LaneState
 from ssfx.runtime.message import MessageLayout, Section
-from ssfx.runtime.sharded.places import places_of, runs_of
-from ssfx.runtime.sharded.torch_fsdp import ShardGroup
 from ssfx.runtime.store import Store
+from ssfx.sharded.places import places_of, runs_of
+from ssfx.sharded.torch_fsdp import ShardGroup
 from ssfx.simulator.pricing.shard_messages import is_native, row_bytes
 
 

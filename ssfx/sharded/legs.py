@@ -18,9 +18,9 @@ from ssfx.planning.exempt import exempted
 from ssfx.planning.plan import Plan, TensorSpec
 from ssfx.runtime.online_costs import costs_for
 from ssfx.runtime.saved_state import identity
-from ssfx.runtime.sharded.torch_fsdp import ShardGroup
 from ssfx.schemes import Scheme, schemes
 from ssfx.schemes.sharded_legs import GATHERS, OVER_SHARDS, check_weights, leg_plan
+from ssfx.sharded.torch_fsdp import ShardGroup
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from ssfx.core.errors import ConfigError
-from ssfx.runtime.sharded.legs import Leg
-from ssfx.runtime.sharded.shard_leg import sent_to
-from ssfx.runtime.sharded.torch_fsdp import local_shard
 from ssfx.runtime.store import Store
+from ssfx.sharded.legs import Leg
+from ssfx.sharded.shard_leg import sent_to
+from ssfx.sharded.torch_fsdp import local_shard
 
 RESIDUAL = "residual"
 
