@@ -24,7 +24,7 @@ SIMULATED := breakdown compressors density bandwidth large_models selective coll
 LARGE := resnet152_cifar100 bert_base_squad gpt2_wikitext103
 
 .DEFAULT_GOAL := help
-.PHONY: committed help install figures demo test test-all test-fast coverage soak smoke-large lint wheel site reference simulations calibration validation conf docs clean
+.PHONY: committed help install figures demo test test-all test-fast coverage soak smoke-large lint lines wheel site reference simulations calibration validation conf docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,17 @@ lint: $(INSTALLED) ## style and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+ROOMS = ssfx/ $(wildcard ssfx/*/ ssfx/lab/*/) experiments/ $(wildcard experiments/*/ experiments/common/*/) tests/ benchmarks/
+
+lines: ## lines of Python by room, and those of a commit (BASE=main) beside them
+	@there=$$(mktemp -d) && trap 'rm -rf "$$there"' EXIT && \
+	  { [ -z "$(BASE)" ] || git archive "$(BASE)" | tar -x -C "$$there"; } && \
+	  count() { find "$$1" -name '*.py' -exec cat {} + 2>/dev/null | wc -l; } && \
+	  for room in $(ROOMS); do \
+	    now=$$(count "$$room") && [ "$$now" -gt 0 ] || continue; \
+	    if [ -n "$(BASE)" ]; then printf '%7d %+7d  %s\n' "$$now" $$((now - $$(count "$$there/$$room"))) "$$room"; \
+	    else printf '%7d  %s\n' "$$now" "$$room"; fi; done
 
 wheel: $(INSTALLED) ## the package as one file in dist/
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
