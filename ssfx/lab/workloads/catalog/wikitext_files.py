@@ -12,6 +12,7 @@ from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.on_disk import tokens as t
+from ssfx.lab.workloads.on_disk.base import batches
 from ssfx.lab.workloads.on_disk.fetch import fetch_tables, fetch_tokenizer
 from ssfx.lab.workloads.on_disk.prepared_files import PreparedFiles, TokenizedFiles
 from ssfx.lab.workloads.on_disk.tables import lines
@@ -84,9 +85,7 @@ class _Text(PreparedFiles):
         words = float(self._arrays["words"]) / len(samples) * len(share)
         total = {"nats": 0.0, "tokens": float(len(share) * self.seq_len), "words": words}
         with evaluating(model) as device:
-            for start in range(0, len(share), EVALUATION_BATCH):
-                pairs = [samples[number] for number in share[start : start + EVALUATION_BATCH]]
-                inputs, targets = (torch.stack(one).to(device) for one in zip(*pairs, strict=True))
+            for inputs, targets in batches(samples, share, device, EVALUATION_BATCH):
                 found = logits(model, inputs).flatten(end_dim=-2).float()
                 nats = torch.nn.functional.cross_entropy(found, targets.flatten(), reduction="sum")
                 total["nats"] += float(nats)

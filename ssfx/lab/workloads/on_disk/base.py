@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.core.component_spec import NoOptions
 from ssfx.core.errors import RunError
+from ssfx.core.lazy import torch
 from ssfx.core.paths import DATA_VARIABLE, data_root
 from ssfx.lab.workloads.declarations import Dataset
 from ssfx.lab.workloads.on_disk.prepared import digest_of
 
 if TYPE_CHECKING:
     from ssfx.lab.workloads.on_disk.loader import MapStream, Samples
+    from ssfx.lab.workloads.stream import Batch
 
 EVALUATION_BATCH = 32
+
+
+def batches(samples: Samples, share: Sequence[int], device: Any, size: int = EVALUATION_BATCH) -> Iterator[Batch]:
+    """Yield (inputs, targets) of the samples whose numbers are in `share`, on `device`, at most `size` at once."""
+    for start in range(0, len(share), size):
+        inputs, targets = zip(*(samples[number] for number in share[start : start + size]), strict=True)
+        yield torch.stack(inputs).to(device), torch.stack(targets).to(device)
 
 
 class SampledDataset(Dataset):
