@@ -15,13 +15,13 @@ from ssfx.core.errors import ConfigError, nearest, unknown
 from ssfx.core.files import check_writable, write_json
 from ssfx.core.user_code import is_own
 from ssfx.lab.calibration.calibrate_cluster import calibrate_compressors
+from ssfx.lab.calibration.rank_traces import profile_of_traces
 from ssfx.lab.cli.profile_network import check_kept, keep, network
 from ssfx.lab.config.calibrations import key_values, resolve_compressors
 from ssfx.lab.config.profiles import resolve_profile
 from ssfx.perf_model.cluster_file import local_device
 from ssfx.perf_model.compressor_times import nominal_codecs, why_uncounted
 from ssfx.perf_model.devices import device
-from ssfx.perf_model.rank_traces import profile_of_traces
 from ssfx.perf_model.recorded_times import profile_name, written_dir
 from ssfx.perf_model.roofline import STEP_TRAFFIC, counted_profile
 from ssfx.planning.costs import times_of

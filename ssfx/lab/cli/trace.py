@@ -14,12 +14,12 @@ from ssfx.core.errors import ConfigError
 from ssfx.core.files import loads, read, write_atomic
 from ssfx.core.paths import results_dir
 from ssfx.lab.cli.show import found_run
+from ssfx.lab.results.overlay import overlay, steps_in
 from ssfx.lab.results.store import Store
 from ssfx.lab.workloads.record import records_in
 from ssfx.perf_model.target import target_of
 from ssfx.planning.plan import Plan
 from ssfx.simulator import simulate
-from ssfx.simulator.overlay import overlay, steps_in
 
 if TYPE_CHECKING:
     from ssfx.core.rows import Row
