@@ -216,7 +216,7 @@ class LocalComm(Comm):
 class LocalNotes(Notes):
     """Notes in the World of a rank."""
 
-    patience_s = float("inf")  # who waits in vain is told by the turns
+    timeout_s = float("inf")  # the turns end a wait in vain
 
     def __init__(self, comm: LocalComm) -> None:
         self._comm, self._notes = comm, comm.world.notes

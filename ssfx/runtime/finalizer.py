@@ -34,7 +34,7 @@ def _let_go(process: int, queue: ExchangeQueue, host: HostWorker, comm: Comm, pe
     idle = queue.idle
     queue.stop()
     host.close(wait=False)
-    with suppress(Exception):  # the store may have gone first, and then nobody reads the note
+    with suppress(Exception):  # the store may have gone first, and then the note is never read
         peers.close("has dropped its model")
     if idle:  # else a peer may still be sending, and the next exchange would take that for its own
         comm.release()

@@ -167,7 +167,7 @@ def agree(comm: Comm, make: Callable[[], Any]) -> Any:
     if comm.rank == 0:
         try:
             text = json.dumps({"value": make()})
-        except Exception as error:  # whatever it is, the other ranks are waiting for an answer
+        except Exception as error:  # any error: the other ranks are waiting for an answer
             failure = error
             kind = "ConfigError" if isinstance(error, ConfigError) else "RunError"
             reason = (

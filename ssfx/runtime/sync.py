@@ -210,7 +210,7 @@ class Sync(Uneven):
             self._finish()
 
     def discard(self, parameter: torch.nn.Parameter, where: torch.Tensor | None = None) -> None:
-        """Set a gradient to zero, and forget what the latest exchange kept back of it, before the optimizer steps.
+        """Set a gradient to zero, and forget its residual of the latest exchange, before the optimizer steps.
 
         `where` (bool, in the parameter's shape or one that broadcasts to it) names elements, such as rows of an
         embedding that a mask leaves out; None is all of them. A whole `.grad` that a script sets to zeros or None
@@ -459,7 +459,7 @@ class Sync(Uneven):
             _log.warning(
                 "%d values beyond %g were cut to what float16 holds, and the rest is %s; clip gradients, or send "
                 "bfloat16 or float32 (sync.stats()['cut_values'] counts them)",
-                self._exchange.cut_values, CUT, "sent in later steps" if kept else "lost, since nothing is kept back",
+                self._exchange.cut_values, CUT, "sent in later steps" if kept else "lost, since there is no residual",
             )  # fmt: skip
         self._open, self._exchanged, self._heard = False, True, False
         self._stepped.clear()

@@ -18,7 +18,7 @@ def virtual_ranks(
     """Call train(rank, comm) for each of so many virtual ranks of this process; return what they return, by rank.
 
     `train` builds its model and calls `ssfx.attach(model, optimizer, comm=comm, ...)`. Ranks take turns, so nothing
-    runs faster; weights, losses and what is kept back equal those of as many processes over gloo in every bit. Each
+    runs faster; weights, losses and residuals equal those of as many processes over gloo in every bit. Each
     rank begins with the random state of the caller and has its own from there. `device`: where the models will be.
     An error of a rank ends all of them and is raised with the rank's number, once no thread is left: ConfigError and
     RunError as such, others as RunError.

@@ -100,7 +100,7 @@ class Leg:
 
 @dataclass(frozen=True)
 class ShardSum(Leg):
-    """The sum over shards: one message of a group to every rank, whatever messages the scheme makes of it."""
+    """The sum over shards: one message of a group to every rank, however the scheme divides it into messages."""
 
     of_shards: ClassVar[bool] = True
     carriers: ClassVar[tuple[str, str] | None] = OVER_SHARDS

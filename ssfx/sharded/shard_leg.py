@@ -1,7 +1,7 @@
 """The sum over shards of one group: every rank sends every other its chunk, compressed, and adds up what it received.
 
 A message to one rank is laid out as a lane's message. All chunks are compressed in one call, as segments of a lane of
-as many tensors times ranks; what is kept back of them is the memory of those tensors (`sent_to` names them). Received
+as many tensors times ranks; their residuals are the memory of those tensors (`sent_to` names them). Received
 numbers are added in float32, in the order of ranks. Dense messages are torch's own reduce-scatter.
 """
 

@@ -140,7 +140,7 @@ class ShardedSync:
         `sent_bytes` are of every collective that ssfx has replaced, and `planned_bytes` what the plans say of them;
         `shard_sent_bytes` and `planned_shard_bytes` are those of the sums over shards, where ssfx has replaced them.
         `weight_sent_bytes` and `planned_weight_bytes` are of one gather of each group's weights, where ssfx gathers.
-        `undone_exchanges`: a number was not finite. `kept_bytes`: memory of what is kept back, with its copy under way.
+        `undone_exchanges`: a number was not finite. `kept_bytes`: memory of residuals, with their copy under way.
         """
         replica_bytes, shard_bytes = (sum(sent[leg] for sent in self._sent_bytes) for leg in (0, 1))
         planned = 0
@@ -224,7 +224,7 @@ class ShardedSync:
         self._install()
 
     def for_checkpoint(self) -> Resharded:
-        """Return what `torch.distributed.checkpoint` saves and loads beside the model, on any mesh: what is kept back.
+        """Return what `torch.distributed.checkpoint` saves and loads beside the model, on any mesh: the residuals.
 
         Give it a name in the dictionary that is saved: `save({"model": ..., "ssfx": sync.for_checkpoint()})`.
         """
@@ -236,7 +236,7 @@ class ShardedSync:
         return Resharded(self._stores(), lambda: self.step, load)
 
     def detach(self) -> None:
-        """Torch's own exchange is back; what was kept back and not sent is lost."""
+        """Torch's own exchange is back; residuals that were not sent are lost."""
         self._stop_listening()
         self._optimizer_hooks.close()
         for group in self._weights.groups if self._weights is not None else self._groups:

@@ -63,7 +63,7 @@ class Job:
 def resolve_job(words: Iterable[str]) -> Job:
     """Return the job that `words` ask for; ConfigError when any of its cases is impossible.
 
-    Repeats are the outer loop, so that whatever disturbs the machine for a while hits all schemes alike.
+    Repeats are the outer loop, so that what disturbs the machine for a while hits all schemes alike.
     """
     words, ranks = split_ranks(words)
     request = with_recipe(with_own_data(read(without_data_keys(words))))

@@ -274,7 +274,7 @@ def onednn_has_lstm(dtype: torch.dtype) -> bool:
 def prepare(model: nn.Module, dtype: torch.dtype) -> tuple[str, ...]:
     """Every layer of `model` trains on this CPU under autocast to `dtype`; return what there is to say of that.
 
-    torch has operators of its own for whatever oneDNN lacks, which are many times slower, and takes them by itself,
+    torch has operators of its own for what oneDNN lacks, which are many times slower, and takes them by itself,
     except for LSTM layers: these are made to. Their backward pass then needs no oneDNN either.
     """
     if dtype == torch.float32:

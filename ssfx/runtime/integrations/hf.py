@@ -43,7 +43,7 @@ class SsfxCallback(TrainerCallback):  # type: ignore[misc]
         if isinstance(self._trainer.model_wrapped, DistributedDataParallel):
             raise ConfigError(
                 "the Trainer made a new accelerator, which wrapped the model in DistributedDataParallel; add the "
-                "SsfxCallback after whatever does that (auto_find_batch_size is one)"
+                "SsfxCallback after the call that does that (auto_find_batch_size is one)"
             )
         self.sync = attach(kwargs["model"], kwargs["optimizer"], **self._options)
         if state.global_step:

@@ -31,7 +31,7 @@ from ssfx.sharded.sync import ShardedSync
 class SsfxTrainer(Trainer):  # type: ignore[misc]
     """A torchtitan trainer whose gradients, and weights if asked, travel by ssfx; `sync` is the handle.
 
-    What is kept back is in its checkpoints under "ssfx", where a residual is kept at all.
+    Residuals are in its checkpoints under "ssfx", where there are any.
     """
 
     @dataclass(kw_only=True, slots=True)

@@ -63,7 +63,7 @@ class FileDataset(SampledDataset):
     hint: ClassVar[str] = ""
     """What else helps someone who has not got the files."""
     published: ClassVar[int] = 0
-    """Training samples, or words of text, of the data set as it was published; 0: nobody said."""
+    """Training samples, or words of text, of the data set as it was published; 0: unknown."""
 
     def __init__(self, options: Any = NoOptions()) -> None:  # noqa: B008 (frozen)
         self.options = options
@@ -89,7 +89,7 @@ class FileDataset(SampledDataset):
         return len(self.samples(train=True))
 
     def part(self) -> str:
-        """Return which part of the published training data this is, by count; "" for all of it, or if nobody said."""
+        """Return which part of the published training data this is, by count; "" for all of it, or if unknown."""
         size = self.training_size() if self.published else 0
         if size == self.published:
             return ""
