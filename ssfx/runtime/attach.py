@@ -19,12 +19,10 @@ from ssfx.core.errors import ConfigError
 from ssfx.core.plugins import declared, provided
 from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
-from ssfx.runtime.ddp_compat import check_arguments
-from ssfx.runtime.exempt import exempt_names
-from ssfx.runtime.guards import check_held, unwrapped
+from ssfx.runtime.checks import check_arguments, check_group, check_held, check_module, unwrapped
+from ssfx.runtime.lifetime import check_free
 from ssfx.runtime.online import parameter_names
-from ssfx.runtime.process_group import check_group
-from ssfx.runtime.setup import check_model, memory_of, model_device, notice_voting_zeros, scheme_options
+from ssfx.runtime.setup import exempt_names, memory_of, model_device, notice_voting_zeros, scheme_options
 from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes
 
@@ -80,7 +78,8 @@ def attach(
             seed=seed, exempt=exempt_names(model, exempt), options=options, process_group=process_group, costs=costs,
             trace=trace, broadcast_buffers=broadcast_buffers,
         )  # fmt: skip
-    check_model(model)
+    check_module(model)
+    check_free(model)
     optimizers = unwrapped(optimizer)
     check_held(parameter_names(model), optimizers)
     entry = schemes[scheme]

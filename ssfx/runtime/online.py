@@ -21,7 +21,7 @@ from ssfx.core.errors import ConfigError, RunError, SsfxError
 from ssfx.core.origin import Origin
 from ssfx.planning.plan import ITEM_BYTES, TensorSpec
 from ssfx.planning.profile import Profile
-from ssfx.runtime.uncopied_hooks import timing_hook
+from ssfx.runtime.hooks import timing_hook
 
 NEVER = float("inf")
 

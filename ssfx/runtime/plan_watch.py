@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from ssfx.collectives.comm import Comm
+from ssfx.runtime.hooks import timing_hook
 from ssfx.runtime.store import Store
-from ssfx.runtime.uncopied_hooks import timing_hook
 from ssfx.schemes.online_planning import PlanLimits
 
 _log = logging.getLogger("ssfx")

@@ -16,12 +16,13 @@ from ssfx.collectives import collectives
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
 from ssfx.runtime.agreement import check_agreed, optimizer_facts, scaler_fact
-from ssfx.runtime.guards import Optimizers
+from ssfx.runtime.checks import Optimizers
 from ssfx.runtime.lane import Room, StepKey
+from ssfx.runtime.lifetime import attached_parameters, claim_model, release_model
 from ssfx.runtime.make_lane import make_lane
 from ssfx.runtime.optimizer_hooks import OptimizerHooks
 from ssfx.runtime.saved_state import STATE_FORMAT, plan_of_state
-from ssfx.runtime.setup import attached_parameters, broadcast_model, claim_model, release_model
+from ssfx.runtime.setup import broadcast_model
 from ssfx.runtime.store import Store
 from ssfx.schemes.make_plan import check_memory
 from ssfx.schemes.sharded_legs import profile_of

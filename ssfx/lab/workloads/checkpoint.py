@@ -32,7 +32,7 @@ from ssfx.core.files import (
     write_json,
 )
 from ssfx.lab.workloads.control import agreed, gathered
-from ssfx.runtime.state_file import read_state
+from ssfx.runtime.saved_state import read_state
 
 KEEP = 2
 _COMPLETE = "COMPLETE"

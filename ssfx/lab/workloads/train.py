@@ -30,8 +30,8 @@ from ssfx.lab.workloads.precision import AUTOCAST, set_precision
 from ssfx.lab.workloads.record import StepRecord
 from ssfx.lab.workloads.sharded import ShardedExchange, exchange_options, load_shards, local, shard, shards_in, whole
 from ssfx.lab.workloads.step import Stepper, make_optimizer
-from ssfx.runtime.shared_weights import share_weights
 from ssfx.runtime.sync import Sync
+from ssfx.runtime.virtual_ranks import share_weights
 from ssfx.schemes import schemes
 
 MAX_NON_FINITE = 3
